@@ -23,7 +23,7 @@ from connectors.wire import EncodedBatch  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Sequence
 
     from connectors.options import Config, ConfigDef, ConfigProblem
     from connectors.wire import Wire
@@ -424,8 +424,12 @@ class SourceConnector(ABC):
         raise ConfigInvalid(f"{cls.__name__} connectors do not tell how far they are behind")
 
     @classmethod
-    def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+    def tables(
+        cls, config: Config, offsets: Sequence[tuple[Position, Position]]
+    ) -> list[dict[str, Any]] | Awaitable[list[dict[str, Any]]]:
         """The tables it captures with their versions, as they are saved; must not block.
+
+        May be a coroutine function that asks the source; ``validate.timeout.ms`` bounds it.
 
         Returns:
             JSON objects with at least ``table`` and ``version``, and usually ``versions``: what changed at each, and when.

@@ -1,19 +1,18 @@
-"""Backfills as a run uses them: who asks for what, and the records of what was read."""
+"""Snapshots as a run uses them: who asks for what, and the records of what was read."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from connectors.api import SNAPSHOT_ENDED, BadRecord, Batch
-from connectors.cassandra.backfill.model import INITIAL, SnapshotRequest, new_request, new_table_id
+from connectors.api import BadRecord, Batch
+from connectors.cassandra.backfill.model import new_request, new_table_id
 from connectors.cassandra.backfill.puller import Backfiller
 from connectors.cassandra.backfill.views import partition, request_of
 from connectors.cassandra.catalog import id_bytes
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.errors import Skippable
+from connectors.snapshot.requests import INITIAL, RequestList, SnapshotRequest
 
 if TYPE_CHECKING:
     import logging
@@ -64,8 +63,8 @@ class Backfills:
         self._log = log
         self._refresh = refresh
         self._offsets = list(offsets)
-        #: Of each request what is saved of this task's share.
-        self._saved: dict[str, Position] = {}
+        self._list = RequestList(self._partition, self._read, keeps_ended=True)
+        self._requests, self._saved = self._list.requests, self._list.saved
         #: Partitions of shares of earlier divisions among tasks, which nobody writes any more, by request.
         self._left: dict[str, list[Position]] = {}
         for source, offset in offsets:
@@ -76,10 +75,8 @@ class Backfills:
                 self._saved[request] = offset
             elif shard[0] == 0 and not str(source.get(SHARD)).endswith(f"/{shard[1]}"):
                 self._left.setdefault(request, []).append(source)
-        self._requests: dict[str, SnapshotRequest] = {}
-        #: What the operator wants of requests that the connector has made itself.
-        self._steered: dict[str, Any] = {}
-        self._unsaved: list[tuple[Position, Position | None]] = []
+        #: Partitions that are to be deleted.
+        self._deleted: list[tuple[Position, None]] = []
         self._events: dict[str, TableEvents] = {}
         self._backfiller: Backfiller | None = None
         self._started = asyncio.Event()
@@ -91,36 +88,28 @@ class Backfills:
                 self._forget(name)
         elif settings.mode == "initial":
             # Also those of tables that are gone by now: they come to their end.
-            self._requests |= {
-                name: request
-                for name, offset in self._saved.items()
-                if (request := request_of(name, offset)) and offset.get("state") not in SNAPSHOT_ENDED
-            }
+            for name, offset in self._saved.items():
+                if not self._list.ended(name) and (request := request_of(name, offset)):
+                    self._list.add(request)
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """The operator's complete list of requests, over what the connector has begun itself."""
-        listed = {INITIAL, *(name for name in (*self._requests, *self._saved, *self._left) if new_table_id(name))}
-        self._steered = {
-            str(each["id"]): each["state"] for each in instructions if each.get("origin", "rest") != "rest"
-        }
-        for each in instructions:
-            name = str(each["id"])
-            listed.add(name)
-            if each.get("origin", "rest") == "rest":
-                self._requests[name] = msgspec.convert({**each, "origin": "rest"}, SnapshotRequest, strict=False)
-            elif name in self._requests:
-                self._requests[name] = msgspec.structs.replace(self._requests[name], state=each["state"])
-        for name in (self._requests.keys() | self._saved.keys() | self._left.keys()) - listed:
-            self._requests.pop(name, None)  # deleted by the operator
+        deleted = self._list.instruct(instructions, _own)
+        listed = {str(row["id"]) for row in instructions}
+        for name in {*deleted, *(name for name in self._left if name not in listed and not _own(name))}:
             self._forget(name)
+
+    def _partition(self, name: str) -> Position:
+        return partition(self._settings.prefix, name, self._shard)
+
+    def _read(self, requests: list[SnapshotRequest]) -> None:
         if self._backfiller is not None:
-            self._backfiller.set_requests(list(self._requests.values()))
+            self._backfiller.set_requests(requests)
 
     def _forget(self, name: str) -> None:
         """Keep nothing of a request."""
-        if self._saved.pop(name, None) is not None:
-            self._unsaved.append((partition(self._settings.prefix, name, self._shard), None))
-        self._unsaved += [(source, None) for source in self._left.pop(name, ())]
+        self._list.forget(name)
+        self._deleted += [(source, None) for source in self._left.pop(name, ())]
 
     def add_new_tables(self) -> None:
         """Begin backfills of captured tables that came after the first one, if that is wanted. Does not block."""
@@ -139,12 +128,9 @@ class Backfills:
         for request in again:
             self._log.info("cdc of %s was off for a while: it is read again (%s)", request.tables[0], request.id)
         found += again
-        for request in found:
-            self._requests[request.id] = msgspec.structs.replace(
-                request, state=self._steered.get(request.id, "running")
-            )
         if found:
-            self._backfiller.set_requests(list(self._requests.values()))
+            self._list.add(*found)
+            self._list.hand_over()
 
     def start(self, session: CqlSession) -> None:
         """Begin to read; the cluster is there. Does not block."""
@@ -158,7 +144,7 @@ class Backfills:
             self._log,
             refresh=self._refresh,
         )
-        self._backfiller.set_requests(list(self._requests.values()))
+        self._list.hand_over()
         self._backfiller.start()
         self._started.set()
 
@@ -184,13 +170,15 @@ class Backfills:
             Fatal: the cluster refuses to be read.
         """
         reader = self._backfiller
-        unsaved, self._unsaved = self._unsaved, []
+        self._list.start_due()
+        unsaved = [*self._list.take_unsaved(), *self._deleted]
+        self._deleted = []
         chunk = reader.ready() if reader is not None else None
         if reader is None or chunk is None:
             changes = reader.changes() if reader is not None else []
             self._note(changes)
             return Batch([], offsets=(*unsaved, *changes)) if unsaved or changes else None
-        source = partition(self._settings.prefix, chunk.request, self._shard)
+        source = self._partition(chunk.request)
         before = dict(self._saved.get(chunk.request) or {"state": "running"})
         offsets = reader.done(chunk)
         out: list[SourceRecord] = []
@@ -214,3 +202,8 @@ class Backfills:
         if known is None or known.table != table:
             known = self._events[table.table_id] = self._builder(table, _VERSION)
         return known
+
+
+def _own(name: str) -> bool:
+    """Whether the connector has made a request itself, by its id."""
+    return name == INITIAL or bool(new_table_id(name))

@@ -10,6 +10,7 @@ from connectors.mysql import start
 from connectors.mysql.model import Place
 from connectors.mysql.packets import PurgedError
 from connectors.mysql.positions import FIRST
+from connectors.snapshot.requests import INITIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from connectors.mysql.config_stream import StreamSettings
     from connectors.mysql.connection import ServerInfo
     from connectors.mysql.source import Server
-
-#: The id of the full pull that the connector begins itself.
-INITIAL = "initial"
 
 
 class Beginning(NamedTuple):

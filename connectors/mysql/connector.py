@@ -11,13 +11,16 @@ from connectors.errors import ConfigInvalid
 from connectors.mysql import config_keys_connection as ck
 from connectors.mysql import config_keys_events as ek
 from connectors.mysql import config_keys_reading as rk
-from connectors.mysql import gtid, lag, logical, positions, pull_views, shards, start, versions
+from connectors.mysql import gtid, lag, logical, positions, shards, start, versions
 from connectors.mysql.checks import check_server, server_tables
 from connectors.mysql.config import CONFIG
 from connectors.mysql.config_checks import problems, warnings
+from connectors.mysql.config_keys_rules import is_condition
 from connectors.mysql.metrics import METRICS
 from connectors.mysql.model import MARIADB, MYSQL, Shard, TableName
+from connectors.mysql.snapshot.state import snapshots
 from connectors.mysql.task import MySqlTask
+from connectors.snapshot.requests import check_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,14 +116,14 @@ class MySqlConnector(SourceConnector):
             ConfigInvalid: the request can't be carried out.
         """
         del config
-        return pull_views.check_request(request)
+        return check_request(request, condition=is_condition)
 
     @classmethod
     def snapshots(
         cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
     ) -> list[dict[str, Any]]:
         """See ``SourceConnector.snapshots``."""
-        return pull_views.snapshots(config[ek.PREFIX], instructions, offsets)
+        return snapshots(config[ek.PREFIX], instructions, offsets)
 
     @classmethod
     async def capturable(cls, properties: Mapping[str, str]) -> dict[str, Any]:

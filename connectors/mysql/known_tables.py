@@ -18,7 +18,8 @@ import msgspec
 from connectors.api import SNAPSHOT_ENDED
 from connectors.mysql import start
 from connectors.mysql.model import TableName
-from connectors.pull_views import pack, unpack
+from connectors.snapshot.requests import NEW
+from connectors.snapshot.state import pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 #: Member of the partition under which a task saves the list, and of the offset that holds it.
 TABLES: Final = "tables"
 _KNOWN: Final = "known"
-#: ``SnapshotRequest.origin`` of a snapshot that the connector starts for a new table.
-NEW: Final = "new"
 
 
 class _List(msgspec.Struct):

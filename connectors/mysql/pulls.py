@@ -1,30 +1,38 @@
-"""Full pulls as a run uses them: who asks for what, what is saved of it, and the records of their rows."""
+"""Snapshots as a run uses them: who asks for what, what is saved of it, and the records of their rows."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from connectors import schema as connect
-from connectors.api import SNAPSHOT_ENDED, BadRecord, SourceRecord
+from connectors.api import SNAPSHOT_ENDED, BadRecord
 from connectors.mysql import filters, positions, shards, signals, start
-from connectors.mysql.begin import INITIAL
-from connectors.mysql.known_tables import NEW, snapshot_id
+from connectors.mysql.known_tables import snapshot_id
 from connectors.mysql.model import MARIADB, Place, Source
-from connectors.mysql.snapshot.model import RowDecoder, SnapshotRequest
+from connectors.mysql.snapshot.model import RowDecoder
 from connectors.mysql.snapshot.puller import Puller
 from connectors.mysql.text_rows import compile_text, select_list
 from connectors.new_tables import NEW_TABLES
-from connectors.schema import struct
+from connectors.snapshot.progress import ProgressRecords
+from connectors.snapshot.requests import (
+    INITIAL,
+    NEW,
+    PROGRESS,
+    REQUEST,
+    STATE,
+    RequestList,
+    SnapshotRequest,
+    decode_request,
+    encode_request,
+)
+from connectors.snapshot.state import shown_state
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from connectors.api import Instruction, Position, TaskMetrics
+    from connectors.api import Instruction, Position, SourceRecord, TaskMetrics
     from connectors.mysql.config_stream import StreamSettings
     from connectors.mysql.cursor import Cursor
     from connectors.mysql.events.contract import Marker
@@ -35,29 +43,6 @@ if TYPE_CHECKING:
     from connectors.mysql.source import Server
     from connectors.mysql.statements import Statement
     from connectors.mysql.tables import Tables, TableState
-
-_STATE: Final = "state"
-_PROGRESS: Final = "progress"
-_REQUEST: Final = "request"
-_NAMES: Final = {"done": "completed"}
-_FIELDS: Final = ("table", "state", "rows_total", "rows_done", "rows_per_s", "percent", "eta_s", "error")
-_KEY: Final = struct("io.millrace.mysql.Progress.Key", {"snapshot": connect.STRING, "table": connect.STRING})
-_VALUE: Final = struct(
-    "io.millrace.mysql.Progress",
-    {
-        "snapshot": connect.STRING,
-        "table": connect.STRING,
-        "shard": connect.STRING,
-        "state": connect.STRING,
-        "rows_total": connect.OPTIONAL_INT64,
-        "rows_done": connect.INT64,
-        "rows_per_s": connect.OPTIONAL_FLOAT64,
-        "percent": connect.OPTIONAL_FLOAT64,
-        "eta_s": connect.OPTIONAL_FLOAT64,
-        "error": connect.OPTIONAL_STRING,
-        "ts_ms": connect.INT64,
-    },
-)
 
 
 class Pulls:
@@ -98,7 +83,8 @@ class Pulls:
         self._known = known
         self._signals = signals
         self._log = log
-        self._saved: dict[str, Position] = {}
+        self._list = RequestList(self._partition, self._read_by_puller)
+        self._requests, self._saved = self._list.requests, self._list.saved
         again = initial and settings.plan.pull == "always"
         for partition, offset in offsets:
             request = partition.get(start.SNAPSHOT)
@@ -108,8 +94,7 @@ class Pulls:
                 and not (again and request == INITIAL)
             ):
                 self._saved[request] = offset
-        self._requests: dict[str, SnapshotRequest] = {}
-        if initial and self._saved.get(INITIAL, {}).get(_STATE) not in SNAPSHOT_ENDED:
+        if initial and not self._list.ended(INITIAL):
             self._requests[INITIAL] = SnapshotRequest(
                 id=INITIAL,
                 tables=list(settings.snapshot_tables) or [".*"],
@@ -118,22 +103,14 @@ class Pulls:
                 origin="initial",
                 created_ms=int(time.time() * 1000),
             )
-        #: When the next snapshot begins that waits for its time, milliseconds since 1970.
-        self._next_start_ms: int | None = None
-        #: What is to be saved of requests that the connector or a signal has begun or ended.
-        self._unsaved: list[tuple[Position, Position | None]] = []
         # Everything is read now; or the tables of a former division into tasks are new again for this one.
-        self._all_read = INITIAL in self._requests and _PROGRESS not in self._saved.get(INITIAL, {})
+        self._all_read = INITIAL in self._requests and PROGRESS not in self._saved.get(INITIAL, {})
         for request, offset in list(self._saved.items()):
-            if (
-                (self._all_read or known.inherited)
-                and _origin(offset) == NEW
-                and offset.get(_STATE) not in SNAPSHOT_ENDED
-            ):
-                self._forget(request)
-            # Asked for in the past; nobody asks again.
-            elif offset.get(_STATE) not in SNAPSHOT_ENDED and _REQUEST in offset:
-                self._requests[request] = msgspec.json.decode(offset[_REQUEST], type=SnapshotRequest)
+            asked = None if self._list.ended(request) else decode_request(offset)
+            if asked is not None and asked.origin == NEW and (self._all_read or known.inherited):
+                self._list.forget(request)
+            elif asked is not None:  # asked for in the past; no one asks again
+                self._requests[request] = asked
         self._states: dict[TableName, tuple[Table, TableState]] = {}
         self.puller = Puller(
             options,
@@ -141,10 +118,17 @@ class Pulls:
             tables=self._find,
             decoder=self._decoder,
             shard=shard,
-            saved={name: offset[_PROGRESS] for name, offset in self._saved.items() if _PROGRESS in offset},
+            saved={name: offset[PROGRESS] for name, offset in self._saved.items() if PROGRESS in offset},
             seen=self._seen,
             metrics=metrics,
             log=log,
+        )
+        self._progress = ProgressRecords(
+            settings.progress_topic,
+            settings.progress_s,
+            name="io.millrace.mysql",
+            shard=shards.text(shard),
+            position=lambda name: (self._partition(name), dict(self._saved.get(name, {STATE: "running"}))),
         )
 
     async def start(self) -> None:
@@ -172,46 +156,27 @@ class Pulls:
         """What is to be saved before anything else: that the first full pull has begun."""
         if INITIAL not in self._requests or INITIAL in self._saved:
             return ()
-        return ((self._partition(INITIAL), {_STATE: "running"}),)
+        return ((self._partition(INITIAL), {STATE: "running"}),)
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """The operator's complete list of requests, over what the connector and signals have begun."""
-        seen = set()
-        for each in instructions:
-            name = each["id"]
-            seen.add(name)
-            if each.get("origin", "rest") == "rest":
-                if self._saved.get(name, {}).get(_STATE) not in SNAPSHOT_ENDED:
-                    self._requests[name] = msgspec.convert(dict(each), SnapshotRequest, strict=False)
-            elif name in self._requests:
-                self._requests[name] = msgspec.structs.replace(self._requests[name], state=each["state"])
-        listed = seen | {name for name, each in self._requests.items() if each.origin != "rest"}
-        for name in {name for name, each in self._requests.items() if each.origin == "rest"} | self._saved.keys():
-            if name not in listed and name != INITIAL and _REQUEST not in self._saved.get(name, {}):
-                # Deleted by the operator: nothing of it is kept.
-                self._forget(name)
-        self._hand_over()
+        self._list.instruct(instructions, self._own)
+
+    def _own(self, name: str) -> bool:
+        """Whether the connector or a signal has made a request."""
+        request = self._requests.get(name)
+        return (
+            name == INITIAL
+            or REQUEST in self._saved.get(name, {})
+            or (request is not None and request.origin != "rest")
+        )
 
     def begin_scheduled(self) -> None:
-        """Begin the snapshots whose time has come."""
-        if self._next_start_ms is not None and time.time() * 1000 >= self._next_start_ms:
-            self._hand_over()
+        """Start the snapshots whose time has come."""
+        self._list.start_due()
 
-    def _hand_over(self) -> None:
-        """Give the puller the complete list of requests. Those that wait for their time are paused ones for it."""
-        now_ms = int(time.time() * 1000)
-        waiting = {
-            name: each.start_ms
-            for name, each in self._requests.items()
-            if each.state == "running" and each.start_ms > now_ms
-        }
-        self._next_start_ms = min(waiting.values(), default=None)
-        self.puller.set_requests(
-            [
-                msgspec.structs.replace(each, state="paused") if name in waiting else each
-                for name, each in self._requests.items()
-            ]
-        )
+    def _read_by_puller(self, requests: list[SnapshotRequest]) -> None:
+        self.puller.set_requests(requests)
 
     async def altered(self, statement: Statement) -> None:
         """The stream came by a statement that changes structures, or a TRUNCATE.
@@ -249,28 +214,20 @@ class Pulls:
             self._log.info(
                 "%s is captured from now on: snapshot %s reads what it holds (%s)", name, request.id, NEW_TABLES
             )
-            self._requests[request.id] = request
-            self._saved[request.id] = {_STATE: "running", _REQUEST: msgspec.json.encode(request).decode()}
-            self._unsaved.append((self._partition(request.id), self._saved[request.id]))
+            self._list.add(request)
+            self._list.save(request.id, {STATE: "running", REQUEST: encode_request(request)})
             self.puller.preset(request.id, [definitions[name]])
-        self._hand_over()
+        self._list.hand_over()
 
     def _drop_new(self, name: TableName) -> None:
         """End an unfinished snapshot of a new table: all of its rows are in the binlog, or it is another table now."""
         for request in [
             each.id
             for each in self._requests.values()
-            if each.origin == NEW
-            and each.tables == [filters.exactly(name)]
-            and self._saved.get(each.id, {}).get(_STATE) not in SNAPSHOT_ENDED
+            if each.origin == NEW and each.tables == [filters.exactly(name)] and not self._list.ended(each.id)
         ]:
-            self._forget(request)
-            self._hand_over()
-
-    def _forget(self, request: str) -> None:
-        self._requests.pop(request, None)
-        if self._saved.pop(request, None) is not None:
-            self._unsaved.append((self._partition(request), None))
+            self._list.forget(request)
+            self._list.hand_over()
 
     def signal(self, found: signals.Signal) -> signals.Outcome:
         """Carry out an order of a signal channel.
@@ -281,20 +238,18 @@ class Pulls:
         own = [each for each in self._requests.values() if each.origin == "signal"]
         outcome = signals.apply(found, own, int(time.time() * 1000))
         for each in outcome.requests if outcome.changed else ():
-            known = self._saved.get(each.id, {})
-            if known.get(_STATE) in SNAPSHOT_ENDED:
+            if self._list.ended(each.id):
                 continue  # met again after a restart
             self._requests[each.id] = each
-            self._saved[each.id] = {_STATE: "waiting", **known, _REQUEST: msgspec.json.encode(each).decode()}
-            self._unsaved.append((self._partition(each.id), self._saved[each.id]))
-        self._hand_over()
+            self._list.save(each.id, {STATE: "waiting", **self._saved.get(each.id, {}), REQUEST: encode_request(each)})
+        self._list.hand_over()
         return outcome
 
     @property
     def finished(self) -> bool:
         """Whether all that was asked for is done."""
         return all(
-            _NAMES.get(each[_STATE], each[_STATE]) in SNAPSHOT_ENDED
+            shown_state(each["state"]) in SNAPSHOT_ENDED
             for each in self.puller.progress()
             if each["id"] in self._requests
         )
@@ -375,38 +330,18 @@ class Pulls:
 
     def decided(self) -> tuple[tuple[Position, Position | None], ...]:
         """What was decided about tables and requests: to be saved no later than the place of the stream that led to it."""
-        unsaved, self._unsaved = self._unsaved, []
-        return (*unsaved, *self._known.take())
+        return (*self._list.take_unsaved(), *self._known.take())
 
     def progress(self) -> list[dict[str, Any]]:
         """How far each full pull of this task is."""
         return self.puller.progress()
 
-    def records(self) -> list[SourceRecord]:
-        """How far every table is, for the progress topic."""
-        found = []
-        now_ms = int(time.time() * 1000)
-        for request in self.puller.progress():
-            for table in request["tables"]:
-                name = request["id"]
-                value = {
-                    "snapshot": name,
-                    "shard": shards.text(self._shard),
-                    "ts_ms": now_ms,
-                    **{field: table.get(field) for field in _FIELDS},
-                }
-                found.append(
-                    SourceRecord(
-                        self._partition(name),
-                        dict(self._saved.get(name, {_STATE: "running"})),
-                        self._settings.progress_topic,
-                        value,
-                        _VALUE,
-                        {"snapshot": name, "table": table["table"]},
-                        _KEY,
-                    )
-                )
-        return found
+    def records(self, *, last: bool = False) -> list[SourceRecord]:
+        """The records of the progress topic that are due; all of them before the run ends (``last``)."""
+        now = time.monotonic()
+        if not self._progress.due(now, last=last):
+            return []
+        return self._progress.records(self.progress(), now, int(time.time() * 1000))
 
     async def wait_for(self, reading: asyncio.Task[Any], limit_s: float) -> None:
         """Until events were read, or a chunk may be ready, or so many seconds have passed."""
@@ -417,13 +352,13 @@ class Pulls:
             waiting.cancel()
 
     def _offsets(self, texts: Mapping[str, str]) -> tuple[tuple[Position, Position], ...]:
-        states = {each["id"]: _NAMES.get(each[_STATE], each[_STATE]) for each in self.puller.progress()}
+        states = {each["id"]: shown_state(each["state"]) for each in self.puller.progress()}
         found = []
         for name, text in texts.items():
             request = self._requests.get(name)
-            offset: Position = {_STATE: states.get(name, "completed"), _PROGRESS: text}
+            offset: Position = {STATE: states.get(name, "completed"), PROGRESS: text}
             if request is not None and request.origin in {"signal", NEW}:
-                offset[_REQUEST] = msgspec.json.encode(request).decode()
+                offset[REQUEST] = encode_request(request)
             self._saved[name] = offset
             found.append((self._partition(name), offset))
         return tuple(found)
@@ -466,10 +401,3 @@ class Pulls:
     def reached(self, place: Place) -> bool:
         """Whether the stream has come to a place; of a replica's only the GTIDs count."""
         return positions.reached(self._cursor.place(), place, self._flavor, by_gtid=not place.file)
-
-
-def _origin(offset: Position) -> str:
-    """Who asked for a snapshot, by what is saved of it; "": it is not said."""
-    if _REQUEST not in offset:
-        return ""
-    return str(msgspec.json.decode(offset[_REQUEST], type=SnapshotRequest).origin)

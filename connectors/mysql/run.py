@@ -13,7 +13,7 @@ from connectors.api import Batch
 from connectors.debezium_metrics import Behind, Labelled
 from connectors.errors import Fatal, MillraceError, Retriable, Skippable
 from connectors.mysql import connection, events, gtid, lag, metrics, positions, shards, signals, start
-from connectors.mysql.begin import INITIAL, Beginning, begin
+from connectors.mysql.begin import Beginning, begin
 from connectors.mysql.binlog import BinlogClient, PurgedError
 from connectors.mysql.config import (
     connection_settings,
@@ -43,6 +43,7 @@ from connectors.mysql.source import Server
 from connectors.mysql.stream import Counters, Stream
 from connectors.mysql.tables import Tables
 from connectors.mysql.versions import VersionBook
+from connectors.snapshot.requests import INITIAL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 _REPORT_S: Final = 1.0
 #: What is received at once: about 10 ms of work.
 _READ_BYTES: Final = 1 << 18
-#: How often latency and progress are told.
+#: How often latency is told.
 _LAG_S: Final = 5.0
 #: How often the server is asked for its binlogs.
 _WATCH_S: Final = 10.0
@@ -362,6 +363,8 @@ class Run:
                 if self.moved_to is not None and idle:
                     yield self._alone(self._elsewhere(cursor, self.moved_to))
                     return
+                if idle and (records := pulls.records()):
+                    yield Batch(records, transaction=self._mark())
                 now = time.monotonic()
                 if settings.heartbeat_s and now - beat >= settings.heartbeat_s and idle:
                     beat = now
@@ -378,9 +381,9 @@ class Run:
                         self._told = now
                         if (told := self._lag_offset()) is not None:
                             yield Batch([], offsets=(told,), transaction=self._mark())
-                        if settings.progress_topic and (records := pulls.records()):
-                            yield Batch(records, transaction=self._mark())
                     if not settings.plan.stream and pulls.finished and idle:
+                        if records := pulls.records(last=True):
+                            yield Batch(records, transaction=self._mark())
                         self._log.info("the full pull is done, and snapshot.mode asks for nothing more")
                         return
         finally:

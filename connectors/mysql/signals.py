@@ -19,7 +19,7 @@ from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.java_regex import compile_java
 from connectors.mysql import gtid
 from connectors.mysql.config_keys_rules import is_binlog_file, is_condition
-from connectors.mysql.snapshot.model import SnapshotRequest
+from connectors.snapshot.requests import SnapshotRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ from connectors.cql.failures import LoginRefused
 from connectors.cql.session import CqlSession
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from connectors.scylla import config_keys as keys
-from connectors.scylla import snapshot
+from connectors.scylla import snapshot, snapshot_views
 from connectors.scylla.checks import check_cluster
 from connectors.scylla.config import CONFIG, problems, read_settings, session_settings, tables
 from connectors.scylla.events.ums_signals import parts_of
@@ -29,7 +29,7 @@ from connectors.scylla.task import ScyllaTask
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from connectors.api import ConnectorContext, Position
+    from connectors.api import ConnectorContext, Instruction, Position
     from connectors.options import Config, ConfigProblem
     from connectors.scylla.model import TableId
     from connectors.scylla.planning import Plan
@@ -197,6 +197,44 @@ class ScyllaConnector(SourceConnector):
         config = CONFIG.parse({keys.PREFIX: "none", **properties, keys.TABLES: ""})
         names = await cluster_tables(session_settings(config))
         return {"option": keys.TABLES, "patterns": False, "tables": [name for name in names if not name.endswith(_LOG)]}
+
+    # What REST asks.
+
+    @classmethod
+    def check_snapshot(cls, config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
+        """See ``SourceConnector.check_snapshot``.
+
+        Raises:
+            ConfigInvalid: the request can't be carried out.
+        """
+        return snapshot_views.check_request(request, tables(config), read_settings(config).skipped)
+
+    @classmethod
+    def snapshots(
+        cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
+    ) -> list[dict[str, Any]]:
+        """See ``SourceConnector.snapshots``."""
+        return snapshot_views.snapshots(tables(config), instructions, offsets)
+
+    @classmethod
+    async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
+        """See ``SourceConnector.lag``: from what is saved."""
+        return snapshot_views.lag(tables(config), offsets)
+
+    @classmethod
+    async def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+        """See ``SourceConnector.tables``: asks the cluster.
+
+        Raises:
+            Retriable: it can't be asked now.
+            ConfigInvalid: it refuses the account.
+        """
+        del offsets
+        session = await CqlSession.acquire(session_settings(config))
+        try:
+            return await snapshot_views.tables(session, tables(config))
+        finally:
+            await session.release()
 
     @classmethod
     def exactly_once_support(cls, config: Config) -> bool:

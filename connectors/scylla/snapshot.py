@@ -59,6 +59,7 @@ from connectors.errors import Fatal
 from connectors.scylla.model import TableId
 from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, VNODE
 from connectors.scylla.windows import ticks_of
+from connectors.snapshot.requests import INITIAL, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,6 +72,8 @@ MAX_TOKEN: Final = (1 << 63) - 1
 
 #: The member that tells a snapshot's source partition from its group's; always "true".
 SNAPSHOT: Final = "snapshot"
+#: The id of the request that a snapshot's source partition is of; not there: the connector's own (``INITIAL``).
+SNAPSHOT_ID: Final = "snapshot_id"
 #: Members of a snapshot's source offset. ``RANGE``: all tokens of the group; ``LEFT``: those not yet sent; ``TABLE_ID``: of the
 #: base table. ``ROWS``: rows sent; ``STARTED``, ``FINISHED``: when the first of the tokens was begun and the last was done.
 RANGE: Final = "token_range"
@@ -79,6 +82,8 @@ TABLE_ID: Final = "table_id"
 ROWS: Final = "rows"
 STARTED: Final = "started_ms"
 FINISHED: Final = "finished_ms"
+#: ``cancelled``: the tokens that are left are not read.
+CANCELLED: Final = "cancelled"
 
 
 class Tokens(NamedTuple):
@@ -133,6 +138,7 @@ class SnapshotPosition:
         table_id: the server's id of the base table.
         rows: sent, those of the tokens that were taken over included.
         started_ms, finished_ms: milliseconds since 1970; 0: not yet, or not known.
+        cancelled: whether the operator has ended it.
     """
 
     whole: tuple[Tokens, ...]
@@ -141,11 +147,12 @@ class SnapshotPosition:
     rows: int = 0
     started_ms: int = 0
     finished_ms: int = 0
+    cancelled: bool = False
 
     @property
     def finished(self) -> bool:
-        """Whether all rows were sent."""
-        return not self.left
+        """Whether all rows were sent, or the rest is not wanted."""
+        return self.cancelled or not self.left
 
     @property
     def skipped(self) -> bool:
@@ -189,6 +196,8 @@ def to_offset(position: SnapshotPosition) -> Position:
     for name, value in ((ROWS, position.rows), (STARTED, position.started_ms), (FINISHED, position.finished_ms)):
         if value:
             offset[name] = str(value)
+    if position.cancelled:
+        offset[STATE] = CANCELLED
     return offset
 
 
@@ -199,8 +208,17 @@ def from_offset(offset: Position) -> SnapshotPosition:
         Fatal: it is none.
     """
     try:
-        numbers = [int(offset.get(name) or 0) for name in (ROWS, STARTED, FINISHED)]
-        return SnapshotPosition(_read(offset[RANGE]), _read(offset[LEFT]), str(offset.get(TABLE_ID) or ""), *numbers)
+        rows, started_ms, finished_ms = (int(offset.get(name) or 0) for name in (ROWS, STARTED, FINISHED))
+        cancelled = offset.get(STATE) == CANCELLED
+        return SnapshotPosition(
+            _read(offset[RANGE]),
+            _read(offset[LEFT]),
+            str(offset.get(TABLE_ID) or ""),
+            rows,
+            started_ms,
+            finished_ms,
+            cancelled,
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise Fatal(
             f"The saved snapshot position {offset} can't be read ({error!r}): delete it (DELETE or PATCH of the "
@@ -208,15 +226,16 @@ def from_offset(offset: Position) -> SnapshotPosition:
         ) from error
 
 
-def partition_of(group: StreamGroup) -> Position:
-    """The source partition of a group's snapshot."""
-    return {
+def partition_of(group: StreamGroup, request: str = INITIAL) -> Position:
+    """The source partition of a group's share of a snapshot."""
+    partition = {
         KEYSPACE: group.table.keyspace,
         TABLE: group.table.table,
         VNODE: group.name,
         GENERATION: str(group.generation.start_ms),
         SNAPSHOT: "true",
     }
+    return partition if request == INITIAL else {**partition, SNAPSHOT_ID: request}
 
 
 def is_snapshot(partition: Position) -> bool:
@@ -224,13 +243,22 @@ def is_snapshot(partition: Position) -> bool:
     return partition.get(SNAPSHOT) == "true"
 
 
+def request_of(partition: Position) -> str:
+    """The id of the request that a snapshot's source partition is of."""
+    return str(partition.get(SNAPSHOT_ID, INITIAL))
+
+
 def positions_of(
-    table: TableId, table_id: str, saved: Iterable[tuple[Position, Position]]
+    table: TableId, table_id: str, saved: Iterable[tuple[Position, Position]], request: str = INITIAL
 ) -> list[tuple[Position, SnapshotPosition]]:
-    """The saved snapshot positions of a table; those of a table of this name that was dropped do not count."""
+    """The saved positions of a table's snapshot; those of a table of this name that was dropped do not count."""
     found = []
     for partition, offset in saved:
-        if is_snapshot(partition) and (partition.get(KEYSPACE), partition.get(TABLE)) == table:
+        if (
+            is_snapshot(partition)
+            and (partition.get(KEYSPACE), partition.get(TABLE)) == table
+            and request_of(partition) == request
+        ):
             position = from_offset(offset)
             if not (table_id and position.table_id and table_id != position.table_id):
                 found.append((partition, position))
@@ -267,7 +295,7 @@ def later_tables(ids: Mapping[TableId, str], items: Iterable[tuple[Position, Pos
         name = (str(partition.get(KEYSPACE)), str(partition.get(TABLE)))
         known.add(name)
         table = TableId(*name)
-        if table in ids and is_snapshot(partition):
+        if table in ids and is_snapshot(partition) and request_of(partition) == INITIAL:
             position = from_offset(offset)
             if position.skipped or (position.table_id and ids[table] and position.table_id != ids[table]):
                 later.add(table)
@@ -285,7 +313,11 @@ def remaining(whole: Sequence[Tokens], saved: Sequence[SnapshotPosition]) -> tup
 
 
 def first_position(
-    group: StreamGroup, whole: Sequence[Tokens], table_id: str, saved: Sequence[tuple[Position, SnapshotPosition]]
+    group: StreamGroup,
+    whole: Sequence[Tokens],
+    table_id: str,
+    saved: Sequence[tuple[Position, SnapshotPosition]],
+    request: str = INITIAL,
 ) -> SnapshotPosition:
     """Where the snapshot of a group begins or goes on.
 
@@ -294,16 +326,18 @@ def first_position(
         whole: its tokens.
         table_id: of the base table.
         saved: the table's saved positions (``positions_of``).
+        request: the id of the request that they are of.
     """
-    own = partition_of(group)
+    own = partition_of(group, request)
     for partition, position in saved:
         if partition == own and position.whole == tuple(whole):
             return position
     left = remaining(whole, [position for _, position in saved])
-    return SnapshotPosition(tuple(whole), left, table_id, *_taken_over(whole, left, saved))
+    cancelled = any(position.cancelled for _, position in saved)
+    return SnapshotPosition(tuple(whole), left, table_id, *taken_over(whole, left, saved), cancelled)
 
 
-def _taken_over(
+def taken_over(
     whole: Sequence[Tokens], left: Sequence[Tokens], saved: Sequence[tuple[Position, SnapshotPosition]]
 ) -> tuple[int, int, int]:
     """Rows, start and end of what positions of other groups say of these tokens.
@@ -326,25 +360,28 @@ def _taken_over(
     return rows, min(started, default=0), 0 if left else max(finished)
 
 
-def shown(positions: Mapping[TableId, Sequence[SnapshotPosition]]) -> list[dict[str, Any]]:
-    """The snapshot of a task, as snapshots are shown elsewhere; none if it has no groups."""
-    every = [position for each in positions.values() for position in each]
-    if not every:
+def shown(
+    positions: Mapping[TableId, Sequence[SnapshotPosition]], request: str = INITIAL, *, paused: bool = False
+) -> list[dict[str, Any]]:
+    """A task's share of a snapshot, as snapshots are shown elsewhere; none if it has no groups."""
+    shares = [position for of_table in positions.values() for position in of_table]
+    if not shares:
         return []
-    over = all(position.finished for position in every)
+    over = all(position.finished for position in shares)
+    state = "cancelled" if any(position.cancelled for position in shares) else "completed"
     return [
         {
-            "id": "initial",
-            "state": "completed" if over else "running",
-            "started_ms": min((each.started_ms for each in every if each.started_ms), default=None),
-            "finished_ms": max(each.finished_ms for each in every) or None if over else None,
+            "id": request,
+            "state": state if over else "paused" if paused else "running",
+            "started_ms": min((position.started_ms for position in shares if position.started_ms), default=None),
+            "finished_ms": max(position.finished_ms for position in shares) or None if over else None,
             "tables": [
                 {
                     "table": str(table),
-                    "rows_done": sum(position.rows for position in each),
-                    "state": "done" if all(position.finished for position in each) else "running",
+                    "rows_done": sum(position.rows for position in of_table),
+                    "state": "done" if all(position.finished for position in of_table) else "running",
                 }
-                for table, each in positions.items()
+                for table, of_table in positions.items()
             ],
         }
     ]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from connectors.scylla.snapshot import LEFT, ROWS, Traces, partition_of, to_offset
+from connectors.scylla.snapshot import LEFT, ROWS, SnapshotPosition, Traces, partition_of, to_offset
 from connectors.scylla.snapshot_order import Seek
+from connectors.snapshot.requests import INITIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord, Position, SourceRecord
     from connectors.scylla.events.contract import EventBuilder
     from connectors.scylla.model import StreamGroup
-    from connectors.scylla.snapshot import SnapshotPosition
     from connectors.scylla.snapshot_rows import Item, RawRow, RowPlan
 
 
@@ -54,6 +54,7 @@ class GroupSnapshot:
         slots: see ``Traces``.
         settle_ms: how far the stream has to be past the snapshot's start before the first page is read. It covers nodes that
             did not know of ``cdc`` at the start, and clocks that are ahead.
+        request: the id of the request that ``position`` is of.
     """
 
     def __init__(
@@ -63,14 +64,19 @@ class GroupSnapshot:
         windows_first: int = 0,
         slots: int = 1 << 12,
         settle_ms: int = 0,
+        request: str = INITIAL,
     ) -> None:
         self.group: Final = group
         self._slots = slots
         self._settle_ms = settle_ms
         #: Goes up when the snapshot starts again: a page that was asked for before is of no use.
         self.epoch = 0
-        self.partition: Final[Position] = partition_of(group)
+        self.request = request
+        self.partition: Position = partition_of(group, request)
         self.position = position
+        #: Positions of the group's other requests, by id.
+        self.others: dict[str, SnapshotPosition] = {}
+        self.paused = False
         self.traces = Traces(slots)
         #: Everything before was handed over; None until the reader has said so.
         self.watermark_ms: int | None = None
@@ -97,7 +103,7 @@ class GroupSnapshot:
     # What the reader tells.
 
     def asked(self) -> bool:
-        """The reader would begin a window: whether it must not."""
+        """The reader would begin a window: whether it must not. Asked also while there is nothing to be read."""
         self._asked = True
         if self.held:
             self._refused = True
@@ -124,7 +130,7 @@ class GroupSnapshot:
     @property
     def may_begin(self) -> bool:
         """Whether a page may be read. After a hold that kept the reader waiting, the reader has its turn first."""
-        return self.settled and not (self.finished or self.held or self._owed or self._wanted > 0)
+        return self.settled and not (self.finished or self.paused or self.held or self._owed or self._wanted > 0)
 
     @property
     def settled(self) -> bool:
@@ -148,6 +154,43 @@ class GroupSnapshot:
         """The group is not read any more: its rows come with the groups of a newer generation."""
         self.closed = True
         self.give_up()
+
+    def turn_to(self, request: str, position: SnapshotPosition, now_ms: int) -> None:
+        """Read for another request from now on."""
+        if self.request:
+            self.others[self.request] = self.position
+        self.others.pop(request, None)
+        self.request, self.partition = request, partition_of(self.group, request)
+        self.start_again(position, now_ms)
+
+    def pause(self, *, paused: bool) -> None:
+        """Read no more pages for now; or continue."""
+        if paused and not self.paused:
+            self.epoch += 1
+            self.restart()
+            self.give_up()
+        self.paused = paused
+
+    def position_of(self, request: str) -> SnapshotPosition | None:
+        """The position of the group's share of a request; None: it has none."""
+        return self.position if request == self.request else self.others.get(request)
+
+    def put(self, request: str, position: SnapshotPosition) -> None:
+        """Set that."""
+        if request == self.request:
+            self.position = position
+        else:
+            self.others[request] = position
+
+    def forget(self, request: str) -> None:
+        """Read no more of a request."""
+        self.others.pop(request, None)
+        if request == self.request:
+            self.request = ""
+            self.position = SnapshotPosition(self.position.whole, ())
+            self.epoch += 1
+            self.restart()
+            self.give_up()
 
     def start_again(self, position: SnapshotPosition, now_ms: int) -> None:
         """Forget what was read, and stand at ``position``: the table is another one, or had no log for a while."""

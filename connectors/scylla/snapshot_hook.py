@@ -1,48 +1,53 @@
-"""The snapshot of a task's groups as the reader knows it (``connectors.scylla.hooks``): reads pages, beside the streams."""
+"""The snapshots of a task's groups as the reader knows them (``connectors.scylla.hooks``): reads pages, next to the streams.
+
+A group reads for one request at a time: the first of the list of which rows are left and that is not paused.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from connectors.cql.session import SchemaChanged
-from connectors.cql.throttle import InFlightLimit, Pace, PageSize, pause_s
 from connectors.debezium_metrics import report_snapshots
 from connectors.errors import Fatal, Retriable
+from connectors.java_regex import compile_java
 from connectors.scylla import metrics
 from connectors.scylla.positions import saved_windows, source_partition
 from connectors.scylla.snapshot import (
+    SNAPSHOT_ID,
     SnapshotPosition,
     first_position,
-    from_offset,
     of_dropped,
     partition_of,
-    positions_of,
     shown,
     size,
     to_offset,
     unwrapped,
 )
 from connectors.scylla.snapshot_group import GroupSnapshot
-from connectors.scylla.snapshot_index import SnapshotIndex
+from connectors.scylla.snapshot_index import SavedSnapshots, shares_of
+from connectors.scylla.snapshot_pages import PageReader
 from connectors.scylla.snapshot_rows import RowPlan
+from connectors.snapshot.requests import INITIAL, RequestList, SnapshotRequest
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Sequence
 
-    from connectors.api import BadRecord, OffsetReader, Position, SourceRecord
-    from connectors.cql.session import CqlSession, Page
+    from connectors.api import BadRecord, Instruction, OffsetReader, Position, SourceRecord
+    from connectors.cql.session import CqlSession
     from connectors.debezium_metrics import Mirror
     from connectors.scylla.config import ReadSettings
     from connectors.scylla.events.ums_signals import UmsSignals
     from connectors.scylla.feeds import TableFeed
     from connectors.scylla.hooks import RowFilter
     from connectors.scylla.model import LogRow, StreamGroup, TableId, TableVersion
+    from connectors.scylla.snapshot import Tokens
+    from connectors.scylla.snapshot_index import SnapshotIndex
 
 #: The stream goes first: no page is read of a group whose stream is this far behind ...
 HEAD_MS: Final = 60_000
@@ -87,7 +92,6 @@ class Snapshot:
         log: logging.LoggerAdapter[logging.Logger],
         signals: UmsSignals | None = None,
     ) -> None:
-        self._session = session
         self._signals = signals
         self._settings = settings
         self._offsets = offsets
@@ -97,41 +101,106 @@ class Snapshot:
         self._metrics = task_metrics
         self._log = log
         self._groups: dict[tuple[TableId, int, str], GroupSnapshot] = {}
-        #: By table: its id, and its positions by tokens.
-        self._indexes: dict[TableId, tuple[str, SnapshotIndex]] = {}
         #: By table and start of a generation: groups that are not closed for a newer generation.
         self._generations: dict[TableId, dict[int, list[GroupSnapshot]]] = {}
         self._all = groups
-        self._saved = offsets.items()
-        self._streamed = saved_windows(self._saved)
+        items = offsets.items()
+        self._saved = SavedSnapshots(items)
+        self._streamed = saved_windows(items)
         self._moved: list[tuple[Position, Position | None]] = []
         self._plans: dict[tuple[TableId, str], RowPlan] = {}
         #: Definitions of tables as they were when they were looked at last.
         self._seen: dict[TableId, TableVersion] = {}
         #: The stream brings all that was written so long after a moment at which the log was there.
         self._settle_ms = settings.confidence_max_ms if settings.confidence_ms is None else settings.confidence_ms
-        chunks = max(settings.snapshot_chunks, 1)
-        self._limit = InFlightLimit(least=1, most=chunks, first=chunks)
-        self._page_size = PageSize(settings.snapshot_rows)
-        self._pace = Pace(settings.snapshot_rate)
+        self._pages = PageReader(session, settings, log)
         self._changed = asyncio.Event()
         self._wake: Callable[[], None] = lambda: None
-        self._in_flight = 0
-        self._progressed_s = time.monotonic()
         self._reported_s = 0.0
         self._sent = (0, 0)
         #: Whether what was reported last stays as it is.
         self._settled = False
-        self._failures = 0
         self._began_s = time.monotonic()
         self._announced = False
+        #: In the order in which they are read.
+        self._requests: list[SnapshotRequest] = []
+        self._wanted: dict[tuple[str, TableId], bool] = {}
+        self._list = RequestList(lambda name: {SNAPSHOT_ID: name}, self._take_requests)
+        if settings.snapshot == "initial":
+            self._list.add(SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial"))
+            self._list.hand_over()
+
+    # Requests.
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """The operator's complete list (``SourceTask.instruct``). Does not block."""
+        known = self._saved.requests() | {request.id for request in self._requests}
+        self._list.instruct(instructions, lambda name: name == INITIAL)
+        for name in known - {INITIAL, *(str(row["id"]) for row in instructions)}:
+            self._delete(name)
+
+    def _take_requests(self, requests: list[SnapshotRequest]) -> None:
+        self._requests = sorted(requests, key=lambda request: request.order)
+        self._wanted = {}
+        for snapshot in self._groups.values():
+            self._follow(snapshot)
+        self._settled = self._announced = False
+        self._reported_s = 0.0
+        self._changed.set()
+        self._wake()
+
+    def _wants(self, request: SnapshotRequest, table: TableId) -> bool:
+        key = request.id, table
+        if key not in self._wanted:
+            self._wanted[key] = any(compile_java(name).fullmatch(str(table)) for name in request.tables)
+        return self._wanted[key]
+
+    def _delete(self, request: str) -> None:
+        """The operator has deleted a request: keep nothing of it."""
+        partitions = self._saved.drop(request, self._all)
+        for snapshot in self._groups.values():
+            if snapshot.position_of(request) is not None:
+                partitions.append(partition_of(snapshot.group, request))
+                snapshot.forget(request)
+        self._moved = [(partition, offset) for partition, offset in self._moved if partition not in partitions]
+        self._moved += [(partition, None) for partition in partitions]
+
+    def _follow(self, snapshot: GroupSnapshot) -> None:
+        """Let a group do what is asked for."""
+        if snapshot.closed:
+            return
+        group, now_ms = snapshot.group, int(self._now_ms())
+        requests = [request for request in self._requests if self._wants(request, group.table)]
+        for request in requests:
+            position = snapshot.position_of(request.id)
+            if position is None:
+                position = self._first(group, snapshot.position.whole, request.id)
+                snapshot.put(request.id, position)
+                self._register(snapshot, request.id)
+            if request.state == "cancelled" and not position.finished:
+                position = replace(position, cancelled=True, finished_ms=now_ms)
+                if request.id == snapshot.request:
+                    snapshot.start_again(position, now_ms)
+                snapshot.put(request.id, position)
+                self._moved.append((partition_of(group, request.id), to_offset(position)))
+        chosen = _chosen(snapshot, requests)
+        if chosen == snapshot.request:
+            states = {request.id: request.state for request in requests}
+            snapshot.pause(paused=states.get(chosen) == "paused")
+            return
+        position = self._started(self._feed_of(group.table), snapshot.position_of(chosen) or snapshot.position)
+        snapshot.turn_to(chosen, position, now_ms)
+        snapshot.pause(paused=False)
+        self._moved.append((snapshot.partition, to_offset(position)))
+        self._settled = False
+        self._changed.set()
 
     # The reader's calls.
 
     def holds(self, group: StreamGroup) -> bool:
         """See ``SnapshotHook``."""
         snapshot = self._groups.get(_key(group))
-        if snapshot is None or snapshot.finished:
+        if snapshot is None or snapshot.closed:
             return False
         before = snapshot.ready
         held = snapshot.asked()
@@ -169,13 +238,14 @@ class Snapshot:
         self, limit: int, out: list[SourceRecord], bad: list[BadRecord], offsets: list[tuple[Position, Position | None]]
     ) -> bool:
         """See ``SnapshotHook``."""
+        self._list.start_due()
         self._look_at_tables()
         if self._moved:
             offsets.extend(self._moved)
             self._moved = []
         room = limit
         more = released = False
-        for snapshot in list(self._groups.values()):
+        for snapshot in () if self._settled else list(self._groups.values()):
             page = snapshot.page
             if page is None or not snapshot.ready:
                 continue
@@ -195,13 +265,13 @@ class Snapshot:
                 released = True
                 self._metrics.add(metrics.SNAPSHOT_CHUNKS, 1)
                 if snapshot.finished:
-                    self._forget(snapshot)
-                    if self._signals is not None and self._all_sent(snapshot.group.table):
+                    if self._signals is not None and self._all_sent(snapshot.group.table, snapshot.request):
                         out.append(
                             self._signals.read(
                                 feed.newest, int(self._now_ms()), (snapshot.partition, to_offset(snapshot.position))
                             )
                         )
+                    self._forget(snapshot)
             else:
                 more = True
         if released:
@@ -210,10 +280,12 @@ class Snapshot:
         self._report()
         return more
 
-    def _all_sent(self, table: TableId) -> bool:
+    def _all_sent(self, table: TableId, request: str) -> bool:
         """Whether all rows of the table that are this task's were sent."""
         return all(
-            (snapshot := self._groups.get(_key(group))) is not None and snapshot.finished
+            (snapshot := self._groups.get(_key(group))) is not None
+            and (position := snapshot.position_of(request)) is not None
+            and position.finished
             for group in self._all
             if group.table == table
         )
@@ -224,12 +296,14 @@ class Snapshot:
         table = group.table
         feed = self._feed_of(table)
         if group.token_range is None:
-            raise Fatal(
+            why = (
                 f"The token range of the streams '{group.name}' of {table} is not known, so a snapshot of the table "
-                "can't be merged with them: set snapshot.mode=never"
+                "can't be merged with them"
             )
-        whole = unwrapped(group.token_range)
-        index = self._index(table, feed.newest.table_id)
+            if self._settings.snapshot == "initial":
+                raise Fatal(f"{why}: set snapshot.mode=never")
+            self._log.debug("%s", why)
+        whole = unwrapped(group.token_range) if group.token_range is not None else ()
         of_table = self._generations.setdefault(table, {})
         older = False
         for start_ms, others in of_table.items():
@@ -237,45 +311,58 @@ class Snapshot:
                 older = True
                 while others:
                     others.pop().close()
-        position = first_position(group, whole, feed.newest.table_id, index.about(whole))
-        if group.later:
-            position = SnapshotPosition(whole, (), feed.newest.table_id)
-        position = self._started(feed, position)
+        requests = [request for request in self._requests if whole and self._wants(request, table)]
+        positions = {request.id: self._first(group, whole, request.id) for request in requests}
+        first = next(
+            (request.id for request in requests if request.state == "running" and not positions[request.id].finished),
+            next(iter(positions), ""),
+        )
+        position = self._started(feed, positions.pop(first, SnapshotPosition(whole, ())))
         fresh = self._offsets.get(source_partition(group)) is None
         # Many groups share the memory: with few rows changed while the snapshot runs it does not matter how little each has.
         slots = _SLOTS if len(self._groups) < _FEW_GROUPS else _FEW_SLOTS
-        snapshot = GroupSnapshot(group, position, _WINDOWS_FIRST if fresh else 0, slots, self._settle_ms)
+        snapshot = GroupSnapshot(group, position, _WINDOWS_FIRST if fresh else 0, slots, self._settle_ms, first)
+        snapshot.others = positions
         if older or table in self._streamed:
             # What was sent before this run is not remembered.
             snapshot.traces.add_all(watermark_ms * 1000 - 1)
+        if not first:
+            snapshot.traces.forget()
         self._groups[_key(group)] = snapshot
         of_table.setdefault(group.generation.start_ms, []).append(snapshot)
         self._settled = False
-        if "r" in self._settings.skipped:
+        if "r" in self._settings.skipped or not whole:
             snapshot.close()  # nobody wants the rows; that they were not sent is not saved either
             return snapshot
-        if snapshot.partition not in index:
-            self._moved.append((snapshot.partition, to_offset(position)))
-        index.put(snapshot.partition, whole, lambda: snapshot.position)
-        self._moved.extend((partition, None) for partition in index.superseded_by(whole))
+        for request in requests:
+            self._register(snapshot, request.id)
         if table not in self._seen:
             self._seen[table] = feed.newest
             self._forget_dropped(group, feed.newest)
         self._look_at(snapshot, feed.newest)
         return snapshot
 
-    def _index(self, table: TableId, table_id: str) -> SnapshotIndex:
+    def _first(self, group: StreamGroup, whole: tuple[Tokens, ...], request: str) -> SnapshotPosition:
+        """Where a group's share of a request begins or goes on."""
+        table_id = self._feed_of(group.table).newest.table_id
+        saved = self._index(group.table, request).about(whole)
+        if group.later and request == INITIAL:
+            return SnapshotPosition(whole, (), table_id)
+        return first_position(group, whole, table_id, saved, request)
+
+    def _register(self, snapshot: GroupSnapshot, request: str) -> None:
+        """Keep a group's new share of a request among the positions of the table."""
+        index = self._index(snapshot.group.table, request)
+        partition = partition_of(snapshot.group, request)
+        position = snapshot.position_of(request) or snapshot.position
+        if partition not in index:
+            self._moved.append((partition, to_offset(position)))
+        index.put(partition, position.whole, lambda: snapshot.position_of(request) or position)
+        self._moved.extend((superseded, None) for superseded in index.superseded_by(position.whole))
+
+    def _index(self, table: TableId, request: str) -> SnapshotIndex:
         """The positions of a table: those of this run, and what was saved of others when it began."""
-        known = self._indexes.get(table)
-        if known is None or known[0] != table_id:
-            index = SnapshotIndex()
-            for partition, position in positions_of(table, table_id, self._saved):
-                index.put(partition, position.whole, lambda position=position: position)  # type: ignore[misc]
-            for each in self._groups.values():
-                if each.group.table == table:
-                    index.put(each.partition, each.position.whole, lambda each=each: each.position)  # type: ignore[misc]
-            known = self._indexes[table] = (table_id, index)
-        return known[1]
+        return self._saved.index(table, self._feed_of(table).newest.table_id, request, self._groups.values())
 
     def _started(self, feed: TableFeed, position: SnapshotPosition) -> SnapshotPosition:
         """``position`` with the time of its start, if it is to be read and the table's changes are logged."""
@@ -301,19 +388,29 @@ class Snapshot:
 
     def _forget_dropped(self, group: StreamGroup, newest: TableVersion) -> None:
         """Remove what is saved of older generations of a table that was dropped and recreated."""
-        self._moved.extend((partition, None) for partition in of_dropped(group, newest.table_id, self._saved))
+        self._moved.extend((partition, None) for partition in of_dropped(group, newest.table_id, self._saved.items))
 
     def _look_at(self, snapshot: GroupSnapshot, newest: TableVersion) -> None:
-        position, feed = snapshot.position, self._feed_of(snapshot.group.table)
+        for request in [snapshot.request, *snapshot.others]:
+            if request:
+                self._look_at_share(snapshot, request, newest)
+        self._follow(snapshot)
+
+    def _look_at_share(self, snapshot: GroupSnapshot, request: str, newest: TableVersion) -> None:
+        position, feed = snapshot.position_of(request), self._feed_of(snapshot.group.table)
+        if position is None or (request != INITIAL and position.finished):
+            return
         replaced = bool(newest.table_id and position.table_id and newest.table_id != position.table_id)
         if replaced or (newest.options.off and position.started_ms):
-            wanted = self._settings.snapshot_new_tables
+            wanted = self._settings.snapshot_new_tables or request != INITIAL
             if not (wanted or replaced):
                 return  # what was begun goes on
             restarted = SnapshotPosition(position.whole, position.whole if wanted else (), newest.table_id)
         else:
             restarted = position
-        restarted = self._started(feed, restarted)
+        current = request == snapshot.request
+        if current:
+            restarted = self._started(feed, restarted)
         if restarted == position:
             return
         if restarted.left != position.left or replaced:
@@ -324,16 +421,17 @@ class Snapshot:
                 snapshot.group.name,
                 "starts again" if restarted.left else "is left out",
             )
-            snapshot.start_again(restarted, int(self._now_ms()))
-        else:
-            snapshot.position = restarted
-        self._moved.append((snapshot.partition, to_offset(restarted)))
+            if current:
+                snapshot.start_again(restarted, int(self._now_ms()))
+        snapshot.put(request, restarted)
+        self._moved.append((partition_of(snapshot.group, request), to_offset(restarted)))
         self._settled = self._announced = False
         self._changed.set()
         self._wake()
 
     def _forget(self, snapshot: GroupSnapshot) -> None:
         snapshot.traces.forget()
+        self._follow(snapshot)
         self._reported_s = 0.0
         if all(other.finished for other in self._groups.values()) and not self._announced:
             self._announced = True
@@ -370,7 +468,7 @@ class Snapshot:
                     self._changed.clear()
                     unfinished = [snapshot for snapshot in self._groups.values() if not snapshot.finished]
                     for snapshot in unfinished:
-                        if len(busy) >= self._limit.value:
+                        if len(busy) >= self._pages.limit:
                             break
                         if id(snapshot) not in busy and self._due(snapshot):
                             busy.add(id(snapshot))
@@ -388,13 +486,12 @@ class Snapshot:
             return False
         return (
             self._now_ms() - snapshot.watermark_ms < HEAD_MS + self._settings.confidence_max_ms
-            or time.monotonic() - self._progressed_s > PATIENCE_S
+            or time.monotonic() - self._pages.progressed_s > PATIENCE_S
         )
 
     async def _chunk(self, snapshot: GroupSnapshot) -> None:
         """Read one page of a group and wait until it was handed over: no more pages are held than may be read at once."""
-        while (wait := self._pace.wait_s(time.monotonic())) > 0:  # noqa: ASYNC110 - what it waits for is time
-            await asyncio.sleep(wait)
+        await self._pages.wait()
         if not snapshot.may_begin:
             return
         released = asyncio.Event()
@@ -422,7 +519,7 @@ class Snapshot:
                 snapshot.restart()
             epoch = snapshot.epoch
             try:
-                page = await self._page(snapshot, plan)
+                page = await self._pages.read(plan.query, snapshot.position.left[0], snapshot.state)
             except SchemaChanged as error:
                 await self._failed(snapshot, error)
                 with contextlib.suppress(Retriable):  # a table that is gone: the stream knows what to do
@@ -437,62 +534,16 @@ class Snapshot:
                 snapshot.restart()  # a paging state that is not accepted any more
                 await self._failed(snapshot, error)
                 return
-            self._failures = 0
-            self._progressed_s = time.monotonic()
             if snapshot.epoch != epoch:
                 return  # rows of a table that is gone
             if snapshot.closed or snapshot.loaded(plan, page.rows, page.state):
                 return
 
-    async def _page(self, snapshot: GroupSnapshot, plan: RowPlan) -> Page:
-        settings = self._settings
-        tokens = snapshot.position.left[0]
-        asked = self._page_size.rows
-        self._in_flight += 1
-        began = time.monotonic()
-        try:
-            page = await self._session.page(
-                plan.query,
-                (tokens.after, tokens.upto),
-                fetch_size=asked,
-                state=snapshot.state,
-                consistency=settings.consistency,
-                timeout_s=settings.query_timeout_s,
-                token=tokens.after + 1,
-            )
-        finally:
-            self._in_flight -= 1
-        now = time.monotonic()
-        self._pace.spent(len(page.rows), now)
-        self._limit.answered(now - began, full=2 * len(page.rows) >= asked, in_flight=self._in_flight + 1)
-        self._page_size.answered(page.rows)
-        return page
-
     async def _failed(self, snapshot: GroupSnapshot, error: Exception) -> None:
         """Lift the hold, pause; raises Retriable when too many tries in a row failed."""
         snapshot.give_up()
         self._wake()
-        self._failures += 1
-        self._limit.failed()
-        self._page_size.failed()
-        settings = self._settings
-        if settings.max_tries is not None and self._failures > settings.max_tries:
-            raise Retriable(
-                f"{snapshot.group.table}: reading it for the snapshot failed {self._failures} times in a row: {error}"
-            ) from error
-        if self._failures == 1:
-            self._log.warning(
-                "%s: a page of the snapshot could not be read, trying again: %s", snapshot.group.table, error
-            )
-        await asyncio.sleep(
-            pause_s(
-                self._failures,
-                settings.retry_base_ms,
-                settings.retry_max_ms,
-                int(settings.retry_jitter * 100),
-                random.random(),  # noqa: S311
-            )
-        )
+        await self._pages.failed(snapshot.group.table, error)
 
     # Numbers.
 
@@ -508,40 +559,39 @@ class Snapshot:
         if skipped > self._sent[1]:
             self._metrics.add(metrics.SNAPSHOT_SKIPPED, skipped - self._sent[1])
         self._sent = (rows, skipped)
-        found = self._positions()
-        parts = [position for positions in found.values() for position in positions]
+        shares = {request.id: self._positions(request) for request in self._requests}
+        parts = [position for tables in shares.values() for positions in tables.values() for position in positions]
         whole = sum(size(position.whole) for position in parts)
-        left = sum(size(position.left) for position in parts)
+        left = sum(size(position.left) for position in parts if not position.finished)
         self._metrics.set(metrics.SNAPSHOT_PROGRESS, 1 - left / whole if whole else 1.0)
         self._metrics.set(metrics.SNAPSHOT_RUNNING, float(left > 0))
-        report_snapshots(self._metrics.debezium, shown(found), int(self._now_ms()))
+        rows_of_requests = [
+            row
+            for request in self._requests
+            for row in shown(shares[request.id], request.id, paused=request.state == "paused")
+        ]
+        report_snapshots(self._metrics.debezium, rows_of_requests, int(self._now_ms()))
         self._settled = not left
 
-    def _positions(self) -> dict[TableId, list[SnapshotPosition]]:
-        """Where the task's groups stand, those of which the reader has said nothing yet as they are saved.
+    def _positions(self, request: SnapshotRequest) -> dict[TableId, list[SnapshotPosition]]:
+        """Where the task's groups stand, those of which the reader has said nothing yet as they are saved."""
+        if "r" in self._settings.skipped:
+            return {}
+        groups = {_key(group): group for group in (*self._all, *(each.group for each in self._groups.values()))}
+        joined = {key: each for key, each in self._groups.items() if self._wants(request, each.group.table)}
+        waiting = [
+            group for key, group in groups.items() if key not in self._groups and self._wants(request, group.table)
+        ]
+        return shares_of(request.id, joined.values(), waiting, self._offsets)
 
-        Without those that are not read: their rows are left out, or come with the groups of a newer generation.
-        """
-        found: dict[TableId, list[SnapshotPosition]] = {}
-        for key, group in {
-            **{_key(each): each for each in self._all},
-            **{key: each.group for key, each in self._groups.items()},
-        }.items():
-            snapshot = self._groups.get(key)
-            if snapshot is not None and not snapshot.closed:
-                found.setdefault(group.table, []).append(snapshot.position)
-            elif (
-                snapshot is None
-                and group.token_range is not None
-                and not group.later
-                and "r" not in self._settings.skipped
-            ):
-                whole = unwrapped(group.token_range)
-                saved = self._offsets.get(partition_of(group))
-                found.setdefault(group.table, []).append(
-                    from_offset(saved) if saved else SnapshotPosition(whole, whole)
-                )
-        return found
+
+def _chosen(snapshot: GroupSnapshot, requests: Sequence[SnapshotRequest]) -> str:
+    """The request that a group reads for: the first that is not paused and of which rows are left, else the one so far."""
+    for request in requests:
+        position = snapshot.position_of(request.id)
+        if request.state == "running" and position is not None and not position.finished:
+            return request.id
+    return snapshot.request
 
 
 def _key(group: StreamGroup) -> tuple[TableId, int, str]:

@@ -9,14 +9,27 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from typing import TYPE_CHECKING
 
-from connectors.scylla.positions import GENERATION
-from connectors.scylla.snapshot import subtract
+from connectors.scylla.model import TableId
+from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE
+from connectors.scylla.snapshot import (
+    SnapshotPosition,
+    from_offset,
+    is_snapshot,
+    partition_of,
+    positions_of,
+    request_of,
+    subtract,
+    unwrapped,
+)
+from connectors.snapshot.requests import INITIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from connectors.api import Position
-    from connectors.scylla.snapshot import SnapshotPosition, Tokens
+    from connectors.api import OffsetReader, Position
+    from connectors.scylla.model import StreamGroup
+    from connectors.scylla.snapshot import Tokens
+    from connectors.scylla.snapshot_group import GroupSnapshot
 
 #: A part of a position's tokens: (after, upto, the position's number).
 _Part = tuple[int, int, int]
@@ -103,3 +116,87 @@ class SnapshotIndex:
                         numbers.add(parts[at][2])
                     at += 1
         return [entry for number in sorted(numbers) if (entry := self._numbered[number]) is not None]
+
+
+class SavedSnapshots:
+    """The positions that were saved when a run began, and an index of them and of the run's own for each table and request.
+
+    Attributes:
+        items: source partitions and offsets.
+    """
+
+    def __init__(self, items: Iterable[tuple[Position, Position]]) -> None:
+        self.items = [(partition, offset) for partition, offset in items if is_snapshot(partition)]
+        #: By table and request: the table's id, and positions by tokens.
+        self._indexes: dict[tuple[TableId, str], tuple[str, SnapshotIndex]] = {}
+
+    def requests(self) -> set[str]:
+        """The ids of the requests of which something is saved."""
+        return {request_of(partition) for partition, _ in self.items}
+
+    def index(self, table: TableId, table_id: str, request: str, running: Iterable[GroupSnapshot]) -> SnapshotIndex:
+        """The positions of a table and request.
+
+        Args:
+            table: the table.
+            table_id: the server's id of it: positions of a dropped table of this name do not count.
+            request: the request's id.
+            running: the groups of this run.
+        """
+        entry = self._indexes.get((table, request))
+        if entry is None or entry[0] != table_id:
+            index = SnapshotIndex()
+            for partition, position in positions_of(table, table_id, self.items, request):
+                index.put(partition, position.whole, lambda position=position: position)  # type: ignore[misc]
+            for snapshot in running:
+                share = snapshot.position_of(request)
+                if snapshot.group.table == table and share is not None:
+                    index.put(
+                        partition_of(snapshot.group, request),
+                        share.whole,
+                        lambda snapshot=snapshot, share=share: snapshot.position_of(request) or share,  # type: ignore[misc]
+                    )
+            entry = self._indexes[table, request] = (table_id, index)
+        return entry[1]
+
+    def drop(self, request: str, groups: Iterable[StreamGroup]) -> list[Position]:
+        """Forget a request; the saved partitions of it that are of these groups, or of older generations than theirs."""
+        first: dict[TableId, int] = {}
+        partitions = []
+        for group in groups:
+            start_ms = group.generation.start_ms
+            first[group.table] = min(first.get(group.table, start_ms), start_ms)
+            partitions.append(partition_of(group, request))
+        dropped = []
+        for partition, _ in self.items:
+            if request_of(partition) == request:
+                older = int(partition[GENERATION]) < first.get(TableId(partition[KEYSPACE], partition[TABLE]), 0)
+                if older or partition in partitions:
+                    dropped.append(partition)
+        self.items = [(partition, offset) for partition, offset in self.items if request_of(partition) != request]
+        self._indexes = {key: index for key, index in self._indexes.items() if key[1] != request}
+        return dropped
+
+
+def shares_of(
+    request: str, joined: Iterable[GroupSnapshot], waiting: Iterable[StreamGroup], saved: OffsetReader
+) -> dict[TableId, list[SnapshotPosition]]:
+    """The positions of a request by table, without those of groups that are not read for it.
+
+    Args:
+        request: the request's id.
+        joined: groups that take part in this run.
+        waiting: groups that have not joined: they count as they are saved.
+        saved: the saved offsets.
+    """
+    tables: dict[TableId, list[SnapshotPosition]] = {}
+    for snapshot in joined:
+        position = None if snapshot.closed else snapshot.position_of(request)
+        if position is not None:
+            tables.setdefault(snapshot.group.table, []).append(position)
+    for group in waiting:
+        if group.token_range is not None and not (group.later and request == INITIAL):
+            whole = unwrapped(group.token_range)
+            offset = saved.get(partition_of(group, request))
+            tables.setdefault(group.table, []).append(from_offset(offset) if offset else SnapshotPosition(whole, whole))
+    return tables

@@ -11,7 +11,7 @@ import msgspec
 
 from connectors.api import Batch, SourceTask
 from connectors.cql.session import CqlSession
-from connectors.debezium_metrics import Mirror, report_snapshots
+from connectors.debezium_metrics import Mirror
 from connectors.errors import Retriable
 from connectors.scylla import discovery, metrics, tables
 from connectors.scylla.config import read_settings, session_settings, settings
@@ -33,12 +33,12 @@ from connectors.scylla.reader import Reader
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from connectors.api import Position, TaskContext
+    from connectors.api import Instruction, Position, TaskContext
     from connectors.scylla.config import ReadSettings
     from connectors.scylla.events.contract import EventBuilder, EventSettings
     from connectors.scylla.events.ums_signals import UmsSignals
-    from connectors.scylla.hooks import SnapshotHook
     from connectors.scylla.model import StreamGroup, TableId, TableVersion
+    from connectors.scylla.snapshot_hook import Snapshot
 
 #: How often the servers are asked for the version of the schema (and their clock): one small query.
 _SCHEMA_S: Final = 1.0
@@ -63,6 +63,19 @@ class ScyllaTask(SourceTask):
         super().__init__(context)
         #: Tables and generations of which a position has been saved by this task.
         self._saved: set[tuple[str, str, str]] = set()
+        self._instructions: Sequence[Instruction] = ()
+        self._run: _Run | None = None
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """See ``SourceTask.instruct``."""
+        self._instructions = list(instructions)
+        if self._run is not None and self._run.snapshots is not None:
+            self._run.snapshots.instruct(self._instructions)
+
+    @property
+    def instructions(self) -> Sequence[Instruction]:
+        """The operator's requests, complete."""
+        return self._instructions
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """See ``SourceTask.batches``.
@@ -79,7 +92,7 @@ class ScyllaTask(SourceTask):
             options = read_settings(config)
             events = settings(config)
             numbers = Mirror(self.context.metrics, "scylla", events.topic_prefix, metrics.DEBEZIUM)
-            run = _Run(self, session, options, events, numbers)
+            run = self._run = _Run(self, session, options, events, numbers)
             reader = await run.start()
             numbers.connected()
             for name in metrics.FROM_ZERO:
@@ -92,6 +105,7 @@ class ScyllaTask(SourceTask):
                         yield Batch([], offsets=tuple((partition, None) for partition in old))
                         old = []
         finally:
+            self._run = None
             if numbers is not None:
                 numbers.disconnected()
             await session.release()
@@ -116,6 +130,7 @@ class _Run:
         self, task: ScyllaTask, session: CqlSession, options: ReadSettings, events: EventSettings, numbers: Mirror
     ) -> None:
         self._metrics = numbers
+        self._task = task
         self._context = task.context
         self._log = task.context.log
         self._session = session
@@ -125,6 +140,7 @@ class _Run:
         self._feeds: dict[TableId, TableFeed] = {}
         self._loading: dict[TableId, asyncio.Lock] = {}
         self._reader: Reader | None = None
+        self.snapshots: Snapshot | None = None
         self.groups: list[StreamGroup] = []
         #: Version of the schema that the definitions are of.
         self._known = ""
@@ -143,7 +159,8 @@ class _Run:
             signals = UmsSignals(
                 self._events, msgspec.json.decode(context.config[TASK_PARTS] or "{}", type=dict[str, str])
             )
-        hook = self._snapshot(signals)
+        hook = self.snapshots = self._snapshot(signals)
+        hook.instruct(self._task.instructions)
         reader = self._reader = Reader(
             session, self._options, self._metrics, self._log, refresh=self.refresh, hook=hook, signals=signals
         )
@@ -160,10 +177,7 @@ class _Run:
         reader.background(self._generations(reader), "scylla generation watch")
         return reader
 
-    def _snapshot(self, signals: UmsSignals | None) -> SnapshotHook | None:
-        if self._options.snapshot != "initial":
-            report_snapshots(self._metrics.debezium, [], int(time.time() * 1000))
-            return None
+    def _snapshot(self, signals: UmsSignals | None) -> Snapshot:
         from connectors.scylla.snapshot_hook import Snapshot
 
         return Snapshot(

@@ -10,7 +10,7 @@ from connectors.testing.harness import Harness, Unsupported
 from connectors.testing.waivers import WAIVERS
 
 if TYPE_CHECKING:
-    from connectors.testing.conformance import connector_conformance
+    from connectors.testing.conformance import connector_conformance, snapshot_conformance
 
 __all__ = [
     "DECLARATION_CHECKS",
@@ -22,13 +22,14 @@ __all__ = [
     "Unsupported",
     "connector_conformance",
     "installed_connectors",
+    "snapshot_conformance",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """``connector_conformance`` needs pytest, which is only there for tests; the rest does not."""
-    if name == "connector_conformance":
-        from connectors.testing.conformance import connector_conformance
+    """``connector_conformance`` and its kind need pytest, which is only there for tests; the rest does not."""
+    if name in ("connector_conformance", "snapshot_conformance"):
+        from connectors.testing import conformance
 
-        return connector_conformance
+        return getattr(conformance, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

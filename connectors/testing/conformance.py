@@ -10,6 +10,7 @@ import pytest
 from connectors.testing.checks import CHECKS
 from connectors.testing.declarations import DECLARATION_CHECKS
 from connectors.testing.harness import Unsupported
+from connectors.testing.snapshots import SNAPSHOT_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -54,6 +55,25 @@ def connector_conformance(
     for name, declared in DECLARATION_CHECKS.items():
         members[f"test_{name}"] = _declaration(connector, declared, reasons.get(name))
     return type(f"Test{connector.__name__}Conformance", (), members)
+
+
+def snapshot_conformance(
+    connector: type[SourceConnector], *, harness: Callable[[Path], Harness], waivers: Mapping[str, str] | None = None
+) -> type[Any]:
+    """A test class with one test for each promise about snapshots on request; see ``connector_conformance``.
+
+    The harness needs ``table_pattern`` and ``snapshot_row``, and a configuration that takes no snapshot of its own.
+
+    Raises:
+        ValueError: a waiver names no check, or has no reason.
+    """
+    reasons = dict(waivers or {})
+    if not (reasons.keys() <= SNAPSHOT_CHECKS.keys() and all(reasons.values())):
+        raise ValueError(f"a waiver is a check's name with a reason; there are {', '.join(SNAPSHOT_CHECKS)}")
+    members: dict[str, Any] = {"__doc__": f"Snapshots on request, for {connector.__name__}."}
+    for name, check in SNAPSHOT_CHECKS.items():
+        members[f"test_{name}"] = _behaviour(connector, harness, check, reasons.get(name))
+    return type(f"Test{connector.__name__}Snapshots", (), members)
 
 
 def _behaviour(

@@ -19,10 +19,10 @@ from connectors.testing.contexts import (
 from connectors.testing.values import batch_problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Mapping
+    from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
     from types import TracebackType
 
-    from connectors.api import Batch, SourceConnector, SourceRecord, SourceTask
+    from connectors.api import Batch, Instruction, SourceConnector, SourceRecord, SourceTask
 
 #: A task must have ended this long after it was cancelled, seconds. Generous: it tells "at once" from "never".
 STOP_DEADLINE = 20.0
@@ -61,6 +61,8 @@ class Run:
         self.offsets = offsets if offsets is not None else SavedOffsets()
         self.log = capture if capture is not None else LogCapture()
         self.tasks: list[SourceTask] = []
+        #: The operator's requests, as ``instruct`` got them.
+        self.instructions: list[Instruction] = []
         self.blocking: list[str] = []
         self.metrics = RecordedMetrics(connector.metrics)
         self._class = connector
@@ -118,9 +120,15 @@ class Run:
         self._done = set()
 
     def _begin(self, task: SourceTask) -> AsyncGenerator[Batch, None]:
-        """A new generator, as the runtime makes it: with nothing asked by operators."""
-        self._code.run(task.instruct, ())
+        """A new generator, as the runtime makes it: with all that operators ask for."""
+        self._code.run(task.instruct, self.instructions)
         return task.batches()
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """Give the tasks the operator's requests, the complete list; new tasks get it too."""
+        self.instructions = list(instructions)
+        for task in self.tasks:
+            self._code.run(task.instruct, self.instructions)
 
     async def stop_tasks(self) -> None:
         """End the tasks.

@@ -91,6 +91,15 @@ class Harness(ABC):
         """Names what a record is in order with: records of equal sequence come in the same order whenever they are read."""
         return position_key(record.source_partition)
 
+    def table_pattern(self) -> str:
+        """The table that ``add`` writes to, as a request for a snapshot names it."""
+        raise Unsupported
+
+    def snapshot_row(self, record: SourceRecord) -> str | None:
+        """The row that a record of a snapshot is of, as text; None: it is a change or another record."""
+        del record
+        raise Unsupported
+
     def secrets(self) -> Mapping[str, str]:
         """Properties whose values are secret, beside those declared PASSWORD; with values that occur nowhere else."""
         return {}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
-from connectors.pull_views import views
+from connectors.snapshot.views import views
 from connectors.start_times import latest_ms, start_ms
 from worker.schedule import due
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
 import resource
@@ -538,6 +539,7 @@ class Host:
                 answer = cls.snapshots(parsed, orjson.loads(message.instructions), offsets)
             elif message.what == "tables":
                 answer = cls.tables(parsed, offsets)
+                answer = await answer if inspect.isawaitable(answer) else answer
             else:
                 answer = await cls.lag(parsed, offsets)
         return orjson.dumps(answer)

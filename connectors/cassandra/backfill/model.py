@@ -7,47 +7,18 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from connectors.snapshot.requests import SnapshotRequest
 
+if TYPE_CHECKING:
     from connectors.cql.mutations.definition import TableDefinition
     from connectors.formats.partition_update import PartitionUpdate
 
-#: The id of the backfill of the first start.
-INITIAL: Final = "initial"
 #: Ids of backfills of tables that came later begin with it; the table's id follows. Of a table whose cdc was off for a while
 #: there are more: ``~`` follows, and when cdc was on again.
 NEW: Final = "new-"
 _NEW_ID: Final = re.compile(rf"{NEW}([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})(~\d+)?\Z")
 
-Wish = Literal["running", "paused", "cancelled"]
 Mode = Literal["initial", "never", "always"]
-
-
-class SnapshotRequest(msgspec.Struct, kw_only=True):
-    """A backfill that somebody has asked for.
-
-    Attributes:
-        id: its name; never used twice.
-        tables: regular expressions for ``keyspace.table`` (of the captured tables).
-        priority: higher ones are read first; then in the order of ``created_ms``.
-        state: what is wanted of it.
-        origin: who asked; "new": the connector, for a table that came later.
-        created_ms: when, milliseconds since 1970.
-        table_id: the only table that is read, whatever else has its name; empty: all that match.
-    """
-
-    id: str
-    tables: list[str]
-    priority: int = 0
-    state: Wish = "running"
-    origin: Literal["initial", "rest", "new"] = "rest"
-    created_ms: int = 0
-    table_id: str = ""
-
-    def chosen(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
-        """Of the tables that match ``tables`` those that are read."""
-        return [each for each in tables if self.table_id in ("", each.table_id)]
 
 
 def new_request(table_id: str, name: str, again_us: int = 0) -> SnapshotRequest:

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from connectors.api import Position, TaskMetrics
-    from connectors.cassandra.backfill.model import BackfillSettings, Chunk, SnapshotRequest
+    from connectors.cassandra.backfill.model import BackfillSettings, Chunk
     from connectors.cassandra.backfill.pulls import Job
     from connectors.cql.mutations.definition import TableDefinition
     from connectors.cql.session import CqlSession, Page
+    from connectors.snapshot.requests import SnapshotRequest
 
 _RETRY_MS: Final = 200
 #: A definition read anew so often in a row did not help.

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.cassandra.backfill import state, views
-from connectors.cassandra.backfill.model import INITIAL, NEW, Chunk, End, new_request, new_table_id, reads_again
+from connectors.cassandra.backfill.model import NEW, Chunk, End, new_request, new_table_id, reads_again
 from connectors.cassandra.backfill.ranges import Span, cut, merged, share, width_after
 from connectors.cassandra.backfill.state import PullNote, TableNote
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
+from connectors.snapshot.requests import INITIAL
+from connectors.snapshot.state import FINAL, shown_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from connectors.api import Position
-    from connectors.cassandra.backfill.model import BackfillSettings, SnapshotRequest
+    from connectors.cassandra.backfill.model import BackfillSettings
     from connectors.cql.mutations.definition import TableDefinition
     from connectors.formats.partition_update import PartitionUpdate
+    from connectors.snapshot.requests import SnapshotRequest
+    from connectors.snapshot.state import Stage
 
 #: A piece should have the rows of so many pages: each costs a query that may find nothing.
 _PAGES: Final = 4
@@ -64,7 +68,7 @@ class TablePull:
     @property
     def open(self) -> bool:
         """Whether it is not at its end."""
-        return self.note.stage in {"waiting", "running"}
+        return self.note.open
 
     def reset(self) -> None:
         """Forget what is under way: it is read again."""
@@ -158,7 +162,7 @@ class Pulls:
                 pull = self._pulls[name] = self._recall(request)
             pull.request = request
             note = pull.note
-            if note.state in state.FINAL:
+            if note.state in FINAL:
                 continue
             if request.state == "cancelled":
                 self._stop(pull)
@@ -181,12 +185,12 @@ class Pulls:
         note = state.note_of(own) if own is not None else None
         if own is not None and note is None and own.get("state") in SNAPSHOT_ENDED:
             note = PullNote(state="done" if own["state"] == "completed" else own["state"])
-        if (note is None or note.state not in state.FINAL) and state.over(parts):
+        if (note is None or note.state not in FINAL) and state.over(parts):
             # Done by another number of tasks.
             note = state.ended(parts, self._shard)
         pull = Pull(request, note or PullNote())
         if pull.note.resolved:
-            if pull.note.state not in state.FINAL:
+            if pull.note.state not in FINAL:
                 self._subtract_others(request, pull.note)
             pull.tables = [TablePull(pull, each, self._whole) for each in pull.note.tables]
         return pull
@@ -199,7 +203,7 @@ class Pulls:
         Until the first backfill knows its tables there are none: it takes all.
         """
         initial = self._pulls.get(INITIAL)
-        if initial is None or not (initial.note.resolved or initial.note.state in state.FINAL):
+        if initial is None or not (initial.note.resolved or initial.note.state in FINAL):
             return []
         tables = list(tables)
         if not initial.note.resolved and not any(note.resolved for _, note in _shares(self._saved.get(INITIAL, {}))):
@@ -266,7 +270,7 @@ class Pulls:
         found = []
         for name in ids:
             for whole, note in _shares(self._saved.get(name, {})):
-                over = name == INITIAL and bool(request.table_id) and note.state in state.FINAL
+                over = name == INITIAL and bool(request.table_id) and note.state in FINAL
                 found += [
                     (
                         whole,
@@ -286,7 +290,7 @@ class Pulls:
                 state.left_of(table, self._whole),
                 [each for each in self._read_before(request, table.table_id) if each[0] != self._whole],
             )
-            if table.stage in {"waiting", "running"}:
+            if table.open:
                 table.left = [(one.after, one.upto, one.page) for one in left]
                 table.stage = table.stage if left else "done"
 
@@ -508,7 +512,7 @@ class Pulls:
         self._update(pull)
         pull.note.saved_ms = self._now()
         name = pull.request.id
-        offset: Position = {"state": state.state_of(pull.note), "progress": state.text(pull.note)}
+        offset: Position = {"state": shown_state(pull.note.state), "progress": state.text(pull.note)}
         if pull.request.table_id:
             offset["request"] = views.saved_request(pull.request)
         self._saved.setdefault(name, {})[f"{self._shard[0]}/{self._shard[1]}"] = offset
@@ -540,7 +544,7 @@ class Pulls:
         if table.open and not table.left and not table.pieces:
             self._close(table, "done", "")
 
-    def _close(self, table: TablePull, stage: state.TableStage, error: str) -> None:
+    def _close(self, table: TablePull, stage: Stage, error: str) -> None:
         note, now = table.note, self._now()
         note.stage, note.error, note.finished_ms, note.saved_ms = stage, error, now, now
         note.started_ms = note.started_ms or now

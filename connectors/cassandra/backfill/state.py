@@ -1,54 +1,38 @@
-"""A backfill's state as text: what a restart goes on from, and what REST shows. Pure functions."""
+"""A snapshot's state as text: a restart resumes from it, and REST shows it. Pure functions."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.cassandra.backfill.ranges import Span, size, subtract
-from connectors.pull_views import pack, unpack
+from connectors.snapshot.state import SnapshotNote, SnapshotTable, pack, shown_note, shown_state, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: States of a request that stay.
-FINAL: Final = frozenset({"done", "cancelled", "failed"})
 #: Less than this of a table does not tell how many rows it has.
 _TELLING_PERCENT: Final = 1.0
 
-TableStage = Literal["waiting", "running", "done", "vanished", "failed"]
 
-
-class TableNote(msgspec.Struct, kw_only=True, omit_defaults=True):
+class TableNote(SnapshotTable, kw_only=True, omit_defaults=True):
     """A task's share of one table of a request.
 
     Attributes:
         keyspace, table: its name.
-        table_id: the server's id of it: a table made anew is read from the beginning.
-        stage: how it stands.
-        rows: sent so far.
+        table_id: the server's id of it: a table that was recreated is read from the start.
         bad: rows that could not be decoded.
-        percent: of the tokens done, 0 to 100.
         left: tokens that are left; None: all of the share.
-        started_ms, finished_ms, saved_ms: ms since 1970; 0: not yet.
-        error: why it was given up, or what is being tried again.
+        saved_ms: milliseconds since 1970; 0: not yet.
     """
 
     keyspace: str
     table: str
     table_id: str = ""
-    stage: TableStage = "waiting"
-    rows: int = 0
     bad: int = 0
-    percent: float = 0.0
     left: list[tuple[int, int, str]] | None = None
-    started_ms: int = 0
-    finished_ms: int = 0
     saved_ms: int = 0
-    error: str = ""
 
     @property
     def name(self) -> str:
@@ -56,24 +40,7 @@ class TableNote(msgspec.Struct, kw_only=True, omit_defaults=True):
         return f"{self.keyspace}.{self.table}"
 
 
-class PullNote(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A task's share of one request.
-
-    Attributes:
-        state: ``done``, ``cancelled`` and ``failed`` are final.
-        error: why it failed.
-        started_ms, finished_ms, saved_ms: ms since 1970; 0: not yet.
-        resolved: whether ``tables`` are known.
-        tables: in the order in which they are read.
-    """
-
-    state: Literal["waiting", "running", "paused", "done", "cancelled", "failed"] = "waiting"
-    started_ms: int = 0
-    finished_ms: int = 0
-    saved_ms: int = 0
-    resolved: bool = False
-    error: str = ""
-    tables: list[TableNote] = msgspec.field(default_factory=list)
+PullNote = SnapshotNote[TableNote]
 
 
 def text(note: PullNote) -> str:
@@ -81,58 +48,40 @@ def text(note: PullNote) -> str:
     return pack(note)
 
 
-def parse(value: str) -> PullNote:
+def parse(value: Any) -> PullNote:
     """See ``text``.
 
     Raises:
-        ValueError: it is no state of a backfill.
+        ValueError: it can't be read.
     """
     return unpack(value, PullNote, "state of a backfill")
 
 
-def state_of(note: PullNote) -> str:
-    """The state as it is saved beside the text, and shown."""
-    return "completed" if note.state == "done" else note.state
-
-
-def shown(request: str, value: str) -> dict[str, Any]:
-    """What REST shows of a task's share, from its saved text.
+def shown(request: str, value: Any) -> dict[str, Any]:
+    """Show a task's share, from its saved text, as REST does.
 
     Raises:
-        ValueError: it is no state of a backfill.
+        ValueError: it can't be read.
     """
     return progress(request, parse(value))
 
 
 def progress(request: str, note: PullNote) -> dict[str, Any]:
-    """What is shown of a request."""
-    return {
-        "id": request,
-        "state": state_of(note),
-        "started_ms": note.started_ms or None,
-        "finished_ms": note.finished_ms or None,
-        "percent": round(percent(note), 2),
-        "error": note.error or None,
-        "tables": [_table(each) for each in note.tables],
-    }
+    """Show a request."""
+    tables = [_speed(table) for table in note.tables]
+    return shown_note(request, note, state=shown_state(note.state), percent=percent(note), tables=tables)
 
 
-def _table(note: TableNote) -> dict[str, Any]:
+def _speed(note: TableNote) -> dict[str, Any]:
     known = note.percent >= _TELLING_PERCENT
     seconds = ((note.finished_ms or note.saved_ms) - note.started_ms) / 1000 if note.started_ms else 0.0
     running = note.stage == "running"
     return {
         "table": note.name,
-        "state": note.stage,
-        "rows_done": note.rows,
         "bad": note.bad,
         "rows_total": note.rows if note.stage == "done" else round(note.rows * 100 / note.percent) if known else None,
-        "percent": round(note.percent, 2),
         "rows_per_s": round(note.rows / seconds, 1) if seconds > 0 else None,
         "eta_s": round(seconds * (100 - note.percent) / note.percent, 1) if running and known and seconds > 0 else None,
-        "started_ms": note.started_ms or None,
-        "finished_ms": note.finished_ms or None,
-        "error": note.error or None,
     }
 
 
@@ -140,7 +89,7 @@ def percent(note: PullNote) -> float:
     """How much of a request is done: the mean of its tables."""
     if note.state == "done":
         return 100.0
-    parts = [100.0 if each.stage not in {"waiting", "running"} else each.percent for each in note.tables]
+    parts = [each.percent if each.open else 100.0 for each in note.tables]
     return sum(parts) / len(parts) if parts else 0.0
 
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from connectors import pull_views
 from connectors.api import SNAPSHOT_ENDED
-from connectors.cassandra.backfill.model import INITIAL, SnapshotRequest, new_table_id, reads_again
+from connectors.cassandra.backfill.model import new_table_id, reads_again
 from connectors.cassandra.backfill.state import newest, note_of, shown
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.errors import ConfigInvalid
+from connectors.snapshot import requests
+from connectors.snapshot.requests import INITIAL, SnapshotRequest
+from connectors.snapshot.views import views
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +54,7 @@ def check_request(request: Mapping[str, Any]) -> dict[str, Any]:
             "conditions can't be used with Cassandra: a filter would make it read whole tables all the same "
             "(ALLOW FILTERING); ask for tables only"
         )
-    return pull_views.check_request(request, fields=frozenset({"tables", "conditions", "priority"}))
+    return requests.check_request(request, fields=frozenset({"tables", "conditions", "priority"}))
 
 
 def snapshots(
@@ -67,7 +69,7 @@ def snapshots(
     for request, parts in saved.items():
         if (table_id := new_table_id(request)) and not reads_again(request):
             _add_covered(parts, saved.get(INITIAL, {}), table_id)
-    return pull_views.views(instructions, {request: newest(parts) for request, parts in saved.items()}, shown)
+    return views(instructions, {request: newest(parts) for request, parts in saved.items()}, shown)
 
 
 def _add_covered(parts: dict[str, Mapping[str, Any]], initial: Mapping[str, Mapping[str, Any]], table_id: str) -> None:

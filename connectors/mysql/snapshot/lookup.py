@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.mysql.model import Shard, Table, TableName
-    from connectors.mysql.snapshot.model import Key, RowDecoder, SnapshotRequest
+    from connectors.mysql.snapshot.model import Key, RowDecoder
+    from connectors.snapshot.requests import SnapshotRequest
 
 _TRANSACTIONAL: Final = frozenset({"innodb", "rocksdb", "tokudb", "xtradb"})
 _SHAPE: Final = (

@@ -20,38 +20,6 @@ Key = tuple[str, ...]
 #: One row: field name -> value.
 Row = dict[str, Any]
 
-Wish = Literal["running", "paused", "cancelled"]
-TableStage = Literal["waiting", "running", "done", "vanished", "failed", "elsewhere"]
-
-
-class SnapshotRequest(msgspec.Struct, kw_only=True):
-    """A full pull that somebody has asked for.
-
-    Attributes:
-        id: its name; never used twice.
-        tables: regular expressions for ``database.table`` (of the captured tables).
-        conditions: SQL conditions by table (regular expression or ``database.table``): only such rows are read.
-        surrogate_key: column to read by instead of the key; "": none.
-        selects: by ``database.table``: a SELECT statement whose rows are read instead of the table's (it has to yield the
-            table's columns).
-        priority: higher ones are read first; then in the order of ``created_ms``.
-        state: what is wanted of it.
-        origin: who asked; ``new``: the connector, for a table that it captures since then.
-        created_ms: when, milliseconds since 1970.
-        start_ms: when it may begin, milliseconds since 1970; 0: at once.
-    """
-
-    id: str
-    tables: list[str]
-    conditions: dict[str, str] = msgspec.field(default_factory=dict)
-    surrogate_key: str = ""
-    selects: dict[str, str] = msgspec.field(default_factory=dict)
-    priority: int = 0
-    state: Wish = "running"
-    origin: Literal["initial", "new", "rest", "signal"] = "rest"
-    created_ms: int = 0
-    start_ms: int = 0
-
 
 class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How full pulls are read.

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from connectors.api import TaskMetrics
     from connectors.mysql.model import Place, Shard, Table, TableName
     from connectors.mysql.snapshot.lookup import Shape
-    from connectors.mysql.snapshot.model import Chunk, Early, Row, RowDecoder, SnapshotRequest, SnapshotSettings
+    from connectors.mysql.snapshot.model import Chunk, Early, Row, RowDecoder, SnapshotSettings
     from connectors.mysql.snapshot.work import Job, TablePull
+    from connectors.snapshot.requests import SnapshotRequest
 
 #: No such database or table.
 _GONE: Final = frozenset({1049, 1051, 1146})

@@ -16,14 +16,16 @@ from connectors.mysql.snapshot.stretches import Numbers, Stretch
 from connectors.mysql.snapshot.watch import Watch
 from connectors.mysql.snapshot.windows import Images, Window
 from connectors.mysql.snapshot.work import Found, Job, Pull, TablePull, finder
+from connectors.snapshot.state import FINAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from connectors.errors import Skippable
     from connectors.mysql.model import Place
-    from connectors.mysql.snapshot.model import Key, Row, SnapshotRequest, SnapshotSettings
+    from connectors.mysql.snapshot.model import Key, Row, SnapshotSettings
     from connectors.mysql.snapshot.work import Layout
+    from connectors.snapshot.requests import SnapshotRequest
 
 #: A chunk can't be made smaller.
 _LEAST_ROWS: Final = 1
@@ -88,7 +90,7 @@ class Pulls:
         for name, request in wanted.items():
             pull = self._pulls[name] if name in self._pulls else self._pulls.setdefault(name, self._recall(request))
             before, pull.request = pull.request.state, request
-            if pull.note.state in state.FINAL:
+            if pull.note.state in FINAL:
                 continue
             if request.state == "cancelled":
                 self._drop(pull)

@@ -1,49 +1,41 @@
-"""A full pull's state as text: what a restart goes on from, and what REST shows. Pure functions."""
+"""A snapshot's state as text: what a restart resumes from, and what REST shows. Pure functions."""
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any
 
-import msgspec
+from connectors.mysql import start
+from connectors.mysql.snapshot.model import Key  # noqa: TC001 - msgspec reads the annotations at run time
+from connectors.snapshot.requests import STATE
+from connectors.snapshot.state import SnapshotNote, SnapshotTable, pack, shown_note, unpack
+from connectors.snapshot.views import views
 
-from connectors.mysql.snapshot.model import Key, TableStage  # noqa: TC001 - msgspec reads the annotations at run time
-from connectors.pull_views import pack, unpack
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
-#: States of a request that stay.
-FINAL: Final = frozenset({"done", "cancelled", "failed"})
+    from connectors.api import Instruction, Position
 
 
-class TableNote(msgspec.Struct, kw_only=True, omit_defaults=True):
+class TableNote(SnapshotTable, kw_only=True, omit_defaults=True):
     """One table of a request.
 
     Attributes:
         database, table: its name.
-        stage: how it stands.
-        rows: read so far, all of the task's.
-        superseded: of them left out because the stream had something newer.
+        superseded: rows left out because the stream had something newer.
         chunks: sent so far.
         total: estimated rows; None: unknown yet.
-        percent: done, 0 to 100.
-        started_ms, finished_ms: milliseconds since 1970; 0: not yet.
-        error: why it was given up, or what is being tried again.
         keyless: whether it has no key, and so is read at once.
         columns: names of the columns of the order in which it is read; the next two are of no use with others.
-        after: the last place done.
-        until: where it ends: the largest key when the pull began.
+        after: the key up to which it is done.
+        until: where it ends: the largest key when the snapshot started.
         low: the least number of an integer key, then.
     """
 
     database: str
     table: str
-    stage: TableStage = "waiting"
-    rows: int = 0
     superseded: int = 0
     chunks: int = 0
     total: int | None = None
-    percent: float = 0.0
-    started_ms: int = 0
-    finished_ms: int = 0
-    error: str = ""
     keyless: bool = False
     columns: tuple[str, ...] = ()
     after: Key | None = None
@@ -51,23 +43,7 @@ class TableNote(msgspec.Struct, kw_only=True, omit_defaults=True):
     low: int | None = None
 
 
-class PullNote(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One request.
-
-    Attributes:
-        state: ``done``, ``cancelled`` and ``failed`` are final.
-        error: why it failed.
-        started_ms, finished_ms: milliseconds since 1970; 0: not yet.
-        resolved: whether ``tables`` are known.
-        tables: in the order in which they are read.
-    """
-
-    state: Literal["waiting", "running", "paused", "done", "cancelled", "failed"] = "waiting"
-    started_ms: int = 0
-    finished_ms: int = 0
-    resolved: bool = False
-    error: str = ""
-    tables: list[TableNote] = msgspec.field(default_factory=list)
+PullNote = SnapshotNote[TableNote]
 
 
 def text(note: PullNote) -> str:
@@ -75,13 +51,13 @@ def text(note: PullNote) -> str:
     return pack(note)
 
 
-def parse(value: str) -> PullNote:
+def parse(value: Any) -> PullNote:
     """See ``text``.
 
     Raises:
-        ValueError: it is no state of a full pull.
+        ValueError: it is no state of a snapshot.
     """
-    return unpack(value, PullNote, "state of a full pull")
+    return unpack(value, PullNote, "state of a snapshot")
 
 
 def progress(request: str, note: PullNote) -> dict[str, Any]:
@@ -89,27 +65,35 @@ def progress(request: str, note: PullNote) -> dict[str, Any]:
     tables = [
         {
             "table": f"{table.database}.{table.table}",
-            "state": table.stage,
             "rows_total": table.total,
-            "rows_done": table.rows,
             "superseded": table.superseded,
             "chunks": table.chunks,
-            "percent": round(table.percent, 2),
-            "started_ms": table.started_ms or None,
-            "finished_ms": table.finished_ms or None,
-            "error": table.error or None,
         }
         for table in note.tables
     ]
-    return {
-        "id": request,
-        "state": note.state,
-        "started_ms": note.started_ms or None,
-        "finished_ms": note.finished_ms or None,
-        "percent": round(percent(note), 2),
-        "error": note.error or None,
-        "tables": tables,
-    }
+    return shown_note(request, note, state=note.state, percent=percent(note), tables=tables)
+
+
+def snapshots(
+    prefix: str, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
+) -> list[dict[str, Any]]:
+    """All snapshots: those that were asked for, and what tasks have saved of them and of others; the oldest first."""
+    saved: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for partition, offset in offsets:
+        request = partition.get(start.SNAPSHOT)
+        if partition.get(start.SERVER) == prefix and isinstance(request, str):
+            saved.setdefault(request, {})[str(partition.get(start.SHARD) or "0/1")] = offset
+    shares = {request: _complete(parts) for request, parts in saved.items()}
+    return views(instructions, shares, lambda name, value: progress(name, parse(value)))
+
+
+def _complete(parts: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The shares of a request, by ``INDEX/COUNT``, with those of which nothing is saved yet: they wait."""
+    counts = {part.partition("/")[2] for part in parts}
+    missing = []
+    if len(counts) == 1 and (count := counts.pop()).isdecimal():
+        missing = [index for index in range(int(count)) if f"{index}/{count}" not in parts]
+    return [*parts.values(), *({STATE: "waiting"} for _ in missing)]
 
 
 def percent(note: PullNote) -> float:
@@ -119,5 +103,5 @@ def percent(note: PullNote) -> float:
     known = [table.total for table in note.tables if table.total is not None]
     usual = max(1.0, sum(known) / len(known)) if known else 1.0
     sizes = [max(1.0, float(table.total)) if table.total is not None else usual for table in note.tables]
-    parts = [100.0 if table.stage not in {"waiting", "running"} else table.percent for table in note.tables]
+    parts = [100.0 if not table.open else table.percent for table in note.tables]
     return sum(size * part for size, part in zip(sizes, parts, strict=True)) / sum(sizes) if sizes else 0.0

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from connectors.mysql.snapshot import state
+from connectors.snapshot.state import FINAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from connectors.mysql.model import Place, Table, TableName
     from connectors.mysql.snapshot.keys import KeyColumn
-    from connectors.mysql.snapshot.model import Key, Row, RowDecoder, SnapshotRequest
+    from connectors.mysql.snapshot.model import Key, Row, RowDecoder
     from connectors.mysql.snapshot.state import PullNote, TableNote
     from connectors.mysql.snapshot.stretches import Numbers, Stretch
     from connectors.mysql.snapshot.windows import Images
-
-_OPEN: Final = frozenset({"waiting", "running"})
+    from connectors.snapshot.requests import SnapshotRequest
 
 
 class Found(NamedTuple):
@@ -117,7 +116,7 @@ class TablePull:
     @property
     def open(self) -> bool:
         """Whether there is something to be read or sent still."""
-        return self.note.stage in _OPEN
+        return self.note.open
 
 
 class Pull:
@@ -136,7 +135,7 @@ class Pull:
     @property
     def running(self) -> bool:
         """Whether it is to be worked on."""
-        return self.request.state == "running" and self.note.state not in state.FINAL
+        return self.request.state == "running" and self.note.state not in FINAL
 
     def unfinished(self) -> Iterator[TablePull]:
         """Its tables that are not done."""

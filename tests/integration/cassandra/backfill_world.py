@@ -6,8 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from connectors.cassandra.backfill.model import BackfillSettings, SnapshotRequest
+from connectors.cassandra.backfill.model import BackfillSettings
 from connectors.cassandra.backfill.puller import Backfiller
+from connectors.snapshot.requests import SnapshotRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from connectors.cql.mutations.definition import Column, TableDefinition, make
 from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.types import parse
 from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Source, Stamp
-from connectors.testing import WAIVERS, Harness, connector_conformance
+from connectors.testing import WAIVERS, Harness, connector_conformance, snapshot_conformance
 from tests.chaos.proxy import Proxy
 from tests.support.commitlog import SegmentWriter
 
@@ -183,6 +183,26 @@ class Debezium(Log):
     form = "debezium"
 
 
+class OnRequest(Log):
+    """Snapshots in pages of a few rows, by two tasks; rows are in the table, and not in the log."""
+
+    max_tasks = 2
+
+    def config(self) -> Mapping[str, str]:
+        return {**super().config(), "snapshot.chunk.rows": "5", "snapshot.consistency": "ONE"}
+
+    async def add(self, count: int) -> None:
+        for _ in range(count):
+            self.written += 1
+            await self.cql(f"INSERT INTO {self.keyspace}.t (pk, v) VALUES ({self.written}, 'x')")  # noqa: S608 - own names
+
+    def table_pattern(self) -> str:
+        return rf"{self.keyspace}\.t"
+
+    def snapshot_row(self, record: SourceRecord) -> str | None:
+        return repr(record.key) if record.value["source"]["snapshot"] else None
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _server(cassandra: object) -> None:
     Log.address = cassandra.address  # type: ignore[attr-defined]
@@ -190,3 +210,4 @@ def _server(cassandra: object) -> None:
 
 TestLog = connector_conformance(CassandraConnector, harness=Log, waivers=WAIVERS.get("cassandra"))
 TestDebezium = connector_conformance(CassandraConnector, harness=Debezium, waivers=WAIVERS.get("cassandra"))
+TestSnapshots = snapshot_conformance(CassandraConnector, harness=OnRequest)

@@ -17,7 +17,7 @@ from connectors.mysql.decode import compile_rows
 from connectors.mysql.model import Place, Shard, Table, TableName
 from connectors.mysql.positions import reached
 from connectors.mysql.settings import ConnectionSettings
-from connectors.mysql.snapshot.model import RowDecoder, SnapshotRequest, SnapshotSettings
+from connectors.mysql.snapshot.model import RowDecoder, SnapshotSettings
 from connectors.mysql.snapshot.puller import Puller
 from connectors.mysql.statements import classify
 from connectors.mysql.text_rows import compile_text, select_list
@@ -28,6 +28,8 @@ from tests.integration.mysql.rows_world import KINDS, plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from connectors.snapshot.requests import SnapshotRequest
 
 LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
 OPTIONS = ValueOptions()

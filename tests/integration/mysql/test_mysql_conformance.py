@@ -15,7 +15,7 @@ from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
 from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.model import BLOCK
-from connectors.testing import WAIVERS, Harness, connector_conformance
+from connectors.testing import WAIVERS, Harness, connector_conformance, snapshot_conformance
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -136,6 +136,22 @@ class Tables(Stream):
         return repr((record.source_partition, record.value["op"] == "r"))
 
 
+class OnRequest(Stream):
+    """Snapshots in chunks of a few rows, by two tasks."""
+
+    max_tasks = 2
+
+    def config(self) -> Mapping[str, str]:
+        return {**super().config(), "snapshot.mode": "no_data", "snapshot.chunk.rows": "5"}
+
+    def table_pattern(self) -> str:
+        return self.table.replace(".", r"\.")
+
+    def snapshot_row(self, record: SourceRecord) -> str | None:
+        value = record.value or {}
+        return repr(record.key) if value.get("op") == "r" else None
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     server = MariaDb(tmp_path_factory.mktemp("mariadb-kit"), port=None, durable=False, say=say)
@@ -163,3 +179,4 @@ TestTables = connector_conformance(
         **WAIVERS.get("mysql", {}),
     },
 )
+TestSnapshots = snapshot_conformance(MySqlConnector, harness=OnRequest)

@@ -12,8 +12,9 @@ import pymysql
 import pytest
 
 from connectors.mysql.model import Shard
-from connectors.mysql.snapshot.model import SnapshotRequest, SnapshotSettings
+from connectors.mysql.snapshot.model import SnapshotSettings
 from connectors.mysql.snapshot.views import Views
+from connectors.snapshot.requests import SnapshotRequest
 from tests.integration.mysql.snapshot_live import Live
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.mysql.snapshot.model import SnapshotRequest, SnapshotSettings
+from connectors.mysql.snapshot.model import SnapshotSettings
 from connectors.mysql.snapshot.views import Views
+from connectors.snapshot.requests import SnapshotRequest
 
 if TYPE_CHECKING:
     from connectors.mysql.model import Place

@@ -45,6 +45,13 @@ def test_every_connector_runs_the_kit(name: str) -> None:
     assert tests, f"no test_{name}_conformance.py calls connector_conformance({OURS[name].__name__}, ...)"
 
 
+@pytest.mark.parametrize("name", ["mysql", "cassandra", "scylla"])
+def test_every_database_passes_the_checks_of_snapshots(name: str) -> None:
+    call = rf"^Test\w+ = snapshot_conformance\({OURS[name].__name__}\b"
+    (path,) = (ROOT / "tests").rglob(f"test_{name}_conformance.py")
+    assert re.search(call, path.read_text(), re.MULTILINE), f"{path} does not call snapshot_conformance"
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_every_folder_reads_the_same(name: str) -> None:
     folder = ROOT / OURS[name].__module__.rpartition(".")[0].replace(".", "/")
@@ -63,7 +70,7 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
         "java_regex",
         "formats",
         "cql",
-        "pull_views",
+        "snapshot",
         "debezium_metrics",
         "new_tables",
         "number_keys",

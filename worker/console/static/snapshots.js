@@ -55,7 +55,7 @@ function Start({ name, onDone }) {
   const [tables, setTables] = useState("");
   const [error, setError] = useState("");
   const list = tables.split(",").map((each) => each.trim()).filter(Boolean);
-  const body = list.length ? { tables: list } : {};
+  const body = { tables: list.length ? list : [".*"] };
   const start = async (event) => {
     event.preventDefault();
     try {

@@ -19,7 +19,7 @@ from compose.local.scylla.client import Emulation, now_us
 from compose.local.scylla.topology import token_of
 from compose.local.scylla.writes import Insert, time_uuid
 from connectors.scylla.connector import ScyllaConnector
-from connectors.testing import WAIVERS, Harness, connector_conformance
+from connectors.testing import WAIVERS, Harness, connector_conformance, snapshot_conformance
 from tests.chaos.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -147,6 +147,23 @@ class Tablets(Vnodes):
     tablets = True
 
 
+class OnRequest(Vnodes):
+    """Snapshots in pages of a few rows."""
+
+    def config(self) -> Mapping[str, str]:
+        return {**super().config(), "snapshot.chunk.rows": "5"}
+
+    def table_pattern(self) -> str:
+        return self.table.replace(".", r"\.")
+
+    def snapshot_row(self, record: SourceRecord) -> str | None:
+        return repr(record.key) if record.value["op"] == "r" else None
+
+
+class TabletsOnRequest(OnRequest):
+    tablets = True
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _server(scylla: Emulation) -> None:
     if not scylla.emulated:
@@ -158,3 +175,5 @@ def _server(scylla: Emulation) -> None:
 
 TestVnodes = connector_conformance(ScyllaConnector, harness=Vnodes, waivers=WAIVERS.get("scylla"))
 TestTablets = connector_conformance(ScyllaConnector, harness=Tablets, waivers=WAIVERS.get("scylla"))
+TestSnapshots = snapshot_conformance(ScyllaConnector, harness=OnRequest)
+TestTabletSnapshots = snapshot_conformance(ScyllaConnector, harness=TabletsOnRequest)

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.cassandra.backfill import state
-from connectors.cassandra.backfill.model import INITIAL, BackfillSettings, SnapshotRequest, new_request, new_table_id
+from connectors.cassandra.backfill.model import BackfillSettings, new_request, new_table_id
 from connectors.cassandra.backfill.pulls import Pulls
 from connectors.cassandra.backfill.ranges import MAX_TOKEN, MIN_TOKEN, share
 from connectors.cassandra.backfill.views import partition, request_of, saved_request, snapshots
 from connectors.cql.mutations.definition import Column, TableDefinition, make
 from connectors.cql.types import parse
-from connectors.pull_views import pack
+from connectors.snapshot.requests import INITIAL, SnapshotRequest
+from connectors.snapshot.state import pack
 
 SETTINGS = BackfillSettings(prefix="shop", threads=2, chunk_rows=5, new_tables=True)
 TOKENS = [MIN_TOKEN + (MAX_TOKEN - MIN_TOKEN) // 23 * number for number in range(1, 23)]

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.cassandra.backfill import state
 from connectors.cassandra.backfill.cluster import cluster_of
-from connectors.cassandra.backfill.model import BackfillSettings, Chunk, SnapshotRequest
+from connectors.cassandra.backfill.model import BackfillSettings, Chunk
 from connectors.cassandra.backfill.pulls import Job, Pulls
 from connectors.cassandra.backfill.ranges import MAX_TOKEN, MIN_TOKEN
 from connectors.cassandra.backfill.views import check_request, partition, snapshots
@@ -18,6 +18,7 @@ from connectors.cql.throttle import Pace
 from connectors.cql.types import parse
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.formats.partition_update import PartitionUpdate, Source
+from connectors.snapshot.requests import SnapshotRequest
 
 SETTINGS = BackfillSettings(prefix="shop", threads=2, chunk_rows=5)
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.mysql.known_tables import NEW, Effect, KnownTables, snapshot_id
+from connectors.mysql.known_tables import Effect, KnownTables, snapshot_id
 from connectors.mysql.model import Shard
 from connectors.mysql.model import TableName as T
 from connectors.mysql.statements import classify
+from connectors.snapshot.requests import NEW
 
 Saved = list[tuple[dict[str, Any], dict[str, Any]]]
 A, B, C = T("d", "a"), T("d", "b"), T("d", "c")

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.errors import Skippable
 from connectors.mysql.signals import Position, Signal, apply, batch_id, parse_message, parse_row, request_id
-from connectors.mysql.snapshot.model import SnapshotRequest
+from connectors.snapshot.requests import SnapshotRequest
 
 
 def signal(kind: str, data: Any = None, name: str = "s1", at: str = "b.000001:4711") -> Signal:

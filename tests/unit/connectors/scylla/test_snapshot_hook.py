@@ -313,7 +313,7 @@ def test_tries_are_bounded() -> None:
 
 def test_the_group_is_held_from_before_the_page_is_read_until_it_was_handed_over() -> None:
     async def body(bench: Bench) -> None:
-        session: Any = bench.hook._session
+        session: Any = bench.hook._pages._session
         await bench.until(lambda: len(session.asked) == 1)
         assert bench.hook.holds(GROUP)
         assert bench.take() == 0
@@ -335,7 +335,7 @@ def test_the_group_is_held_from_before_the_page_is_read_until_it_was_handed_over
 
 def test_a_page_of_an_older_definition_is_thrown_away() -> None:
     async def body(bench: Bench) -> None:
-        session: Any = bench.hook._session
+        session: Any = bench.hook._pages._session
         bench.hook.holds(GROUP)
         await bench.until(lambda: len(session.asked) == 1)
         await bench.until(lambda: next(iter(bench.hook._groups.values())).page is not None)
@@ -470,12 +470,12 @@ def test_what_is_saved_of_an_older_generation_goes_with_the_table_that_is_droppe
 
 def test_rows_of_the_dropped_table_that_are_still_being_read_are_thrown_away() -> None:
     async def body(bench: Bench) -> None:
-        session: Any = bench.hook._session
+        session: Any = bench.hook._pages._session
         await bench.until(lambda: len(session.asked) == 1)
         bench.feed.update((VERSION, replaced()))
         bench.take()
         session.gate.set()
-        await bench.until(lambda: not bench.hook._in_flight)
+        await bench.until(lambda: not bench.hook._pages._in_flight)
         bench.hook.holds(GROUP)
         assert bench.take() == 0, "the stream has not passed the new start"
         await bench.serve()
@@ -504,7 +504,7 @@ def test_a_table_whose_cdc_was_off_is_read_again_once_it_is_on(*, restart: bool)
 
     async def back_on(bench: Bench) -> None:
         bench.feed.update((off,))
-        session: Any = bench.hook._session
+        session: Any = bench.hook._pages._session
         asked = len(session.asked)
         for _ in range(20):
             if not bench.hook.holds(GROUP):

@@ -7,14 +7,17 @@ opened, a chunk delivered, some rows of a chunk sent.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from connectors.mysql.model import Column, Place, Shard, Table, TableName
 from connectors.mysql.shards import shard_of_number, sql_filter
 from connectors.mysql.snapshot.keys import KeyColumn
-from connectors.mysql.snapshot.model import Chunk, RowDecoder, SnapshotRequest, SnapshotSettings
+from connectors.mysql.snapshot.model import Chunk, RowDecoder, SnapshotSettings
 from connectors.mysql.snapshot.pulls import Pulls
 from connectors.mysql.snapshot.work import Found, Job, Layout
+
+if TYPE_CHECKING:
+    from connectors.snapshot.requests import SnapshotRequest
 
 WHOLE = Shard()
 LONG = 8

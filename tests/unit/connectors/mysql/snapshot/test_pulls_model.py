@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.mysql.model import Shard
-from connectors.mysql.snapshot.model import SnapshotRequest
+from connectors.snapshot.requests import SnapshotRequest
 from tests.unit.connectors.mysql.snapshot.pull_world import BY_NUMBER, BY_TEXT, COMPOSITE, KEYLESS, KINDS, Kind, World
 
 #: What may happen next, with how likely it is. Others than the first seven are rare, so that something comes of the rest.
