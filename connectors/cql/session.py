@@ -57,17 +57,17 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     contact_points: tuple[tuple[str, int], ...]
-    user: str | None = None
-    password: Password | None = None
-    local_dc: str | None = None
-    consistency: str = "QUORUM"
-    compression: str = "none"
-    connections_per_host: int = 1
-    request_timeout_s: float = 12.0
-    connect_timeout_s: float = 5.0
-    heartbeat_s: float = 10.0
-    protocol_version: int = 4
-    tls: TlsSettings | None = None
+    user: str | None
+    password: Password | None
+    local_dc: str | None
+    consistency: str
+    compression: str
+    connections_per_host: int
+    request_timeout_s: float
+    connect_timeout_s: float
+    heartbeat_s: float
+    protocol_version: int
+    tls: TlsSettings | None
 
     @property
     def addresses(self) -> list[str]:

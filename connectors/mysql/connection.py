@@ -17,14 +17,15 @@ from aiomysql.cursors import Cursor
 from pymysql.constants import CLIENT
 from pymysql.err import MySQLError, OperationalError
 
+from connectors.cql.tls import TlsSettings as Stores
+from connectors.cql.tls import ssl_context as stores_context
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
-from connectors.mysql.model import MARIADB, MYSQL, Place
-from connectors.mysql.settings import Address, ssl_context
+from connectors.mysql.model import MARIADB, MYSQL, Address, Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.mysql.settings import ConnectionSettings
+    from connectors.mysql.model import ConnectionSettings, TlsSettings
 
 #: Server variables that the connector uses; a server has some of them.
 VARIABLES: Final = (
@@ -366,3 +367,27 @@ async def binary_logs(connection: Connection) -> list[tuple[str, int]]:
         Fatal: the binlog is off, or a privilege lacks.
     """
     return [(str(row[0]), int(row[1])) for row in await query(connection, "SHOW BINARY LOGS")]
+
+
+def ssl_context(tls: TlsSettings | None) -> ssl.SSLContext | None:
+    """The context for ``tls``, or None for no encryption. Reads files: blocks.
+
+    Raises:
+        ConfigInvalid: a file can't be read or used.
+    """
+    if tls is None or tls.mode == "disabled":
+        return None
+    verify = tls.mode in {"verify_ca", "verify_identity"}
+    return stores_context(
+        Stores(
+            truststore=tls.truststore if verify else None,
+            truststore_password=tls.truststore_password,
+            keystore=tls.keystore,
+            keystore_password=tls.keystore_password,
+            certificate=None,
+            private_key=None,
+            ciphers=(),
+            check_hostname=tls.mode == "verify_identity",
+            verify=verify,
+        )
+    )

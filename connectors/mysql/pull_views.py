@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from connectors import pull_views
 from connectors.mysql import start
-from connectors.mysql.config_keys_rules import is_condition
 from connectors.mysql.snapshot import state as notes
+from connectors.mysql.statements import is_condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,8 +18,9 @@ from connectors import start_times
 from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.java_regex import compile_java
 from connectors.mysql import gtid
-from connectors.mysql.config_keys_rules import is_binlog_file, is_condition
 from connectors.mysql.snapshot.model import SnapshotRequest
+from connectors.mysql.statements import is_condition
+from connectors.mysql.validators import is_binlog_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
