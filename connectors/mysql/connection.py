@@ -20,6 +20,7 @@ from pymysql.err import MySQLError, OperationalError
 from connectors.cql.tls import TlsSettings as Stores
 from connectors.cql.tls import ssl_context as stores_context
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+from connectors.mysql.driver import open_connection
 from connectors.mysql.model import MARIADB, MYSQL, Address, Place
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ async def _connected(
     connection.tls_required = settings.tls is not None and settings.tls.required
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
-            await connection._connect()  # noqa: SLF001 - what the driver's connect() calls; it takes no class of ours
+            await open_connection(connection)
             for statement in (_session(settings, connection.server_version), *settings.statements):
                 await _execute(connection, statement)
     except BaseException as error:

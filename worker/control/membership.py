@@ -23,6 +23,7 @@ from faust.assignor.leader_assignor import LeaderAssignor
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 
+from offsets.aiokafka_internals import client_of, coordinator_calls, coordinator_of, replace_coordinator_calls
 from offsets.fetch import renew
 from worker.metrics.traffic import MeteredSelectorLoop
 
@@ -286,15 +287,15 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     async def on_start(self) -> None:
         await super().on_start()
-        coordinator = self._consumer._coordinator  # noqa: SLF001 - aiokafka has no public hook for heartbeats
+        coordinator = coordinator_of(self._consumer)
         contact = self.membership.contact
         started = time.monotonic()
         waiting = False
-        heartbeat, join = coordinator._do_heartbeat, coordinator._do_rejoin_group  # noqa: SLF001
+        heartbeat, join = coordinator_calls(coordinator)
 
         async def do_heartbeat() -> bool:
             sent = time.monotonic()
-            alive: bool = await heartbeat()
+            alive = await heartbeat()
             if alive:
                 contact.confirmed = sent
             return alive
@@ -304,7 +305,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             contact.joins()
             probing = asyncio.create_task(self._probe(coordinator), name="membership-probe")
             try:
-                joined: bool = await join(subscription)
+                joined = await join(subscription)
             except InconsistentGroupProtocolError as error:
                 if time.monotonic() - started > self.membership.takeover_s:
                     contact.refused = error
@@ -328,14 +329,13 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
                 contact.has_joined()
             return joined
 
-        coordinator._do_heartbeat = do_heartbeat  # noqa: SLF001
-        coordinator._do_rejoin_group = do_rejoin_group  # noqa: SLF001
+        replace_coordinator_calls(coordinator, do_heartbeat, do_rejoin_group)
         self.membership.attach(self)
 
     async def _probe(self, coordinator: Any) -> None:
         """No heartbeats are sent while a JoinGroup waits for a dead member's session to end: ask for metadata instead."""
         contact = self.membership.contact
-        client = coordinator._client  # noqa: SLF001
+        client = client_of(coordinator)
         while True:
             sent = time.monotonic()
             try:
@@ -350,15 +350,15 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     def generation(self) -> int:
         """Kafka's generation number of the group, as of now."""
-        number: int = self._consumer._coordinator.generation  # noqa: SLF001
+        number: int = coordinator_of(self._consumer).generation
         return number
 
     def rejoin(self) -> None:
         """Ask the coordinator to join again; safe from any thread."""
-        coordinator = self._consumer._coordinator  # noqa: SLF001
+        coordinator = coordinator_of(self._consumer)
         self.thread_loop.call_soon_threadsafe(coordinator.request_rejoin)
 
     def renew(self, arguments: Mapping[str, Any]) -> None:
         """Log in with the credentials among ``arguments`` from the next connection on; safe from any thread."""
         self.arguments = {**self.arguments, **arguments}
-        self.thread_loop.call_soon_threadsafe(renew, self._consumer._client, arguments)  # noqa: SLF001
+        self.thread_loop.call_soon_threadsafe(renew, client_of(self._consumer), arguments)
