@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from connectors.backoff import pause_after
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.formats.masking import hide_reason
 from spark_jobs.materializer.config import Marker
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: How often a transaction that failed is done again before the batch fails.
 ATTEMPTS: Final = 8
-_BACKOFF_S: Final = 0.1
+_BACKOFF_S: Final = 0.4
 _MOST_BACKOFF_S: Final = 5.0
 
 
@@ -500,7 +501,7 @@ class Bucket:
         if (isinstance(error, Redo) and error.replace) or (writer is not None and not writer.abort()):
             self._drop_writer()
         if self._failures > 1:
-            time.sleep(min(_BACKOFF_S * 2**self._failures, _MOST_BACKOFF_S))
+            time.sleep(pause_after(self._failures - 1, _BACKOFF_S, _MOST_BACKOFF_S))
 
     def _abandon(self) -> None:
         """After an error that ends the pass: nothing of it may stay, and nothing of it be committed later."""

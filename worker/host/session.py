@@ -12,6 +12,7 @@ import time
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.backoff import Backoff
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable, Skippable
 from offsets.topics import ensure_internal_topic
 from worker.host.commits import Ledger, Unit, position_key
@@ -347,7 +348,7 @@ class Session:
 
     async def _iterate(self, generator: AsyncGenerator[Batch, None]) -> None:
         stats = self.stats
-        empty_pause = _EMPTY_PAUSE_S
+        empty_pauses = Backoff(_EMPTY_PAUSE_S, _LONGEST_EMPTY_PAUSE_S)
         while True:
             await self.resumed.wait()
             await self.kafka.room.wait()
@@ -364,13 +365,12 @@ class Session:
             stats.poll_s_max = max(stats.poll_s_max, took)
             await self.resumed.wait()  # paused while the poll went on: its batch waits here
             if batch.records or batch.bad or batch.offsets or batch.transaction or batch.receipt is not None:
-                empty_pause = _EMPTY_PAUSE_S
+                empty_pauses.reset()
                 self._traces.begin(self.plan.tracing, self.plan.id, stats, took, len(batch.records))
                 await self.handle(batch)
                 await asyncio.sleep(0)
             else:
-                await asyncio.sleep(empty_pause)
-                empty_pause = min(empty_pause * 2, _LONGEST_EMPTY_PAUSE_S)
+                await asyncio.sleep(empty_pauses.next_s())
 
     def _check(self) -> None:
         # A source that swallows its cancellation comes back with a batch: it must not get into Kafka.
