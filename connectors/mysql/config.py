@@ -213,7 +213,6 @@ def stream_settings(config: Config) -> StreamSettings:
         rollback_rows=config[sk.BUFFER],
         failures=_failures(word(config, sk.FAILURES)),
         inconsistent=_failures(word(config, sk.INCONSISTENT)),
-        snapshot_delay_s=config[sk.SNAPSHOT_DELAY] / 1000,
         plan=plan,
         snapshot_tables=tuple(split_regexes(text_of(config, sk.SNAPSHOT_TABLES))),
         new_tables=config[NEW_TABLES] and plan.pull != "never",

@@ -330,7 +330,6 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
         rollback_rows: rows of an open transaction that are held back, in case it is rolled back; 0: none.
         failures: what to do with an event that can't be read; ``skip`` says nothing.
         inconsistent: what to do with changes of a table whose structure is unknown.
-        snapshot_delay_s: wait before the first full pull.
         plan: see ``SnapshotPlan``.
         snapshot_tables: expressions of the tables of the first pull; () for all.
         new_tables: whether a table that is captured later gets a snapshot of its own.
@@ -358,7 +357,6 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     rollback_rows: int
     failures: Failures
     inconsistent: Failures
-    snapshot_delay_s: float
     plan: SnapshotPlan
     snapshot_tables: tuple[str, ...]
     new_tables: bool

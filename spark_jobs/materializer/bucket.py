@@ -108,7 +108,6 @@ class Bucket:
         self._emit: list[Output] = []
         #: Records since the last commit, to be done again if the transaction fails.
         self._chunk: list[Input] = []
-        self._chunk_bytes = 0
         #: With buckets by key: input partition -> the offset after its last record of this pass, once another one follows.
         self._passed: dict[int, int] = {}
         self._outputs = 0
@@ -217,7 +216,7 @@ class Bucket:
             Retriable, Fatal: as the contract of sinks says; nothing is half done.
         """
         self.result = Result(self.number)
-        self._chunk, self._chunk_bytes, self._failures = [], 0, 0
+        self._chunk, self._failures = [], 0
         cpu = time.process_time()
         try:
             source: Iterator[Input] = iter(records)
