@@ -11,7 +11,7 @@ import re
 import unicodedata
 import warnings
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
 from connectors.options import invalid
@@ -42,6 +42,8 @@ _SAME_ESCAPES: Final = "dDwWsS"
 _CATEGORIES: Final = re.compile(r"(?:Is)?(C[cfnos]?|L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?)\Z")
 _ONE_OF: Final = re.compile(r"(?:general_category|gc)=(.*)\Z")
 _FLAGS: Final = frozenset("imsxd")
+#: Commas that separate regular expressions: a backslash keeps a comma in the expression.
+_REGEX_COMMA: Final = re.compile(r"(?<!\\),")
 
 
 class _Unsupported(Exception):
@@ -378,3 +380,19 @@ def _group_reference(replacement: str, at: int, pattern: re.Pattern[str]) -> tup
         group = group * 10 + int(replacement[at])
         at += 1
     return group, at
+
+
+def split_regexes(text: str | None) -> list[str]:
+    r"""The items of a comma-separated list of regular expressions, stripped; ``\,`` is a comma within one."""
+    return [item.replace("\\,", ",").strip() for item in _REGEX_COMMA.split(text or "") if item.strip()]
+
+
+def regex_list(name: str, value: Any) -> str | None:
+    """A comma-separated list of Java's regular expressions."""
+    text = ",".join(str(item) for item in value) if isinstance(value, list | tuple) else value or ""
+    for item in split_regexes(text):
+        try:
+            compile_java(item)
+        except ConfigInvalid as error:
+            return invalid(name, text, f"A comma-separated list of valid regular expressions is expected, but {error}")
+    return None

@@ -152,6 +152,63 @@ class ConfigKey:
         return self.default is REQUIRED
 
 
+@dataclass(frozen=True, slots=True)
+class KeyGroup:
+    """Declares the options of one group: a method for each type, ``high`` and ``low`` for another importance than medium.
+
+    ``KeyGroup("Stream").low.integer("poll.interval.ms", "How long ...", default=500)`` is the ``ConfigKey`` with these.
+    """
+
+    name: str
+    importance: Importance = Importance.MEDIUM
+
+    @property
+    def high(self) -> KeyGroup:
+        """The same group, for options that users have to think about."""
+        return KeyGroup(self.name, Importance.HIGH)
+
+    @property
+    def low(self) -> KeyGroup:
+        """The same group, for options that few users need."""
+        return KeyGroup(self.name, Importance.LOW)
+
+    def declare(self, kind: ConfigType, name: str, doc: str, **rest: Any) -> ConfigKey:
+        """One option; ``rest`` are the other arguments of ``ConfigKey``."""
+        return ConfigKey(name=name, type=kind, doc=doc, group=self.name, importance=self.importance, **rest)
+
+    def boolean(self, name: str, doc: str, **rest: Any) -> ConfigKey:
+        """A switch."""
+        return self.declare(ConfigType.BOOLEAN, name, doc, **rest)
+
+    def string(self, name: str, doc: str, **rest: Any) -> ConfigKey:
+        """A string."""
+        return self.declare(ConfigType.STRING, name, doc, **rest)
+
+    def integer(self, name: str, doc: str, **rest: Any) -> ConfigKey:
+        """A whole number of 32 bits."""
+        return self.declare(ConfigType.INT, name, doc, **rest)
+
+    def long(self, name: str, doc: str, **rest: Any) -> ConfigKey:
+        """A whole number of 64 bits."""
+        return self.declare(ConfigType.LONG, name, doc, **rest)
+
+    def double(self, name: str, doc: str, **rest: Any) -> ConfigKey:
+        """A number with a fraction."""
+        return self.declare(ConfigType.DOUBLE, name, doc, **rest)
+
+    def strings(self, name: str, doc: str, **rest: Any) -> ConfigKey:
+        """A list of strings."""
+        return self.declare(ConfigType.LIST, name, doc, **rest)
+
+    def password(self, name: str, doc: str, **rest: Any) -> ConfigKey:
+        """A secret."""
+        return self.declare(ConfigType.PASSWORD, name, doc, **rest)
+
+    def java_class(self, name: str, doc: str, **rest: Any) -> ConfigKey:
+        """The name of a class."""
+        return self.declare(ConfigType.CLASS, name, doc, **rest)
+
+
 _RANGES: Final = {ConfigType.INT: 31, ConfigType.SHORT: 15, ConfigType.LONG: 63}
 _INTEGER: Final = re.compile(r"[+-]?\d+\Z", re.ASCII)
 _NOUN: Final = {ConfigType.INT: "INT", ConfigType.SHORT: "SHORT", ConfigType.LONG: "LONG", ConfigType.DOUBLE: "DOUBLE"}
@@ -407,6 +464,19 @@ def non_empty(name: str, value: Any) -> str | None:
     if value is not None and value == "":
         return invalid(name, value, "String must be non-empty")
     return None
+
+
+def complaint(parse: Callable[[Any], object]) -> Validator:
+    """A validator that passes on what ``parse`` raises as ``ConfigInvalid``."""
+
+    def check(name: str, value: Any) -> str | None:
+        try:
+            parse(value)
+        except ConfigInvalid as error:
+            return invalid(name, value, str(error))
+        return None
+
+    return check
 
 
 def unless_null(validator: Validator) -> Validator:

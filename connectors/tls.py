@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from connectors.errors import ConfigInvalid
+from connectors.options import ConfigKey, KeyGroup, Width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,44 @@ class Identity(NamedTuple):
 
     pem: str
     encrypted: bool
+
+
+def truststore_key(group: KeyGroup, name: str, example: str, width: Width = Width.NONE) -> ConfigKey:
+    """The option ``name`` with the file of certificates that are trusted."""
+    return group.string(
+        name,
+        "File with the certificates that are trusted: PEM or PKCS12. Not set: the system's. A JKS store must be converted "
+        "with keytool.",
+        default=None,
+        width=width,
+        display_name="Trust store",
+        example=example,
+    )
+
+
+def truststore_password_key(group: KeyGroup, name: str) -> ConfigKey:
+    """The option ``name`` with the password of that file."""
+    return group.password(name, "Password of the trust store.", default=None, display_name="Trust store password")
+
+
+def keystore_key(group: KeyGroup, name: str, owner: str, askers: str, width: Width = Width.NONE) -> ConfigKey:
+    """The option ``name`` with the file of the client's own certificate; ``owner`` has it, where ``askers`` (demand) one."""
+    return group.string(
+        name,
+        f"File with the {owner}'s own certificate and key, where {askers} one: PEM or PKCS12. A JKS store must be converted "
+        "with keytool.",
+        default=None,
+        width=width,
+        display_name="Key store",
+        example="/etc/millrace/keystore.p12",
+    )
+
+
+def keystore_password_key(group: KeyGroup, name: str) -> ConfigKey:
+    """The option ``name`` with the password of that file and of the key in it."""
+    return group.password(
+        name, "Password of the key store and of the key in it.", default=None, display_name="Key store password"
+    )
 
 
 def client_context(cafile: str | None = None, cadata: str | None = None) -> ssl.SSLContext:

@@ -30,6 +30,8 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
 
+from offsets.aiokafka_internals import sender_task, silence, waiting_futures
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -352,9 +354,9 @@ async def _end_producer(producer: AIOKafkaProducer, patience_s: float) -> None:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(patience_s):
                 await producer.flush()
-    # There is no public way. With ``_closed`` its destructor is silent too.
-    producer._closed = True  # noqa: SLF001
-    left = _coroutines(producer._sender.sender_task)  # noqa: SLF001
+    # A silenced producer's destructor is silent too.
+    silence(producer)
+    left = _coroutines(sender_task(producer))
     for task in left:
         task.cancel()
     with contextlib.suppress(Exception):
@@ -378,11 +380,7 @@ def _coroutines(sender: asyncio.Task[None] | None) -> set[asyncio.Future[Any]]:
 
 def _take_exceptions(producer: AIOKafkaProducer, left: Iterable[asyncio.Future[Any]]) -> None:
     """Look at the errors that a dead producer left in futures nobody waits for, or asyncio logs each of them."""
-    futures = list(left)
-    if producer._txn_manager is not None and producer._txn_manager._transaction_waiter is not None:  # noqa: SLF001 - as above
-        futures.append(producer._txn_manager._transaction_waiter)  # noqa: SLF001
-    for batches in producer._message_accumulator._batches.values():  # noqa: SLF001
-        futures += [batch._drain_waiter for batch in batches]  # noqa: SLF001
+    futures = [*left, *waiting_futures(producer)]
     for future in futures:
         if future.done() and not future.cancelled():
             future.exception()

@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import functools
 import logging
-import random
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerFenced
 
+from connectors.backoff import Backoff
 from connectors.errors import Fatal, Fenced, Retriable
 from offsets.fetch import CREDENTIALS, LEVELS, Fetched, Isolation, Record, TopicFetcher, abandon_producer, renew
 from offsets.joint import Joint
@@ -75,7 +75,7 @@ class CompactedLog:
         self._producing = asyncio.Lock()
         self._abandoned: set[asyncio.Task[None]] = set()
         self._interrupted = False
-        self._backoff_s = _FIRST_BACKOFF_S
+        self._pauses = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S, low=0.8, high=1.2)
         self.last_error: Exception | None = None
 
     @property
@@ -262,8 +262,7 @@ class CompactedLog:
                     self._connected.clear()
                     self._fetcher = None
                     await fetcher.close()
-                await asyncio.sleep(self._backoff_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
-                self._backoff_s = min(_LAST_BACKOFF_S, self._backoff_s * 2)
+                await asyncio.sleep(self._pauses.next_s())
         finally:
             self._fail_waiters(Retriable(f"the reader of topic {self.topic!r} was stopped"))
 
@@ -272,7 +271,7 @@ class CompactedLog:
         if self._interrupted:
             _LOG.info("Reading topic %s again", self.topic)
         self._interrupted = False
-        self._backoff_s = _FIRST_BACKOFF_S
+        self._pauses.reset()
 
     async def _read(self, fetcher: TopicFetcher) -> None:
         """Fetch until something breaks; one request per leading node is under way at any time."""

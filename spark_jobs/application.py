@@ -28,6 +28,7 @@ from spark_jobs import run
 from spark_jobs.application_address import Address, refusal, spark_settings, why_end
 from spark_jobs.control import AlreadyRuns, FileLock
 from spark_jobs.flow_output import FLOW, FlowOutput, Lines
+from spark_jobs.gateway import gateway_of
 from spark_jobs.jvm import JvmOutput
 from spark_jobs.preview.limits import Limit
 from spark_jobs.preview.request import from_message
@@ -144,7 +145,7 @@ class Application:
         spark = build_session(self.name, master=master, conf=conf, extra_jars=sorted(sets), output=self.output)
         spark.sparkContext.setLogLevel("WARN")
         self._spark, self.settings, self._jars = spark, required, frozenset(sets)
-        gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - knows its process
+        gateway: Any = gateway_of(spark)
         threading.Thread(target=self._watch_jvm, args=(gateway.proc,), name="jvm-watch", daemon=True).start()
 
     def _watch_jvm(self, process: Any) -> None:

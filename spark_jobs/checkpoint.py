@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
+from spark_jobs.gateway import hadoop_configuration, jvm_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -86,10 +88,9 @@ class HadoopFolder:
     """A checkpoint on a file system that Spark's JVM reaches. All calls block."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        gateway: Any = spark
-        self._jvm = gateway._jvm  # noqa: SLF001 - the way to Hadoop's file systems
+        self._jvm = jvm_of(spark)
         self._root = self._jvm.org.apache.hadoop.fs.Path(location)
-        self._fs = self._root.getFileSystem(gateway._jsc.hadoopConfiguration())  # noqa: SLF001
+        self._fs = self._root.getFileSystem(hadoop_configuration(spark))
 
     def _path(self, name: str) -> Any:
         # Hadoop makes no path of an empty name.

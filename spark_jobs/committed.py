@@ -16,6 +16,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from connectors.errors import Retriable
+from offsets.aiokafka_internals import send_request
 from worker.kafka_clients import client_arguments
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ async def committed(properties: Mapping[str, str], group: str) -> dict[tuple[str
 async def _ask(client: AIOKafkaAdminClient, group: str) -> dict[tuple[str, int], int]:
     coordinator = await client.find_coordinator(group)
     # aiokafka's list_consumer_group_offsets takes a refusal of the whole request for a group without offsets.
-    answer = await client._send_request(OffsetFetchRequest(group, None), coordinator)  # noqa: SLF001
+    answer = await send_request(client, OffsetFetchRequest(group, None), coordinator)
     codes = [answer.error_code, *(code for _, found in answer.topics for _, _, _, code in found)]
     refused = next((code for code in codes if code), None)
     if refused is not None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from spark_jobs.gateway import java_column, java_columns, java_frame
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -26,11 +28,11 @@ class Selection:
     """
 
     def __init__(self, frame: DataFrame, *columns: str | Column) -> None:
-        self._columns = frame._jcols(*columns)  # type: ignore[operator]  # noqa: SLF001 - pyspark makes them for each call
+        self._columns = java_columns(frame, *columns)
 
     def of(self, frame: DataFrame) -> DataFrame:
         """The columns of ``frame``. Lazy."""
-        return _frame(frame, frame._jdf.select(self._columns))  # noqa: SLF001
+        return _frame(frame, java_frame(frame).select(self._columns))
 
 
 class ArrowTask:
@@ -51,11 +53,11 @@ class ArrowTask:
             returnType=schema,
             functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,  # type: ignore[call-overload]
         )
-        self._call = udf(*columns)._jc  # noqa: SLF001
+        self._call = java_column(udf(*columns))
 
     def over(self, frame: DataFrame) -> DataFrame:
         """The rows that the function makes of ``frame``. Lazy."""
-        return _frame(frame, frame._jdf.mapInArrow(self._call, False, None))  # noqa: SLF001
+        return _frame(frame, java_frame(frame).mapInArrow(self._call, False, None))
 
 
 def columns_of(names: Sequence[str]) -> list[Column]:

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import admin as kafka_admin
 
 from connectors.errors import ConfigInvalid, Retriable
-from spark_jobs import clients
+from spark_jobs import clients, kafka_errors
 from spark_jobs.groups import committed
 from spark_jobs.ranges import Existing, Offsets
 from worker.transforms.java_regex import compile_java
@@ -28,12 +28,12 @@ _TOPOLOGY_S: Final = 10.0
 #: Topics or partitions that are not there.
 _ABSENT: Final = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - their only names
-    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    kafka_errors.UNKNOWN_TOPIC,
+    kafka_errors.UNKNOWN_PARTITION,
     KafkaError.UNKNOWN_TOPIC_ID,
 )
 #: A login is refused.
-_REFUSED: Final = (KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION)  # noqa: SLF001 - its only name
+_REFUSED: Final = (KafkaError.SASL_AUTHENTICATION_FAILED, kafka_errors.AUTHENTICATION)
 #: What a login may not do.
 _FORBIDDEN: Final = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -72,7 +72,7 @@ class KafkaView:
         return self._admin
 
     def _note(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its only name; it follows the error that says why
+        if error.code() != kafka_errors.ALL_BROKERS_DOWN:
             self._connection_error = error
 
     def topics(self) -> list[str]:
@@ -176,7 +176,7 @@ class KafkaView:
                 if error.args[0].code() not in _ABSENT:
                     raise self._away(error) from error
             except TimeoutError as error:
-                raise self._away(KafkaException(KafkaError(KafkaError._TIMED_OUT))) from error  # noqa: SLF001
+                raise self._away(KafkaException(KafkaError(kafka_errors.TIMED_OUT))) from error
         return result
 
     def _away(self, error: KafkaException) -> Exception:

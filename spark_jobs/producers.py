@@ -19,9 +19,11 @@ def reason(producer: Producer, error: KafkaException) -> KafkaException:
     Its background thread may hear of it (that another one has taken its transactional id, for instance) before anything is
     asked of it. ``produce`` then says "Local: Fatal error"; the calls of transactions tell the reason. Does not block.
     """
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaException
 
-    if error.args[0].code() != KafkaError._FATAL:  # noqa: SLF001 - its only name
+    from spark_jobs import kafka_errors
+
+    if error.args[0].code() != kafka_errors.FATAL:
         return error
     try:
         with limit("abort_transaction of a producer that another one has followed", _PATIENCE_S):

@@ -16,6 +16,7 @@ from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from connectors.backoff import Backoff
 from connectors.errors import Fatal, MillraceError, Retriable
 from spark_jobs import jvm, ranges, registry, troubles
 from spark_jobs.causes import WorkerCrashed, cause_of, described, may_pass
@@ -23,6 +24,7 @@ from spark_jobs.checkpoint import LocalFolder, open_folder, write_directly
 from spark_jobs.contract import Batch, JobContext, SchemaRefused
 from spark_jobs.dead_letters import DeadLetters, prepare
 from spark_jobs.flow_lag import demand_others
+from spark_jobs.gateway import gateway_of
 from spark_jobs.inputs.contract import InputRun
 from spark_jobs.lag import KafkaView
 from spark_jobs.masked_frames import NoRecords, mask_changes
@@ -294,8 +296,8 @@ class Runner:
             Fatal: a Python worker crashed ``errors.worker.crashes.max`` times.
         """
         config = self.job.config
-        begin, pause = time.monotonic(), config["errors.retry.delay.ms"] / 1000
-        longest_s = config["errors.retry.delay.max.ms"] / 1000 if longest_s is None else longest_s
+        begin, first_s = time.monotonic(), config["errors.retry.delay.ms"] / 1000
+        pauses = Backoff(first_s, config["errors.retry.delay.max.ms"] / 1000 if longest_s is None else longest_s)
         self._crashes[part] = 0
         while True:
             try:
@@ -304,15 +306,15 @@ class Runner:
                 found = cause_of(error)
                 self._count_crash(part, found)
                 limit = -1 if forever else config["errors.retry.timeout.ms"] / 1000
-                if not isinstance(found, Retriable) or 0 <= limit < time.monotonic() - begin + pause:
+                if not isinstance(found, Retriable) or 0 <= limit < time.monotonic() - begin + pauses.pause_s:
                     raise found from (error.__cause__ if found is error else error)
             else:
                 self._troubles.passed(part)
                 return result
-            self._troubles.failed(part, found, batch=self._last_batch if batch is None else batch, pause_s=pause)
-            if self._stop.wait(pause):
+            pause_s = pauses.next_s()
+            self._troubles.failed(part, found, batch=self._last_batch if batch is None else batch, pause_s=pause_s)
+            if self._stop.wait(pause_s):
                 raise StopRequested  # a batch that is not in the commits is done again by the next start
-            pause = min(pause * 2, longest_s)
 
     def _count_crash(self, part: str, error: BaseException) -> None:
         """Count crashes of Python workers in a row.
@@ -460,7 +462,7 @@ class Runner:
         trace = getattr(found, "trace", None) or "".join(traceback.format_exception(found))
         if not isinstance(error, MillraceError):
             lost = isinstance(error, OSError) or type(error).__name__.startswith("Py4JNetwork")
-            gateway = None if spark is None else spark.sparkContext._gateway  # noqa: SLF001 - knows its process
+            gateway = None if spark is None else gateway_of(spark)
             death = jvm.death(gateway, self._jvm_output, wait=lost)
             if death is not None:
                 found = Retriable(death)
@@ -676,7 +678,7 @@ def _durations(query: Any) -> dict[str, int]:
 
 
 def _jvm_pid(spark: SparkSession) -> int | None:
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - knows its process
+    gateway: Any = gateway_of(spark)
     process = getattr(gateway, "proc", None)
     return None if process is None else int(process.pid)
 

@@ -17,6 +17,7 @@ from compose.local.paths import cache_dir
 from compose.local.resolver import Resolver
 from connectors.errors import Fatal
 from spark_jobs.application_address import APPLICATION
+from spark_jobs.gateway import is_gateway_open
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -170,12 +171,11 @@ def _session(settings: Mapping[str, str], output: JvmOutput | None) -> SparkSess
     That JVM gets its settings in a file that only this user can read and that is gone afterwards: pyspark would put all of them
     on its command line, for every user of the machine to see, and some are secrets (``spark.hadoop.fs.s3a.secret.key``).
     """
-    from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    if submitted() or SparkContext._gateway is not None:  # noqa: SLF001 - nothing public tells
+    if submitted() or is_gateway_open():
         for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()

@@ -25,6 +25,8 @@ def create_topic(admin: AdminClient, topic: NewTopic, timeout_s: float) -> None:
     """
     from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
+    from spark_jobs import kafka_errors
+
     name = topic.topic
     try:
         admin.create_topics([topic], request_timeout=timeout_s)[name].result(timeout_s + 5)
@@ -33,7 +35,7 @@ def create_topic(admin: AdminClient, topic: NewTopic, timeout_s: float) -> None:
             raise
     except TimeoutError as error:
         raise Retriable(f"topic {name} can't be made: Kafka does not answer") from error
-    unknown = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001 - public name
+    unknown = (KafkaError.UNKNOWN_TOPIC_OR_PART, kafka_errors.UNKNOWN_TOPIC)
     until = time.monotonic() + timeout_s
     while True:
         try:

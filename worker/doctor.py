@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _JAVA: Final = 17
 _GIB: Final = 2**30
-#: What a worker with the local stack beside it needs, and files and sockets that a worker may have open.
+#: Bytes that a worker and the local stack need, and files and sockets that a worker may have open.
 _LEAST_DISK: Final = 5 * _GIB
 _LEAST_MEMORY: Final = 2 * _GIB
 _LEAST_FILES: Final = 4096
@@ -53,7 +53,7 @@ State = Literal["ok", "note", "problem"]
 
 
 class Check(NamedTuple):
-    """What was looked at, and what came of it.
+    """The result of one check.
 
     Attributes:
         subject: What was looked at, such as ``topic my-configs``.

@@ -45,8 +45,8 @@ def draw_pipeline(source: str) -> str:
     ]
     boxes = [
         _box(corner, name, remark)
-        for column, places in zip(columns, corners, strict=True)
-        for (name, remark), corner in zip(column, places, strict=True)
+        for column, column_corners in zip(columns, corners, strict=True)
+        for (name, remark), corner in zip(column, column_corners, strict=True)
     ]
     title = escape(picture["title"])
     return "\n".join(

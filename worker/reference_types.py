@@ -6,10 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.mysql.types import ValueOptions
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from connectors.schema import Schema
 
@@ -46,18 +44,18 @@ _MYSQL: Final = (
     "INET6",
     "GEOMETRY",
 )
-#: Rows with other options: the type and the options.
+#: Rows with another option: the type and the option.
 _MYSQL_OPTIONS: Final = (
-    ("DECIMAL(20,4)", "decimal.handling.mode=string", ValueOptions(decimal_mode="string")),
-    ("DECIMAL(20,4)", "decimal.handling.mode=double", ValueOptions(decimal_mode="double")),
-    ("BIGINT UNSIGNED", "bigint.unsigned.handling.mode=precise", ValueOptions(bigint_unsigned_mode="precise")),
-    ("DATE", "time.precision.mode=connect", ValueOptions(time_mode="connect")),
-    ("TIME(6)", "time.precision.mode=connect", ValueOptions(time_mode="connect")),
-    ("DATETIME(6)", "time.precision.mode=connect", ValueOptions(time_mode="connect")),
-    ("TIME(6)", "time.precision.mode=nanoseconds", ValueOptions(time_mode="nanoseconds")),
-    ("DATETIME(6)", "time.precision.mode=nanoseconds", ValueOptions(time_mode="nanoseconds")),
-    ("DATETIME(6)", "time.precision.mode=isostring", ValueOptions(time_mode="isostring")),
-    ("BLOB", "binary.handling.mode=base64", ValueOptions(binary_mode="base64")),
+    ("DECIMAL(20,4)", "decimal.handling.mode=string"),
+    ("DECIMAL(20,4)", "decimal.handling.mode=double"),
+    ("BIGINT UNSIGNED", "bigint.unsigned.handling.mode=precise"),
+    ("DATE", "time.precision.mode=connect"),
+    ("TIME(6)", "time.precision.mode=connect"),
+    ("DATETIME(6)", "time.precision.mode=connect"),
+    ("TIME(6)", "time.precision.mode=nanoseconds"),
+    ("DATETIME(6)", "time.precision.mode=nanoseconds"),
+    ("DATETIME(6)", "time.precision.mode=isostring"),
+    ("BLOB", "binary.handling.mode=base64"),
 )
 _CQL: Final = (
     "ascii",
@@ -103,6 +101,9 @@ _PACKAGES: Final = {
     "io.debezium.time.": "T.",
     "org.apache.kafka.connect.data.": "C.",
 }
+#: The options without a default; no server is asked.
+_MYSQL_SOURCE: Final = {"database.hostname": "db", "database.user": "u", "topic.prefix": "p"}
+_CASSANDRA_SOURCE: Final = {"cassandra.hosts": "n1", "cdc.raw.directories": "n1=/cdc_raw", "topic.prefix": "p"}
 _HEAD: Final = "| type | schema | Avro | Spark, Parquet | PostgreSQL | MariaDB |\n|---|---|---|---|---|---|"
 _TEXT: Final = frozenset({"char", "varchar", "text", "enum", "set", "json"})
 
@@ -121,20 +122,25 @@ def types_page(note: str) -> str:
 
 def type_tables() -> list[tuple[list[str], list[tuple[str, Schema]]]]:
     """The tables of the page: the lines before each, and the schema of each type."""
-    from connectors.cassandra.events.contract import EventSettings
+    from connectors.cassandra.config import CONFIG, event_settings
     from connectors.cassandra.events.debezium_types import debezium_type
     from connectors.cql.debezium_names import Names
     from connectors.cql.schemas import connect_schema
     from connectors.cql.types import parse
     from connectors.formats.cql_schema import typed
 
-    precise = EventSettings(topic_prefix="p", decimals="precise", varints="precise", logical=True)
+    precise = {
+        "decimal.handling.mode": "precise",
+        "varint.handling.mode": "precise",
+        "cassandra.logical.types": "named",
+    }
     names = Names("precise", "precise", logical=True)
 
     def updates(text: str) -> Schema:
         return typed(parse(text), "c", optional=True)
 
-    def cassandra(settings: EventSettings) -> Callable[[str], Schema]:
+    def cassandra(options: Mapping[str, str]) -> Callable[[str], Schema]:
+        settings = event_settings(CONFIG.parse({**_CASSANDRA_SOURCE, **options}))
         return lambda text: debezium_type(parse(text), "c", settings).schema
 
     def scylla(chosen: Names) -> Callable[[str], Schema]:
@@ -147,16 +153,19 @@ def type_tables() -> list[tuple[list[str], list[tuple[str, Schema]]]]:
     return [
         (
             ["## MySQL and MariaDB\n", "`output.format=debezium`. With the default options:\n"],
-            [(declared, _mysql(declared, ValueOptions())) for declared in _MYSQL],
+            [(declared, _mysql(declared, {})) for declared in _MYSQL],
         ),
         (
             ["With others:\n"],
-            [(f"{declared}, `{option}`", _mysql(declared, options)) for declared, option, options in _MYSQL_OPTIONS],
+            [
+                (f"{declared}, `{option}`", _mysql(declared, dict([option.split("=")])))
+                for declared, option in _MYSQL_OPTIONS
+            ],
         ),
         (["## Cassandra and Scylla: partition updates and the materializer's events\n"], all_of(_CQL, updates)),
         (
             ["## Cassandra: Debezium's form\n", _NOT_READ, default],
-            all_of(_CQL, cassandra(EventSettings(topic_prefix="p"))),
+            all_of(_CQL, cassandra({})),
         ),
         (
             [f"With {_CQL_OPTIONS.format(option='cassandra.logical.types=named')}:\n"],
@@ -185,9 +194,10 @@ def cells(schema: Schema) -> list[str]:
     return [_schema_text(schema), _avro_text(schema), column.type.simpleString(), *databases]
 
 
-def _mysql(declared: str, options: ValueOptions) -> Schema:
-    """The schema of a column, by its declaration."""
+def _mysql(declared: str, options: Mapping[str, str]) -> Schema:
+    """The schema of a column, by its declaration and the options that are set."""
     from connectors.mysql.catalog_types import column_from_catalog
+    from connectors.mysql.config import CONFIG, value_options
     from connectors.mysql.types import field_schema
 
     base = re.split(r"[ (]", declared)[0].lower()
@@ -206,7 +216,8 @@ def _mysql(declared: str, options: ValueOptions) -> Schema:
         "EXTRA": "",
         "COLUMN_COMMENT": "",
     }
-    return field_schema(column_from_catalog(row), options)
+    settings = value_options(CONFIG.parse({**_MYSQL_SOURCE, **options}), "mariadb")
+    return field_schema(column_from_catalog(row), settings)
 
 
 def _schema_text(schema: Schema) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-#: Pages outside of ``docs`` -> their place in the site.
+#: Pages outside of ``docs`` -> their paths in the site.
 _OUTSIDE: Final = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "project/architecture.md",
@@ -41,13 +41,13 @@ def find_outside_pages(root: Path) -> dict[str, str]:
     return pages
 
 
-def rewrite_links(text: str, source: str, place: str, outside: dict[str, str]) -> str:
+def rewrite_links(text: str, source: str, site_path: str, outside: dict[str, str]) -> str:
     """A page's Markdown with links as the site has them; a link to a file that is no page becomes plain text. Pure.
 
     Args:
         text: The page.
         source: Its path in the checkout.
-        place: Its path in the site.
+        site_path: Its path in the site.
         outside: The pages outside of ``docs``: path in the checkout -> path in the site.
     """
 
@@ -64,7 +64,7 @@ def rewrite_links(text: str, source: str, place: str, outside: dict[str, str]) -
             path = "reference/worker.md"
         else:
             return label
-        return f"[{label}]({posixpath.relpath(path, posixpath.dirname(place) or '.')}{heading})"
+        return f"[{label}]({posixpath.relpath(path, posixpath.dirname(site_path) or '.')}{heading})"
 
     parts = _FENCED.split(text)
     # Every second part is a fenced block, which stays as it is.
@@ -74,8 +74,8 @@ def rewrite_links(text: str, source: str, place: str, outside: dict[str, str]) -
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages outside of ``docs``; called by MkDocs."""
     root = Path(config.config_file_path or "").parent
-    for path, place in find_outside_pages(root).items():
-        files.append(File.generated(config, place, content=(root / path).read_text(encoding="utf-8")))
+    for path, site_path in find_outside_pages(root).items():
+        files.append(File.generated(config, site_path, content=(root / path).read_text(encoding="utf-8")))
     return files
 
 
@@ -83,6 +83,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """The page with its links rewritten; called by MkDocs."""
     del files
     outside = find_outside_pages(Path(config.config_file_path or "").parent)
-    sources = {place: path for path, place in outside.items()}
-    place = page.file.src_uri
-    return rewrite_links(markdown, sources.get(place, f"docs/{place}"), place, outside)
+    sources = {site_path: path for path, site_path in outside.items()}
+    site_path = page.file.src_uri
+    return rewrite_links(markdown, sources.get(site_path, f"docs/{site_path}"), site_path, outside)

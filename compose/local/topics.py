@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from offsets.aiokafka_internals import fetch_all_metadata
+
 
 class Read(NamedTuple):
     """One record as read."""
@@ -31,7 +33,7 @@ async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> li
     await consumer.start()
     try:
         # Asking for one topic's metadata would create it where the broker creates topics by itself.
-        cluster = await consumer._client.fetch_all_metadata()  # noqa: SLF001
+        cluster = await fetch_all_metadata(consumer)
         partitions = [TopicPartition(topic, number) for number in cluster.partitions_for_topic(topic) or ()]
         if not partitions:
             return []

@@ -13,8 +13,6 @@ from connectors.cassandra.config_keys import CONFIG
 from connectors.cassandra.config_rules import Node, contact_points, directories, shard_of, split_regexes, text_of
 from connectors.cassandra.events.contract import EventSettings
 from connectors.cassandra.model import CLUSTER, NODE, LogSettings
-from connectors.cql.session import SessionSettings
-from connectors.cql.tls import TlsSettings
 from connectors.errors import ConfigInvalid
 from connectors.formats import masking
 from connectors.new_tables import NEW_TABLES
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.api import Position
+    from connectors.cql.session import SessionSettings
     from connectors.options import Config
 
 __all__ = [
@@ -46,6 +45,9 @@ __all__ = [
     "warnings",
 ]
 
+#: Rows and bytes above which a partition update is divided.
+MAX_ROWS: Final = 500
+MAX_BYTES: Final = 512 * 1024
 #: Options that count for the debezium form only.
 _DEBEZIUM_ONLY: Final = (keys.CLUSTER, keys.TOMBSTONES, keys.EXTENDED, keys.LOGICAL, DECIMALS, VARINTS)
 
@@ -62,10 +64,10 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     prefix: str
-    max_batch: int = 2_048
-    max_bytes: int = 1 << 20
-    heartbeat_s: float = 10.0
-    refresh_s: float = 1.0
+    max_batch: int
+    max_bytes: int
+    heartbeat_s: float
+    refresh_s: float
 
 
 def _word(config: Mapping[str, Any], name: str) -> str:
@@ -138,30 +140,7 @@ def session_settings(config: Mapping[str, Any]) -> SessionSettings:
     Raises:
         ConfigInvalid: ``cassandra.hosts`` is not a list of hosts.
     """
-    return SessionSettings(
-        contact_points=contact_points(config[keys.HOSTS], config[keys.PORT]),
-        user=config[keys.USER],
-        password=config[keys.PASSWORD],
-        local_dc=config[keys.LOCAL_DC] or None,
-        consistency="LOCAL_ONE",
-        compression=_word(config, keys.COMPRESSION),
-        request_timeout_s=config[keys.QUERY_TIMEOUT] / 1000,
-        connect_timeout_s=config[keys.CONNECT_TIMEOUT] / 1000,
-        tls=_tls(config) if config[keys.SSL] else None,
-    )
-
-
-def _tls(config: Mapping[str, Any]) -> TlsSettings:
-    return TlsSettings(
-        truststore=config[keys.TRUSTSTORE] or None,
-        truststore_password=config[keys.TRUSTSTORE_PASSWORD],
-        keystore=config[keys.KEYSTORE] or None,
-        keystore_password=config[keys.KEYSTORE_PASSWORD],
-        certificate=config[keys.CERTIFICATE] or None,
-        private_key=config[keys.PRIVATE_KEY] or None,
-        ciphers=tuple(item for item in config[keys.CIPHERS] or () if item),
-        check_hostname=config[keys.VERIFY_HOSTS],
-    )
+    return keys.CLUSTER_KEYS.session(config, contact_points(config[keys.HOSTS], config[keys.PORT]), "LOCAL_ONE")
 
 
 def event_settings(config: Config) -> EventSettings:
@@ -182,6 +161,8 @@ def event_settings(config: Config) -> EventSettings:
         varints=cast('Literal["long", "precise", "string"]', _word(config, VARINTS)),
         logical=_word(config, keys.LOGICAL) == "named",
         excluded=frozenset(str(each).strip() for each in config[keys.EXCLUDED] or () if str(each).strip()),
+        max_rows=MAX_ROWS,
+        max_bytes=MAX_BYTES,
         masks=masking.parse_rules(config.raw, debezium=False),
     )
 

@@ -13,29 +13,44 @@ from connectors.cassandra.config_rules import (
     shard_of,
     topic_prefix,
 )
+from connectors.cql.options import ClusterWording, cluster_keys
 from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
 from connectors.new_tables import new_tables_key
 from connectors.number_keys import decimals_key, logical_types_key, varints_key
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, between, words
 
+#: The connection to the cluster and its options.
+CLUSTER_KEYS: Final = cluster_keys(
+    "cassandra.",
+    ClusterWording(
+        user="username",
+        user_aliases=("cassandra.user",),
+        user_example="millrace",
+        user_rights="on the tables for backfills, and on system_views.settings for the checks of the server's settings.",
+        compressions=words("none", "lz4"),
+        compression="CPU on both sides and helps backfills over a slow network.",
+        certificate="; in place of the key store",
+        verify_hosts=True,
+    ),
+)
 # Connection
 HOSTS: Final = "cassandra.hosts"
 PORT: Final = "cassandra.port"
-USER: Final = "cassandra.username"
-PASSWORD: Final = "cassandra.password"  # noqa: S105 - the name of an option
-LOCAL_DC: Final = "cassandra.local.dc"
-COMPRESSION: Final = "cassandra.compression"
-QUERY_TIMEOUT: Final = "cassandra.query.timeout.ms"
-CONNECT_TIMEOUT: Final = "cassandra.connect.timeout.ms"
-SSL: Final = "cassandra.ssl.enabled"
-TRUSTSTORE: Final = "cassandra.ssl.truststore.path"
-TRUSTSTORE_PASSWORD: Final = "cassandra.ssl.truststore.password"  # noqa: S105
-KEYSTORE: Final = "cassandra.ssl.keystore.path"
-KEYSTORE_PASSWORD: Final = "cassandra.ssl.keystore.password"  # noqa: S105
-CERTIFICATE: Final = "cassandra.ssl.certificate.path"
-PRIVATE_KEY: Final = "cassandra.ssl.private.key.path"
-CIPHERS: Final = "cassandra.ssl.cipher.suites"
-VERIFY_HOSTS: Final = "cassandra.ssl.hostname.verification"
+USER: Final = CLUSTER_KEYS.user.name
+PASSWORD: Final = CLUSTER_KEYS.password.name
+LOCAL_DC: Final = CLUSTER_KEYS.local_dc.name
+COMPRESSION: Final = CLUSTER_KEYS.compression.name
+QUERY_TIMEOUT: Final = CLUSTER_KEYS.query_timeout.name
+CONNECT_TIMEOUT: Final = CLUSTER_KEYS.connect_timeout.name
+SSL: Final = CLUSTER_KEYS.tls.name
+TRUSTSTORE: Final = CLUSTER_KEYS.truststore.name
+TRUSTSTORE_PASSWORD: Final = CLUSTER_KEYS.truststore_password.name
+KEYSTORE: Final = CLUSTER_KEYS.keystore.name
+KEYSTORE_PASSWORD: Final = CLUSTER_KEYS.keystore_password.name
+CERTIFICATE: Final = CLUSTER_KEYS.certificate.name
+PRIVATE_KEY: Final = CLUSTER_KEYS.private_key.name
+CIPHERS: Final = CLUSTER_KEYS.ciphers.name
+VERIFY_HOSTS: Final = CLUSTER_KEYS.verify_hosts.name
 # Log
 DIRECTORIES: Final = "cdc.raw.directories"
 READ_MODE: Final = "commit.log.read.mode"
@@ -186,155 +201,21 @@ CONFIG: Final = ConfigDef(
             unit="port",
             doc="Port of hosts that are named without one.",
         ),
-        ConfigKey(
-            name=USER,
-            type=ConfigType.STRING,
-            default=None,
-            aliases=("cassandra.user",),
-            importance=Importance.HIGH,
-            group=_CONNECTION,
-            width=Width.SHORT,
-            display_name="User",
-            example="millrace",
-            doc="Role to log in as. Without it no credentials are sent. It needs SELECT on the tables for backfills, and on "
-            "system_views.settings for the checks of the server's settings.",
-        ),
-        ConfigKey(
-            name=PASSWORD,
-            type=ConfigType.PASSWORD,
-            default=None,
-            importance=Importance.HIGH,
-            group=_CONNECTION,
-            width=Width.SHORT,
-            display_name="Password",
-            doc="The role's password; needed with cassandra.username.",
-        ),
-        ConfigKey(
-            name=LOCAL_DC,
-            type=ConfigType.STRING,
-            default=None,
-            importance=Importance.LOW,
-            group=_CONNECTION,
-            width=Width.MEDIUM,
-            display_name="Local data centre",
-            example="dc1",
-            doc="Data centre whose nodes are asked first; the others are asked only if none of it answers. Not set: the data "
-            "centre of the first host that answers.",
-        ),
-        ConfigKey(
-            name=COMPRESSION,
-            type=ConfigType.STRING,
-            default="none",
-            importance=Importance.LOW,
-            group=_CONNECTION,
-            validator=words("none", "lz4"),
-            display_name="Compression",
-            doc="Compression between the nodes and the worker: none, or lz4, which costs CPU on both sides and helps "
-            "backfills over a slow network.",
-        ),
-        ConfigKey(
-            name=QUERY_TIMEOUT,
-            type=ConfigType.INT,
-            default=12_000,
-            unit="ms",
-            validator=at_least(100),
-            importance=Importance.LOW,
-            group=_CONNECTION,
-            display_name="Query timeout",
-            doc="How long to wait for a page before the query counts as failed and is tried again.",
-        ),
-        ConfigKey(
-            name=CONNECT_TIMEOUT,
-            type=ConfigType.INT,
-            default=5_000,
-            unit="ms",
-            validator=at_least(100),
-            importance=Importance.LOW,
-            group=_CONNECTION,
-            display_name="Connection timeout",
-            doc="How long to wait for a connection to a node.",
-        ),
-        ConfigKey(
-            name=SSL,
-            type=ConfigType.BOOLEAN,
-            default=False,
-            importance=Importance.HIGH,
-            group=_TLS,
-            display_name="TLS",
-            doc="Whether to connect with TLS.",
-        ),
-        ConfigKey(
-            name=TRUSTSTORE,
-            type=ConfigType.STRING,
-            default=None,
-            group=_TLS,
-            display_name="Trust store",
-            example="/etc/millrace/truststore.p12",
-            doc="File with the certificates that are trusted: PEM or PKCS12. Not set: the system's. A JKS store must be "
-            "converted with keytool.",
-        ),
-        ConfigKey(
-            name=TRUSTSTORE_PASSWORD,
-            type=ConfigType.PASSWORD,
-            default=None,
-            group=_TLS,
-            display_name="Trust store password",
-            doc="Password of the trust store.",
-        ),
-        ConfigKey(
-            name=KEYSTORE,
-            type=ConfigType.STRING,
-            default=None,
-            group=_TLS,
-            display_name="Key store",
-            example="/etc/millrace/keystore.p12",
-            doc="File with the worker's own certificate and key, where nodes demand one: PEM or PKCS12.",
-        ),
-        ConfigKey(
-            name=KEYSTORE_PASSWORD,
-            type=ConfigType.PASSWORD,
-            default=None,
-            group=_TLS,
-            display_name="Key store password",
-            doc="Password of the key store and of the key in it.",
-        ),
-        ConfigKey(
-            name=CERTIFICATE,
-            type=ConfigType.STRING,
-            default=None,
-            group=_TLS,
-            display_name="Certificate chain",
-            example="/etc/millrace/client.pem",
-            doc="PEM file with the worker's certificate and those above it; in place of the key store.",
-        ),
-        ConfigKey(
-            name=PRIVATE_KEY,
-            type=ConfigType.STRING,
-            default=None,
-            group=_TLS,
-            display_name="Private key",
-            example="/etc/millrace/client.key",
-            doc="PEM file with the key of the certificate.",
-        ),
-        ConfigKey(
-            name=CIPHERS,
-            type=ConfigType.LIST,
-            default=None,
-            importance=Importance.LOW,
-            group=_TLS,
-            display_name="Cipher suites",
-            example="ECDHE-RSA-AES256-GCM-SHA384",
-            doc="Cipher suites to offer, by OpenSSL's or by Java's names. Not set: the worker's defaults.",
-        ),
-        ConfigKey(
-            name=VERIFY_HOSTS,
-            type=ConfigType.BOOLEAN,
-            default=True,
-            importance=Importance.LOW,
-            group=_TLS,
-            display_name="Verify host names",
-            doc="Whether a node's certificate must name the address that is connected to.",
-        ),
+        CLUSTER_KEYS.user,
+        CLUSTER_KEYS.password,
+        CLUSTER_KEYS.local_dc,
+        CLUSTER_KEYS.compression,
+        CLUSTER_KEYS.query_timeout,
+        CLUSTER_KEYS.connect_timeout,
+        CLUSTER_KEYS.tls,
+        CLUSTER_KEYS.truststore,
+        CLUSTER_KEYS.truststore_password,
+        CLUSTER_KEYS.keystore,
+        CLUSTER_KEYS.keystore_password,
+        CLUSTER_KEYS.certificate,
+        CLUSTER_KEYS.private_key,
+        CLUSTER_KEYS.ciphers,
+        CLUSTER_KEYS.verify_hosts,
         ConfigKey(
             name=DIRECTORIES,
             type=ConfigType.LIST,

@@ -118,9 +118,9 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     directory: Path
-    mode: Literal["idx", "marker"] = "idx"
-    poll_ms: int = 100
-    max_bytes: int = 1 << 20
-    policy: Literal["stop", "skip"] = "stop"
-    aside: Path | None = None
-    delete: bool = True
+    mode: Literal["idx", "marker"]
+    poll_ms: int
+    max_bytes: int
+    policy: Literal["stop", "skip"]
+    aside: Path | None
+    delete: bool

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -57,17 +56,17 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     contact_points: tuple[tuple[str, int], ...]
-    user: str | None = None
-    password: Password | None = None
-    local_dc: str | None = None
-    consistency: str = "QUORUM"
-    compression: str = "none"
-    connections_per_host: int = 1
-    request_timeout_s: float = 12.0
-    connect_timeout_s: float = 5.0
-    heartbeat_s: float = 10.0
-    protocol_version: int = 4
-    tls: TlsSettings | None = None
+    user: str | None
+    password: Password | None
+    local_dc: str | None
+    consistency: str
+    compression: str
+    connections_per_host: int
+    request_timeout_s: float
+    connect_timeout_s: float
+    heartbeat_s: float
+    protocol_version: int
+    tls: TlsSettings | None
 
     @property
     def addresses(self) -> list[str]:
@@ -101,7 +100,6 @@ class QueryStats(msgspec.Struct):
         errors: failed.
         in_flight: sent and not answered.
         latency_s: sum over ``queries``, from sending to the answer's arrival on the loop, decoding not included.
-        decode_s: sum of the CPU time of decoding.
         rows: read.
         bytes: read, as they came.
     """
@@ -110,7 +108,6 @@ class QueryStats(msgspec.Struct):
     errors: int = 0
     in_flight: int = 0
     latency_s: float = 0.0
-    decode_s: float = 0.0
     rows: int = 0
     bytes: int = 0
 
@@ -357,15 +354,12 @@ class CqlSession:
             raw = await self._send(shared, text, bound, timeout_s, state, stats)
             if raw is None:
                 return Page((), [], None)
-            started = time.thread_time()
             rows = statement.decode(raw)
         except SchemaChanged:
             # The server may know better by now than when the statement was prepared.
             shared.statements.pop((text, statement.types), None)
             raise
-        spent = time.thread_time() - started
         for totals in (shared.stats, stats) if stats is not None else (shared.stats,):
-            totals.decode_s += spent
             totals.rows += len(rows)
             totals.bytes += len(raw.body)
         return Page(statement.decoder.names, rows, raw.state, len(raw.body), statement.newer_fields)

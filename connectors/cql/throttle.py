@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.backoff import pause_after
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -139,5 +141,5 @@ def pause_s(attempt: int, base_ms: int, most_ms: int, jitter_percent: int, chanc
         jitter_percent: how much of it may be taken off.
         chance: a random number in [0, 1).
     """
-    full: float = min(base_ms << min(max(attempt - 1, 0), 30), most_ms)
+    full = pause_after(attempt, base_ms, most_ms)
     return full * (1 - chance * jitter_percent / 100) / 1000

@@ -30,15 +30,15 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
         verify: whether the node's certificate is verified at all.
     """
 
-    truststore: str | None = None
-    truststore_password: Password | None = None
-    keystore: str | None = None
-    keystore_password: Password | None = None
-    certificate: str | None = None
-    private_key: str | None = None
-    ciphers: tuple[str, ...] = ()
-    check_hostname: bool = False
-    verify: bool = True
+    truststore: str | None
+    truststore_password: Password | None
+    keystore: str | None
+    keystore_password: Password | None
+    certificate: str | None
+    private_key: str | None
+    ciphers: tuple[str, ...]
+    check_hostname: bool
+    verify: bool
 
 
 def ssl_context(settings: TlsSettings) -> ssl.SSLContext:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from connectors.api import Position
-    from connectors.mysql.config_stream import StreamSettings
     from connectors.mysql.connection import ServerInfo
+    from connectors.mysql.model import StreamSettings
     from connectors.mysql.source import Server
 
 

@@ -14,17 +14,16 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import MillraceError, Retriable
+from connectors.mysql.connection import ssl_context
 from connectors.mysql.login import Session, log_in
 from connectors.mysql.packets import DuplicateIdError, Framer, PurgedError
-from connectors.mysql.settings import ssl_context
 
 if TYPE_CHECKING:
     import logging
     import socket
 
     from connectors.mysql.connection import ServerInfo
-    from connectors.mysql.model import Place
-    from connectors.mysql.settings import Address, ConnectionSettings
+    from connectors.mysql.model import Address, ConnectionSettings, Place
 
 __all__ = ["BinlogClient", "DuplicateIdError", "PurgedError"]
 

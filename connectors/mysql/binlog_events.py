@@ -111,7 +111,6 @@ class Gtid(NamedTuple):
         standalone: MariaDB: the transaction is the one event (or row statement) that follows, without a commit of its own.
         ddl: MariaDB: that is a DDL statement.
         immediate_us: MySQL: when this server committed it, microseconds since 1970; 0: unknown.
-        original_us: MySQL: when the first server committed it.
         length: MySQL: bytes of the transaction in the file, this event included; 0: unknown.
         thread: MariaDB: the connection's number where the server writes it.
         prepared: MariaDB: an XA transaction is prepared by it.
@@ -123,7 +122,6 @@ class Gtid(NamedTuple):
     standalone: bool = False
     ddl: bool = False
     immediate_us: int = 0
-    original_us: int = 0
     length: int = 0
     thread: int | None = None
     prepared: bool = False
@@ -349,20 +347,18 @@ def _mysql_gtid(event: bytes) -> Gtid:
     text = ""
     if event[4] == types.GTID:
         text = f"{uuid_text(event[at + 1 : at + 17])}:{_U64.unpack_from(event, at + 17)[0]}"
-    immediate = original = length = 0
+    immediate = length = 0
     at += 25
     if len(event) >= at + 17 + 7 and event[at] == 2:  # logical clock, then what MySQL 8 has added
         at += 17
         immediate = int.from_bytes(event[at : at + 7], "little")
         at += 7
-        original = immediate & ((1 << 55) - 1)
-        if immediate >> 55:
-            immediate = original
-            original = int.from_bytes(event[at : at + 7], "little")
+        if immediate >> 55:  # the time of the first server's commit follows
+            immediate &= (1 << 55) - 1
             at += 7
         if at < len(event):
             length, at = lenenc(event, at)
-    return Gtid(text, immediate_us=immediate, original_us=original, length=length)
+    return Gtid(text, immediate_us=immediate, length=length)
 
 
 def _tagged_gtid(event: bytes) -> Gtid:
@@ -397,7 +393,7 @@ def _tagged_gtid(event: bytes) -> Gtid:
     number = found.get(2, 0) >> 1  # signed: the sign is the lowest bit
     text = f"{uuid_text(uuid)}:{tag}:{number}" if tag else f"{uuid_text(uuid)}:{number}"
     immediate = found.get(6, 0)
-    return Gtid(text, immediate_us=immediate, original_us=found.get(7, immediate), length=found.get(8, 0))
+    return Gtid(text, immediate_us=immediate, length=found.get(8, 0))
 
 
 def gtid_list(event: bytes) -> list[tuple[int, int, int]]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from connectors.mysql import catalog, columns, connection, logical
-from connectors.mysql import config_keys_connection as ck
-from connectors.mysql import config_keys_events as ek
-from connectors.mysql import config_keys_reading as rk
+from connectors.mysql import options_events as ek
+from connectors.mysql import options_source as sk
 from connectors.mysql.config import (
     connection_settings,
     event_settings,
@@ -27,9 +26,8 @@ from connectors.options import ConfigProblem
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from connectors.mysql.config import StreamSettings
     from connectors.mysql.connection import ServerInfo
-    from connectors.mysql.model import TableName
+    from connectors.mysql.model import StreamSettings, TableName
     from connectors.options import Config
 
 #: Seconds that all questions may take together: a REST client waits for the answer.
@@ -120,13 +118,13 @@ async def check_server(config: Config) -> Findings:
             await _check(opened, config, found)
     except TimeoutError:
         found.error(
-            ck.HOST,
-            f"The server did not answer all questions within {DEADLINE_S:.0f} s; check {ck.HOST} and the way to it",
+            sk.HOST,
+            f"The server did not answer all questions within {DEADLINE_S:.0f} s; check {sk.HOST} and the way to it",
         )
     except ConfigInvalid as error:
         found.error(_refused(config, str(error)), str(error))
     except MillraceError as error:
-        found.error(ck.HOST, f"The server can't be asked: {error}")
+        found.error(sk.HOST, f"The server can't be asked: {error}")
     finally:
         if opened is not None:
             opened.close()
@@ -147,7 +145,7 @@ async def server_tables(config: Config) -> list[TableName]:
             return sorted(await catalog.captured(opened, lambda _: True))
     except TimeoutError:
         raise Retriable(
-            f"The server did not answer within {DEADLINE_S:.0f} s; check {ck.HOST} and the way to it"
+            f"The server did not answer within {DEADLINE_S:.0f} s; check {sk.HOST} and the way to it"
         ) from None
     finally:
         if opened is not None:
@@ -156,10 +154,10 @@ async def server_tables(config: Config) -> list[TableName]:
 
 def _refused(config: Config, text: str) -> str:
     if "database.password" in text:
-        return ck.PASSWORD if config[ck.PASSWORD] is not None else ck.USER
+        return sk.PASSWORD if config[sk.PASSWORD] is not None else sk.USER
     if "ssl" in text or "TLS" in text:
-        return ck.SSL_MODE
-    return ck.USER if "account" in text else ck.HOST
+        return sk.SSL_MODE
+    return sk.USER if "account" in text else sk.HOST
 
 
 async def _check(opened: Any, config: Config, found: Findings) -> None:
@@ -168,9 +166,9 @@ async def _check(opened: Any, config: Config, found: Findings) -> None:
     grants = parse_grants([str(row[0]) for row in await connection.query(opened, "SHOW GRANTS")])
     binlog_variables(info, config, found)
     _gtids(info, config, found)
-    account = f"'{config[ck.USER]}'@'%'"
+    account = f"'{config[sk.USER]}'@'%'"
     if not grants.may("REPLICATION SLAVE"):
-        found.error(ck.USER, f"The account may not read the binlog: GRANT REPLICATION SLAVE ON *.* TO {account}")
+        found.error(sk.USER, f"The account may not read the binlog: GRANT REPLICATION SLAVE ON *.* TO {account}")
     if info.is_on("log_bin"):
         await _places(opened, info, account, config, settings, found)
     await _tables(opened, info, grants, config, settings, found)
@@ -182,40 +180,40 @@ def binlog_variables(info: ServerInfo, config: Config, found: Findings) -> None:
     variables = info.variables
     if not info.is_on("log_bin"):
         found.error(
-            ck.HOST, f"{info.address} writes no binlog: set log_bin and server_id in its configuration and restart it"
+            sk.HOST, f"{info.address} writes no binlog: set log_bin and server_id in its configuration and restart it"
         )
         return
     if (form := variables.get("binlog_format", "ROW").upper()) != "ROW":
         found.error(
-            ck.HOST,
+            sk.HOST,
             f"binlog_format is {form}, which does not tell which rows have changed: SET GLOBAL binlog_format "
             "= ROW, the same in the server's configuration, and reconnect its clients",
         )
     if (image := variables.get("binlog_row_image", "FULL").upper()) != "FULL":
         found.warn(
-            ck.HOST,
+            sk.HOST,
             f"binlog_row_image is {image}: columns that it leaves out are null in events. For whole rows: SET "
             "GLOBAL binlog_row_image = FULL",
         )
     metadata = variables.get("binlog_row_metadata")
     if metadata is None:
         found.warn(
-            ck.HOST,
+            sk.HOST,
             f"{info.version_text} does not write the names of columns into the binlog: they are taken from "
             "information_schema, and changes made before an ALTER TABLE and read after it can stop the "
             "connector",
         )
     elif metadata.upper() != "FULL":
         found.warn(
-            ck.HOST,
+            sk.HOST,
             f"binlog_row_metadata is {metadata}: names of columns are taken from information_schema, and "
             "changes made before an ALTER TABLE and read after it can stop the connector. Better: SET GLOBAL "
             "binlog_row_metadata = FULL, the same in the server's configuration",
         )
-    if info.server_id and info.server_id == config[ck.SERVER_ID]:
+    if info.server_id and info.server_id == config[sk.SERVER_ID]:
         found.error(
-            ck.SERVER_ID,
-            f"{ck.SERVER_ID}={info.server_id} is the server's own number (SELECT @@server_id): choose "
+            sk.SERVER_ID,
+            f"{sk.SERVER_ID}={info.server_id} is the server's own number (SELECT @@server_id): choose "
             "another one, or 0",
         )
     if config[ek.QUERY]:
@@ -228,9 +226,9 @@ def _gtids(info: ServerInfo, config: Config, found: Findings) -> None:
     if info.has_gtids:
         return
     mend = "SET GLOBAL enforce_gtid_consistency = ON, then SET GLOBAL gtid_mode step by step to ON"
-    if "," in config[ck.HOST]:
-        found.warn(ck.HOST, f"Without GTIDs the stream can't go on at another server: {mend}")
-    for name in (ck.GTID_INCLUDES, ck.GTID_EXCLUDES):
+    if "," in config[sk.HOST]:
+        found.warn(sk.HOST, f"Without GTIDs the stream can't go on at another server: {mend}")
+    for name in (sk.GTID_INCLUDES, sk.GTID_EXCLUDES):
         if config[name]:
             found.warn(name, f"{name} has no effect: the server has no GTIDs ({mend})")
 
@@ -246,7 +244,7 @@ async def _places(
         await connection.binary_logs(opened)
     except Fatal as error:
         found.error(
-            ck.USER,
+            sk.USER,
             f"The account may not ask for the position in the binlog: GRANT {right} ON *.* TO {account} ({error})",
         )
         return
@@ -276,7 +274,7 @@ async def _places(
     ]
     if missing or named:
         found.warn(
-            ck.DATABASES,
+            sk.DATABASES,
             f"The server does not write changes of {', '.join([*missing, *named])} into its binlog "
             "(binlog_do_db, binlog_ignore_db): take these out of its configuration",
         )
@@ -285,10 +283,10 @@ async def _places(
 async def _tables(
     opened: Any, info: ServerInfo, grants: Grants, config: Config, settings: StreamSettings, found: Findings
 ) -> None:
-    account = f"'{config[ck.USER]}'@'%'"
+    account = f"'{config[sk.USER]}'@'%'"
     wanted = TableFilter(event_settings(config, info.flavor))
     names = await catalog.captured(opened, wanted.matches, wanted.database)
-    option = ck.TABLES if config[ck.TABLES] else ck.DATABASES
+    option = sk.TABLES if config[sk.TABLES] else sk.DATABASES
     if not names:
         found.warn(
             option, f"There is no table to capture yet, or the account can't see it: GRANT SELECT ON *.* TO {account}"
@@ -296,9 +294,9 @@ async def _tables(
     if settings.guardrail and len(names) > settings.guardrail:
         complain = found.error if settings.guardrail_fails else found.warn
         complain(
-            ck.GUARDRAIL,
-            f"{len(names)} tables are to be captured, more than {ck.GUARDRAIL}={settings.guardrail}: name "
-            f"fewer in {ck.TABLES}, or raise it",
+            sk.GUARDRAIL,
+            f"{len(names)} tables are to be captured, more than {sk.GUARDRAIL}={settings.guardrail}: name "
+            f"fewer in {sk.TABLES}, or raise it",
         )
     if config[ek.LOGICAL]:
         await _logical(opened, names, config, info, found)
@@ -324,7 +322,7 @@ async def _logical(opened: Any, names: Sequence[TableName], config: Config, info
         found.warn(
             ek.LOGICAL,
             f"{ek.LOGICAL}: {text} matches no captured table yet: expressions match whole names of the form "
-            f"database.table (a dot is written \\.); check it, {ck.TABLES} and {ck.DATABASES}",
+            f"database.table (a dot is written \\.); check it, {sk.TABLES} and {sk.DATABASES}",
         )
     try:
         tables = await catalog.definitions(opened, [name for name in names if mapping.concerns(name)])
@@ -349,25 +347,25 @@ async def _logical(opened: Any, names: Sequence[TableName], config: Config, info
 
 async def _split_columns(opened: Any, names: Collection[TableName], config: Config, found: Findings) -> None:
     """``snapshot.split.columns``: the columns are there and can be divided, and the tables have no key."""
-    option = config[rk.SNAPSHOT_SPLIT] or ""
+    option = config[sk.SNAPSHOT_SPLIT] or ""
     chosen = {name: column for name in names if (column := split.chosen_column(option, name)) is not None}
     if option and not chosen:
-        found.warn(rk.SNAPSHOT_SPLIT, f"{rk.SNAPSHOT_SPLIT} names no table that is captured")
-    if option and config[rk.SNAPSHOT_THREADS] < 2:
+        found.warn(sk.SNAPSHOT_SPLIT, f"{sk.SNAPSHOT_SPLIT} names no table that is captured")
+    if option and config[sk.SNAPSHOT_THREADS] < 2:
         found.warn(
-            rk.SNAPSHOT_SPLIT, f"{rk.SNAPSHOT_SPLIT} has no effect with one connection: raise {rk.SNAPSHOT_THREADS}"
+            sk.SNAPSHOT_SPLIT, f"{sk.SNAPSHOT_SPLIT} has no effect with one connection: raise {sk.SNAPSHOT_THREADS}"
         )
     looked_up = list(chosen)[:_TRIED]
     tables = await catalog.definitions(opened, looked_up) if looked_up else {}
     for name in looked_up:
         if name in tables and tables[name].key:
             found.warn(
-                rk.SNAPSHOT_SPLIT, f"{name} has a key and is divided by that: {rk.SNAPSHOT_SPLIT} has no effect on it"
+                sk.SNAPSHOT_SPLIT, f"{name} has a key and is divided by that: {sk.SNAPSHOT_SPLIT} has no effect on it"
             )
         elif columns := await lookup.shape(opened, name):
             complaint = split.split_column(name, chosen[name], columns)
             if isinstance(complaint, str):
-                found.error(rk.SNAPSHOT_SPLIT, complaint)
+                found.error(sk.SNAPSHOT_SPLIT, complaint)
 
 
 async def _own_tables(opened: Any, grants: Grants, config: Config, settings: StreamSettings, found: Findings) -> None:
@@ -379,21 +377,21 @@ async def _own_tables(opened: Any, grants: Grants, config: Config, settings: Str
     signal = settings.signal_table
     if signal is not None and signal not in there:
         found.warn(
-            rk.SIGNALS,
+            sk.SIGNALS,
             f"The signal table {signal} is not there: CREATE TABLE {catalog.quoted(signal)} {_SIGNAL_COLUMNS}",
         )
     elif signal is not None and len(there[signal].columns) != 3:
-        found.warn(rk.SIGNALS, f"The signal table {signal} must have three columns: {_SIGNAL_COLUMNS}")
+        found.warn(sk.SIGNALS, f"The signal table {signal} must have three columns: {_SIGNAL_COLUMNS}")
     beat = settings.heartbeat_table
     if beat is None:
         return
     heartbeats = heartbeat_settings(config)
     needed = ("INSERT", "UPDATE") if beat in there else ("CREATE", "INSERT", "UPDATE")
     if beat not in there and not heartbeats.create:
-        found.warn(rk.HEARTBEAT_TABLE, f"The heartbeat table {beat} is not there: {setup_text(heartbeats)}")
+        found.warn(sk.HEARTBEAT_TABLE, f"The heartbeat table {beat} is not there: {setup_text(heartbeats)}")
     elif not all(grants.may(right, beat) for right in needed):
         found.warn(
-            rk.HEARTBEAT_TABLE, f"The account may not write the heartbeat table {beat}: {setup_text(heartbeats)}"
+            sk.HEARTBEAT_TABLE, f"The account may not write the heartbeat table {beat}: {setup_text(heartbeats)}"
         )
 
 
@@ -407,18 +405,18 @@ async def _replica(info: ServerInfo, config: Config, found: Findings) -> None:
         opened = await connection.connect(settings, server_name="the replica of snapshot.hostname")
         other = await connection.server_info(opened)
     except MillraceError as error:
-        found.error(rk.SNAPSHOT_HOST, str(error))
+        found.error(sk.SNAPSHOT_HOST, str(error))
         return
     finally:
         if opened is not None:
             opened.close()
     if other.flavor != info.flavor:
         found.error(
-            rk.SNAPSHOT_HOST, f"{other.address} is {other.flavor}, the source is {info.flavor}: it is no replica"
+            sk.SNAPSHOT_HOST, f"{other.address} is {other.flavor}, the source is {info.flavor}: it is no replica"
         )
     elif not (info.has_gtids and other.has_gtids):
         found.error(
-            rk.SNAPSHOT_HOST,
+            sk.SNAPSHOT_HOST,
             "Without GTIDs nobody can tell how far the replica is: SET GLOBAL gtid_mode step by step "
-            f"to ON on both servers, or leave {rk.SNAPSHOT_HOST} out",
+            f"to ON on both servers, or leave {sk.SNAPSHOT_HOST} out",
         )

@@ -1,58 +1,253 @@
-"""The connector's options as the settings of its parts."""
+"""The connector's options as the settings of its parts, and what options say against each other. Asks no server."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
+from connectors.errors import ConfigInvalid
 from connectors.formats import masking
-from connectors.mysql import config_keys_connection as ck
-from connectors.mysql import config_keys_events as ek
-from connectors.mysql import config_keys_reading as rk
-from connectors.mysql.config_keys import CONFIG
-from connectors.mysql.config_stream import (
-    StreamSettings,
-    connector_class,
-    flavor,
-    gtid_source,
-    shard,
-    snapshot_overrides,
-    snapshot_plan,
-    stream_settings,
-    text_of,
-    version_topic,
-    word,
-)
+from connectors.java_regex import compile_java, regex_list, split_regexes
+from connectors.mysql import options_events as ek
+from connectors.mysql import options_source as sk
+from connectors.mysql import shards
 from connectors.mysql.events.contract import EventSettings, TopicSettings, UmsSettings
 from connectors.mysql.heartbeat import HeartbeatSettings
-from connectors.mysql.settings import ConnectionSettings, TlsSettings
+from connectors.mysql.model import (
+    MARIADB,
+    MYSQL,
+    ConnectionSettings,
+    Failures,
+    Overrides,
+    Shard,
+    SnapshotPlan,
+    StreamSettings,
+    TableName,
+    TlsSettings,
+)
 from connectors.mysql.snapshot.model import SnapshotSettings
+from connectors.mysql.statements import select_condition
 from connectors.mysql.types import ValueOptions
+from connectors.new_tables import NEW_TABLES
 from connectors.number_keys import DECIMALS
+from connectors.options import ConfigDef, ConfigProblem, invalid, java_string
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from connectors.options import Config
 
-__all__ = [
-    "CONFIG",
-    "StreamSettings",
-    "connection_settings",
-    "event_settings",
-    "flavor",
-    "gtid_source",
-    "heartbeat_settings",
-    "replica_settings",
-    "shard",
-    "snapshot_overrides",
-    "snapshot_plan",
-    "snapshot_settings",
-    "stream_settings",
-    "value_options",
-]
+#: The options of the connector, one declaration each. Debezium's names, defaults and words keep their meaning.
+CONFIG: Final = ConfigDef(
+    [
+        *sk.CONNECTION_KEYS,
+        *ek.EVENT_KEYS,
+        *masking.SOURCE_KEYS,
+        *sk.READING_KEYS,
+        *ek.ACCEPTED_KEYS,
+        *ek.REFUSED_KEYS,
+    ]
+)
 
+
+def _plan(
+    pull: Literal["never", "initial", "always"],
+    *,
+    stream: bool = True,
+    on_purged: bool = False,
+    begin: Literal["now", "oldest"] = "now",
+) -> SnapshotPlan:
+    return SnapshotPlan(pull=pull, stream=stream, on_purged=on_purged, begin=begin)
+
+
+#: ``snapshot.mode`` -> when tables are read, whether the stream is, and where it begins.
+_PLANS: Final = {
+    "initial": _plan("initial"),
+    "always": _plan("always"),
+    "initial_only": _plan("initial", stream=False),
+    "when_needed": _plan("initial", on_purged=True),
+    "no_data": _plan("never"),
+    "recovery": _plan("never"),
+    "never": _plan("never", begin="oldest"),
+}
 #: Seconds between two rows of the heartbeat table where ``heartbeat.interval.ms`` is 0.
-HEARTBEAT_S = 10.0
+HEARTBEAT_S: Final = 10.0
+#: How long one heartbeat may take, in seconds.
+HEARTBEAT_TIMEOUT_S: Final = 10.0
+
+
+_CHANNELS: Final = {
+    "file": "use the signal table, a topic, or POST /connectors/NAME/snapshots",
+    "jmx": "use the signal table, a topic, or POST /connectors/NAME/snapshots",
+    "in-process": "use the signal table, a topic, or POST /connectors/NAME/snapshots",
+}
+
+
+def text_of(config: Config, name: str) -> str:
+    """An option as it stands in the configuration, since expressions may hold commas; "" if it is not set."""
+    return str(config.raw.get(name) or "").strip()
+
+
+def word(config: Config, name: str) -> str:
+    """A word in lower case; "" if it is not set."""
+    return str(config[name] or "").strip().lower()
+
+
+def connector_class(config: Config) -> str:
+    """The last part of ``connector.class`` as the user wrote it, in lower case; "" if it is not there."""
+    return str(config.raw.get("connector.class") or "").rpartition(".")[2].lower()
+
+
+def flavor(config: Config, server: str) -> Literal["mysql", "mariadb"]:
+    """What events call the connector: as Debezium's class that is named, else as the server is."""
+    name = str(config.raw.get("connector.class") or "")
+    if name.startswith("io.debezium.connector.mariadb.") or connector_class(config) == "mariadbconnector":
+        return MARIADB
+    if name.startswith("io.debezium.connector.mysql."):
+        return MYSQL
+    return MARIADB if server == MARIADB else MYSQL
+
+
+def shard(config: Config) -> Shard:
+    """The part of the source that the task owns.
+
+    Raises:
+        ConfigInvalid: ``task.shard`` is none.
+    """
+    text = config[sk.TASK_SHARD]
+    if not text:
+        return Shard()
+    try:
+        return shards.parse(text)
+    except ValueError as error:
+        raise ConfigInvalid(invalid(sk.TASK_SHARD, text, str(error))) from None
+
+
+def _failures(text: str) -> Failures:
+    return cast("Failures", "skip" if text == "ignore" else text)
+
+
+def table_name(text: str | None) -> TableName | None:
+    """``database.table``, or None for nothing."""
+    if not text:
+        return None
+    database, _, name = text.partition(".")
+    return TableName(database.strip().strip("`"), name.strip().strip("`"))
+
+
+def snapshot_plan(config: Config) -> SnapshotPlan:
+    """What ``snapshot.mode`` means.
+
+    Raises:
+        ConfigInvalid: it names a Java class.
+    """
+    mode = word(config, sk.SNAPSHOT)
+    mode = sk.OLD_MODES.get(mode, mode)
+    if mode == "configuration_based":
+        return SnapshotPlan(
+            pull="initial" if config[sk.BASED_DATA] else "never",
+            stream=config[sk.BASED_STREAM],
+            on_purged=config[sk.BASED_DATA_ERROR],
+            begin="now",
+        )
+    plan = _PLANS.get(mode)
+    if plan is None:
+        raise ConfigInvalid(
+            invalid(sk.SNAPSHOT, mode, "custom modes are Java classes, which can't run here; choose another mode")
+        )
+    return plan
+
+
+def snapshot_overrides(config: Config) -> Overrides:
+    """``snapshot.select.statement.overrides``: what can be read in chunks as conditions, the rest as statements.
+
+    Raises:
+        ConfigInvalid: a statement is missing, or no SELECT.
+    """
+    found = Overrides({}, {})
+    for item in (part.strip() for part in str(config[sk.SNAPSHOT_SELECTS] or "").split(",")):
+        if not item:
+            continue
+        option = f"{sk.SNAPSHOT_SELECTS}.{item}"
+        statement = (config.raw.get(option) or "").strip().rstrip(";")
+        if not re.match(r"\(*\s*(SELECT|WITH)\b", statement, re.IGNORECASE):
+            raise ConfigInvalid(
+                invalid(
+                    option,
+                    config.raw.get(option),
+                    f"a SELECT of the columns of {item} is expected, since {sk.SNAPSHOT_SELECTS} names the table",
+                )
+            )
+        condition = select_condition(item, statement)
+        if condition is None:
+            found.selects[item] = statement
+        elif condition:
+            found.conditions[item] = condition
+    return found
+
+
+def version_topic(config: Config) -> str:
+    """The topic of table versions; "": there is none."""
+    given = config[ek.VERSION_TOPIC]
+    if given is None:
+        return f"{config[ek.PREFIX]}{config[ek.DELIMITER]}table-versions" if word(config, ek.OUTPUT) == "ums" else ""
+    return "" if given.lower() == "none" else given
+
+
+def stream_settings(config: Config) -> StreamSettings:
+    """How a task reads.
+
+    Raises:
+        ConfigInvalid: ``snapshot.mode``, ``snapshot.select.statement.overrides`` or ``task.shard`` can't be used.
+    """
+    channels = frozenset(str(item).strip().lower() for item in config[sk.CHANNELS] or ())
+    plan = snapshot_plan(config)
+    return StreamSettings(
+        prefix=config[ek.PREFIX],
+        shard=shard(config),
+        max_batch=config[sk.BATCH],
+        max_queue=max(config[sk.QUEUE], config[sk.BATCH]),
+        poll_s=config[sk.POLL] / 1000,
+        rollback_rows=config[sk.BUFFER],
+        failures=_failures(word(config, sk.FAILURES)),
+        inconsistent=_failures(word(config, sk.INCONSISTENT)),
+        plan=plan,
+        snapshot_tables=tuple(split_regexes(text_of(config, sk.SNAPSHOT_TABLES))),
+        new_tables=config[NEW_TABLES] and plan.pull != "never",
+        overrides=snapshot_overrides(config),
+        gtid_includes=tuple(split_regexes(text_of(config, sk.GTID_INCLUDES))),
+        gtid_excludes=tuple(split_regexes(text_of(config, sk.GTID_EXCLUDES))),
+        gtid_filter=config[sk.GTID_FILTER_DML],
+        query=config[ek.QUERY],
+        channels=channels & {"source", "kafka"},
+        signal_table=table_name(config[sk.SIGNALS]) if "source" in channels else None,
+        signal_topic=config[sk.SIGNAL_TOPIC] or f"{config[ek.PREFIX]}-signal",
+        signal_brokers=config[sk.SIGNAL_BROKERS] or "",
+        signal_group=config[sk.SIGNAL_GROUP],
+        heartbeat_s=config[sk.HEARTBEAT] / 1000,
+        heartbeat_table=table_name(config[sk.HEARTBEAT_TABLE]),
+        version_topic=version_topic(config),
+        progress_topic=config[sk.PROGRESS_TOPIC] or "",
+        progress_s=config[sk.PROGRESS_INTERVAL] / 1000,
+        guardrail=config[sk.GUARDRAIL],
+        guardrail_fails=word(config, sk.GUARDRAIL_ACTION) == "fail",
+    )
+
+
+def gtid_source(settings: StreamSettings) -> Callable[[str], bool] | None:
+    """Whether transactions of a source (a UUID, or ``domain-server``) are read; None: all are.
+
+    Raises:
+        ConfigInvalid: an expression has no equivalent here.
+    """
+    wanted = bool(settings.gtid_includes)
+    texts = settings.gtid_includes or settings.gtid_excludes
+    if not texts:
+        return None
+    patterns = [re.compile(found.pattern, found.flags | re.IGNORECASE) for found in map(compile_java, texts)]
+    return lambda source: any(pattern.fullmatch(source) for pattern in patterns) is wanted
 
 
 def split_statements(text: str | None) -> tuple[str, ...]:
@@ -63,9 +258,9 @@ def split_statements(text: str | None) -> tuple[str, ...]:
 
 def ssl_mode(config: Config) -> str:
     """The mode in our words; see ``SSL_MODES``."""
-    given = word(config, ck.SSL_MODE)
+    given = word(config, sk.SSL_MODE)
     if given:
-        return ck.SSL_MODES[given]
+        return sk.SSL_MODES[given]
     return "disabled" if connector_class(config) == "mariadbconnector" else "preferred"
 
 
@@ -75,10 +270,10 @@ def _tls(config: Config) -> TlsSettings | None:
         return None
     return TlsSettings(
         mode=cast("Any", mode),
-        truststore=config[ck.SSL_TRUSTSTORE] or None,
-        truststore_password=config[ck.SSL_TRUSTSTORE_PASSWORD],
-        keystore=config[ck.SSL_KEYSTORE] or None,
-        keystore_password=config[ck.SSL_KEYSTORE_PASSWORD],
+        truststore=config[sk.SSL_TRUSTSTORE] or None,
+        truststore_password=config[sk.SSL_TRUSTSTORE_PASSWORD],
+        keystore=config[sk.SSL_KEYSTORE] or None,
+        keystore_password=config[sk.SSL_KEYSTORE_PASSWORD],
     )
 
 
@@ -89,41 +284,43 @@ def connection_settings(config: Config) -> ConnectionSettings:
         ConfigInvalid: ``task.shard`` is none.
     """
     own = shard(config)
-    server_id = config[ck.SERVER_ID]
+    server_id = config[sk.SERVER_ID]
     if server_id:
-        server_id = (server_id + own.index * config[ck.SERVER_ID_OFFSET] - 1) % 0xFFFFFFFF + 1
-    interval_s = config[ck.KEEP_ALIVE_INTERVAL] / 1000
+        server_id = (server_id + own.index * config[sk.SERVER_ID_OFFSET] - 1) % 0xFFFFFFFF + 1
+    interval_s = config[sk.KEEP_ALIVE_INTERVAL] / 1000
     return ConnectionSettings(
-        host=config[ck.HOST],
-        port=config[ck.PORT],
-        user=config[ck.USER],
-        password=config[ck.PASSWORD],
+        host=config[sk.HOST],
+        port=config[sk.PORT],
+        user=config[sk.USER],
+        password=config[sk.PASSWORD],
         server_id=server_id,
         tls=_tls(config),
-        connect_timeout_s=config[ck.CONNECT_TIMEOUT] / 1000,
-        keepalive=config[ck.KEEP_ALIVE],
+        connect_timeout_s=config[sk.CONNECT_TIMEOUT] / 1000,
+        keepalive=config[sk.KEEP_ALIVE],
         keepalive_s=interval_s,
         heartbeat_s=min(10.0, interval_s / 3),
-        silence_s=interval_s if config[ck.KEEP_ALIVE] else 3600.0,
-        net_write_timeout_s=config[ck.NET_WRITE_TIMEOUT] or 3600,
-        net_read_timeout_s=config[ck.NET_READ_TIMEOUT] or None,
-        statements=split_statements(config[ck.STATEMENTS]),
+        silence_s=interval_s if config[sk.KEEP_ALIVE] else 3600.0,
+        net_write_timeout_s=config[sk.NET_WRITE_TIMEOUT] or 3600,
+        net_read_timeout_s=config[sk.NET_READ_TIMEOUT] or None,
+        statements=split_statements(config[sk.STATEMENTS]),
+        time_zone="+00:00",
+        verify_checksums=True,
         name=f"millrace {config[ek.PREFIX]}",
     )
 
 
 def replica_settings(config: Config) -> ConnectionSettings | None:
     """How to connect to the replica that full pulls read, or None: there is none."""
-    host = config[rk.SNAPSHOT_HOST]
+    host = config[sk.SNAPSHOT_HOST]
     if not host:
         return None
     source = connection_settings(config)
     return msgspec.structs.replace(
         source,
         host=host,
-        port=config[rk.SNAPSHOT_PORT] or source.port,
-        user=config[rk.SNAPSHOT_USER] or source.user,
-        password=config[rk.SNAPSHOT_PASSWORD] or source.password,
+        port=config[sk.SNAPSHOT_PORT] or source.port,
+        user=config[sk.SNAPSHOT_USER] or source.user,
+        password=config[sk.SNAPSHOT_PASSWORD] or source.password,
         server_id=0,
     )
 
@@ -144,8 +341,8 @@ def value_options(config: Config, server: str) -> ValueOptions:
         charset_errors=word(config, ek.CHARSET_ERRORS),
         flavor=server,
         comments=config[ek.SCHEMA_COMMENTS],
-        failures=cast("Any", word(config, rk.CONVERTING_FAILURES)),
-        invalid_dates="fail" if word(config, rk.FAILURES) == "fail" else "epoch",
+        failures=cast("Any", word(config, sk.CONVERTING_FAILURES)),
+        invalid_dates="fail" if word(config, sk.FAILURES) == "fail" else "epoch",
     )
 
 
@@ -160,7 +357,7 @@ def event_settings(config: Config, server: str) -> EventSettings:
         ConfigInvalid: a masking rule can't be used.
     """
     skipped = frozenset(str(item).strip() for item in config[ek.SKIPPED] or ())
-    signals = config[rk.SIGNALS]
+    signals = config[sk.SIGNALS]
     return EventSettings(
         topics=_topics(config),
         connector=flavor(config, server),
@@ -171,16 +368,16 @@ def event_settings(config: Config, server: str) -> EventSettings:
         skipped=skipped & frozenset("cudtr"),
         skip_unchanged=config[ek.SKIP_UNCHANGED],
         key_columns=config[ek.KEY_COLUMNS] or "",
-        databases=text_of(config, ck.DATABASES),
-        not_databases=text_of(config, ck.NOT_DATABASES),
-        tables=text_of(config, ck.TABLES),
-        not_tables=text_of(config, ck.NOT_TABLES),
+        databases=text_of(config, sk.DATABASES),
+        not_databases=text_of(config, sk.NOT_DATABASES),
+        tables=text_of(config, sk.TABLES),
+        not_tables=text_of(config, sk.NOT_TABLES),
         columns=text_of(config, ek.COLUMNS),
         not_columns=text_of(config, ek.NOT_COLUMNS),
-        builtin_tables=not config[ck.IGNORE_BUILTIN],
+        builtin_tables=not config[sk.IGNORE_BUILTIN],
         logical=config[ek.LOGICAL] or "",
         signal_tables=(signals,)
-        if signals and "source" in (str(item).strip().lower() for item in config[rk.CHANNELS] or ())
+        if signals and "source" in (str(item).strip().lower() for item in config[sk.CHANNELS] or ())
         else (),
         masks=masking.parse_rules(config.raw),
         source_types=text_of(config, ek.SOURCE_TYPES),
@@ -221,29 +418,224 @@ def _topics(config: Config) -> TopicSettings:
 def snapshot_settings(config: Config) -> SnapshotSettings:
     """How full pulls are read."""
     return SnapshotSettings(
-        threads=config[rk.SNAPSHOT_THREADS],
-        split_columns=config[rk.SNAPSHOT_SPLIT] or "",
-        chunk_rows=config[rk.SNAPSHOT_ROWS],
-        rows_per_s=config[rk.SNAPSHOT_RATE],
-        adaptive=config[rk.SNAPSHOT_ADAPTIVE],
-        replica=bool(config[rk.SNAPSHOT_HOST]),
-        locks=word(config, rk.SNAPSHOT_LOCKS) != "none",
-        lock_timeout_s=max(1, -(-config[rk.SNAPSHOT_LOCK_TIMEOUT] // 1000)),
-        order=cast("Any", word(config, rk.SNAPSHOT_ORDER)),
-        delay_s=config[rk.SNAPSHOT_DELAY] / 1000,
+        threads=config[sk.SNAPSHOT_THREADS],
+        split_columns=config[sk.SNAPSHOT_SPLIT] or "",
+        chunk_rows=config[sk.SNAPSHOT_ROWS],
+        rows_per_s=config[sk.SNAPSHOT_RATE],
+        adaptive=config[sk.SNAPSHOT_ADAPTIVE],
+        replica=bool(config[sk.SNAPSHOT_HOST]),
+        locks=word(config, sk.SNAPSHOT_LOCKS) != "none",
+        lock_timeout_s=max(1, -(-config[sk.SNAPSHOT_LOCK_TIMEOUT] // 1000)),
+        order=cast("Any", word(config, sk.SNAPSHOT_ORDER)),
+        delay_s=config[sk.SNAPSHOT_DELAY] / 1000,
     )
 
 
 def heartbeat_settings(config: Config) -> HeartbeatSettings:
     """What is written into the source."""
-    table = config[rk.HEARTBEAT_TABLE] or ""
-    interval_s = config[rk.HEARTBEAT] / 1000
+    table = config[sk.HEARTBEAT_TABLE] or ""
+    interval_s = config[sk.HEARTBEAT] / 1000
     return HeartbeatSettings(
         interval_s=interval_s or (HEARTBEAT_S if table else 0.0),
         table=table,
         source=config[ek.PREFIX],
-        action_query=(config[rk.HEARTBEAT_QUERY] or "").strip() if interval_s else "",
-        create=config[rk.HEARTBEAT_TABLE_CREATE],
-        user=config[ck.USER],
-        late_s=config[rk.HEARTBEAT_LATE] / 1000,
+        action_query=(config[sk.HEARTBEAT_QUERY] or "").strip() if interval_s else "",
+        create=config[sk.HEARTBEAT_TABLE_CREATE],
+        user=config[sk.USER],
+        timeout_s=HEARTBEAT_TIMEOUT_S,
+        late_s=config[sk.HEARTBEAT_LATE] / 1000,
     )
+
+
+def problems(config: Config) -> list[ConfigProblem]:
+    """What makes the configuration one that can't work, or that would give other data than it says."""
+    found: list[ConfigProblem] = []
+
+    def complain(name: str, why: str) -> None:
+        found.append(ConfigProblem(name, invalid(name, config[name] if name in config else config.raw.get(name), why)))
+
+    for one, other in ((sk.DATABASES, sk.NOT_DATABASES), (sk.TABLES, sk.NOT_TABLES), (ek.COLUMNS, ek.NOT_COLUMNS)):
+        if text_of(config, one) and text_of(config, other):
+            complain(other, f'"{one}" is already specified')
+    if text_of(config, sk.GTID_INCLUDES) and text_of(config, sk.GTID_EXCLUDES):
+        complain(sk.GTID_EXCLUDES, "Cannot specify GTID excludes when includes are provided.")
+    if config[sk.QUEUE] <= config[sk.BATCH]:
+        complain(sk.QUEUE, f"Must be larger than the maximum batch size ({config[sk.BATCH]})")
+    # Lists are split at commas when they are parsed; what counts is the text.
+    for name in (
+        sk.DATABASES,
+        sk.NOT_DATABASES,
+        sk.TABLES,
+        sk.NOT_TABLES,
+        ek.COLUMNS,
+        ek.NOT_COLUMNS,
+        sk.SNAPSHOT_TABLES,
+        sk.GTID_INCLUDES,
+        sk.GTID_EXCLUDES,
+        ek.SOURCE_TYPES,
+        ek.DATA_TYPES,
+    ):
+        complaint = regex_list(name, text_of(config, name))
+        if complaint is not None:
+            found.append(ConfigProblem(name, complaint))
+    for name, why in ek.REFUSED.items():
+        if text_of(config, name):
+            found.append(ConfigProblem(name, f"{name}={config.raw[name]} would give other data than here: {why}"))
+    if word(config, sk.SNAPSHOT_QUERIES) == "custom":
+        complain(
+            sk.SNAPSHOT_QUERIES, f"custom queries are Java classes, which can't run here; use {sk.SNAPSHOT_SELECTS}"
+        )
+    found += _caught(config, sk.SNAPSHOT, snapshot_plan)
+    found += _caught(config, sk.SNAPSHOT_SELECTS, snapshot_overrides)
+    found += _caught(config, sk.HOST, connection_settings)
+    found += _topic_problems(config)
+    found += masking.problems(config.raw)
+    if config[ek.QUERY] and masking.rule_names(config.raw):
+        complain(
+            ek.QUERY,
+            f"must be false with {masking.RULES}: the text of a statement holds the values that are to be masked",
+        )
+    if config[sk.SSL_KEYSTORE_PASSWORD] is not None and not config[sk.SSL_KEYSTORE]:
+        complain(sk.SSL_KEYSTORE, f"{sk.SSL_KEYSTORE_PASSWORD} is given, the file is not")
+    if "kafka" in channels(config) and not config[sk.SIGNAL_BROKERS]:
+        complain(
+            sk.SIGNAL_BROKERS,
+            f"the channel kafka of {sk.CHANNELS} needs the addresses of the cluster with the signal topic",
+        )
+    return found
+
+
+def _caught(config: Config, name: str, parse: Callable[[Config], object]) -> list[ConfigProblem]:
+    try:
+        parse(config)
+    except ConfigInvalid as error:
+        return [ConfigProblem(name, str(error))]
+    return []
+
+
+def channels(config: Config) -> list[str]:
+    """The signal channels that are asked for, in lower case."""
+    return [str(item).strip().lower() for item in config[sk.CHANNELS] or () if str(item).strip()]
+
+
+def _topic_problems(config: Config) -> list[ConfigProblem]:
+    strategy = str(config[ek.STRATEGY] or "").rpartition(".")[2]
+    if strategy not in ek.STRATEGIES:
+        return [
+            ConfigProblem(
+                ek.STRATEGY,
+                invalid(
+                    ek.STRATEGY,
+                    config[ek.STRATEGY],
+                    "this class can't run here, and records would go to other topics; known are "
+                    + ", ".join(ek.STRATEGIES),
+                ),
+            )
+        ]
+    if ek.STRATEGIES[strategy][2]:
+        return [
+            ConfigProblem(name, f"{ek.STRATEGY}={strategy} needs {name}")
+            for name in (ek.TOPIC_REGEX, ek.TOPIC_REPLACEMENT)
+            if not config[name]
+        ]
+    return []
+
+
+def warnings(config: Config) -> list[ConfigProblem]:
+    """Options that have no effect here, or another one than their author may think: each by its name."""
+    found: list[ConfigProblem] = []
+
+    def warn(name: str, why: str) -> None:
+        found.append(ConfigProblem(name, why))
+
+    for name, why in ek.NOTES.items():
+        given = config.raw.get(name)
+        if given is not None and not _is_default(config, name):
+            warn(name, f"{name} has no effect: {why}")
+    found += _unknown(config)
+    for channel in channels(config):
+        if channel not in ("source", "kafka"):
+            warn(
+                sk.CHANNELS,
+                f"{sk.CHANNELS}: there is no channel {channel} here; "
+                f"{_CHANNELS.get(channel, 'channels are source and kafka')}",
+            )
+    mode = word(config, sk.SNAPSHOT)
+    if mode in sk.OLD_MODES:
+        warn(sk.SNAPSHOT, f"{sk.SNAPSHOT}={mode} is an old word for {sk.OLD_MODES[mode]}")
+    found += _order_warnings(config)
+    if config[sk.HEARTBEAT_QUERY] and not config[sk.HEARTBEAT]:
+        warn(sk.HEARTBEAT_QUERY, f"{sk.HEARTBEAT_QUERY} is never run, since {sk.HEARTBEAT} is 0")
+    for name in (sk.SNAPSHOT_PORT, sk.SNAPSHOT_USER, sk.SNAPSHOT_PASSWORD):
+        if config[name] is not None and not config[sk.SNAPSHOT_HOST]:
+            warn(name, f"{name} has no effect without {sk.SNAPSHOT_HOST}")
+    if ssl_mode(config) in ("disabled", "preferred", "required"):
+        for name in (sk.SSL_TRUSTSTORE, sk.SSL_TRUSTSTORE_PASSWORD):
+            if config[name] is not None:
+                warn(
+                    name,
+                    f"{name} has no effect with {sk.SSL_MODE}={ssl_mode(config)}, which does not look at the server's "
+                    "certificate; set verify_ca or verify_identity",
+                )
+    if replica_settings(config) is not None and mode in ("no_data", "never", "schema_only"):
+        warn(
+            sk.SNAPSHOT_HOST,
+            f"{sk.SNAPSHOT_HOST} is used only by full pulls on demand: {sk.SNAPSHOT}={mode} makes none",
+        )
+    return found
+
+
+def _order_warnings(config: Config) -> list[ConfigProblem]:
+    """Options that need all changes in one order, and what statements show of masked columns."""
+    found: list[ConfigProblem] = []
+
+    def warn(name: str, why: str) -> None:
+        found.append(ConfigProblem(name, why))
+
+    tasks = str(config.raw.get("tasks.max", "1")).strip()
+    if config[ek.QUERY] and any(masking.is_debezium_option(name) for name in config.raw):
+        warn(ek.QUERY, f"{ek.QUERY}=true shows values of masked columns in the text of statements (source.query)")
+    if config[ek.TRANSACTIONS] and tasks not in ("", "1"):
+        warn(
+            ek.TRANSACTIONS,
+            f"{ek.TRANSACTIONS}=true needs all changes in one order: the connector has one task, not {tasks}",
+        )
+    if (
+        "t" not in [str(each).strip() for each in config[ek.SKIPPED] or ()]
+        and tasks not in ("", "1")
+        and word(config, ek.OUTPUT) != "ums"
+    ):
+        warn(
+            ek.SKIPPED,
+            f"{ek.SKIPPED} without t: a truncation needs all changes in one order, so the connector has one task, "
+            f"not {tasks}",
+        )
+    if config[ek.TRANSACTIONS] and word(config, ek.OUTPUT) == "ums":
+        warn(ek.TRANSACTIONS, f"{ek.TRANSACTIONS} has no effect with {ek.OUTPUT}=ums")
+    return found
+
+
+def _is_default(config: Config, name: str) -> bool:
+    return java_string(config[name]) == java_string(CONFIG.keys[name].default)
+
+
+def _unknown(config: Config) -> list[ConfigProblem]:
+    """Properties of our own families that no option has."""
+    found = []
+    aliases = {alias for key in CONFIG.keys.values() for alias in key.aliases}
+    for name in config.raw:
+        if (
+            name in CONFIG.keys
+            or name in aliases
+            or masking.is_debezium_option(name)
+            or name.startswith(("mask.", f"{sk.SNAPSHOT_SELECTS}.", "topic.creation."))
+        ):
+            continue
+        family = next((prefix for prefix in ek.FAMILIES if name.startswith(prefix)), None)
+        if family is not None:
+            found.append(ConfigProblem(name, f"{name} has no effect: {ek.FAMILIES[family]}"))
+        elif name.startswith(ek.COMPLETE):
+            found.append(
+                ConfigProblem(name, f"{name} is no option of this connector and has no effect; is it spelled right?")
+            )
+    return found

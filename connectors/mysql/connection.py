@@ -17,14 +17,16 @@ from aiomysql.cursors import Cursor
 from pymysql.constants import CLIENT
 from pymysql.err import MySQLError, OperationalError
 
+from connectors.cql.tls import TlsSettings as Stores
+from connectors.cql.tls import ssl_context as stores_context
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
-from connectors.mysql.model import MARIADB, MYSQL, Place
-from connectors.mysql.settings import Address, ssl_context
+from connectors.mysql.driver import open_connection
+from connectors.mysql.model import MARIADB, MYSQL, Address, Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.mysql.settings import ConnectionSettings
+    from connectors.mysql.model import ConnectionSettings, TlsSettings
 
 #: Server variables that the connector uses; a server has some of them.
 VARIABLES: Final = (
@@ -156,7 +158,7 @@ async def _connected(
     connection.tls_required = settings.tls is not None and settings.tls.required
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
-            await connection._connect()  # noqa: SLF001 - what the driver's connect() calls; it takes no class of ours
+            await open_connection(connection)
             for statement in (_session(settings, connection.server_version), *settings.statements):
                 await _execute(connection, statement)
     except BaseException as error:
@@ -366,3 +368,27 @@ async def binary_logs(connection: Connection) -> list[tuple[str, int]]:
         Fatal: the binlog is off, or a privilege lacks.
     """
     return [(str(row[0]), int(row[1])) for row in await query(connection, "SHOW BINARY LOGS")]
+
+
+def ssl_context(tls: TlsSettings | None) -> ssl.SSLContext | None:
+    """The context for ``tls``, or None for no encryption. Reads files: blocks.
+
+    Raises:
+        ConfigInvalid: a file can't be read or used.
+    """
+    if tls is None or tls.mode == "disabled":
+        return None
+    verify = tls.mode in {"verify_ca", "verify_identity"}
+    return stores_context(
+        Stores(
+            truststore=tls.truststore if verify else None,
+            truststore_password=tls.truststore_password,
+            keystore=tls.keystore,
+            keystore_password=tls.keystore_password,
+            certificate=None,
+            private_key=None,
+            ciphers=(),
+            check_hostname=tls.mode == "verify_identity",
+            verify=verify,
+        )
+    )

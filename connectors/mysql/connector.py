@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
-from connectors.mysql import config_keys_connection as ck
-from connectors.mysql import config_keys_events as ek
-from connectors.mysql import config_keys_reading as rk
 from connectors.mysql import gtid, lag, logical, positions, shards, start, versions
+from connectors.mysql import options_events as ek
+from connectors.mysql import options_source as sk
 from connectors.mysql.checks import check_server, server_tables
-from connectors.mysql.config import CONFIG
-from connectors.mysql.config_checks import problems, warnings
-from connectors.mysql.config_keys_rules import is_condition
+from connectors.mysql.config import CONFIG, problems, warnings
 from connectors.mysql.metrics import METRICS
 from connectors.mysql.model import MARIADB, MYSQL, Shard, TableName
 from connectors.mysql.snapshot.state import snapshots
+from connectors.mysql.statements import is_condition
 from connectors.mysql.task import MySqlTask
 from connectors.snapshot.requests import check_request
 
@@ -61,7 +59,7 @@ class MySqlConnector(SourceConnector):
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """One shard of the source per task. Asks nobody: the tasks find their tables themselves."""
         count = 1 if one_task(self.context.config) else max(1, min(max_tasks, MOST_TASKS))
-        return [{rk.TASK_SHARD: shards.text(Shard(index, count))} for index in range(count)]
+        return [{sk.TASK_SHARD: shards.text(Shard(index, count))} for index in range(count)]
 
     @classmethod
     async def validate(cls, config: Config) -> list[ConfigProblem]:
@@ -128,8 +126,8 @@ class MySqlConnector(SourceConnector):
     @classmethod
     async def capturable(cls, properties: Mapping[str, str]) -> dict[str, Any]:
         """See ``SourceConnector.capturable``."""
-        config = CONFIG.parse({ek.PREFIX: "none", **properties, ck.TABLES: ""})
-        return {"option": ck.TABLES, "patterns": True, "tables": [str(name) for name in await server_tables(config)]}
+        config = CONFIG.parse({ek.PREFIX: "none", **properties, sk.TABLES: ""})
+        return {"option": sk.TABLES, "patterns": True, "tables": [str(name) for name in await server_tables(config)]}
 
     @classmethod
     async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:

@@ -212,7 +212,7 @@ class MySqlGtids(GtidSet):
                 last = int(interval[2] or first)
                 if not 0 < first <= last:
                     raise _no_mysql(part)
-                found._include((uuid, tag), first, last + 1)
+                found.include((uuid, tag), first, last + 1)
         return found
 
     @classmethod
@@ -233,7 +233,7 @@ class MySqlGtids(GtidSet):
                 at += 8
                 source = (f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}", tag)
                 for _ in range(count):
-                    found._include(source, *_PAIR.unpack_from(data, at))
+                    found.include(source, *_PAIR.unpack_from(data, at))
                     at += 16
         except (IndexError, ValueError, struct.error) as error:
             raise ConfigInvalid(
@@ -276,9 +276,10 @@ class MySqlGtids(GtidSet):
             intervals[-1][1] = number + 1
             self._texts.pop(source, None)
         else:
-            self._include(source, number, number + 1)
+            self.include(source, number, number + 1)
 
-    def _include(self, source: _Source, first: int, stop: int) -> None:
+    def include(self, source: _Source, first: int, stop: int) -> None:
+        """Add the numbers from ``first`` up to ``stop``, which is not one of them."""
         self._texts.pop(source, None)
         intervals = self._intervals.setdefault(source, [])
         at = bisect_left(intervals, first, key=lambda interval: interval[1])
@@ -306,7 +307,7 @@ class MySqlGtids(GtidSet):
         both = self.copy()
         for source, intervals in other._intervals.items():
             for first, stop in intervals:
-                both._include(source, first, stop)  # noqa: SLF001
+                both.include(source, first, stop)
         return both
 
     def retain(self, keep: Callable[[str], bool]) -> MySqlGtids:

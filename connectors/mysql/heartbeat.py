@@ -49,14 +49,14 @@ class HeartbeatSettings(msgspec.Struct, frozen=True, kw_only=True):
         late_s: a heartbeat that has not arrived after so many seconds is late.
     """
 
-    interval_s: float = 10.0
-    table: str = ""
-    source: str = ""
-    action_query: str = ""
-    create: bool = True
-    user: str = ""
-    timeout_s: float = 10.0
-    late_s: float = 60.0
+    interval_s: float
+    table: str
+    source: str
+    action_query: str
+    create: bool
+    user: str
+    timeout_s: float
+    late_s: float
 
     @property
     def enabled(self) -> bool:

@@ -9,8 +9,8 @@ import msgspec
 
 from connectors.mysql import connection, gtid, positions, start
 from connectors.mysql.config import connection_settings
-from connectors.mysql.config_keys_events import PREFIX
 from connectors.mysql.latency import heartbeat_body, lag_body, table_rows
+from connectors.mysql.options_events import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

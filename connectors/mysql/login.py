@@ -21,8 +21,7 @@ from connectors.mysql.packets import SEND_ANNOTATE_ROWS, PurgedError, dump_comma
 if TYPE_CHECKING:
     import threading
 
-    from connectors.mysql.model import Place
-    from connectors.mysql.settings import Address, ConnectionSettings
+    from connectors.mysql.model import Address, ConnectionSettings, Place
 
 #: As Debezium draws its number.
 _IDS: Final = range(5400, 6401)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
+
+from connectors.errors import ConfigInvalid
+from connectors.options import Password  # noqa: TC001 - msgspec reads the annotation at run time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,3 +168,212 @@ class Shard(msgspec.Struct, frozen=True):
 
 #: Consecutive numbers of an integer key that go to one shard.
 BLOCK: Final = 4096
+
+
+#: As Debezium: ``preferred`` encrypts where the server can, without checking whom it talks to; ``required`` refuses a server
+#: that can't; ``verify_ca`` also checks the server's certificate, ``verify_identity`` also its name.
+SslMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
+
+
+Failures = Literal["fail", "warn", "skip"]
+
+
+DEFAULT_PORT: Final = 3306
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to encrypt; no ``TlsSettings`` at all means not to.
+
+    Attributes:
+        mode: see ``SslMode``.
+        truststore: file with the certificates that are believed (PEM or PKCS12), for the two modes that verify; None: the
+            system's.
+        truststore_password: of a PKCS12 file.
+        keystore: file with our key and certificate (PEM or PKCS12) where the server wants one.
+        keystore_password: of that file.
+    """
+
+    mode: SslMode
+    truststore: str | None
+    truststore_password: Password | None
+    keystore: str | None
+    keystore_password: Password | None
+
+    @property
+    def required(self) -> bool:
+        """Whether a server without TLS is refused."""
+        return self.mode not in {"disabled", "preferred"}
+
+
+class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One server, or several that are copies of each other.
+
+    Attributes:
+        host: a name or an address, or several with commas between, each with its own ``:port`` if it has one.
+        port: for the hosts that name none.
+        user: who logs in.
+        password: the password.
+        server_id: our number among the readers of the server's binlog; 0: one from 5400 to 6400 is drawn at each connection.
+        tls: how to encrypt; None: not.
+        connect_timeout_s: until a connection must stand, for each host, logging in included.
+        keepalive: whether the operating system probes a quiet connection.
+        keepalive_s: after how many quiet seconds it does.
+        heartbeat_s: how often a quiet server says that it is there, on the binlog connection.
+        silence_s: how long it may say nothing before the connection counts as lost; at least three heartbeats are awaited.
+        net_write_timeout_s: how long the server waits for a reader that doesn't take data, before it gives the connection up.
+        net_read_timeout_s: the server's ``net_read_timeout``, for queries; None: as the server has it.
+        statements: run at the start of each connection for queries (not on the binlog's), in order.
+        time_zone: of the connections for queries.
+        verify_checksums: whether the binlog's CRC32 is verified, where there is one.
+        name: what the server's process list shows.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: Password | None
+    server_id: int
+    tls: TlsSettings | None
+    connect_timeout_s: float
+    keepalive: bool
+    keepalive_s: float
+    heartbeat_s: float
+    silence_s: float
+    net_write_timeout_s: int
+    net_read_timeout_s: int | None
+    statements: tuple[str, ...]
+    time_zone: str
+    verify_checksums: bool
+    name: str
+
+    @property
+    def secret(self) -> str:
+        """The password's text."""
+        return self.password.value if self.password is not None else ""
+
+    def addresses(self) -> tuple[Address, ...]:
+        """The servers in the order in which they are tried.
+
+        Raises:
+            ConfigInvalid: a port is no number, or there is no host.
+        """
+        found = tuple(parse_address(part, self.port) for part in self.host.split(",") if part.strip())
+        if not found:
+            raise ConfigInvalid("database.hostname names no host")
+        return found
+
+
+def parse_address(text: str, port: int) -> Address:
+    """``host``, ``host:port``, ``[::1]:port`` or ``::1`` as an address.
+
+    Raises:
+        ConfigInvalid: the port is no number from 1 to 65535.
+    """
+    text = text.strip()
+    host, own = text, ""
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        own = rest.removeprefix(":")
+    elif text.count(":") == 1:
+        host, _, own = text.partition(":")
+    if not own:
+        return Address(host, port)
+    if not own.isascii() or not own.isdigit() or not 0 < int(own) < 1 << 16:
+        raise ConfigInvalid(
+            f"database.hostname: {own!r} in {text!r} is no port; write HOST:PORT, a port from 1 to 65535"
+        )
+    return Address(host, int(own))
+
+
+class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``snapshot.mode`` means.
+
+    Attributes:
+        pull: when tables are read at the start: never, without saved positions (``initial``), or always.
+        stream: whether the stream is read (False: the task ends after the pull).
+        on_purged: whether tables are read again, and the stream begins anew, when the saved position was purged.
+        begin: where the stream begins without saved positions: at the server's position, or with its oldest binlog.
+    """
+
+    pull: Literal["never", "initial", "always"]
+    stream: bool
+    on_purged: bool
+    begin: Literal["now", "oldest"]
+
+
+class Overrides(NamedTuple):
+    """Rows of the first pull by table: ``database.table`` -> SQL condition, or a whole statement."""
+
+    conditions: dict[str, str]
+    selects: dict[str, str]
+
+
+class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task reads. Times are in seconds.
+
+    Attributes:
+        prefix: ``topic.prefix``: the source's name in saved positions.
+        shard: the part of the source that the task owns.
+        max_batch: records per batch.
+        max_queue: records made and not yet handed over.
+        poll_s: how long a quiet task waits before it reports its position.
+        rollback_rows: rows of an open transaction that are held back, in case it is rolled back; 0: none.
+        failures: what to do with an event that can't be read; ``skip`` says nothing.
+        inconsistent: what to do with changes of a table whose structure is unknown.
+        plan: see ``SnapshotPlan``.
+        snapshot_tables: expressions of the tables of the first pull; () for all.
+        new_tables: whether a table that is captured later gets a snapshot of its own.
+        overrides: rows of the first pull.
+        gtid_includes, gtid_excludes: expressions, matched against a source's UUID or ``domain-server``; () for all.
+        gtid_filter: whether changes of other sources are left out.
+        query: ``include.query``.
+        channels: of ``source`` and ``kafka``: where signals come from.
+        signal_table: the signal table, or None.
+        signal_topic, signal_brokers, signal_group: of the channel ``kafka``.
+        heartbeat_s: interval of heartbeat records; 0: none.
+        heartbeat_table: the table whose rows are heartbeats, or None.
+        version_topic: for records of table versions; "": none.
+        progress_topic: for records of progress; "": none.
+        progress_s: the least time between two of them.
+        guardrail: most tables; 0: no limit.
+        guardrail_fails: whether more stop the task, or only make a warning.
+    """
+
+    prefix: str
+    shard: Shard
+    max_batch: int
+    max_queue: int
+    poll_s: float
+    rollback_rows: int
+    failures: Failures
+    inconsistent: Failures
+    plan: SnapshotPlan
+    snapshot_tables: tuple[str, ...]
+    new_tables: bool
+    overrides: Overrides
+    gtid_includes: tuple[str, ...]
+    gtid_excludes: tuple[str, ...]
+    gtid_filter: bool
+    query: bool
+    channels: frozenset[str]
+    signal_table: TableName | None
+    signal_topic: str
+    signal_brokers: str
+    signal_group: str
+    heartbeat_s: float
+    heartbeat_table: TableName | None
+    version_topic: str
+    progress_topic: str
+    progress_s: float
+    guardrail: int
+    guardrail_fails: bool

@@ -33,12 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from connectors.api import Instruction, Position, SourceRecord, TaskMetrics
-    from connectors.mysql.config_stream import StreamSettings
     from connectors.mysql.cursor import Cursor
     from connectors.mysql.events.contract import Marker
     from connectors.mysql.events.ums_signals import UmsSignals
     from connectors.mysql.known_tables import KnownTables
-    from connectors.mysql.model import Shard, Table, TableName
+    from connectors.mysql.model import Shard, StreamSettings, Table, TableName
     from connectors.mysql.snapshot.model import Chunk, Early, SnapshotSettings
     from connectors.mysql.source import Server
     from connectors.mysql.statements import Statement

@@ -18,7 +18,8 @@ from connectors import start_times
 from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.java_regex import compile_java
 from connectors.mysql import gtid
-from connectors.mysql.config_keys_rules import is_binlog_file, is_condition
+from connectors.mysql.statements import is_condition
+from connectors.mysql.validators import is_binlog_file
 from connectors.snapshot.requests import SnapshotRequest
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from connectors.mysql.connection import ServerInfo
-    from connectors.mysql.model import Place, Table, TableName
-    from connectors.mysql.settings import ConnectionSettings
+    from connectors.mysql.model import ConnectionSettings, Place, Table, TableName
 
 _T = TypeVar("_T")
 

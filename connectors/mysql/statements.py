@@ -47,6 +47,14 @@ _OPTIONAL: Final = frozenset(
         "HIGH_PRIORITY",
     }
 )
+#: ``SELECT * FROM a.b [AS] c WHERE ...``: the one form of statement that can be read in chunks.
+_SELECT: Final = re.compile(
+    r"\s*SELECT\s+(?:\w+\.)?\*\s+FROM\s+(?P<name>[`\w$.]+)(?:\s+(?:AS\s+)?(?!WHERE\b|ORDER\b)(?P<alias>\w+))?"
+    r"(?:\s+WHERE\s+(?P<condition>.*?))?(?:\s+ORDER\s+BY\s+[^()]+?)?\s*;?\s*\Z",
+    re.IGNORECASE | re.DOTALL,
+)
+_NOT_ROWS: Final = re.compile(r"\b(LIMIT|GROUP\s+BY|HAVING|UNION|PROCEDURE|INTO|FOR\s+UPDATE|WINDOW)\b", re.IGNORECASE)
+_SQL_LITERALS: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`", re.DOTALL)
 _ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"})
 
 
@@ -174,3 +182,29 @@ def _unquoted(name: str) -> str:
     if name[:1] in {"`", '"'} and len(name) > 1:
         return name[1:-1].replace(name[0] * 2, name[0])
     return name
+
+
+def select_condition(table: str, statement: str) -> str | None:
+    """The condition of a plain statement over one table, "" without one; None: it is no such statement."""
+    match = _SELECT.match(statement)
+    if match is None or match["name"].replace("`", "") not in (table, table.partition(".")[2]):
+        return None
+    condition = (match["condition"] or "").strip()
+    bare = _SQL_LITERALS.sub("''", condition)
+    if _NOT_ROWS.search(bare) is not None or (condition and not is_condition(condition)):
+        return None
+    alias = match["alias"]
+    if alias and re.search(rf"(?<![\w.]){re.escape(alias)}\s*\.", bare):
+        return None
+    return condition
+
+
+def is_condition(text: str) -> bool:
+    """Whether it can be one SQL condition: something, parentheses in pairs, no comments, no second statement."""
+    bare = _SQL_LITERALS.sub("''", text)
+    depth = 0
+    for char in bare:
+        depth += (char == "(") - (char == ")")
+        if depth < 0:
+            return False
+    return bool(text.strip()) and depth == 0 and not any(each in bare for each in (";", "--", "/*", "#"))

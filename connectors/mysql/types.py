@@ -10,7 +10,6 @@ import msgspec
 
 from connectors.mysql import type_codes as codes
 from connectors.mysql.charsets import charset_of
-from connectors.mysql.model import MARIADB
 from connectors.schema import DATE, DECIMAL, FLOAT32, FLOAT64, INT32, TIME, TIMESTAMP, Field, Schema, Type
 
 if TYPE_CHECKING:
@@ -60,16 +59,16 @@ class ValueOptions(msgspec.Struct, frozen=True, kw_only=True):
             ``event.deserialization.failure.handling.mode`` has it.
     """
 
-    decimal_mode: DecimalMode = "precise"
-    time_mode: TimeMode = "adaptive_time_microseconds"
-    bigint_unsigned_mode: BigintMode = "long"
-    binary_mode: BinaryMode = "bytes"
-    enable_time_adjuster: bool = True
-    charset_errors: str = "replace"
-    flavor: str = MARIADB
-    comments: bool = False
-    failures: Failures = "warn"
-    invalid_dates: Literal["fail", "epoch"] = "fail"
+    decimal_mode: DecimalMode
+    time_mode: TimeMode
+    bigint_unsigned_mode: BigintMode
+    binary_mode: BinaryMode
+    enable_time_adjuster: bool
+    charset_errors: str
+    flavor: str
+    comments: bool
+    failures: Failures
+    invalid_dates: Literal["fail", "epoch"]
 
 
 class Kind(StrEnum):

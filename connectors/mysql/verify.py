@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-from aiomysql.connection import MysqlPacket
-from pymysql.constants.COMMAND import COM_QUERY
 from pymysql.err import MySQLError
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.formats import ums
 from connectors.mysql import catalog, columns, config, connection, events, text_rows
+from connectors.mysql.driver import read_packet, send_query
 from connectors.mysql.filters import TableFilter
 from connectors.mysql.lag import saved_place
 from connectors.mysql.logical import Logical, parse
@@ -182,12 +181,12 @@ class SourceView:
         """The row packets of a result, without its being held in memory anywhere."""
         opened = self._connection
         try:
-            await opened._execute_command(COM_QUERY, sql)  # noqa: SLF001 - the driver's own cursors decode each value
-            count = (await opened._read_packet(MysqlPacket)).read_length_encoded_integer()  # noqa: SLF001
+            await send_query(opened, sql)
+            count = (await read_packet(opened)).read_length_encoded_integer()
             for _ in range(count + 1):  # the columns' descriptions and the packet that ends them
-                await opened._read_packet(MysqlPacket)  # noqa: SLF001
+                await read_packet(opened)
             while True:
-                packet = await opened._read_packet(MysqlPacket)  # noqa: SLF001
+                packet = await read_packet(opened)
                 if packet.is_eof_packet():
                     return
                 yield bytes(packet.get_all_data())

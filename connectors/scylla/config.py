@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 
 from connectors.cql.debezium_names import Names
-from connectors.cql.session import SessionSettings
-from connectors.cql.tls import TlsSettings
 from connectors.formats import masking
 from connectors.new_tables import NEW_TABLES
 from connectors.number_keys import DECIMALS, VARINTS
@@ -21,6 +19,7 @@ from connectors.scylla.names import contact_points, table_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from connectors.cql.session import SessionSettings
     from connectors.options import Config
     from connectors.scylla.model import TableId
 
@@ -34,46 +33,46 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How logs and tables are read. Times are whole milliseconds (``_ms``) or seconds (``_s``), as the names say."""
 
     #: Upper-case name.
-    consistency: str = "QUORUM"
+    consistency: str
     #: Rows per page.
-    fetch_size: int = DEFAULT_FETCH_SIZE
-    query_timeout_s: float = 12.0
-    streams_per_query: int = 32
+    fetch_size: int
+    query_timeout_s: float
+    streams_per_query: int
     #: Queries that a task may have under way.
-    max_queries: int = 16
+    max_queries: int
     #: Records per batch, and rows read ahead.
-    max_batch: int = 2_048
-    max_queue: int = 8_192
+    max_batch: int
+    max_queue: int
     #: Width of every window, or None: between the two bounds.
-    window_ms: int | None = None
-    window_min_ms: int = 1_000
-    window_max_ms: int = 86_400_000
+    window_ms: int | None
+    window_min_ms: int
+    window_max_ms: int
     #: The confidence window, or None: between the two bounds.
-    confidence_ms: int | None = None
-    confidence_min_ms: int = 2_000
-    confidence_max_ms: int = 30_000
+    confidence_ms: int | None
+    confidence_min_ms: int
+    confidence_max_ms: int
     #: Pause between two windows of a group.
-    minimal_wait_ms: int = 0
+    minimal_wait_ms: int
     #: Where to begin without offsets: this long ago; 0: as far back as the log goes.
-    lookback_ms: int = 0
+    lookback_ms: int
     #: How often positions of quiet groups are saved.
-    heartbeat_ms: int = 30_000
+    heartbeat_ms: int
     #: How often to look for generations and dropped tables.
-    discovery_ms: int = 15_000
-    retry_base_ms: int = 50
-    retry_max_ms: int = 30_000
+    discovery_ms: int
+    retry_base_ms: int
+    retry_max_ms: int
     #: Up to this share of a pause is taken off at random.
-    retry_jitter: float = 0.2
+    retry_jitter: float
     #: Tries of one query, or None for no limit.
-    max_tries: int | None = 20
+    max_tries: int | None
     #: Operations (``c``, ``u``, ``d``, ``r``) whose events are left out; ``EventSettings`` has the same.
-    skipped: frozenset[str] = frozenset()
-    snapshot: Literal["never", "initial"] = "never"
-    snapshot_rows: int = 5_000
+    skipped: frozenset[str]
+    snapshot: Literal["never", "initial"]
+    snapshot_rows: int
     #: Rows per second and task; 0: no limit.
-    snapshot_rate: int = 0
-    snapshot_chunks: int = 2
-    snapshot_new_tables: bool = True
+    snapshot_rate: int
+    snapshot_chunks: int
+    snapshot_new_tables: bool
 
 
 def tables(config: Mapping[str, Any]) -> tuple[TableId, ...]:
@@ -132,30 +131,11 @@ def session_settings(config: Mapping[str, Any]) -> SessionSettings:
     Raises:
         ConfigInvalid: ``scylla.cluster.ip.addresses`` is not a list of nodes.
     """
-    return SessionSettings(
-        contact_points=contact_points(config[keys.HOSTS]),
-        user=config[keys.USER],
-        password=config[keys.PASSWORD],
-        local_dc=config[keys.LOCAL_DC] or None,
-        consistency=config[keys.CONSISTENCY].upper(),
-        compression=config[keys.COMPRESSION].lower(),
-        request_timeout_s=config[keys.QUERY_TIMEOUT] / 1000,
-        connect_timeout_s=config[keys.CONNECT_TIMEOUT] / 1000,
-        tls=_tls(config) if config[keys.SSL] else None,
-    )
-
-
-def _tls(config: Mapping[str, Any]) -> TlsSettings:
-    stores = config[keys.SSL_PROVIDER].upper() == "JDK"
-    return TlsSettings(
-        truststore=config[keys.TRUSTSTORE] or None,
-        truststore_password=config[keys.TRUSTSTORE_PASSWORD],
-        keystore=config[keys.KEYSTORE] or None if stores else None,
-        keystore_password=config[keys.KEYSTORE_PASSWORD],
-        certificate=config[keys.CERTIFICATE] or None,
-        private_key=config[keys.PRIVATE_KEY] or None,
-        ciphers=tuple(item for item in config[keys.CIPHERS] or () if item),
-        check_hostname=config[keys.VERIFY_HOSTS],
+    return keys.CLUSTER_KEYS.session(
+        config,
+        contact_points(config[keys.HOSTS]),
+        config[keys.CONSISTENCY].upper(),
+        use_keystore=config[keys.SSL_PROVIDER].upper() == "JDK",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.cql.options import ClusterWording, cluster_keys
 from connectors.errors import ConfigInvalid
 from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
 from connectors.new_tables import new_tables_key
@@ -30,25 +31,42 @@ if TYPE_CHECKING:
 
     from connectors.options import Validator
 
+#: The connection to the cluster and its options.
+CLUSTER_KEYS: Final = cluster_keys(
+    "scylla.",
+    ClusterWording(
+        user="user",
+        user_example="cdc_reader",
+        user_rights="on the log tables, on system_distributed, and for a snapshot on the tables.",
+        compressions=one_of("none", "lz4", ignore_case=True),
+        compression="more of the worker's time than it saves unless the network is slow.",
+        query_retry=" with a narrower window",
+        certificate_aliases=("scylla.ssl.openssl.keyCertChain",),
+        private_key_aliases=("scylla.ssl.openssl.privateKey",),
+        ciphers_aliases=("scylla.ssl.cipherSuites",),
+        verify_hosts=False,
+        verify_hosts_reason=" The Java connector does not ask for it, hence the default.",
+    ),
+)
 # Connection
 HOSTS: Final = "scylla.cluster.ip.addresses"
-USER: Final = "scylla.user"
-PASSWORD: Final = "scylla.password"  # noqa: S105 - the name of an option
-LOCAL_DC: Final = "scylla.local.dc"
+USER: Final = CLUSTER_KEYS.user.name
+PASSWORD: Final = CLUSTER_KEYS.password.name
+LOCAL_DC: Final = CLUSTER_KEYS.local_dc.name
 CONSISTENCY: Final = "scylla.consistency.level"
-COMPRESSION: Final = "scylla.compression"
-QUERY_TIMEOUT: Final = "scylla.query.timeout.ms"
-CONNECT_TIMEOUT: Final = "scylla.connect.timeout.ms"
-SSL: Final = "scylla.ssl.enabled"
+COMPRESSION: Final = CLUSTER_KEYS.compression.name
+QUERY_TIMEOUT: Final = CLUSTER_KEYS.query_timeout.name
+CONNECT_TIMEOUT: Final = CLUSTER_KEYS.connect_timeout.name
+SSL: Final = CLUSTER_KEYS.tls.name
 SSL_PROVIDER: Final = "scylla.ssl.provider"
-TRUSTSTORE: Final = "scylla.ssl.truststore.path"
-TRUSTSTORE_PASSWORD: Final = "scylla.ssl.truststore.password"  # noqa: S105
-KEYSTORE: Final = "scylla.ssl.keystore.path"
-KEYSTORE_PASSWORD: Final = "scylla.ssl.keystore.password"  # noqa: S105
-CIPHERS: Final = "scylla.ssl.cipher.suites"
-CERTIFICATE: Final = "scylla.ssl.certificate.path"
-PRIVATE_KEY: Final = "scylla.ssl.private.key.path"
-VERIFY_HOSTS: Final = "scylla.ssl.hostname.verification"
+TRUSTSTORE: Final = CLUSTER_KEYS.truststore.name
+TRUSTSTORE_PASSWORD: Final = CLUSTER_KEYS.truststore_password.name
+KEYSTORE: Final = CLUSTER_KEYS.keystore.name
+KEYSTORE_PASSWORD: Final = CLUSTER_KEYS.keystore_password.name
+CIPHERS: Final = CLUSTER_KEYS.ciphers.name
+CERTIFICATE: Final = CLUSTER_KEYS.certificate.name
+PRIVATE_KEY: Final = CLUSTER_KEYS.private_key.name
+VERIFY_HOSTS: Final = CLUSTER_KEYS.verify_hosts.name
 # Tables
 TABLES: Final = "scylla.table.names"
 DISCOVERY_INTERVAL: Final = "scylla.discovery.interval.ms"
@@ -211,40 +229,9 @@ CONFIG: Final = ConfigDef(
             doc="Nodes that are asked first, as a comma-separated list of host:port; the others are learned from them. An "
             "IPv6 address stands in brackets. Without a port, 9042 is used.",
         ),
-        ConfigKey(
-            name=USER,
-            type=ConfigType.STRING,
-            default=None,
-            importance=Importance.HIGH,
-            group=_CONNECTION,
-            width=Width.SHORT,
-            display_name="User",
-            example="cdc_reader",
-            doc="Role to log in as. Without it no credentials are sent. It needs SELECT on the log tables, on "
-            "system_distributed, and for a snapshot on the tables.",
-        ),
-        ConfigKey(
-            name=PASSWORD,
-            type=ConfigType.PASSWORD,
-            default=None,
-            importance=Importance.HIGH,
-            group=_CONNECTION,
-            width=Width.SHORT,
-            display_name="Password",
-            doc="The role's password; needed with scylla.user.",
-        ),
-        ConfigKey(
-            name=LOCAL_DC,
-            type=ConfigType.STRING,
-            default=None,
-            importance=Importance.LOW,
-            group=_CONNECTION,
-            width=Width.MEDIUM,
-            display_name="Local data centre",
-            example="dc1",
-            doc="Data centre whose nodes are asked first; the others are asked only if none of it answers. Not set: the data "
-            "centre of the first host that answers.",
-        ),
+        CLUSTER_KEYS.user,
+        CLUSTER_KEYS.password,
+        CLUSTER_KEYS.local_dc,
         ConfigKey(
             name=CONSISTENCY,
             type=ConfigType.STRING,
@@ -258,48 +245,10 @@ CONFIG: Final = ConfigDef(
             doc="Consistency level of reads of log tables and of the snapshot. Below a quorum a change can be missed while a "
             "replica is behind.",
         ),
-        ConfigKey(
-            name=COMPRESSION,
-            type=ConfigType.STRING,
-            default="none",
-            importance=Importance.LOW,
-            group=_CONNECTION,
-            validator=one_of("none", "lz4", ignore_case=True),
-            display_name="Compression",
-            doc="Compression between the nodes and the worker: none, or lz4, which costs more of the worker's time than it "
-            "saves unless the network is slow.",
-        ),
-        ConfigKey(
-            name=QUERY_TIMEOUT,
-            type=ConfigType.INT,
-            default=12_000,
-            unit="ms",
-            validator=at_least(100),
-            importance=Importance.LOW,
-            group=_CONNECTION,
-            display_name="Query timeout",
-            doc="How long to wait for a page before the query counts as failed and is tried again with a narrower window.",
-        ),
-        ConfigKey(
-            name=CONNECT_TIMEOUT,
-            type=ConfigType.INT,
-            default=5_000,
-            unit="ms",
-            validator=at_least(100),
-            importance=Importance.LOW,
-            group=_CONNECTION,
-            display_name="Connection timeout",
-            doc="How long to wait for a connection to a node.",
-        ),
-        ConfigKey(
-            name=SSL,
-            type=ConfigType.BOOLEAN,
-            default=False,
-            importance=Importance.HIGH,
-            group=_TLS,
-            display_name="TLS",
-            doc="Whether to connect with TLS.",
-        ),
+        CLUSTER_KEYS.compression,
+        CLUSTER_KEYS.query_timeout,
+        CLUSTER_KEYS.connect_timeout,
+        CLUSTER_KEYS.tls,
         ConfigKey(
             name=SSL_PROVIDER,
             type=ConfigType.STRING,
@@ -311,82 +260,14 @@ CONFIG: Final = ConfigDef(
             doc="Which files the worker's certificate comes from: with JDK from the keystore, with the other two from "
             "the certificate chain and the private key. The library is the worker's OpenSSL in every case.",
         ),
-        ConfigKey(
-            name=TRUSTSTORE,
-            type=ConfigType.STRING,
-            default=None,
-            group=_TLS,
-            display_name="Trust store",
-            example="/etc/millrace/truststore.p12",
-            doc="File with the certificates that are trusted: PEM or PKCS12. Not set: the system's."
-            " A JKS store must be converted with keytool.",
-        ),
-        ConfigKey(
-            name=TRUSTSTORE_PASSWORD,
-            type=ConfigType.PASSWORD,
-            default=None,
-            group=_TLS,
-            display_name="Trust store password",
-            doc="Password of the trust store.",
-        ),
-        ConfigKey(
-            name=KEYSTORE,
-            type=ConfigType.STRING,
-            default=None,
-            group=_TLS,
-            display_name="Key store",
-            example="/etc/millrace/keystore.p12",
-            doc="File with the worker's own certificate and key, where nodes demand one: PEM or PKCS12.",
-        ),
-        ConfigKey(
-            name=KEYSTORE_PASSWORD,
-            type=ConfigType.PASSWORD,
-            default=None,
-            group=_TLS,
-            display_name="Key store password",
-            doc="Password of the key store and of the key in it.",
-        ),
-        ConfigKey(
-            name=CIPHERS,
-            type=ConfigType.LIST,
-            default=None,
-            aliases=("scylla.ssl.cipherSuites",),
-            importance=Importance.LOW,
-            group=_TLS,
-            display_name="Cipher suites",
-            example="ECDHE-RSA-AES256-GCM-SHA384",
-            doc="Cipher suites to offer, by OpenSSL's or by Java's names. Not set: the worker's defaults.",
-        ),
-        ConfigKey(
-            name=CERTIFICATE,
-            type=ConfigType.STRING,
-            default=None,
-            aliases=("scylla.ssl.openssl.keyCertChain",),
-            group=_TLS,
-            display_name="Certificate chain",
-            example="/etc/millrace/client.pem",
-            doc="PEM file with the worker's certificate and those above it.",
-        ),
-        ConfigKey(
-            name=PRIVATE_KEY,
-            type=ConfigType.STRING,
-            default=None,
-            aliases=("scylla.ssl.openssl.privateKey",),
-            group=_TLS,
-            display_name="Private key",
-            example="/etc/millrace/client.key",
-            doc="PEM file with the key of the certificate.",
-        ),
-        ConfigKey(
-            name=VERIFY_HOSTS,
-            type=ConfigType.BOOLEAN,
-            default=False,
-            importance=Importance.LOW,
-            group=_TLS,
-            display_name="Verify host names",
-            doc="Whether a node's certificate must name the address that is connected to. The Java connector does not ask "
-            "for it, hence the default.",
-        ),
+        CLUSTER_KEYS.truststore,
+        CLUSTER_KEYS.truststore_password,
+        CLUSTER_KEYS.keystore,
+        CLUSTER_KEYS.keystore_password,
+        CLUSTER_KEYS.ciphers,
+        CLUSTER_KEYS.certificate,
+        CLUSTER_KEYS.private_key,
+        CLUSTER_KEYS.verify_hosts,
         ConfigKey(
             name=TABLES,
             type=ConfigType.LIST,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.api import BadRecord, Batch, Position, SourceRecord
+from connectors.backoff import Backoff
 from connectors.errors import Fatal, Skippable
 from connectors.text_files.follower import Follower, Kind, Step
 from connectors.text_files.joining import LineJoiner
@@ -68,7 +69,7 @@ async def read_files(
         Retriable: a file can't be read at the moment.
     """
     sources = [FileReader(context, options, path, make_records, topic, joining) for path in options.files]
-    pause = _SHORTEST_PAUSE
+    pauses = Backoff(_SHORTEST_PAUSE, options.poll_interval)
     thread = _Thread()
     try:
         while True:
@@ -88,12 +89,12 @@ async def read_files(
             if look is not None and (noted := look(sources)) is not None:
                 yield noted
             if busy:
-                pause = _SHORTEST_PAUSE
+                pauses.reset()
                 continue
             _park(sources)
-            await asyncio.sleep(pause)
             # Looking costs a system call a file: many files are looked at less often.
-            pause = min(pause * 2, max(options.poll_interval, len(sources) / 1000))
+            pauses.longest_s = max(options.poll_interval, len(sources) / 1000)
+            await asyncio.sleep(pauses.next_s())
     finally:
         thread.afterwards(partial(_close, sources))
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from connectors.errors import Fatal
+from spark_jobs.gateway import java_session, jvm_of
 from spark_jobs.history.schema import from_json
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class HiveTable:
         columns = schema.simpleString()
         if columns == self._columns:
             return
-        jvm: Any = self.spark._jvm  # noqa: SLF001
+        jvm: Any = jvm_of(self.spark)
         types = jvm.org.apache.spark.sql.types.DataType
         java_schema = types.fromJson(schema.json())
         partitions = ", ".join(f"{_quote(name)} string" for name in self.levels)
@@ -143,7 +144,7 @@ class HiveTable:
             + (f" PARTITIONED BY ({partitions})" if partitions else "")
             + f" STORED AS {self.kind.upper()} LOCATION {_text(self.location)}"
         )
-        java: Any = self.spark._jsparkSession  # noqa: SLF001 - SQL has no way to change the type of a column
+        java: Any = java_session(self.spark)
         catalog = java.sharedState().externalCatalog().unwrapped()
         present = catalog.getTable(self.database, self.name)
         location = str(present.location().toString())

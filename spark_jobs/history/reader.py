@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
 from spark_jobs.frames import quoted
+from spark_jobs.gateway import jvm_of
 from spark_jobs.history.log import LOG, Log, State
 from spark_jobs.history.storage import Storage, open_storage
 
@@ -426,7 +427,7 @@ def register(
 def _at_function(spark: SparkSession, name: str, rows: DataFrame) -> str:
     columns = ", ".join(map(quoted, rows.columns))
     # Of Python's and Java's texts of a type only this one quotes the members of structs.
-    sql_type = spark.sparkContext._jvm.org.apache.spark.sql.types.DataType.fromJson  # type: ignore[union-attr]  # noqa: SLF001
+    sql_type = jvm_of(spark).org.apache.spark.sql.types.DataType.fromJson
     types = ", ".join(f"{quoted(field.name)} {sql_type(field.dataType.json()).sql()}" for field in rows.schema.fields)
     return (
         f"CREATE OR REPLACE TEMPORARY FUNCTION {name}_at(at TIMESTAMP) RETURNS TABLE ({types}) RETURN "  # noqa: S608

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from urllib.parse import unquote
 
 from connectors.errors import Retriable
+from spark_jobs.gateway import gateway_of, java_session, jvm_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,7 +186,7 @@ class HadoopStorage:
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._spark = spark
-        jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no public way to Hadoop's FileSystem
+        jvm: Any = jvm_of(spark)
         # Each name on the way to a class is a call into the JVM.
         self._new_path: Any = jvm.org.apache.hadoop.fs.Path
         self._to_bytes: Any = jvm.org.apache.commons.io.IOUtils.toByteArray
@@ -193,8 +194,8 @@ class HadoopStorage:
         self._file_util: Any = jvm.org.apache.hadoop.fs.FileUtil
         self._files: Any = jvm.java.nio.file.Files
         self._paths: Any = jvm.java.nio.file.Paths
-        gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
-        self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        gateway: Any = gateway_of(spark)
+        self._conf: Any = java_session(spark).sessionState().newHadoopConf()
         with _translated(f"open {root}"):
             path = self._new_path(root)
             self._fs: Any = path.getFileSystem(self._conf)

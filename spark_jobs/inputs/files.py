@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs import troubles
 from spark_jobs.frames import column
+from spark_jobs.gateway import hadoop_configuration, jvm_of
 from spark_jobs.inputs import file_options as options
 from spark_jobs.inputs.contract import Input, InputBatch
 from spark_jobs.inputs.file_letters import FileLetters
@@ -158,8 +159,7 @@ def _no_rows(spark: SparkSession) -> DataFrame:
 
 def _exists(spark: SparkSession, path: str) -> bool:
     """Whether something is at a path or matches it. Blocks."""
-    gateway: Any = spark
-    jvm_path = gateway._jvm.org.apache.hadoop.fs.Path(path)  # noqa: SLF001 - the way to Hadoop's file systems
-    system = jvm_path.getFileSystem(gateway._jsc.hadoopConfiguration())  # noqa: SLF001
+    jvm_path = jvm_of(spark).org.apache.hadoop.fs.Path(path)
+    system = jvm_path.getFileSystem(hadoop_configuration(spark))
     statuses = system.globStatus(jvm_path)
     return statuses is not None and len(statuses) > 0

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from connectors.backoff import pause_after
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.formats.masking import hide_reason
 from spark_jobs.materializer.config import Marker
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: How often a transaction that failed is done again before the batch fails.
 ATTEMPTS: Final = 8
-_BACKOFF_S: Final = 0.1
+_BACKOFF_S: Final = 0.4
 _MOST_BACKOFF_S: Final = 5.0
 
 
@@ -107,7 +108,6 @@ class Bucket:
         self._emit: list[Output] = []
         #: Records since the last commit, to be done again if the transaction fails.
         self._chunk: list[Input] = []
-        self._chunk_bytes = 0
         #: With buckets by key: input partition -> the offset after its last record of this pass, once another one follows.
         self._passed: dict[int, int] = {}
         self._outputs = 0
@@ -216,7 +216,7 @@ class Bucket:
             Retriable, Fatal: as the contract of sinks says; nothing is half done.
         """
         self.result = Result(self.number)
-        self._chunk, self._chunk_bytes, self._failures = [], 0, 0
+        self._chunk, self._failures = [], 0
         cpu = time.process_time()
         try:
             source: Iterator[Input] = iter(records)
@@ -500,7 +500,7 @@ class Bucket:
         if (isinstance(error, Redo) and error.replace) or (writer is not None and not writer.abort()):
             self._drop_writer()
         if self._failures > 1:
-            time.sleep(min(_BACKOFF_S * 2**self._failures, _MOST_BACKOFF_S))
+            time.sleep(pause_after(self._failures - 1, _BACKOFF_S, _MOST_BACKOFF_S))
 
     def _abandon(self) -> None:
         """After an error that ends the pass: nothing of it may stay, and nothing of it be committed later."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs import kafka_errors
 from spark_jobs.watchdog import limit
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ _PASSING: Final = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - its public name
+        kafka_errors.UNKNOWN_PARTITION,
     }
 )
-_UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})  # noqa: SLF001
+_UNANSWERED: Final = frozenset({kafka_errors.TIMED_OUT, kafka_errors.TRANSPORT})
 
 
 class Step(NamedTuple):
@@ -176,10 +177,10 @@ class Changelog:
 
     def _end(self, problem: KafkaError, message: Any, partition: int, position: int) -> int:
         """The offset that an end-of-partition event tells; raises for all other errors."""
-        if problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        if problem.code() == kafka_errors.PARTITION_EOF:
             return int(message.offset())
         text = f"the changelog {self.topic} [{partition}] can't be read at offset {position}: {problem}"
-        if problem.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):  # noqa: SLF001
+        if problem.code() in (KafkaError.OFFSET_OUT_OF_RANGE, kafka_errors.AUTO_OFFSET_RESET):
             raise Fatal(
                 f"{text}. Records of the state were deleted (retention or DeleteRecords on {self.topic}; its "
                 "cleanup.policy must be compact): run millrace job rebuild --state"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs import kafka_errors
 from spark_jobs.materializer.contract import Input
 from spark_jobs.watchdog import limit
 
@@ -20,7 +21,7 @@ _TIMEOUT_S: Final = 30.0
 #: The most that waits inside the consumer.
 _QUEUE_KIB: Final = 16 << 10
 _MOST: Final = 1000
-_GONE: Final = frozenset({KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET})  # noqa: SLF001 - its public name
+_GONE: Final = frozenset({KafkaError.OFFSET_OUT_OF_RANGE, kafka_errors.AUTO_OFFSET_RESET})
 
 
 class InputReader:
@@ -98,7 +99,7 @@ class InputReader:
 
     def _end(self, problem: KafkaError, message: Any, where: TopicPartition) -> int:
         """The offset of an end-of-partition event; raises for all other errors."""
-        if problem.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        if problem.code() == kafka_errors.PARTITION_EOF:
             return int(message.offset())
         text = f"{where.topic} [{where.partition}] can't be read at offset {where.offset}: {problem}"
         if problem.code() in _GONE:

@@ -15,6 +15,7 @@ from spark_jobs import clients
 from spark_jobs import config as frame_config
 from spark_jobs.checkpoint import local_path
 from spark_jobs.control import Control, checkpoint_lock
+from spark_jobs.gateway import hadoop_configuration, jvm_of
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
 from spark_jobs.materializer.changelog import Changelog
@@ -202,9 +203,9 @@ def _remove_checkpoint(job: Job) -> str:
         return f"deleted the checkpoint {folder}"
     spark = session_of(job)
     try:
-        jvm: Any = spark._jvm  # noqa: SLF001 - the way to Hadoop
+        jvm: Any = jvm_of(spark)
         path = jvm.org.apache.hadoop.fs.Path(job.checkpoint)
-        path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001 - as above
+        path.getFileSystem(hadoop_configuration(spark)).delete(path, True)
     finally:
         spark.stop()
     return f"deleted the checkpoint {job.checkpoint}"

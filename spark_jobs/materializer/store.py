@@ -183,9 +183,10 @@ class Cache:
     def meta(self) -> Meta:
         """What the cache holds now; an empty cache's is at position 0."""
         with self.reading() as txn:
-            return self._meta(txn)
+            return self.read_meta(txn)
 
-    def _meta(self, txn: lmdb.Transaction) -> Meta:
+    def read_meta(self, txn: lmdb.Transaction) -> Meta:
+        """The cache's position as a transaction sees it."""
         raw = txn.get(_META, db=self.about)
         return self._empty if raw is None else msgspec.json.decode(raw, type=Meta)
 
@@ -225,7 +226,7 @@ class Cache:
         while True:
             try:
                 with self.env.begin(write=True) as txn:
-                    if self._meta(txn).position != before.position:
+                    if self.read_meta(txn).position != before.position:
                         raise Moved(f"{self.folder} was written by another process")
                     self._write(txn, puts, deletes)
                     txn.put(_META, msgspec.json.encode(after), db=self.about)
@@ -365,7 +366,7 @@ class Overlay:
         """
         self.cache = cache
         self._txn = cache.begin()
-        if cache._meta(self._txn).position != before.position:  # noqa: SLF001 - of this module
+        if cache.read_meta(self._txn).position != before.position:
             self._txn.abort()
             raise Moved(f"{cache.folder} was written by another process")
         self._get: Any = self._txn.get

@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 )
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs import kafka_errors
 from spark_jobs.topics import create_topic
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Topics:
         except TimeoutError as error:
             raise Retriable(f"topic {name} can't be looked up: Kafka does not answer") from error
         except KafkaException as error:
-            if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - public name
+            if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, kafka_errors.UNKNOWN_TOPIC):
                 return None
             raise _judged(f"topic {name} can't be looked up", error) from error
         return Topic(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs import kafka_errors
 from spark_jobs.materializer.changelog import MARKER_KEY
 from spark_jobs.producers import reason
 from spark_jobs.watchdog import limit
@@ -45,7 +46,7 @@ _LASTING: Final = frozenset(
 #: Another producer has taken this transactional id.
 _FENCED: Final = frozenset(
     {
-        KafkaError._FENCED,  # noqa: SLF001 - its public name
+        kafka_errors.FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
 from spark_jobs.contract import Column, TableChanges, TableSchema
+from spark_jobs.gateway import parse_type
 from spark_jobs.steps.names import find_table
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def infer_schema(spark: SparkSession, namespace: str, rows: Sequence[GivenRow], 
     for row in rows:
         merged |= {name: value for name, value in row.row.items() if value is not None or name not in merged}
     text = spark.range(1).select(f.schema_of_json(f.lit(json.dumps(merged)))).collect()[0][0]
-    parsed = t._parse_datatype_string(text)  # noqa: SLF001 - pyspark has no other parser of schemas
+    parsed = parse_type(text)
     types = {column.name: column.dataType for column in parsed.fields} if isinstance(parsed, t.StructType) else {}
     key = config.raw.get(f"source.key.columns.{namespace}") or config.raw.get("source.key.columns") or ""
     names = [name.strip() for name in key.split(",") if name.strip() in merged]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from py4j.protocol import Py4JError
 
 from connectors.errors import MillraceError
+from spark_jobs.gateway import java_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,4 +78,4 @@ class Limit:
 
     def _end_jobs(self) -> None:
         with contextlib.suppress(Py4JError):  # the driver has ended
-            self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)  # noqa: SLF001 - pyspark lacks it
+            java_context(self._context).cancelJobGroupAndFutureJobs(self._group)

@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from connectors.errors import Retriable
-from spark_jobs import clients
+from spark_jobs import clients, kafka_errors
 from spark_jobs.lag import KafkaView
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _take(message: Any, unread: dict[tuple[str, int], tuple[int, int]], newest: 
     error = message.error()
     where = (message.topic(), message.partition())
     if error is not None:
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
+        if error.code() == kafka_errors.PARTITION_EOF:
             unread.pop(where, None)
         elif error.fatal() or not error.retriable():
             raise Retriable(f"Kafka at {config['kafka.bootstrap.servers']} can't be read: {error.str()}")

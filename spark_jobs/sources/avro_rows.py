@@ -162,7 +162,6 @@ class KindReader:
             )
             for column in plan.schema.columns
         ]
-        self._sharded = layout.sharded
         self._arrow = row_schema(plan.schema.columns, separate=plan.separate)
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType
 
 from connectors.errors import Fatal
 from spark_jobs.contract import NUMBER, Column, TableSchema
+from spark_jobs.gateway import hadoop_configuration, jvm_of
 from spark_jobs.sources.types import keeps_text, type_from_json, type_json, wider, wider_inferred
 
 if TYPE_CHECKING:
@@ -240,13 +241,13 @@ class SchemaFiles:
 
     def _system(self) -> tuple[Any, Any]:
         folder = self._path(self.folder)
-        return folder.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()), folder  # noqa: SLF001 - pyspark has no other way
+        return folder.getFileSystem(hadoop_configuration(self._spark)), folder
 
     def _path(self, text: str) -> Any:
         return self._jvm().org.apache.hadoop.fs.Path(text)
 
     def _jvm(self) -> Any:
-        return self._spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no other way
+        return jvm_of(self._spark)
 
     @staticmethod
     def _errors() -> tuple[type[Exception], ...]:

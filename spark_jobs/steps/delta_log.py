@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from spark_jobs.gateway import java_session, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +29,7 @@ class TableFacts:
 
 def read_facts(spark: SparkSession, path: str) -> TableFacts:
     """The facts about the table at ``path``. Blocks: the first time it reads the log."""
-    gateway: Any = spark
-    log = gateway._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(gateway._jsparkSession, path)  # noqa: SLF001 - Delta's own
+    log = jvm_of(spark).org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
     snapshot = log.unsafeVolatileSnapshot()
     metadata = json.loads(snapshot.metadata().json())["metaData"]
     return TableFacts(

@@ -20,6 +20,7 @@ from pyspark.sql import types as t
 
 from spark_jobs.contract import SYSTEM_COLUMNS, Column, TableChanges, TableSchema
 from spark_jobs.frames import numbered
+from spark_jobs.gateway import java_session, jvm_of
 from spark_jobs.steps.contract import BadRows, StepTable
 from spark_jobs.steps.image_pairs import FAILS, PASSES, UNKNOWN, UNUSABLE, pair_images
 from spark_jobs.steps.model import StepRefused
@@ -133,8 +134,8 @@ def attempt(run: StepRun, sql: str) -> SparkColumn:
     """An expression that is null where ``sql`` raises an error. Python functions within it still fail."""
     from pyspark.sql.classic.column import Column as ClassicColumn
 
-    session = run.spark._jsparkSession  # noqa: SLF001 - Spark has no SQL for it
-    jvm: Any = run.spark.sparkContext._jvm  # noqa: SLF001 - as above
+    session = java_session(run.spark)
+    jvm: Any = jvm_of(run.spark)
     parsed = session.sessionState().sqlParser().parseExpression(sql)
     guarded = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(parsed)
     column: SparkColumn = ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(guarded))

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from compose.local.jvm import FAST_START
 from compose.local.worker import children
+from spark_jobs.gateway import gateway_of
 from spark_jobs.testing.model import RuleBroken
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Child:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
         self._jvm = 0
         if spark is not None:
-            gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - knows its process, port and secret
+            gateway: Any = gateway_of(spark)
             self._jvm = gateway.proc.pid
             environment |= {
                 "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from connectors.cassandra.catalog import Catalog, TableFilter
 from connectors.cassandra.config import CONFIG, session_settings
 from connectors.cassandra.events import builder
-from connectors.cassandra.events.contract import EventSettings, Where
+from connectors.cassandra.events.contract import Where
 from connectors.cassandra.log.segment import Segment
 from connectors.cassandra.model import CLUSTER, NODE
 from connectors.cassandra.stream import Stream
@@ -20,6 +20,7 @@ from connectors.cql.mutations.compiled import Decoder
 from connectors.cql.mutations.head import mutation
 from connectors.cql.session import CqlSession
 from tests.bench._cassandra_rows import FULL, finished
+from tests.support.settings import cassandra_events
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_schema import AvroSettings
 from worker.converters.bytearray import ByteArrayConverter
@@ -140,7 +141,7 @@ def decode(found: Sequence[Stretch], table: TableDefinition) -> tuple[float, int
 
 def build(found: Sequence[Stretch], catalog: Catalog, form: Form) -> Costs:
     """CPU of everything between a stretch and its records, and of encoding these, for one output form."""
-    settings = EventSettings(topic_prefix="bench", output_format=form.name)
+    settings = cassandra_events(topic_prefix="bench", output_format=form.name)
     where = Where(partition={CLUSTER: "bench", NODE: "local"}, node="local", segment=0, version=0)
     stream = Stream(where, None, catalog, lambda table, version: builder(table, version, settings), _LOG)
     encoders: dict[int, tuple[Encode, Encode]] = {}

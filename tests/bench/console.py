@@ -152,7 +152,7 @@ def main(argv: list[str]) -> int:
         print(f"a key stroke in the filter {spread([stroke for view in views for stroke in view[2]], 0)} ms")
         print(f"a page's files {page_bytes(browser.new_page(locale='en-US'), worker.url) / 1000:.0f} KB compressed")
         browser.close()
-        # In turns: what the worker does by itself varies more than what the pages add.
+        # In turns: what the worker does without pages varies more than what the pages add.
         turns = [
             (streams_cpu(worker, 0, options.seconds), streams_cpu(worker, options.pages, options.seconds))
             for _ in range(_RUNS)

@@ -23,10 +23,10 @@ from compose.local.mariadb import MariaDb
 from connectors.mysql import binlog_events, table_map
 from connectors.mysql.decode import compile_rows
 from connectors.mysql.text_rows import compile_text, select_list
-from connectors.mysql.types import ValueOptions
 from tests.bench._common import environment
 from tests.bench.converters import cost
 from tests.integration.mysql.rows_world import KINDS, Captured, World, plans, structure, text_packets
+from tests.support.settings import mysql_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +124,7 @@ def _once(action: Callable[[], int]) -> float:
 
 def _decoders(events: list[Captured], owner: tuple[int, int] | None = None) -> Callable[[], int]:
     """A function that decodes the events and gives the number of row images."""
-    options = ValueOptions()
+    options = mysql_values()
     made = []
     known: dict[tuple[bytes, int, bytes], Any] = {}
     for each in events:
@@ -194,13 +194,13 @@ def _show(what: str, inserts: list[Captured], updates: list[Captured]) -> None:
     body = inserts[0].body
     line("table map", cost(lambda: table_map.parse(body)))
     table = structure(inserts[0], None)
-    options = ValueOptions()
+    options = mysql_values()
     chosen, present = plans(table, options), binlog_events.rows_header(inserts[0].event).present
     line("compiling a decoder", cost(lambda: compile_rows(table, chosen, options, kind="write", present=present)))
 
 
 def _pull(world: World, name: str, columns: int) -> None:
-    table, options = world.definition(name), ValueOptions()
+    table, options = world.definition(name), mysql_values()
     chosen = plans(table, options)
     decode = compile_text(table, chosen, options)
     packets = text_packets(world.driver, f"SELECT {', '.join(select_list(table, chosen))} FROM {name}")

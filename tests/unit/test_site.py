@@ -50,9 +50,9 @@ def test_the_site_is_built_with_every_page(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))
-    places = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    locations = {entry["location"].partition("#")[0] for entry in index["docs"]}
     pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
     expected = {f"{page.with_suffix('')}/" for page in pages if page.name != "index.md"}
     assert len(expected) > 50
-    assert expected <= places
-    assert {f"{place.removesuffix('.md')}/" for place in find_outside_pages(ROOT).values()} - {"index/"} <= places
+    assert expected <= locations
+    assert {f"{page.removesuffix('.md')}/" for page in find_outside_pages(ROOT).values()} - {"index/"} <= locations

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from connectors.backoff import Backoff
 from connectors.errors import Retriable
 from worker.control.placement import INSTANCE, Unit
 from worker.control.waiting import until
@@ -413,10 +414,10 @@ class HostPool:
                     self._events.host_retired(host)
 
     async def _keep_running(self, number: int, environments: tuple[str, ...]) -> None:
-        backoff = 0.0
+        pauses, pause_s = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S), 0.0
         while True:
-            if backoff:
-                await asyncio.sleep(backoff)
+            if pause_s:
+                await asyncio.sleep(pause_s)
             before = self._hosts[number]
             host = self._hosts[number] = Host(number, environments, before.label)
             host.used = before.used
@@ -454,7 +455,11 @@ class HostPool:
             if environments:
                 self._why[environments] = f"its task host has gone: {reason}; another one starts"
             lived = time.monotonic() - host.started
-            backoff = 0.0 if lived > _GOOD_AFTER_S else min(_LAST_BACKOFF_S, max(_FIRST_BACKOFF_S, backoff * 2))
+            if lived > _GOOD_AFTER_S:
+                pauses.reset()
+                pause_s = 0.0
+            else:
+                pause_s = pauses.next_s()
 
     async def _run(self, host: Host) -> str:
         """Start a host, watch it until its end, and say how it ended."""

@@ -23,6 +23,7 @@ from faust.assignor.leader_assignor import LeaderAssignor
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 
+from offsets.aiokafka_internals import client_of, coordinator_calls, coordinator_of, replace_coordinator_calls
 from offsets.fetch import renew
 from worker.metrics.traffic import MeteredSelectorLoop
 
@@ -277,11 +278,11 @@ def note_contact(coordinator: Any, membership: Membership) -> None:
     contact = membership.contact
     started = time.monotonic()
     waiting = False
-    heartbeat, join = coordinator._do_heartbeat, coordinator._do_rejoin_group  # noqa: SLF001 - it has no public hook
+    heartbeat, join = coordinator_calls(coordinator)
 
     async def do_heartbeat() -> bool:
         sent = time.monotonic()
-        alive: bool = await heartbeat()
+        alive = await heartbeat()
         if alive:
             contact.confirmed = sent
         return alive
@@ -291,7 +292,7 @@ def note_contact(coordinator: Any, membership: Membership) -> None:
         contact.joins()
         probing = asyncio.create_task(_probe(coordinator, contact), name="membership-probe")
         try:
-            joined: bool = await join(subscription)
+            joined = await join(subscription)
         except InconsistentGroupProtocolError as error:
             if time.monotonic() - started > membership.takeover_s:
                 contact.refused = error
@@ -315,13 +316,12 @@ def note_contact(coordinator: Any, membership: Membership) -> None:
             contact.has_joined()
         return joined
 
-    coordinator._do_heartbeat = do_heartbeat  # noqa: SLF001
-    coordinator._do_rejoin_group = do_rejoin_group  # noqa: SLF001
+    replace_coordinator_calls(coordinator, do_heartbeat, do_rejoin_group)
 
 
 async def _probe(coordinator: Any, contact: Contact) -> None:
     """No heartbeats are sent while a JoinGroup waits for a dead member's session to end: ask for metadata instead."""
-    client = coordinator._client  # noqa: SLF001
+    client = client_of(coordinator)
     while True:
         sent = time.monotonic()
         try:
@@ -349,20 +349,20 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     async def on_start(self) -> None:
         await super().on_start()
-        note_contact(self._consumer._coordinator, self.membership)  # noqa: SLF001 - aiokafka has no public hook for heartbeats
+        note_contact(coordinator_of(self._consumer), self.membership)
         self.membership.attach(self)
 
     def generation(self) -> int:
         """Kafka's generation number of the group, as of now."""
-        number: int = self._consumer._coordinator.generation  # noqa: SLF001
+        number: int = coordinator_of(self._consumer).generation
         return number
 
     def rejoin(self) -> None:
         """Ask the coordinator to join again; safe from any thread."""
-        coordinator = self._consumer._coordinator  # noqa: SLF001
+        coordinator = coordinator_of(self._consumer)
         self.thread_loop.call_soon_threadsafe(coordinator.request_rejoin)
 
     def renew(self, arguments: Mapping[str, Any]) -> None:
         """Log in with the credentials among ``arguments`` from the next connection on; safe from any thread."""
         self.arguments = {**self.arguments, **arguments}
-        self.thread_loop.call_soon_threadsafe(renew, self._consumer._client, arguments)  # noqa: SLF001
+        self.thread_loop.call_soon_threadsafe(renew, client_of(self._consumer), arguments)

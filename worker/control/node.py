@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import orjson
 
+from connectors.backoff import Backoff
 from connectors.errors import ConfigInvalid, MillraceError
 from offsets.records import (
     Status,
@@ -503,21 +504,20 @@ class Node:
 
     async def _submit_until_done(self, name: str) -> None:
         try:
-            pause = _FIRST_RETRY_S
+            pauses = Backoff(_FIRST_RETRY_S, _LAST_RETRY_S)
             # Between the last look and the end nothing may come in: it would find this still at work, and be left lying.
             while (wanted := self._unwritten(name)) is not None:
                 try:
                     await self._send_task_configs(name, wanted)
                     # The leader has written them; they arrive here by the topic.
-                    pause = _FIRST_RETRY_S
+                    pauses.reset()
                 except NotLeader:
                     pass  # there is no leader yet, or it changes
                 except (MillraceError, OSError) as error:
                     _log.warning(
                         "Connector %s: its task configurations did not get to the leader, trying again: %s", name, error
                     )
-                await asyncio.sleep(pause)
-                pause = min(_LAST_RETRY_S, pause * 2)
+                await asyncio.sleep(pauses.next_s())
         finally:
             del self._submitting[name]
 

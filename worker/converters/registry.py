@@ -7,13 +7,13 @@ read once. Source of the calls and error codes: the public API reference of Conf
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import aiohttp
 
+from connectors.backoff import Backoff
 from connectors.errors import ConfigInvalid, Fatal, Retriable, Skippable
 from worker.converters.registry_auth import Credentials
 
@@ -229,12 +229,11 @@ class SchemaRegistryClient:
         self, read: Callable[[Any], _T], method: str, path: str, what: str, body: dict[str, str] | None = None
     ) -> _T:
         """What ``read`` makes of the answer; an address whose answer it can't read counts as one that does not answer."""
-        pause = self.settings.backoff_s
+        pauses = Backoff(self.settings.backoff_s, self.settings.backoff_max_s, low=0.5, high=1.5)
         failure = ""
         for attempt in range(self.settings.attempts):
             if attempt:
-                await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-                pause = min(pause * 2, self.settings.backoff_max_s)
+                await asyncio.sleep(pauses.next_s())
             for turn in range(len(self.settings.urls)):
                 number = (self._first + turn) % len(self.settings.urls)
                 url = self.settings.urls[number]

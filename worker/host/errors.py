@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 import traceback
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from connectors.api import BadRecord, SourceRecord
+from connectors.backoff import Backoff, pause_after
 from connectors.errors import Fatal
 from connectors.formats.masking import has_rules, hide_reason
 
@@ -43,10 +43,9 @@ class Stage(StrEnum):
 
 def backoff(first_s: float = _FIRST_PAUSE_S, last_s: float = _LAST_PAUSE_S) -> Iterator[float]:
     """Seconds to wait before each further try: doubling up to ``last_s``, with jitter, without end."""
-    pause = min(first_s, last_s)
+    pauses = Backoff(first_s, last_s, low=0.8, high=1.2)
     while True:
-        yield pause * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        pause = min(pause * 2, last_s)
+        yield pauses.next_s()
 
 
 class RestartPolicy:
@@ -73,7 +72,7 @@ class RestartPolicy:
         if 0 <= self._most <= self.attempts:
             return None
         self.attempts += 1
-        return float(min(self._first_s * 2.0 ** min(self.attempts - 1, 60), self._last_s))
+        return pause_after(self.attempts, self._first_s, self._last_s)
 
 
 @dataclass(frozen=True, slots=True)

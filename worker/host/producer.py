@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka
 
 from connectors.errors import Fatal, Fenced, MillraceError
+from offsets.aiokafka_internals import sender_task
 from offsets.fetch import abandon_producer
 from offsets.refusal import refusal
 from worker.host.errors import backoff
@@ -84,7 +85,7 @@ def _mending(error: BaseException) -> str:
 
 def cause_of(error: BaseException, client: AIOKafkaProducer) -> BaseException:
     """The error that ended the client's sender, where ``error`` only says that the client's state permits no such call."""
-    sender = client._sender.sender_task  # noqa: SLF001 - aiokafka keeps the error nowhere else
+    sender = sender_task(client)
     if isinstance(error, kafka.IllegalOperation | AssertionError) and sender.done() and not sender.cancelled():
         return sender.exception() or error
     return error

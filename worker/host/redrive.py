@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from connectors.errors import ConfigInvalid, Retriable
+from offsets.aiokafka_internals import fetch_all_metadata
 from worker import kafka_clients
 from worker.host.plan import consumer_arguments
 from worker.transforms.java_regex import compile_java
@@ -101,7 +102,7 @@ async def _read(asked: RedriveRequest, client: Mapping[str, Any]) -> ConsumerRec
     try:
         await consumer.start()
         # All topics: asking for one by its name could create it.
-        cluster = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public call gives names alone
+        cluster = await fetch_all_metadata(consumer)
         if asked.partition not in (cluster.partitions_for_topic(asked.topic) or ()):
             raise gone
         first, last = await asyncio.gather(consumer.beginning_offsets([source]), consumer.end_offsets([source]))

@@ -12,6 +12,7 @@ import time
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.backoff import Backoff
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable, Skippable
 from connectors.wire import EncodedBatch
 from offsets.topics import ensure_internal_topic
@@ -349,7 +350,7 @@ class Session:
 
     async def _iterate(self, generator: AsyncGenerator[Batch, None]) -> None:
         stats = self.stats
-        empty_pause = _EMPTY_PAUSE_S
+        empty_pauses = Backoff(_EMPTY_PAUSE_S, _LONGEST_EMPTY_PAUSE_S)
         while True:
             await self.resumed.wait()
             await self.kafka.room.wait()
@@ -367,13 +368,12 @@ class Session:
             await self.resumed.wait()  # paused while the poll went on: its batch waits here
             count = len(batch.records) + (count_encoded(batch) if batch.encoded else 0)
             if count or batch.bad or batch.offsets or batch.transaction or batch.receipt is not None:
-                empty_pause = _EMPTY_PAUSE_S
+                empty_pauses.reset()
                 self._traces.begin(self.plan.tracing, self.plan.id, stats, took, count)
                 await self.handle(batch)
                 await asyncio.sleep(0)
             else:
-                await asyncio.sleep(empty_pause)
-                empty_pause = min(empty_pause * 2, _LONGEST_EMPTY_PAUSE_S)
+                await asyncio.sleep(empty_pauses.next_s())
 
     def _check(self) -> None:
         # A source that swallows its cancellation comes back with a batch: it must not get into Kafka.

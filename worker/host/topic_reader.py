@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
+from offsets.aiokafka_internals import fetch_all_metadata
 from worker.host.plan import consumer_arguments, converter_config
 from worker.host.topic_records import Reading, Seen, merged, partition_cursor, shown
 from worker.transforms.expressions.cel import compile_cel
@@ -111,7 +112,7 @@ async def _read(asked: TopicRequest, reading: Reading, client: Mapping[str, Any]
     try:
         await consumer.start()
         # All topics: asking for one by its name could create it.
-        cluster = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public call gives names alone
+        cluster = await fetch_all_metadata(consumer)
         partitions = [
             TopicPartition(asked.topic, number) for number in sorted(cluster.partitions_for_topic(asked.topic) or ())
         ]

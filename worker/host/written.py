@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 
 from connectors.api import WrittenRecord
 from connectors.errors import Retriable
+from offsets.aiokafka_internals import fetch_all_metadata
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -44,7 +45,7 @@ class KafkaReader:
         consumer = await self._start()
         try:
             # All topics: asking for one by its name could create it.
-            cluster = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public call gives names alone
+            cluster = await fetch_all_metadata(consumer)
             partitions = [TopicPartition(topic, number) for number in cluster.partitions_for_topic(topic) or ()]
             if not partitions:
                 return {}

@@ -116,8 +116,8 @@ class TaskWindow:
 
     def write_rate(self) -> float:
         """Records written per second, as in ``rates``."""
-        began, then, *_ = self._older
-        return (self.latest.written - then.written) / max(self.seen_at - began, 1.0)
+        began, earlier, *_ = self._older
+        return (self.latest.written - earlier.written) / max(self.seen_at - began, 1.0)
 
     def rates(self, now: float) -> Rates:
         """The window's numbers as of the last report."""

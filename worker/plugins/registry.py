@@ -114,7 +114,7 @@ class PluginRegistry:
         self._names: dict[tuple[str, str], list[Plugin]] = {}
         self._shorts: dict[tuple[str, str], list[Plugin]] = {}
         self._plugins: list[Plugin] = []
-        self._others: tuple[PluginInfo, ...] = ()
+        self.foreign_infos: tuple[PluginInfo, ...] = ()
         #: What others are told of the plugins here, once somebody has asked: it is asked for many times by each validation.
         self._own: tuple[PluginInfo, ...] = ()
         isolated = {(entry.group, entry.value) for entry in declared_in(environments)}
@@ -129,7 +129,7 @@ class PluginRegistry:
         """The same plugins, with lists and versions that include plugins of other processes."""
         self._own_infos()
         result = copy.copy(self)
-        result._others = tuple(others)  # noqa: SLF001 - a copy of this very object
+        result.foreign_infos = tuple(others)
         return result
 
     # Lookups.
@@ -255,7 +255,7 @@ class PluginRegistry:
 
     def infos(self) -> list[PluginInfo]:
         """All plugins, for other processes."""
-        return [*self._own_infos(), *self._others]
+        return [*self._own_infos(), *self.foreign_infos]
 
     def _own_infos(self) -> tuple[PluginInfo, ...]:
         if not self._own:

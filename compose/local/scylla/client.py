@@ -5,7 +5,6 @@ Against a real Scylla (`MILLRACE_SCYLLA`) the same calls send plain CQL and the 
 
 # ruff: noqa: S608  # the names in statements are those of tests and of this module
 
-import os
 import random
 import re
 import struct
@@ -502,8 +501,3 @@ def _table_name(cql: str) -> tuple[str, str]:
 def _renames(cql: str) -> dict[str, str]:
     found = _RENAME.search(cql)
     return {bare(old): bare(new) for old, new in _PAIR.findall(found[0])} if found else {}
-
-
-def address_of_real() -> str | None:
-    """`host:port` of the real Scylla to use, where one is named."""
-    return os.environ.get(REAL) or None

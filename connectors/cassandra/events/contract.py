@@ -9,7 +9,6 @@ import msgspec
 
 from connectors import topic_names
 from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
-from connectors.formats.masking import Masks
 from connectors.schema import OPTIONAL_INT32, OPTIONAL_INT64, OPTIONAL_STRING
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord
     from connectors.cassandra.model import Entry
     from connectors.cql.mutations.definition import TableDefinition
+    from connectors.formats.masking import Masks
     from connectors.formats.partition_update import PartitionUpdate
 
 #: Name of the connector in events' ``source``.
@@ -56,17 +56,17 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topic_prefix: str
-    cluster: str = ""
-    output_format: Literal["partition-update", "partition-update-raw", "debezium"] = "partition-update"
-    tombstones: bool = True
-    extended: bool = True
-    decimals: Literal["double", "precise", "string"] = "double"
-    varints: Literal["long", "precise", "string"] = "long"
-    logical: bool = False
-    excluded: frozenset[str] = frozenset()
-    max_rows: int = 500
-    max_bytes: int = 512 * 1024
-    masks: Masks = Masks()
+    cluster: str
+    output_format: Literal["partition-update", "partition-update-raw", "debezium"]
+    tombstones: bool
+    extended: bool
+    decimals: Literal["double", "precise", "string"]
+    varints: Literal["long", "precise", "string"]
+    logical: bool
+    excluded: frozenset[str]
+    max_rows: int
+    max_bytes: int
+    masks: Masks
 
 
 class Where(msgspec.Struct, gc=False):

@@ -7,13 +7,10 @@ way only, the characters behind it say which expression it can be: a lookup, ins
 from __future__ import annotations
 
 import re
-
-# No public module parses expressions; some versions of mypy know these two.
-from re import _constants as ops  # type: ignore[attr-defined, unused-ignore]
-from re import _parser  # type: ignore[attr-defined, unused-ignore]
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.logs.rules.patterns import first_of
+from connectors.logs.rules.regex_parser import ops, parse_regex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +29,7 @@ def make_head_finder(sources: Sequence[str]) -> Callable[[str], Sequence[int]] |
         Text -> the indexes of expressions, in order; the text matches no other.
     """
     try:
-        parsed = [_parser.parse(source, re.ASCII) for source in sources]
+        parsed = [parse_regex(source, re.ASCII) for source in sources]
     except re.error:  # what looks for a string may be written for RE2
         return None
     if any(expression.state.flags != re.ASCII for expression in parsed):
@@ -73,7 +70,7 @@ def _common_head(sources: Sequence[str], items: Sequence[list[Any]]) -> tuple[st
     shown = [[repr(item) for item in expression[: len(common)]] for expression in items]
     for end in range(len(common), 0, -1):
         try:
-            data = list(_parser.parse(common[:end], re.ASCII).data)
+            data = list(parse_regex(common[:end], re.ASCII).data)
         except re.error:
             continue
         if not data or data[-1][0] is not ops.LITERAL or data[0] != (ops.AT, ops.AT_BEGINNING):

@@ -12,13 +12,11 @@ import re
 import warnings
 from functools import lru_cache
 from math import factorial
-
-# No public module parses expressions; some versions of mypy know these two.
-from re import _constants as ops  # type: ignore[attr-defined, unused-ignore]
-from re import _parser  # type: ignore[attr-defined, unused-ignore]
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import re2
+
+from connectors.logs.rules.regex_parser import ops, parse_regex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -82,7 +80,7 @@ def compile_pattern(source: str) -> Pattern:
             warnings.simplefilter("error", FutureWarning)
             warnings.simplefilter("error", DeprecationWarning)
             fast = re.compile(source, re.ASCII)
-            parsed = _parser.parse(source, re.ASCII)
+            parsed = parse_regex(source, re.ASCII)
     except re.error as error:
         raise PatternInvalid(f"this is no regular expression: {error}") from None
     except (FutureWarning, DeprecationWarning) as error:

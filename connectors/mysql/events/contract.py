@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from connectors.formats.masking import Masks
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from connectors.api import Position, SourceRecord
+    from connectors.formats.masking import Masks
     from connectors.mysql.model import Source
 
 #: A row as the decoder gives it: by column name; None where the row (or this image of it) belongs to another shard.
@@ -42,18 +41,18 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     prefix: str
-    strategy: Literal["schema", "default"] = "schema"
-    unicode: bool = False
-    delimiter: str = "."
-    heartbeat_prefix: str = "__debezium-heartbeat"
-    transaction: str = "transaction"
-    versions: str = ""
-    regex: str = ""
-    replacement: str = ""
-    key_enabled: bool = True
-    key_field: str = "__dbz__physicalTableIdentifier"
-    key_regex: str = ""
-    key_replacement: str = ""
+    strategy: Literal["schema", "default"]
+    unicode: bool
+    delimiter: str
+    heartbeat_prefix: str
+    transaction: str
+    versions: str
+    regex: str
+    replacement: str
+    key_enabled: bool
+    key_field: str
+    key_regex: str
+    key_replacement: str
 
 
 class UmsSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,11 +66,11 @@ class UmsSettings(msgspec.Struct, frozen=True, kw_only=True):
         instance: the second part of the namespace; "": the topic prefix.
     """
 
-    topic_per: Literal["table", "schema", "all"] = "table"
-    before: bool = True
-    max_rows: int = 500
-    max_bytes: int = 512 * 1024
-    instance: str = ""
+    topic_per: Literal["table", "schema", "all"]
+    before: bool
+    max_rows: int
+    max_bytes: int
+    instance: str
 
 
 class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,31 +102,31 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topics: TopicSettings
-    connector: Literal["mysql", "mariadb"] = "mysql"
-    output_format: Literal["debezium", "ums"] = "debezium"
-    tombstones: bool = True
-    schema_changes: bool = True
-    transactions: bool = False
-    skipped: frozenset[str] = frozenset({"t"})
-    skip_unchanged: bool = False
-    key_columns: str = ""
-    databases: str = ""
-    not_databases: str = ""
-    tables: str = ""
-    not_tables: str = ""
-    columns: str = ""
-    not_columns: str = ""
-    builtin_tables: bool = False
-    logical: str = ""
-    signal_tables: tuple[str, ...] = ()
-    masks: Masks = Masks()
-    source_types: str = ""
-    source_data_types: str = ""
-    schema_names: Adjustment = "none"
-    field_names: Adjustment = "none"
-    comments: bool = False
-    context_headers: bool = True
-    ums: UmsSettings = UmsSettings()
+    connector: Literal["mysql", "mariadb"]
+    output_format: Literal["debezium", "ums"]
+    tombstones: bool
+    schema_changes: bool
+    transactions: bool
+    skipped: frozenset[str]
+    skip_unchanged: bool
+    key_columns: str
+    databases: str
+    not_databases: str
+    tables: str
+    not_tables: str
+    columns: str
+    not_columns: str
+    builtin_tables: bool
+    logical: str
+    signal_tables: tuple[str, ...]
+    masks: Masks
+    source_types: str
+    source_data_types: str
+    schema_names: Adjustment
+    field_names: Adjustment
+    comments: bool
+    context_headers: bool
+    ums: UmsSettings
 
 
 class Held(Protocol):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pymysql.constants import COMMAND, CR
+from pymysql.constants import CR
 from pymysql.err import OperationalError, raise_mysql_exception
+
+from connectors.mysql.driver import send_query, stream_of
 
 _READ: Final = 1 << 18
 _FULL: Final = 0xFFFFFF
@@ -24,7 +26,7 @@ class Rows:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._reader = connection._reader  # noqa: SLF001 - the driver has no other way to its stream
+        self._reader = stream_of(connection)
         self._buffer = b""
         self._at = 0
         self._over = False
@@ -33,8 +35,7 @@ class Rows:
     async def begin(self, sql: str) -> int:
         """Send the query and read up to its rows; how many columns they have."""
         connection = self._connection
-        await connection._execute_command(COMMAND.COM_QUERY, sql)  # noqa: SLF001
-        connection._result = None  # noqa: SLF001
+        await send_query(connection, sql)
         self._over = False
         first = await self._packet()
         if first[0] == 0:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from connectors.cql.debezium_names import Names
-from connectors.formats.masking import Masks
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import BadRecord, Position, SourceRecord
+    from connectors.cql.debezium_names import Names
+    from connectors.formats.masking import Masks
     from connectors.scylla.model import Run
 
 
@@ -20,29 +19,29 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options that shape events, as plain values (names of the options in ``connectors.scylla.config``)."""
 
     topic_prefix: str
-    output_format: Literal["legacy", "advanced", "ums", "partition-update"] = "legacy"
-    include_before: Literal["none", "full", "only-updated"] = "none"
-    include_after: Literal["none", "full", "only-updated"] = "none"
-    key_placement: frozenset[str] = frozenset({"kafka-key", "payload-after", "payload-before"})
-    payload_key_name: str = "key"
+    output_format: Literal["legacy", "advanced", "ums", "partition-update"]
+    include_before: Literal["none", "full", "only-updated"]
+    include_after: Literal["none", "full", "only-updated"]
+    key_placement: frozenset[str]
+    payload_key_name: str
     #: ``experimental.preimages.enabled`` of the legacy format.
-    preimages: bool = False
+    preimages: bool
     #: ``tombstones.on.delete``.
-    tombstones: bool = True
+    tombstones: bool
     #: ``scylla.deletes.mode``: partition and range deletes are left out as the Java connector does, or become typed events.
-    deletes_mode: Literal["rows", "events"] = "rows"
+    deletes_mode: Literal["rows", "events"]
     #: ``scylla.collections.mode``: changes of multicell columns as the Java connector gives them, or as typed deltas.
-    collections_mode: Literal["values", "delta"] = "values"
+    collections_mode: Literal["values", "delta"]
     #: ``scylla.legacy.columns``: which columns the legacy format has: scalars only as in the Java connector, or all of them.
-    legacy_columns: Literal["scalar", "all"] = "scalar"
+    legacy_columns: Literal["scalar", "all"]
     #: ``skipped.operations``: events with these values of ``op`` are not made (legacy and advanced).
-    skipped_operations: frozenset[str] = frozenset()
+    skipped_operations: frozenset[str]
     #: ``scylla.compat``: wrong forms of the Java connector to be kept, see TYPES.md.
-    compat: frozenset[str] = frozenset()
+    compat: frozenset[str]
     #: ``decimal.handling.mode``, ``varint.handling.mode``, ``scylla.logical.types`` (legacy and advanced).
-    names: Names = Names()
+    names: Names
     #: ``mask.rules``.
-    masks: Masks = Masks()
+    masks: Masks
 
 
 class EventBuilder(Protocol):

@@ -137,7 +137,6 @@ class PartitionUpdateBuilder:
         self._pick_static = picker([index for place in self._static for index in indexes_of(place)])
         self._no_static = (None,) * sum(len(indexes_of(place)) for place in self._static)
         self._static_cells = cells_of(self._static)
-        self._regular_cells = cells_of(self._regular)
         self._entry, self._single = compiled(
             shape.width, self._key_columns, self._clustering, self._regular, self._row_tail()
         )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.session import SessionSettings
+from connectors.cql.options import session_settings
 from connectors.cql.tls import TlsSettings
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Password, at_least, between, one_of
 from spark_jobs.sinks.jdbc.config import INSERT, SOFT
@@ -30,6 +30,7 @@ from spark_jobs.sinks.shared.templates import Template, template_validator
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from connectors.cql.session import SessionSettings
     from spark_jobs.sinks.shared.options import RowSettings
     from spark_jobs.steps.lookup.model import Access
 
@@ -224,17 +225,22 @@ class Settings:
         if access.ssl_mode not in ("disable", "prefer"):
             tls = TlsSettings(
                 truststore=access.ssl_root_cert,
+                truststore_password=None,
+                keystore=None,
+                keystore_password=None,
                 certificate=access.ssl_cert,
                 private_key=access.ssl_key,
+                ciphers=(),
                 check_hostname=access.ssl_mode == "verify-full",
                 verify=access.ssl_mode != "require",
             )
-        return SessionSettings(
+        return session_settings(
             contact_points=self.hosts,
             user=access.user or None,
             password=Password(access.password) if access.user else None,
             local_dc=self.datacenter or None,
             consistency=self.consistency,
+            compression="none",
             request_timeout_s=access.timeout_s,
             connect_timeout_s=access.timeout_s,
             tls=tls,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import SchemaRefused
 from spark_jobs.frames import numbered
+from spark_jobs.gateway import count_partitions
 from spark_jobs.json_options import WHOLE
 from spark_jobs.sinks.jdbc.config import INSERT
 from spark_jobs.sinks.jdbc.dialects import dialect
@@ -282,7 +283,7 @@ def projected(changes: TableChanges, names: Columns, chosen: Settings) -> DataFr
 
 
 def _parts(frame: DataFrame) -> int:
-    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001 - plans, but runs nothing
+    return count_partitions(frame)
 
 
 def login_problem(chosen: Settings, error: Exception) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import random
 import re
 import time
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc import branches
 from spark_jobs.sinks.jdbc.dialects import dialect
@@ -168,7 +168,7 @@ class _Writer:
     def _transaction(self, chunk: pa.Table) -> None:
         # One statement can't write a row twice, so each key has to have one spelling.
         rows = newest(with_uuids(chunk, self.plan.uuids), self.plan.keys) if self.plan.keys else chunk
-        pause = self.plan.backoff_ms / 1000
+        pauses = Backoff(self.plan.backoff_ms / 1000, _LONGEST_PAUSE_S, low=0.5, high=1.5)
         for attempt in range(self.plan.retries + 1):
             try:
                 connection = self._connected()
@@ -188,8 +188,7 @@ class _Writer:
                     raise Retriable(
                         f"{self._table()} could not be written {attempt + 1} times: {_text(error)}"
                     ) from error
-                time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - spreads out writers that met
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                time.sleep(pauses.next_s())
             else:
                 self.outcome.loaded += loaded
                 self.outcome.skipped += skipped

@@ -77,7 +77,9 @@ def read_newest(client: Mapping[str, Any], topic: str, group: str, timeout_s: fl
         Retriable: it can't be read to its end.
         Fatal: Kafka refuses this user.
     """
-    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    from spark_jobs import kafka_errors
 
     consumer = Consumer(
         {
@@ -103,7 +105,7 @@ def read_newest(client: Mapping[str, Any], topic: str, group: str, timeout_s: fl
             for message in messages:
                 trouble, key, value = message.error(), message.key(), message.value()
                 if trouble is not None:
-                    if trouble.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
+                    if trouble.code() != kafka_errors.PARTITION_EOF:
                         raise Retriable(f"Kafka sink: {topic} can't be read: {trouble.str()}")
                     open_ends.discard(message.partition())
                 elif key is not None and value is not None:

@@ -502,8 +502,10 @@ class PartitionWriter:
         """Give up; returns what to raise."""
         from confluent_kafka import KafkaError, KafkaException
 
+        from spark_jobs import kafka_errors
+
         # A refusal that is known already makes the next call of the transaction one in a wrong state.
-        of_a_record = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._STATE)  # noqa: SLF001
+        of_a_record = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, kafka_errors.STATE)
         cause = error
         if self._transactional:
             with contextlib.suppress(KafkaException), self._limit("poll"):
@@ -513,7 +515,7 @@ class PartitionWriter:
             self._resident.drop_plain(self._settings)
         code = error.args[0].code()
         undelivered = code in of_a_record or _UNDELIVERED in str(error)
-        if self._failures and code != KafkaError._FATAL:  # noqa: SLF001 - its only name
+        if self._failures and code != kafka_errors.FATAL:
             found = self._refusal()
         elif undelivered and self._transactional and not self._settings.explain:
             found = Retriable(f"Kafka sink: {what}: {cause.args[0].str()}; {EXPLAIN}")
@@ -559,10 +561,10 @@ class PartitionWriter:
 
     def _delivered(self, offset: int, error: Any, message: Any) -> None:
         """Take note of a failure; what was given up after it is none."""
-        from confluent_kafka import KafkaError
+        from spark_jobs import kafka_errors
 
         del message
-        given_up = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - their only names
+        given_up = (kafka_errors.PURGE_QUEUE, kafka_errors.PURGE_INFLIGHT)
         if error is not None and error.code() not in given_up:
             self._failures.append((offset, error))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import random
+import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import SchemaRefused
 from spark_jobs.metrics import JobMetric
@@ -98,6 +99,7 @@ class LakeWriter:
 
     def _write_group(self, group: Group, batch: Batch) -> int:
         retries = self.settings.commit_retries
+        pauses = Backoff(_PAUSE_S, math.inf, low=0.0)
         for attempt in range(retries + 1):
             try:
                 return self._attempt(group, batch)
@@ -108,7 +110,7 @@ class LakeWriter:
                     raise Retriable(
                         f"table {group.name}: other programs changed it during each of {retries + 1} commits: {error}"
                     ) from error
-                time.sleep(_PAUSE_S * random.random() * 2**attempt)  # noqa: S311 - spreads out writers that met
+                time.sleep(pauses.next_s())
         raise AssertionError("unreachable")
 
     def _attempt(self, group: Group, batch: Batch) -> int:

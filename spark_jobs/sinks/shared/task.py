@@ -7,7 +7,6 @@ the driver can tell a passing one from one that a person has to fix.
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc.config import UPSERT
 from spark_jobs.sinks.jdbc.rows import POSITION, newest
@@ -185,7 +185,7 @@ class _Run:
 
     def _write(self, rows: Any) -> None:
         chosen = self.task.settings
-        pause = chosen.backoff_s
+        pauses = Backoff(chosen.backoff_s, _LONGEST_PAUSE_S, low=0.5, high=1.5)
         attempt = 0
         while len(rows):
             if self._client is None:
@@ -194,7 +194,6 @@ class _Run:
                 self._count(self._client.write(rows, self._refuse))
             except Retriable as error:
                 self.close()
-                wait = pause * (0.5 + random.random())  # noqa: S311 - spreads out tasks that met
                 asked_s = 0.0
                 if isinstance(error, Unfinished):
                     self._count(error.done)
@@ -202,11 +201,9 @@ class _Run:
                 if attempt == chosen.retries or asked_s > _LONGEST_WAIT_S:
                     time.sleep(min(asked_s, _LONGEST_WAIT_S))
                     raise
-                wait = max(wait, asked_s)
                 attempt += 1
                 self.outcome.retries += 1
-                time.sleep(wait)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                time.sleep(max(pauses.next_s(), asked_s))
             else:
                 return
 

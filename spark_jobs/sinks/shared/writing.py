@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.frames import numbered
+from spark_jobs.gateway import count_partitions
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.jdbc.config import INSERT, UPSERT
@@ -254,4 +255,4 @@ def spread(frame: DataFrame, table: RowTable, settings: RowSettings) -> DataFram
 
 
 def _parts(frame: DataFrame) -> int:
-    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001 - plans, but runs nothing
+    return count_partitions(frame)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
 from spark_jobs.steps.lookup.cache import Cache, Values
 from spark_jobs.steps.lookup.model import PLACEHOLDER, RETRY
@@ -84,10 +85,10 @@ class Store:
 
     def _wait_for(self, missing: list[Key], fetched: dict[Key, Values]) -> None:
         """Ask again for keys that are not there yet, until all are or the time is over."""
-        deadline, pause = time.monotonic() + self.spec.miss_timeout_s, self.spec.backoff_s
+        deadline = time.monotonic() + self.spec.miss_timeout_s
+        pauses = Backoff(self.spec.backoff_s, _LONGEST_S)
         while missing and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(pause, left))
-            pause = min(pause * 2, _LONGEST_S)
+            time.sleep(min(pauses.next_s(), left))
             fetched |= self._fetch(missing)
             missing = [key for key in missing if key not in fetched]
 
@@ -110,7 +111,7 @@ class Store:
         return {key: values for answer in answers for key, values in answer.items()}
 
     def _request(self, keys: Sequence[Key]) -> dict[Key, Values]:
-        pause = self.spec.backoff_s
+        pauses = Backoff(self.spec.backoff_s, _LONGEST_S)
         for attempt in range(self.spec.retries + 1):
             with self._lock:
                 self.counts.requests += 1
@@ -121,8 +122,7 @@ class Store:
                     self.counts.errors += 1
                 if attempt == self.spec.retries:
                     raise
-                time.sleep(pause)
-                pause = min(pause * 2, _LONGEST_S)
+                time.sleep(pauses.next_s())
         raise AssertionError("the last attempt answers or raises")
 
     def _matched(self, keys: Sequence[Key], fetched: Mapping[Key, tuple[Any, ...]]) -> dict[Key, Values]:

@@ -95,7 +95,8 @@ class TopicTable:
                 self._consumer.incremental_assign(assigned)
 
     def _poll(self) -> None:
-        from confluent_kafka import KafkaError
+
+        from spark_jobs import kafka_errors
 
         with limit(f"read of topic {self.spec.topic}", _HANGS_S):
             first = self._consumer.poll(_POLL_S)
@@ -107,7 +108,7 @@ class TopicTable:
             if error is None:
                 self._take(message)
                 self._positions[message.partition()] = message.offset() + 1
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's name for it
+            elif error.code() == kafka_errors.PARTITION_EOF:
                 # Control records at the end have no message: the position counts them.
                 self._positions[message.partition()] = max(self._positions[message.partition()], message.offset())
             else:

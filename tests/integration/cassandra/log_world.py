@@ -15,9 +15,10 @@ from connectors.cql.mutations.compiled import Decoder
 from connectors.cql.mutations.encode import write_update
 from connectors.cql.mutations.head import mutation, update_head
 from connectors.cql.mutations.reference import UnknownColumn, read_update, skip_update
-from connectors.cql.session import CqlSession, SessionSettings
+from connectors.cql.session import CqlSession
 from connectors.cql.types import quote
 from tests.support.partition_merge import Table
+from tests.support.settings import cql_session
 from tests.unit.connectors.cql.mutation_world import SOURCE, unpacked
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class World:
 
     def __init__(self, address: str, cdc_raw: Path, keyspace: str) -> None:
         host, _, port = address.rpartition(":")
-        self._settings = SessionSettings(contact_points=((host, int(port)),), consistency="ONE")
+        self._settings = cql_session(contact_points=((host, int(port)),), consistency="ONE")
         self._reader = LogReader(cdc_raw)
         self.keyspace = keyspace
         self.catalog = Catalog(TableFilter(), logging.LoggerAdapter(logging.getLogger("test")))

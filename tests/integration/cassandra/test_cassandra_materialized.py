@@ -19,11 +19,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from compose.local.jvm import FAST_START
 from compose.local.worker import MillraceWorker
-from connectors.cql.session import CqlSession, SessionSettings
+from connectors.cql.session import CqlSession
 from connectors.errors import Fatal
 from tests.support.cassandra_load import Workload, plain_row
 from tests.support.eventually import eventually
 from tests.support.job_process import Job
+from tests.support.settings import cql_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +91,7 @@ class Database:
         self._loop = asyncio.new_event_loop()
         points = tuple((member.host, int(member.port or 0)) for member in cluster.members)
         self._session = self._loop.run_until_complete(
-            CqlSession.acquire(SessionSettings(contact_points=points, consistency="QUORUM", request_timeout_s=30.0))
+            CqlSession.acquire(cql_session(contact_points=points, consistency="QUORUM", request_timeout_s=30.0))
         )
 
     def run(self, workload: Workload, count: int) -> None:

@@ -20,13 +20,14 @@ from compose.local.jvm import FAST_START
 from compose.local.topics import read_all
 from compose.local.worker import MillraceWorker
 from connectors.cql.mutations.compiled import Decoder
-from connectors.cql.session import CqlSession, SessionSettings
+from connectors.cql.session import CqlSession
 from connectors.errors import Fatal, Retriable
 from connectors.formats.partition_update_raw import form_of
 from tests.integration.cassandra.log_world import clean, selected, unlike
 from tests.support.cassandra_load import Workload
 from tests.support.eventually import eventually_async
 from tests.support.partition_merge import Table
+from tests.support.settings import cql_session
 from tests.unit.connectors.cql.mutation_world import SOURCE
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Scene:
         for made in admin.create_topics([NewTopic(each, 1, 1) for each in self.tables.values()]).values():
             made.result(20)
         self.session = await CqlSession.acquire(
-            SessionSettings(
+            cql_session(
                 contact_points=tuple((member.host, int(member.port or 0)) for member in self.cluster.members),
                 request_timeout_s=30.0,
             )

@@ -22,7 +22,8 @@ from compose.local.scylla.wire import Connection
 from connectors.cassandra import metrics
 from connectors.cassandra.log.directory import read_index, scan
 from connectors.cassandra.log.follower import LogFollower
-from connectors.cassandra.model import LogPosition, LogSettings
+from connectors.cassandra.model import LogPosition
+from tests.support.settings import cassandra_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -77,7 +78,7 @@ class Reading:
     def __init__(self, directory: Path, table: str, start: LogPosition | None = None, **settings: Any) -> None:
         self.numbers = Numbers()
         self.follower = LogFollower(
-            LogSettings(**{"node": "n1", "directory": directory, "poll_ms": 20, **settings}), start, self.numbers, LOG
+            cassandra_log(**{"node": "n1", "directory": directory, "poll_ms": 20, **settings}), start, self.numbers, LOG
         )
         self.seen: list[int] = []
         self.finished: list[int] = []

@@ -14,11 +14,11 @@ import pytest
 from connectors.cql.types import parse
 from connectors.formats import timeuuid, ums
 from connectors.formats.partition_update_codec import decode
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.partition_update import PartitionUpdateBuilder
 from connectors.scylla.events.shape import shape_of
 from connectors.scylla.events.ums import UmsBuilder
 from connectors.scylla.model import INSERT, CdcOptions, Column, Run, TableId, TableVersion
+from tests.support.settings import scylla_events
 from worker.converters.base import create_converter
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def records(columns: tuple[Column, ...], cells: dict[str, Any], version: str, *,
     for place in shape.places:
         row[place.value] = cells.get(place.name)
     out: list[SourceRecord] = []
-    form(table, EventSettings(topic_prefix="c-1", output_format="partition-update")).feed(
+    form(table, scylla_events(topic_prefix="c-1", output_format="partition-update")).feed(
         Run({}, {}, [tuple(row)]), out, []
     )
     return out

@@ -14,10 +14,10 @@ from connectors.mysql.catalog import definitions
 from connectors.mysql.connection import connect, current_place, server_info
 from connectors.mysql.decode import compile_rows
 from connectors.mysql.model import ColumnPlan, Place, Table, TableName
-from connectors.mysql.settings import ConnectionSettings
 from connectors.mysql.text_rows import compile_text, select_list
 from connectors.mysql.types import ValueOptions, field_schema
 from connectors.options import Password
+from tests.support.settings import mysql_connection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ class World:
     """A database of its own on a server."""
 
     def __init__(self, host: str, port: int, user: str, password: str, database: str, server_id: int) -> None:
-        self.settings = ConnectionSettings(
+        self.settings = mysql_connection(
             host=host, port=port, user=user, password=Password(password), server_id=server_id
         )
         self.database = database

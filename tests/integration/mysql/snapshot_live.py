@@ -14,17 +14,16 @@ from connectors.mysql.binlog import BinlogClient
 from connectors.mysql.catalog import definitions, table_names
 from connectors.mysql.connection import connect, current_place, server_info
 from connectors.mysql.decode import compile_rows
-from connectors.mysql.model import Place, Shard, Table, TableName
+from connectors.mysql.model import ConnectionSettings, Place, Shard, Table, TableName
 from connectors.mysql.positions import reached
-from connectors.mysql.settings import ConnectionSettings
 from connectors.mysql.snapshot.model import RowDecoder, SnapshotSettings
 from connectors.mysql.snapshot.puller import Puller
 from connectors.mysql.statements import classify
 from connectors.mysql.text_rows import compile_text, select_list
-from connectors.mysql.types import ValueOptions
 from connectors.options import Password
 from tests.integration.mysql.dialect import spoken
 from tests.integration.mysql.rows_world import KINDS, plans
+from tests.support.settings import mysql_connection, mysql_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from connectors.snapshot.requests import SnapshotRequest
 
 LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
-OPTIONS = ValueOptions()
+OPTIONS = mysql_values()
 WHOLE = Shard()
 Row = dict[str, Any]
 _GTIDS = {event_types.MARIADB_GTID, event_types.GTID, event_types.GTID_TAGGED}
@@ -43,7 +42,7 @@ class Live:
 
     def __init__(self, port: int, user: str, password: str, database: str, *, mysql: bool = False) -> None:
         self.mysql = mysql
-        self.settings = ConnectionSettings(host="127.0.0.1", port=port, user=user, password=Password(password))
+        self.settings = mysql_connection(host="127.0.0.1", port=port, user=user, password=Password(password))
         self.lazy = 0
         #: Where full pulls read, if not from the server itself.
         self.replica: ConnectionSettings | None = None

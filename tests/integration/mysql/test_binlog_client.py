@@ -25,9 +25,9 @@ from connectors.mysql import binlog, connection, gtid, login, positions
 from connectors.mysql import binlog_events as parse
 from connectors.mysql import event_types as types
 from connectors.mysql.binlog import BinlogClient, DuplicateIdError, PurgedError
-from connectors.mysql.model import MARIADB, Place
-from connectors.mysql.settings import ConnectionSettings, TlsSettings
+from connectors.mysql.model import MARIADB, ConnectionSettings, Place
 from connectors.options import Password
+from tests.support.settings import mysql_connection, mysql_tls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -113,7 +113,7 @@ def sql(server: MariaDb, *statements: str) -> list[tuple[Any, ...]]:
 
 def settings(*servers: MariaDb, **changes: Any) -> ConnectionSettings:
     hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
-    found = ConnectionSettings(host=hosts, user="millrace", password=Password("millrace"), heartbeat_s=0.3)
+    found = mysql_connection(host=hosts, user="millrace", password=Password("millrace"), heartbeat_s=0.3)
     return msgspec.structs.replace(found, **changes)
 
 
@@ -467,7 +467,7 @@ async def test_tls_modes(pair: Pair) -> None:
     tls = settings(pair.main, host="localhost", port=pair.main.port)
     place = await here(pair.main)
     for mode in ("preferred", "required", "verify_ca", "verify_identity"):
-        config = msgspec.structs.replace(tls, tls=TlsSettings(mode=mode, truststore=str(pair.authority)))
+        config = msgspec.structs.replace(tls, tls=mysql_tls(mode=mode, truststore=str(pair.authority)))
         link = await connection.connect(config)
         assert link.encrypted
         assert (await connection.query(link, "SHOW STATUS LIKE 'Ssl_cipher'"))[0][1]
@@ -478,9 +478,9 @@ async def test_tls_modes(pair: Pair) -> None:
         assert client.info.encrypted
         events = await read_until(client, types.XID)
         assert max(map(len, events)) > 3_000_000
-    stranger = msgspec.structs.replace(tls, tls=TlsSettings(mode="verify_ca"))
-    by_address = settings(pair.main, tls=TlsSettings(mode="verify_identity", truststore=str(pair.authority)))
-    without = settings(pair.replica, tls=TlsSettings(mode="required"))
+    stranger = msgspec.structs.replace(tls, tls=mysql_tls(mode="verify_ca"))
+    by_address = settings(pair.main, tls=mysql_tls(mode="verify_identity", truststore=str(pair.authority)))
+    without = settings(pair.replica, tls=mysql_tls(mode="required"))
     refused = (
         (stranger, "not believed"),
         (by_address, "not believed"),
@@ -492,7 +492,7 @@ async def test_tls_modes(pair: Pair) -> None:
         with pytest.raises(ConfigInvalid, match=why):
             async with reading(config, place):
                 pass
-    async with reading(settings(pair.replica, tls=TlsSettings()), await here(pair.replica)) as client:
+    async with reading(settings(pair.replica, tls=mysql_tls()), await here(pair.replica)) as client:
         assert client.info is not None
         assert not client.info.encrypted
 

@@ -10,9 +10,9 @@ import pytest
 from connectors.mysql import catalog
 from connectors.mysql.connection import connect, query
 from connectors.mysql.model import TableName
-from connectors.mysql.settings import ConnectionSettings
 from connectors.mysql.snapshot import lookup
 from connectors.options import Password
+from tests.support.settings import mysql_connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ class Database:
 @pytest.fixture
 async def database(mariadb: HasMariaDb) -> AsyncIterator[Database]:
     connection = await connect(
-        ConnectionSettings(
+        mysql_connection(
             host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user, password=Password(mariadb.password)
         )
     )

@@ -13,8 +13,8 @@ from connectors.mysql.checks import check_server
 from connectors.mysql.config import CONFIG
 from connectors.mysql.connection import connect, query
 from connectors.mysql.connector import MySqlConnector
-from connectors.mysql.settings import ConnectionSettings
 from connectors.options import Password
+from tests.support.settings import mysql_connection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ class Source:
 @pytest.fixture
 async def source(mariadb: HasMariaDb) -> AsyncIterator[Source]:
     connection = await connect(
-        ConnectionSettings(
+        mysql_connection(
             host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user, password=Password(mariadb.password)
         )
     )

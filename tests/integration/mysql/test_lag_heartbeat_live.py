@@ -12,9 +12,9 @@ import pytest
 from connectors.mysql.connection import connect
 from connectors.mysql.heartbeat import HeartbeatSettings, HeartbeatWriter, parse, setup_text
 from connectors.mysql.latency import WRITE_SECONDS, Latency
-from connectors.mysql.settings import ConnectionSettings
 from connectors.options import Password
 from tests.support.eventually import eventually_async
+from tests.support.settings import mysql_connection, mysql_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ class Admin:
         return self.database
 
     def writer(self, settings: HeartbeatSettings, user: str, latency: Latency | None = None) -> HeartbeatWriter:
-        to = ConnectionSettings(
+        to = mysql_connection(
             host="127.0.0.1", port=self.server.port or 0, user=user, password=Password(self.server.password)
         )
         return HeartbeatWriter(lambda: connect(to), settings, LOG, latency)
@@ -70,7 +70,7 @@ async def test_it_makes_its_table_and_goes_on_after_faults(admin: Admin, caplog:
     user = await admin.user("CREATE, SELECT, INSERT, UPDATE, DELETE")
     action = "DELETE FROM TABLE_NAME WHERE source = 'other'".replace("TABLE_NAME", admin.table)
     writer = admin.writer(
-        HeartbeatSettings(interval_s=0.02, timeout_s=0.3, table=admin.table, source="shöp" * 60, action_query=action),
+        mysql_heartbeat(interval_s=0.02, timeout_s=0.3, table=admin.table, source="shöp" * 60, action_query=action),
         user,
         latency,
     )
@@ -107,7 +107,7 @@ async def test_it_makes_its_table_and_goes_on_after_faults(admin: Admin, caplog:
 
 async def test_it_says_what_it_lacks_and_goes_on_when_it_has_it(admin: Admin) -> None:
     user = await admin.user("")
-    settings = HeartbeatSettings(interval_s=0.02, table=admin.table, source="shop", user=user)
+    settings = mysql_heartbeat(interval_s=0.02, table=admin.table, source="shop", user=user)
     writer = admin.writer(settings, user)
     writer.start()
     await eventually_async(lambda: writer.problem, "there is a problem")

@@ -12,11 +12,13 @@ import pytest
 from connectors.mysql import binlog_events, table_map
 from connectors.mysql.charsets import charset_of, first_collation
 from connectors.mysql.decode import compile_rows
-from connectors.mysql.types import ValueOptions
 from tests.integration.mysql.rows_world import World, plans, streamed, structure
+from tests.support.settings import mysql_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from connectors.mysql.types import ValueOptions
 
 EPOCH_ZONED = "1970-01-01T00:00:00Z"
 WKB_POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")
@@ -302,7 +304,7 @@ def test_every_type_at_its_edges(world: World, cases: list[tuple[str, list[tuple
     statements, expected = rows_of(cases, table)
     captured = world.capture("SET sql_mode = 'ALLOW_INVALID_DATES'", *statements)
     definition = world.definition(table)
-    options = ValueOptions()
+    options = mysql_values()
     check(streamed(captured, definition, options), expected, cases)
     check(world.pulled(definition, options), expected, cases)
 
@@ -310,7 +312,7 @@ def test_every_type_at_its_edges(world: World, cases: list[tuple[str, list[tuple
 def test_types_follow_from_the_binlog_alone(world: World) -> None:
     statements, expected = rows_of(CASES, "alone")
     captured = world.capture("SET sql_mode = 'ALLOW_INVALID_DATES'", *statements)
-    check(streamed(captured, None, ValueOptions()), expected, CASES)
+    check(streamed(captured, None, mysql_values()), expected, CASES)
 
 
 def test_what_must_not_be_null_falls_back_as_in_debezium(world: World) -> None:
@@ -323,8 +325,8 @@ def test_what_must_not_be_null_falls_back_as_in_debezium(world: World) -> None:
     )
     definition = world.definition("fallbacks")
     wanted = {"id": 1, "d": 0, "dd": 18294, "t": 0, "td": 1580605323000004, "ts": EPOCH_ZONED}
-    assert streamed(captured, definition, ValueOptions()) == [wanted]
-    assert world.pulled(definition, ValueOptions()) == [wanted]
+    assert streamed(captured, definition, mysql_values()) == [wanted]
+    assert world.pulled(definition, mysql_values()) == [wanted]
 
 
 MODES: list[tuple[dict[str, Any], str, str, Any]] = [
@@ -369,7 +371,7 @@ def test_modes(world: World) -> None:
     )
     definition = world.definition("modes")
     for number, (mode, kind, literal, wanted) in enumerate(MODES):
-        options = ValueOptions(**({"invalid_dates": "epoch"} | mode))
+        options = mysql_values(**({"invalid_dates": "epoch"} | mode))
         name = f"c{number}"
         [row], [pulled] = streamed(captured, definition, options), world.pulled(definition, options)
         assert repr(row[name]) == repr(wanted), (mode, kind, literal)
@@ -389,7 +391,7 @@ def test_every_charset(world: World) -> None:
     for name, text in CHARSETS.items():
         wanted |= {name: text, f"e_{name}": text}
     definition = world.definition("charsets")
-    options = ValueOptions(charset_errors="strict")
+    options = mysql_values(charset_errors="strict")
     assert streamed(captured, None, options) == [wanted]
     assert streamed(captured, definition, options) == [wanted]
     # Whether the session converts results or not, the stored bytes are read.
@@ -428,7 +430,7 @@ def test_updates_deletes_and_row_images(world: World) -> None:
         {"id": 1, "a": "x", "b": b"blob", "gen": 2, "virt": 3},
         {"id": 2, "a": None, "b": None, "gen": 3, "virt": 4},
     )
-    found = streamed(captured, definition, ValueOptions())
+    found = streamed(captured, definition, mysql_values())
     assert found[:2] == [one, two]
     assert found[2:6] == [one, one | {"a": "y"}, two, two | {"a": "y"}]
     assert found[6:8] == [{"id": 1}, {"a": "z", "gen": 2}]
@@ -479,7 +481,7 @@ DEFAULT_VALUES = {
 def check_defaults(world: World, flavor: str) -> None:
     world.sql(DEFAULTS)
     table = world.definition("defaults")
-    made = plans(table, ValueOptions(comments=True, flavor=flavor))
+    made = plans(table, mysql_values(comments=True, flavor=flavor))
     schemas = {plan.column.name: plan.schema for plan in made if plan is not None}
     assert {name: schema.default for name, schema in schemas.items()} == DEFAULT_VALUES
     assert schemas["c"].doc == "a comment"
@@ -512,7 +514,7 @@ def test_without_names_the_catalog_has_to_agree(world: World) -> None:
     rows = []
     for each in captured:
         head = binlog_events.rows_header(each.event)
-        rows += compile_rows(table, plans(table, ValueOptions()), ValueOptions(), kind="write", present=head.present)(
+        rows += compile_rows(table, plans(table, mysql_values()), mysql_values(), kind="write", present=head.present)(
             each.event, head.start, len(each.event)
         )
     check(rows, expected, CASES)
@@ -552,7 +554,7 @@ def test_mysql_itself(mysql: Any) -> None:
         statements, expected = rows_of(cases, "edges")
         captured = world.capture("SET sql_mode = 'ALLOW_INVALID_DATES'", "SET NAMES utf8mb4", *statements)
         definition = world.definition("edges")
-        options = ValueOptions(flavor="mysql")
+        options = mysql_values(flavor="mysql")
         check(streamed(captured, definition, options), expected, cases)
         check(streamed(captured, None, options), expected, cases)
         check(world.pulled(definition, options), expected, cases)

@@ -19,11 +19,12 @@ from compose.local.cassandra import CassandraNode
 from compose.local.jvm import FAST_START
 from compose.local.ports import free_ports
 from connectors.cql.failures import LoginRefused
-from connectors.cql.session import CqlSession, QueryStats, SessionSettings, TlsSettings
+from connectors.cql.session import CqlSession, QueryStats, SessionSettings
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.options import Password
 from tests.chaos.proxy import Proxy
 from tests.support.eventually import eventually_async
+from tests.support.settings import cql_session, cql_tls
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 QUERY = "SELECT key FROM system.local WHERE key = ?"
@@ -66,7 +67,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterat
 @pytest.fixture
 def settings(node: CassandraNode) -> SessionSettings:
     host, _, port = node.address.rpartition(":")
-    return SessionSettings(
+    return cql_session(
         contact_points=((host, int(port)),),
         user="cassandra",
         password=Password("cassandra"),
@@ -165,12 +166,12 @@ async def test_a_password_that_changes_under_a_session(
 
 async def test_tls(session: CqlSession, settings: SessionSettings, certificates: Path) -> None:
     for checked in (True, False):
-        tls = TlsSettings(truststore=str(certificates / "cert.pem"), check_hostname=checked)
+        tls = cql_tls(truststore=str(certificates / "cert.pem"), check_hostname=checked)
         encrypted = await CqlSession.acquire(changed(settings, tls=tls))
         assert await encrypted.query(QUERY, ("local",)) == [{"key": "local"}]
         await encrypted.release()
     with pytest.raises(ConfigInvalid, match="not believed"):
-        await CqlSession.acquire(changed(settings, tls=TlsSettings(truststore=str(certificates / "other.pem"))))
+        await CqlSession.acquire(changed(settings, tls=cql_tls(truststore=str(certificates / "other.pem"))))
     # The other sessions go on.
     assert await session.query(QUERY, ("local",)) == [{"key": "local"}]
 

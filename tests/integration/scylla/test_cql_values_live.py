@@ -17,6 +17,7 @@ from connectors.cql.encoding import encode_partition_key
 from connectors.cql.session import CqlSession, QueryStats, SchemaChanged, SessionSettings
 from connectors.cql.types import RAW, CqlType, parse, raw_timeuuids, same_on_the_wire, timed_list, to_text, udt_resolver
 from connectors.errors import Fatal
+from tests.support.settings import cql_session
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def address(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def settings(address: str) -> SessionSettings:
     host, _, port = address.rpartition(":")
-    return SessionSettings(contact_points=((host, int(port)),))
+    return cql_session(contact_points=((host, int(port)),))
 
 
 @pytest.fixture
@@ -332,7 +333,7 @@ async def test_equal_settings_share_one_connection(settings: SessionSettings) ->
     sessions = await asyncio.gather(*(CqlSession.acquire(settings) for _ in range(5)))
     assert len({id(each._shared) for each in sessions}) == 1
     other = await CqlSession.acquire(
-        SessionSettings(
+        cql_session(
             contact_points=settings.contact_points, consistency="ONE", connections_per_host=2, compression="lz4"
         )
     )

@@ -55,12 +55,14 @@ class Reader:
     def follow(self, page: str, text: str) -> None:
         """Run a page's blocks; where a page says what a block prints, run the block until it prints that."""
         for commands, printed in _BLOCK.findall(text):
-            wanted = [line for line in printed.splitlines() if line]
+            expected_lines = [line for line in printed.splitlines() if line]
             output: list[str] = []
 
-            def prints(commands: str = commands, wanted: list[str] = wanted, output: list[str] = output) -> bool:
-                output[:] = [self.run(commands, must_succeed=not wanted)]
-                return all(line in output[0] for line in wanted)
+            def prints(
+                commands: str = commands, expected_lines: list[str] = expected_lines, output: list[str] = output
+            ) -> bool:
+                output[:] = [self.run(commands, must_succeed=not expected_lines)]
+                return all(line in output[0] for line in expected_lines)
 
             assert wait_until(prints, _PATIENCE_S, 1.0), f"{page}: {commands}\nprinted\n{output[0]}\nand not\n{printed}"
 
@@ -147,9 +149,9 @@ def _alive(pid: int) -> bool:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    made = Reader(tmp_path)
-    yield made
-    made.leave()
+    new_reader = Reader(tmp_path)
+    yield new_reader
+    new_reader.leave()
 
 
 def _read(page: str) -> str:

@@ -67,8 +67,8 @@ def _mounts(service: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def test_images_are_those_of_the_manifest(compose: Any) -> None:
     images = load_manifest().images
-    own = {"worker-1", "worker-2", "spark", "spark-worker"}
-    assert {name: service["image"] for name, service in compose["services"].items() if name not in own} == {
+    built = {"worker-1", "worker-2", "spark", "spark-worker"}
+    assert {name: service["image"] for name, service in compose["services"].items() if name not in built} == {
         name: image for name, image in images.items() if name != "python"
     }
     assert f"ARG PYTHON_IMAGE={images['python']}\n" in (COMPOSE / "Dockerfile").read_text(encoding="utf-8")

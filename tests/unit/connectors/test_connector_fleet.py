@@ -74,6 +74,7 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
         "debezium_metrics",
         "new_tables",
         "number_keys",
+        "backoff",
         "codegen",
         "text_files",
         "tls",

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from connectors.mysql.decode import compile_rows
 from connectors.mysql.model import ColumnPlan, Table, TableName
 from connectors.mysql.text_rows import compile_text
-from connectors.mysql.types import ValueOptions, field_schema
+from connectors.mysql.types import field_schema
 from connectors.schema import INT32, OPTIONAL_STRING, Field, Schema, Type
 from connectors.scylla.model import INSERT, Column
+from tests.support.settings import mysql_values
 from tests.unit.connectors.cql.mutation_world import COLUMN_NAMES
 from tests.unit.connectors.mysql.events import making as mysql
 from tests.unit.connectors.scylla.events import making as scylla
@@ -41,13 +42,13 @@ def values(names: list[str]) -> dict[str, Any]:
 @LIMITS
 def test_rows_of_mysql(names: list[str]) -> None:
     table = Table(name=TableName("it's", '"t"'), columns=columns(names), key=(names[0],))
-    plans: list[ColumnPlan | None] = [ColumnPlan(each, field_schema(each, ValueOptions())) for each in table.columns]
+    plans: list[ColumnPlan | None] = [ColumnPlan(each, field_schema(each, mysql_values())) for each in table.columns]
     texts = [str(value).encode() for value in values(names).values()]
-    assert compile_text(table, plans, ValueOptions())(b"".join(bytes([len(text)]) + text for text in texts)) == values(
+    assert compile_text(table, plans, mysql_values())(b"".join(bytes([len(text)]) + text for text in texts)) == values(
         names
     )
     data = b"\0" + (0).to_bytes(4, "little") + b"".join(bytes([len(text)]) + text for text in texts[1:])
-    rows = compile_rows(table, plans, ValueOptions(), kind="write", present=b"\xff")(data, 0, len(data))
+    rows = compile_rows(table, plans, mysql_values(), kind="write", present=b"\xff")(data, 0, len(data))
     assert rows == [values(names)]
 
 

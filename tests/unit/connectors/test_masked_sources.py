@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from connectors.api import SourceRecord
 from connectors.cassandra import config as cassandra_config
 from connectors.cassandra.events import builder as cassandra_builder
-from connectors.cassandra.events.contract import EventSettings as CassandraSettings
 from connectors.cql.mutations.definition import Column as CassandraColumn
 from connectors.cql.mutations.definition import make
 from connectors.cql.mutations.encode import write_update
@@ -37,8 +36,8 @@ from connectors.formats.partition_update import (
 )
 from connectors.scylla import config as scylla_config
 from connectors.scylla.events import builder as scylla_builder
-from connectors.scylla.events.contract import EventSettings as ScyllaSettings
 from connectors.scylla.model import INSERT, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, Run
+from tests.support.settings import cassandra_events, scylla_events
 from tests.unit.connectors.cassandra.events.cassandra_event_world import NOW, TABLE_ID, where
 from tests.unit.connectors.scylla.events.making import row
 from tests.unit.connectors.scylla.events_forms.model import OFFSET, PARTITION, version_of
@@ -146,7 +145,7 @@ def scylla_records(form: str, masks: Masks) -> list[SourceRecord]:
         row(SCYLLA, 4, 1, ROW_DELETE, end=True, **keys),
     ]
     out: list[SourceRecord] = []
-    made = scylla_builder(SCYLLA, ScyllaSettings(topic_prefix="p", masks=masks, **SCYLLA_FORMS[form]), lambda: 5.0)
+    made = scylla_builder(SCYLLA, scylla_events(topic_prefix="p", masks=masks, **SCYLLA_FORMS[form]), lambda: 5.0)
     bad: list[BadRecord] = []
     made.feed(Run(PARTITION, OFFSET, rows, None, last=True), out, bad)
     made.snapshot_row(
@@ -184,7 +183,7 @@ def cassandra_records(form: str, masks: Masks) -> list[SourceRecord]:
             deletion=deletion,
         )
     )
-    settings = CassandraSettings(topic_prefix="c", masks=masks, **CASSANDRA_FORMS[form])
+    settings = cassandra_events(topic_prefix="c", masks=masks, **CASSANDRA_FORMS[form])
     made = cassandra_builder(CASSANDRA, 7, settings)
     out: list[SourceRecord] = []
     for update in updates:
@@ -394,7 +393,7 @@ def test_a_range_deletion_that_names_a_masked_column_is_refused_by_the_transform
         write_time=NOW.write_time,
         ranges=(RangeDeletion(Bound(("ckckckck-planted@mail",)), Bound(), Deletion(NOW.write_time, 1_790_000_000)),),
     )
-    made = cassandra_builder(CASSANDRA, 7, CassandraSettings(topic_prefix="c", output_format="debezium"))
+    made = cassandra_builder(CASSANDRA, 7, cassandra_events(topic_prefix="c", output_format="debezium"))
     data = write_update(update, CASSANDRA, 7)
     out: list[SourceRecord] = []
     made.update(data, 0, len(data), where(), out)

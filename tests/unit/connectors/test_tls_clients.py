@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from connectors.cql.tls import TlsSettings, ssl_context
-from connectors.mysql.settings import TlsSettings as MySqlTls
-from connectors.mysql.settings import ssl_context as mysql_context
+from connectors.cql.tls import ssl_context
+from connectors.mysql.connection import ssl_context as mysql_context
+from tests.support.settings import cql_tls, mysql_tls
 from worker.converters.avro import AvroConverter
 from worker.converters.registry_options import parse_options, registry_settings
 from worker.rest.client import AUTHORITIES, get
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 CLIENTS: Final[dict[str, Callable[[str], ssl.SSLContext | None]]] = {
     "kafka": lambda path: client_context({"ssl.truststore.location": path}),
-    "cql": lambda path: ssl_context(TlsSettings(truststore=path, check_hostname=True)),
-    "mysql": lambda path: mysql_context(MySqlTls(mode="verify_identity", truststore=path)),
+    "cql": lambda path: ssl_context(cql_tls(truststore=path, check_hostname=True)),
+    "mysql": lambda path: mysql_context(mysql_tls(mode="verify_identity", truststore=path)),
     "registry": lambda path: (
         registry_settings(
             parse_options(

@@ -12,7 +12,8 @@ from connectors.cassandra.log.descriptor import encode_head
 from connectors.cassandra.log.entries import entry
 from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.log.sections import MARKER, checksum
-from connectors.cassandra.model import LogPosition, LogSettings
+from connectors.cassandra.model import LogPosition
+from tests.support.settings import cassandra_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,7 +126,7 @@ class World:
     async def start(self, position: LogPosition | None = None, **settings: Any) -> LogFollower:
         await self.stop()
         self.stretches = []
-        chosen = LogSettings(**{"node": "n1", "directory": self.node.raw, "poll_ms": 0, **settings})
+        chosen = cassandra_log(**{"node": "n1", "directory": self.node.raw, "poll_ms": 0, **settings})
         self.follower = LogFollower(chosen, position, self.numbers, LOG)
         return self.follower
 

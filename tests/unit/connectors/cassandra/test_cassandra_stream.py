@@ -9,13 +9,14 @@ from uuid import UUID
 import pytest
 
 from connectors.cassandra.events import builder
-from connectors.cassandra.events.contract import EventSettings, Where
+from connectors.cassandra.events.contract import Where
 from connectors.cassandra.model import Entry, LogPosition, Stretch
 from connectors.cassandra.stream import Missing, Stream
 from connectors.cql.mutations.definition import Column, TableDefinition, make
 from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.types import parse
 from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Source, Stamp
+from tests.support.settings import cassandra_events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +103,7 @@ class Bench:
 
     def __init__(self, known: Known, place: LogPosition | None = None, form: str = "partition-update") -> None:
         self.known = known
-        settings = EventSettings(topic_prefix="p", output_format=form)  # type: ignore[arg-type]
+        settings = cassandra_events(topic_prefix="p", output_format=form, tombstones=True)
 
         def make_events(definition: TableDefinition, version: int) -> TableEvents:
             return builder(definition, version, settings)

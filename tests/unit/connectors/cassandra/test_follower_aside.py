@@ -13,6 +13,7 @@ import pytest
 from connectors.cassandra.log import aside as aside_module
 from connectors.cassandra.log.aside import Aside, Removed, Remover
 from connectors.cassandra.model import LogPosition, LogSettings
+from tests.support.settings import cassandra_log
 
 LOG = logging.getLogger("test.cassandra.aside")
 
@@ -25,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def settings(folder: Path, **more: Any) -> LogSettings:
-    return LogSettings(node="n1", directory=folder, **more)
+    return cassandra_log(node="n1", directory=folder, **more)
 
 
 def add(folder: Path, log_id: int, idx: str | None = None, data: bytes = b"data") -> Path:

@@ -14,9 +14,10 @@ from connectors.cassandra.log.descriptor import encode_head
 from connectors.cassandra.log.entries import OVERHEAD
 from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.log.sections import MARKER
-from connectors.cassandra.model import LogPosition, LogSettings
+from connectors.cassandra.model import LogPosition
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from tests.support.eventually import eventually_async, pass_turns
+from tests.support.settings import cassandra_log
 from tests.unit.connectors.cassandra.follower_world import LOG, SIZE, World, texts
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ async def test_two_readers_of_a_directory_are_warned_of(
     world.node.create(1)
     await (await world.start(delete=first)).read()
     other = LogFollower(
-        LogSettings(node="n1", directory=world.node.raw, poll_ms=0, delete=second), None, world.numbers, LOG
+        cassandra_log(node="n1", directory=world.node.raw, poll_ms=0, delete=second), None, world.numbers, LOG
     )
     await other.read()
     assert ("another connector or task on this machine reads" in caplog.text) is warned

@@ -17,8 +17,9 @@ from connectors.cql.types import CqlType
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from connectors.options import Password
 from tests.support.eventually import eventually_async
+from tests.support.settings import cql_session
 
-SETTINGS = SessionSettings(contact_points=(("n1", 9042),))
+SETTINGS = cql_session(contact_points=(("n1", 9042),))
 ONE_ROW = b"\0\0\0\1" + b"\0\0\0\4" + b"\0\0\0\7"
 
 
@@ -86,7 +87,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[FakeConnection]:
 
 
 async def test_equal_settings_share_and_the_last_one_closes(connections: list[FakeConnection]) -> None:
-    same = SessionSettings(contact_points=(("n1", 9042),))
+    same = cql_session(contact_points=(("n1", 9042),))
     sessions = await asyncio.gather(*(CqlSession.acquire(each) for each in (SETTINGS, same, SETTINGS)))
     assert len(connections) == 1
     await sessions[0].release()
@@ -103,7 +104,7 @@ async def test_equal_settings_share_and_the_last_one_closes(connections: list[Fa
 
 
 async def test_a_failed_connect_fails_all_that_wait_and_is_tried_again(connections: list[FakeConnection]) -> None:
-    wrong = SessionSettings(contact_points=SETTINGS.contact_points, user="wrong")
+    wrong = cql_session(contact_points=SETTINGS.contact_points, user="wrong")
     found = await asyncio.gather(*(CqlSession.acquire(wrong) for _ in range(3)), return_exceptions=True)
     assert [type(each) for each in found] == [ConfigInvalid] * 3
     with pytest.raises(ConfigInvalid):
@@ -136,7 +137,7 @@ async def test_a_session_without_nodes_is_not_shared_for_ever(
 
 async def test_passwords_that_change_while_a_session_is_shared(connections: list[FakeConnection]) -> None:
     def settings(password: str) -> SessionSettings:
-        return SessionSettings(contact_points=(("n1", 9042),), user="u", password=Password(password))
+        return cql_session(contact_points=(("n1", 9042),), user="u", password=Password(password))
 
     ours, theirs = settings("old-one"), settings("old-one")
     first, second = await CqlSession.acquire(ours), await CqlSession.acquire(theirs)

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from connectors.cql.tls import TlsSettings, ssl_context
+from connectors.cql.tls import ssl_context
 from connectors.errors import ConfigInvalid
 from connectors.options import Password
 from connectors.tls import openssl_cipher
+from tests.support.settings import cql_tls
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 needs_cryptography = pytest.mark.skipif(
@@ -57,16 +58,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_openssl
 def test_pem_files(files: Path) -> None:
     context = ssl_context(
-        TlsSettings(
+        cql_tls(
             truststore=str(files / "cert.pem"), certificate=str(files / "cert.pem"), private_key=str(files / "key.pem")
         )
     )
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert not context.check_hostname
     assert [entry["subject"] for entry in context.get_ca_certs()][-1] == ((("commonName", "localhost"),),)
-    assert ssl_context(TlsSettings(keystore=str(files / "both.pem"), check_hostname=True)).check_hostname
+    assert ssl_context(cql_tls(keystore=str(files / "both.pem"), check_hostname=True)).check_hostname
     ssl_context(
-        TlsSettings(
+        cql_tls(
             certificate=str(files / "cert.pem"),
             private_key=str(files / "locked.pem"),
             keystore_password=Password("secret"),
@@ -78,7 +79,7 @@ def test_pem_files(files: Path) -> None:
 @needs_cryptography
 def test_pkcs12_files(files: Path) -> None:
     context = ssl_context(
-        TlsSettings(
+        cql_tls(
             truststore=str(files / "store.p12"),
             truststore_password=Password("secret"),
             keystore=str(files / "store.p12"),
@@ -87,11 +88,11 @@ def test_pkcs12_files(files: Path) -> None:
     )
     assert context.get_ca_certs()
     with pytest.raises(ConfigInvalid, match="password"):
-        ssl_context(TlsSettings(truststore=str(files / "store.p12"), truststore_password=Password("wrong")))
+        ssl_context(cql_tls(truststore=str(files / "store.p12"), truststore_password=Password("wrong")))
     with pytest.raises(ConfigInvalid, match="no key"):
-        ssl_context(TlsSettings(keystore=str(files / "trust.p12"), keystore_password=Password("secret")))
+        ssl_context(cql_tls(keystore=str(files / "trust.p12"), keystore_password=Password("secret")))
     with pytest.raises(ConfigInvalid, match="can't be opened"):
-        ssl_context(TlsSettings(truststore=str(files / "junk")))
+        ssl_context(cql_tls(truststore=str(files / "junk")))
 
 
 @needs_openssl
@@ -109,7 +110,7 @@ def test_pkcs12_files(files: Path) -> None:
 def test_errors_say_what_to_do(files: Path, settings: dict[str, Any], text: str) -> None:
     paths: dict[str, Any] = {name: os.fspath(files / value) for name, value in settings.items()}
     with pytest.raises(ConfigInvalid, match=text) as caught:
-        ssl_context(TlsSettings(**paths))
+        ssl_context(cql_tls(**paths))
     assert "secret" not in str(caught.value)
 
 
@@ -132,11 +133,11 @@ def test_cipher_names(java: str, openssl: str) -> None:
 
 
 def test_ciphers_are_set() -> None:
-    context = ssl_context(TlsSettings(ciphers=("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",)))
+    context = ssl_context(cql_tls(ciphers=("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",)))
     assert {entry["name"] for entry in context.get_ciphers() if not entry["name"].startswith("TLS_")} == {
         "ECDHE-RSA-AES128-GCM-SHA256"
     }
     assert context.maximum_version is ssl.TLSVersion.TLSv1_2
-    assert ssl_context(TlsSettings(ciphers=("TLS_AES_128_GCM_SHA256",))).minimum_version is ssl.TLSVersion.TLSv1_3
+    assert ssl_context(cql_tls(ciphers=("TLS_AES_128_GCM_SHA256",))).minimum_version is ssl.TLSVersion.TLSv1_3
     with pytest.raises(ConfigInvalid, match="TLS_NO_SUCH_WITH_THING"):
-        ssl_context(TlsSettings(ciphers=("TLS_NO_SUCH_WITH_THING",)))
+        ssl_context(cql_tls(ciphers=("TLS_NO_SUCH_WITH_THING",)))

@@ -11,15 +11,14 @@ import cramjam
 from connectors.mysql import event_types as types
 from connectors.mysql import events, gtid, start
 from connectors.mysql.cursor import Cursor
-from connectors.mysql.events.contract import EventSettings, TopicSettings, UmsSettings
 from connectors.mysql.events.transactions import Transactions
 from connectors.mysql.filters import TableFilter
 from connectors.mysql.model import Shard
 from connectors.mysql.stream import Counters, Stream
 from connectors.mysql.tables import Tables
-from connectors.mysql.types import ValueOptions
 from connectors.mysql.versions import VersionBook
 from connectors.testing.contexts import LogCapture, logger
+from tests.support.settings import mysql_events, mysql_topics, mysql_ums, mysql_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -193,11 +192,11 @@ def reader(
     offset = saved if saved is not None else {"file": FILE, "pos": 4}
     begun = start.start_of("p", Shard(), [(PARTITION, offset)])
     assert begun.place is not None
-    settings = EventSettings(
-        topics=TopicSettings(prefix="p"),
+    settings = mysql_events(
+        topics=mysql_topics(prefix="p"),
         connector="mariadb" if flavor == "mariadb" else "mysql",
         output_format="ums" if ums else "debezium",
-        ums=UmsSettings(max_rows=max_rows),
+        ums=mysql_ums(max_rows=max_rows),
         tables=tables,
         databases=databases,
     )
@@ -236,7 +235,7 @@ def reader(
             table_filter=TableFilter(settings),
             special={},
             settings=settings,
-            options=ValueOptions(charset_errors="strict"),
+            options=mysql_values(charset_errors="strict"),
             shard=Shard(),
             partition=PARTITION,
             versions=VersionBook("p", "", ()),

@@ -11,14 +11,14 @@ from connectors.formats.masking import MASKED, masked_by
 from connectors.mysql import type_codes as codes
 from connectors.mysql.columns import key_columns, layout, plans
 from connectors.mysql.model import Column
-from connectors.mysql.types import ValueOptions
 from connectors.schema import Type
+from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import CUSTOMERS, number, settings, table, text
 
 if TYPE_CHECKING:
     from connectors.mysql.columns import Layout
 
-OPTIONS = ValueOptions()
+OPTIONS = mysql_values()
 
 
 def of(masks: dict[str, str] | None = None, **more: Any) -> Layout:

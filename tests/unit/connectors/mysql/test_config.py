@@ -14,15 +14,16 @@ from connectors.mysql.config import (
     event_settings,
     gtid_source,
     heartbeat_settings,
+    problems,
     replica_settings,
     snapshot_settings,
     stream_settings,
     value_options,
+    warnings,
 )
-from connectors.mysql.config_checks import problems, warnings
-from connectors.mysql.config_keys_rules import hosts
 from connectors.mysql.connection import ServerInfo
 from connectors.mysql.model import Shard, TableName
+from connectors.mysql.validators import hosts
 from connectors.options import ConfigType, Password
 
 LEAST = {"database.hostname": "db", "database.user": "u", "topic.prefix": "p"}

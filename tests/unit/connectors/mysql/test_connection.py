@@ -11,31 +11,40 @@ from aiomysql import connection as driver
 from pymysql.err import InternalError, OperationalError, ProgrammingError
 
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from connectors.mysql.connection import connect, driver_password, failure, info_of, parse_version, variables_sql
-from connectors.mysql.settings import Address, ConnectionSettings, TlsSettings, ssl_context
+from connectors.mysql.connection import (
+    connect,
+    driver_password,
+    failure,
+    info_of,
+    parse_version,
+    ssl_context,
+    variables_sql,
+)
+from connectors.mysql.model import Address
 from connectors.options import Password
+from tests.support.settings import mysql_connection, mysql_tls
 
 
 def test_several_servers_with_ports_of_their_own() -> None:
-    found = ConnectionSettings(host="one, two:3310 ,[::1]:3311,fe80::2,", port=3309).addresses()
+    found = mysql_connection(host="one, two:3310 ,[::1]:3311,fe80::2,", port=3309).addresses()
     assert found == (Address("one", 3309), Address("two", 3310), Address("::1", 3311), Address("fe80::2", 3309))
     assert [str(each) for each in found] == ["one:3309", "two:3310", "[::1]:3311", "[fe80::2]:3309"]
     for bad in ("one:x", "one:0", "one:65536", " , "):
         with pytest.raises(ConfigInvalid, match=r"database\.hostname"):
-            ConnectionSettings(host=bad).addresses()
+            mysql_connection(host=bad).addresses()
 
 
 def test_modes_of_tls() -> None:
     assert ssl_context(None) is None
-    assert ssl_context(TlsSettings(mode="disabled")) is None
+    assert ssl_context(mysql_tls(mode="disabled")) is None
     expected = {"preferred": (ssl.CERT_NONE, False), "required": (ssl.CERT_NONE, False),
                 "verify_ca": (ssl.CERT_REQUIRED, False), "verify_identity": (ssl.CERT_REQUIRED, True)}  # fmt: skip
     for mode, (verify, name) in expected.items():
-        context = ssl_context(TlsSettings(mode=mode))  # type: ignore[arg-type]
+        context = ssl_context(mysql_tls(mode=mode))
         assert context is not None
         assert (context.verify_mode, context.check_hostname) == (verify, name)
     with pytest.raises(ConfigInvalid, match="can't be read"):
-        ssl_context(TlsSettings(mode="verify_ca", truststore="/nowhere.pem"))
+        ssl_context(mysql_tls(mode="verify_ca", truststore="/nowhere.pem"))
 
 
 @pytest.mark.parametrize(("text", "version"), [
@@ -90,8 +99,8 @@ def test_errors_of_the_driver_in_our_words(error: Exception, kind: type[Exceptio
 
 def test_passwords_are_sent_as_utf8() -> None:
     assert driver_password("pä\u2603").encode("latin-1") == "pä\u2603".encode()
-    assert ConnectionSettings(host="a", password=Password("x")).secret == "x"
-    assert "x" not in repr(ConnectionSettings(host="a", password=Password("secret-x")))
+    assert mysql_connection(host="a", password=Password("x")).secret == "x"
+    assert "x" not in repr(mysql_connection(host="a", password=Password("secret-x")))
 
 
 async def test_a_cancellation_as_the_socket_opens_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +117,7 @@ async def test_a_cancellation_as_the_socket_opens_is_not_forgotten(monkeypatch: 
         return opened
 
     monkeypatch.setattr(driver, "_open_connection", cancelled_then)
-    settings = ConnectionSettings(
+    settings = mysql_connection(
         host="127.0.0.1", port=server.sockets[0].getsockname()[1], user="u", connect_timeout_s=60
     )
     connecting = asyncio.create_task(connect(settings))

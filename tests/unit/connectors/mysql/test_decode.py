@@ -14,8 +14,9 @@ from connectors.mysql.decode import BadRow, compile_rows, count_rows
 from connectors.mysql.model import BLOCK, Column, ColumnPlan, Table, TableName
 from connectors.mysql.shards import shard_of_table
 from connectors.mysql.types import ValueOptions, field_schema
+from tests.support.settings import mysql_values
 
-OPTIONS = ValueOptions()
+OPTIONS = mysql_values()
 NAME = TableName("shop", "orders")
 
 
@@ -156,7 +157,7 @@ def test_owner_columns_behind_others_and_of_every_size() -> None:
         data = (
             b"\xf8\x01q" + number.to_bytes(size, "little") + pack("<d", 1.5) + b"\xfd" + number.to_bytes(size, "little")
         )
-        options = ValueOptions(bigint_unsigned_mode="precise")
+        options = mysql_values(bigint_unsigned_mode="precise")
         signed = -5 if not unsigned else 200
         shard = (signed & (1 << 64) - 1) // BLOCK % 3
         for index in range(3):
@@ -203,9 +204,9 @@ def test_invalid_text_by_policy() -> None:
     made = table(ID, TEXT)
     data = b"\xfc" + pack("<i", 1) + b"\x03a\xffb" + text_row(2, "ok")
     assert decode(made, data) == [{"id": 1, "t": "a�b"}, {"id": 2, "t": "ok"}]
-    assert decode(made, data, options=ValueOptions(charset_errors="ignore"))[0] == {"id": 1, "t": "ab"}
+    assert decode(made, data, options=mysql_values(charset_errors="ignore"))[0] == {"id": 1, "t": "ab"}
     with pytest.raises(BadRow, match="column t") as caught:
-        decode(made, data, options=ValueOptions(charset_errors="strict"))
+        decode(made, data, options=mysql_values(charset_errors="strict"))
     assert caught.value.rows == [None, {"id": 2, "t": "ok"}]
 
 
@@ -214,15 +215,15 @@ def test_a_date_that_is_none_is_a_bad_row_or_the_epoch() -> None:
     data = b"\xfc" + pack("<i", 1) + (2023 << 9 | 2 << 5 | 31).to_bytes(3, "little")
     with pytest.raises(BadRow, match=r"2023-02-31 is no date.*failure.handling.mode"):
         decode(made, data)
-    assert decode(made, data, options=ValueOptions(invalid_dates="epoch")) == [{"id": 1, "d": 0}]
+    assert decode(made, data, options=mysql_values(invalid_dates="epoch")) == [{"id": 1, "d": 0}]
 
 
 def test_times_without_a_form_in_their_mode() -> None:
     free, bound = Column(name="c", type=codes.TIME2), Column(name="c", type=codes.TIME2, nullable=False)
     data = b"\xfe" + (0x800000 - 1).to_bytes(3)
-    connect = ValueOptions(time_mode="connect")
+    connect = mysql_values(time_mode="connect")
     assert decode(table(free), data, options=connect) == [{"c": None}]
-    for made, options in ((bound, connect), (free, ValueOptions(time_mode="connect", failures="fail"))):
+    for made, options in ((bound, connect), (free, mysql_values(time_mode="connect", failures="fail"))):
         with pytest.raises(BadRow, match=r"time.precision.mode=connect"):
             decode(table(made), data, options=options)
 
@@ -246,9 +247,9 @@ def test_temporal_forms_from_before_mysql_5_6() -> None:
     assert decode(made, data) == [
         {"ts": "2024-05-06T07:08:09Z", "dt": 1714979289000, "t": -3020399000000, "nd": 19782, "z": None}
     ]
-    [texts] = decode(made, data, options=ValueOptions(time_mode="isostring"))
+    [texts] = decode(made, data, options=mysql_values(time_mode="isostring"))
     assert (texts["dt"], texts["nd"]) == ("2024-05-06T07:08:09Z", "2024-02-29Z")
-    [nanos] = decode(made, data, options=ValueOptions(time_mode="nanoseconds"))
+    [nanos] = decode(made, data, options=mysql_values(time_mode="nanoseconds"))
     assert nanos["dt"] == 1714979289 * 10**9
     old = Column(name="ts", type=codes.TIMESTAMP, declared="timestamp(3) /* mariadb-5.3 */")
     with pytest.raises(Fatal, match="FORCE"):

@@ -20,6 +20,7 @@ from connectors.mysql.tables import TableState
 from connectors.mysql.types import ValueOptions
 from connectors.schema import STRING
 from tests.support.both_paths import Delivered, Paths
+from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events import making
 from tests.unit.connectors.mysql.row_strategies import KINDS, image, rows_event
 from worker.converters.json import JsonConverter
@@ -52,7 +53,7 @@ class Both:
         shard: Shard | None = None,
         transforms: dict[str, str] | None = None,
     ) -> None:
-        chosen, options = chosen or making.settings(), options or ValueOptions()
+        chosen, options = chosen or making.settings(), options or mysql_values()
         self.paths = Paths(key or json(), value or json(), transforms)
         layout = columns.layout(table, chosen, options)
         builder = events.builder(layout, 3, chosen, making.PARTITION, headers=HEADERS, now_ns=lambda: making.NOW_NS)
@@ -144,7 +145,7 @@ def tables(draw: st.DrawFn) -> tuple[Table, list[list[bytes | None]]]:
 
 
 OPTIONS = st.builds(
-    ValueOptions,
+    mysql_values,
     decimal_mode=st.sampled_from(["precise", "string", "double"]),
     time_mode=st.sampled_from(["adaptive_time_microseconds", "connect", "isostring", "microseconds"]),
     bigint_unsigned_mode=st.sampled_from(["long", "precise"]),
@@ -228,7 +229,7 @@ def test_a_changed_key_goes_the_general_way_with_its_whole_event() -> None:
 
 
 def test_rows_that_can_not_be_decoded_go_the_general_way() -> None:
-    both = Both(WIDE, options=ValueOptions(charset_errors="strict"))
+    both = Both(WIDE, options=mysql_values(charset_errors="strict"))
     assert both.general(rows_event(WIDE, "write", [row(1, b"\xff")])) is None
     assert both.fast(rows_event(WIDE, "write", [row(1, b"\xff")])) is None
     assert both.check(rows_event(WIDE, "write", [row(1, b"a")])) is not None

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from connectors.errors import ConfigInvalid
 from connectors.mysql import filters
-from connectors.mysql.events.contract import EventSettings, TopicSettings
 from connectors.mysql.filters import TableFilter, column_filter, matches, patterns
 from connectors.mysql.model import TableName
+from tests.support.settings import mysql_events, mysql_topics
+
+if TYPE_CHECKING:
+    from connectors.mysql.events.contract import EventSettings
 
 
 def settings(**more: Any) -> EventSettings:
-    return EventSettings(topics=TopicSettings(prefix="p"), **more)
+    return mysql_events(topics=mysql_topics(prefix="p"), **more)
 
 
 def captured(name: str, **more: Any) -> bool:

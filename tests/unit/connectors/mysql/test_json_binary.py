@@ -15,7 +15,8 @@ from connectors.mysql.decode import BadRow, compile_rows
 from connectors.mysql.json_binary import double_text, from_server_text, json_text, parse
 from connectors.mysql.json_diff import Diff, apply, parse_path, read
 from connectors.mysql.model import Column, ColumnPlan, Table, TableName
-from connectors.mysql.types import ValueOptions, field_schema
+from connectors.mysql.types import field_schema
+from tests.support.settings import mysql_values
 
 
 def varint(number: int) -> bytes:
@@ -209,7 +210,7 @@ def test_partial_rows() -> None:
         ),
         key=("id",),
     )
-    options = ValueOptions()
+    options = mysql_values()
     plans = [ColumnPlan(column, field_schema(column, options)) for column in table.columns]
 
     def long(data: bytes) -> bytes:

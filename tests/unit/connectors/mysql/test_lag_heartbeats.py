@@ -11,7 +11,6 @@ import pytest
 from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.mysql.heartbeat import (
     Beat,
-    HeartbeatSettings,
     HeartbeatWriter,
     create_statements,
     explain,
@@ -35,6 +34,7 @@ from connectors.mysql.latency import (
     table_rows,
 )
 from tests.support.eventually import pass_turns
+from tests.support.settings import mysql_heartbeat
 
 LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
 S = 1_000_000
@@ -68,7 +68,7 @@ def test_names_and_statements() -> None:
             split_name(wrong)
     assert "`a`.`b`" in upsert_statement("a.b")
     assert "VALUES(" not in upsert_statement("a.b").upper().split("ON DUPLICATE")[1]
-    text = setup_text(HeartbeatSettings(table="millrace.heartbeat", user="o'neil"))
+    text = setup_text(mysql_heartbeat(table="millrace.heartbeat", user="o'neil"))
     assert all(statement in text for statement in create_statements("millrace.heartbeat"))
     assert text.endswith("GRANT SELECT, INSERT, UPDATE ON `millrace`.`heartbeat` TO 'o''neil'@'%'")
 
@@ -292,7 +292,7 @@ def test_the_body() -> None:
     ],
 )
 def test_reasons(error: Exception, texts: list[str]) -> None:
-    text = explain(error, HeartbeatSettings(table="m.h", user="u"))
+    text = explain(error, mysql_heartbeat(table="m.h", user="u"))
     assert all(part in text for part in texts), text
 
 
@@ -300,11 +300,11 @@ async def test_nothing_to_write() -> None:
     async def connect() -> None:
         raise AssertionError
 
-    for settings in (HeartbeatSettings(), HeartbeatSettings(interval_s=0, table="m.h")):
+    for settings in (mysql_heartbeat(interval_s=10.0), mysql_heartbeat(interval_s=0, table="m.h")):
         writer = HeartbeatWriter(connect, settings, LOG)
         writer.start()
         await pass_turns()
         await writer.close()
         assert writer.problem == ""
     with pytest.raises(ConfigInvalid):
-        HeartbeatWriter(connect, HeartbeatSettings(table="x"), LOG).start()
+        HeartbeatWriter(connect, mysql_heartbeat(interval_s=10.0, table="x"), LOG).start()

@@ -23,10 +23,10 @@ from connectors.mysql.model import Shard, Table
 from connectors.mysql.model import TableName as T
 from connectors.mysql.statements import classify
 from connectors.mysql.tables import Structure, Tables
-from connectors.mysql.types import ValueOptions
 from connectors.mysql.verify import Reader
 from connectors.mysql.versions import VersionBook
 from connectors.testing.contexts import LogCapture, logger
+from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events import making
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ def known_tables(option: str) -> tuple[Tables, LogCapture]:
         table_filter=TableFilter(settings),
         special={},
         settings=settings,
-        options=ValueOptions(),
+        options=mysql_values(),
         shard=Shard(),
         partition=making.PARTITION,
         versions=VersionBook("p", "", ()),

@@ -9,9 +9,10 @@ import pytest
 from connectors.mysql import type_codes as codes
 from connectors.mysql.model import Column, ColumnPlan, Table, TableName
 from connectors.mysql.text_rows import BadTextRow, compile_text, expression, select_list
-from connectors.mysql.types import ValueOptions, field_schema
+from connectors.mysql.types import field_schema
+from tests.support.settings import mysql_values
 
-OPTIONS = ValueOptions()
+OPTIONS = mysql_values()
 
 
 def plans(table: Table) -> list[ColumnPlan | None]:

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from connectors.errors import ConfigInvalid
-from connectors.mysql.events.contract import TopicSettings
 from connectors.mysql.events.names import field_name, schema_name
 from connectors.mysql.model import TableName
 from connectors.mysql.topics import Topics
+from tests.support.settings import mysql_topics
 
 ORDERS = TableName("shop", "orders")
 
 
 def topics(**more: Any) -> Topics:
-    return Topics(TopicSettings(prefix="p", **more))
+    return Topics(mysql_topics(prefix="p", **more))
 
 
 def test_names_by_default() -> None:

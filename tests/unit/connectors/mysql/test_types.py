@@ -13,6 +13,7 @@ from connectors.mysql.model import Column
 from connectors.mysql.types import Declared, ValueOptions, declared, field_schema
 from connectors.mysql.types_defaults import default_value, missing_value
 from connectors.schema import Schema, Type
+from tests.support.settings import mysql_values
 
 T = "io.debezium.time."
 D = "io.debezium.data."
@@ -94,12 +95,12 @@ SCHEMAS: list[tuple[Column, dict[str, Any], tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize(("made", "mode", "wanted"), SCHEMAS)
 def test_schemas(made: Column, mode: dict[str, Any], wanted: tuple[Any, ...]) -> None:
-    found = shown(field_schema(made, ValueOptions(**mode)))
+    found = shown(field_schema(made, mysql_values(**mode)))
     assert found == (*wanted, *(None, None, {})[len(wanted) - 1 :])
 
 
 def test_what_is_optional() -> None:
-    options = ValueOptions()
+    options = mysql_values()
     assert field_schema(column(codes.LONG), options).optional
     assert not field_schema(column(codes.LONG, nullable=False), options).optional
     # Debezium's geometry can always be null, its point only where the column can.
@@ -149,7 +150,7 @@ def test_types_that_only_the_binlog_tells(made: Column, wanted: Declared) -> Non
 def test_source_parameters() -> None:
     made = column(codes.DECIMAL, meta=10 << 8 | 2, declared="decimal(10,2)", comment="price")
     prefix = "__debezium.source.column."
-    parameters = field_schema(made, ValueOptions(decimal_mode="string", comments=True), propagate=True).parameters
+    parameters = field_schema(made, mysql_values(decimal_mode="string", comments=True), propagate=True).parameters
     assert parameters == (
         (prefix + "type", "DECIMAL"),
         (prefix + "length", "10"),
@@ -157,10 +158,10 @@ def test_source_parameters() -> None:
         (prefix + "comment", "price"),
         (prefix + "name", "c"),
     )
-    assert not field_schema(made, ValueOptions(decimal_mode="string")).parameters
+    assert not field_schema(made, mysql_values(decimal_mode="string")).parameters
 
 
-MARIADB, MYSQL = ValueOptions(), ValueOptions(flavor="mysql")
+MARIADB, MYSQL = mysql_values(), mysql_values(flavor="mysql")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ MARIADB, MYSQL = ValueOptions(), ValueOptions(flavor="mysql")
         (column(codes.YEAR, default="'70'"), MARIADB, 1970),
         (column(codes.LONG, default="7", extra="STORED GENERATED"), MYSQL, None),
         (column(codes.VARCHAR, meta=3, collation=63, default="0x61FF"), MYSQL, b"a\xff"),
-        (column(codes.STRING, meta=3, collation=63, default="'a'"), ValueOptions(binary_mode="hex"), "610000"),
+        (column(codes.STRING, meta=3, collation=63, default="'a'"), mysql_values(binary_mode="hex"), "610000"),
     ],
 )
 def test_defaults(made: Column, options: ValueOptions, wanted: Any) -> None:
@@ -208,7 +209,7 @@ def test_what_stands_for_a_missing_value() -> None:
     assert missing_value(column(codes.DATE), MARIADB) is None
     assert missing_value(column(codes.DATE, nullable=False, default="'2024-02-29'"), MARIADB) == 19782
     assert (
-        missing_value(column(codes.DATETIME2, nullable=False), ValueOptions(time_mode="isostring"))
+        missing_value(column(codes.DATETIME2, nullable=False), mysql_values(time_mode="isostring"))
         == "1970-01-01T00:00:00Z"
     )
 

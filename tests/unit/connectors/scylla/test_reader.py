@@ -27,9 +27,7 @@ from connectors.cql.session import Page
 from connectors.cql.types import CqlType
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.scylla import positions
-from connectors.scylla.config import ReadSettings
 from connectors.scylla.events.changes import is_delivered
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.ums_signals import UmsSignals
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.lanes import GroupState
@@ -47,12 +45,14 @@ from connectors.scylla.reader import Reader
 from connectors.scylla.windows import WindowRules, order_of, start_of, ticks_of
 from connectors.testing.contexts import SavedOffsets
 from tests.support.eventually import pass_turns
+from tests.support.settings import scylla_events, scylla_reading
 from worker.host.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from connectors.api import OffsetReader
+    from connectors.scylla.config import ReadSettings
 
 TABLE = TableId("ks", "t")
 START = 1_700_000_000_000
@@ -312,7 +312,7 @@ def logs(draw: st.DrawFn) -> tuple[list[int], list[Any]]:
 def test_each_change_comes_once_and_in_order(case: tuple[list[int], list[Any]], data: st.DataObject) -> None:
     sizes, rows = case
     groups = groups_of(sizes, START + SPAN)
-    options = ReadSettings(
+    options = scylla_reading(
         fetch_size=data.draw(st.integers(1, 30)),
         max_batch=data.draw(st.integers(1, 40)),
         max_queue=data.draw(st.integers(40, 200)),
@@ -362,14 +362,14 @@ async def test_heartbeat_messages_promise_what_was_sent_before_them() -> None:
         for ms in sorted(random_.sample(range(SPAN), 20))
     ]
     groups = groups_of([2, 2, 2], START + SPAN)
-    options = ReadSettings(heartbeat_ms=1, confidence_ms=0, retry_base_ms=0, retry_max_ms=0, streams_per_query=2)
+    options = scylla_reading(heartbeat_ms=1, confidence_ms=0, retry_base_ms=0, retry_max_ms=0, streams_per_query=2)
     reader = reader_of(
         Log(rows, random_),
         groups,
         Saved(),
         options,
         rules=WindowRules(100, 50, 400),
-        signals=UmsSignals(EventSettings(topic_prefix="p", output_format="ums"), {str(TABLE): "1/2"}),
+        signals=UmsSignals(scylla_events(topic_prefix="p", output_format="ums"), {str(TABLE): "1/2"}),
     )
     kept: list[Any] = []
     await run_once(reader, Saved(), kept, None)
@@ -387,7 +387,7 @@ async def test_heartbeat_messages_promise_what_was_sent_before_them() -> None:
 async def test_a_long_empty_history_costs_few_queries() -> None:
     log = Log([])
     groups = groups_of([1] * 64, START + 86_400_000)
-    reader = reader_of(log, groups, Saved(), ReadSettings(streams_per_query=64, confidence_ms=0))
+    reader = reader_of(log, groups, Saved(), scylla_reading(streams_per_query=64, confidence_ms=0))
     assert await run_once(reader, Saved(), [], None)
     assert log.queries <= 6
 
@@ -400,7 +400,7 @@ async def test_memory_stays_bounded_while_nobody_takes_batches() -> None:
     ]
     groups = groups_of([1] * 40, START + SPAN)
     log = Log(rows)
-    options = ReadSettings(fetch_size=500, max_queue=4_000, max_batch=1_000, streams_per_query=4, confidence_ms=0)
+    options = scylla_reading(fetch_size=500, max_queue=4_000, max_batch=1_000, streams_per_query=4, confidence_ms=0)
     reader = reader_of(log, groups, Saved(), options, builder=Builder)
     generator = reader.batches()
     batch = await anext(generator)
@@ -420,7 +420,7 @@ async def test_nothing_works_for_long_is_retriable(monkeypatch: pytest.MonkeyPat
             del args, kwargs
             raise Retriable("no host")
 
-    options = ReadSettings(confidence_ms=0, retry_base_ms=0, max_tries=5)
+    options = scylla_reading(confidence_ms=0, retry_base_ms=0, max_tries=5)
     reader = reader_of(Away([]), groups_of([2], START + SPAN), Saved(), options)
     with pytest.raises(Retriable, match="5 tries"):
         await run_once(reader, Saved(), [], None)
@@ -439,7 +439,7 @@ async def test_one_bad_lane_does_not_stop_the_others() -> None:
             return await super().page(text, parameters, **more)
 
     log = Half(rows)
-    options = ReadSettings(confidence_ms=0, retry_base_ms=1, retry_max_ms=2, max_tries=3, streams_per_query=1)
+    options = scylla_reading(confidence_ms=0, retry_base_ms=1, retry_max_ms=2, max_tries=3, streams_per_query=1)
     reader = reader_of(log, groups_of([1] * 4, START + SPAN), Saved(), options)
     generator = reader.batches()
     kept: list[Any] = []
@@ -482,7 +482,7 @@ async def test_a_held_group_waits_while_the_others_go_on() -> None:
             return False
 
     hook = Hook()
-    options = ReadSettings(confidence_ms=0, streams_per_query=3)
+    options = scylla_reading(confidence_ms=0, streams_per_query=3)
     reader = reader_of(Log(rows), groups_of([1] * 3, START + SPAN), Saved(), options, hook=hook)
     generator = reader.batches()
     kept: list[Any] = []
@@ -514,7 +514,7 @@ async def test_where_reading_begins_is_saved_before_anything_is_read() -> None:
 
     groups = groups_of([1, 2], None)
     saved = SavedOffsets()
-    options = ReadSettings(confidence_ms=0, heartbeat_ms=60_000)
+    options = scylla_reading(confidence_ms=0, heartbeat_ms=60_000)
     reader = reader_of(Silent([]), groups, saved, options, unsaved=True)
     async with asyncio.timeout(20), aclosing(reader.batches()) as stream:
         saved.deliver(await anext(stream))
@@ -528,7 +528,7 @@ async def test_late_rows_come_after_all_and_widen_the_confidence_window(monkeypa
     log = Log([])
     saved = Saved()
     saved.offsets[str(positions.source_partition(group))] = positions.source_offset(ReadPosition(now - 500, now - 500))
-    options = ReadSettings(confidence_min_ms=50, confidence_max_ms=1_500, window_min_ms=50, heartbeat_ms=60_000)
+    options = scylla_reading(confidence_min_ms=50, confidence_max_ms=1_500, window_min_ms=50, heartbeat_ms=60_000)
     reader = reader_of(log, [group], saved, options, rules=WindowRules(head_ms=50))
     generator = reader.batches()
     early = (bytes([0]) * 16, timeuuid(now - 100, 0, 1), 0, 1, None, True, 1, 1, None)
@@ -603,7 +603,7 @@ def test_a_delivered_batch_passes_its_bad_records(data: st.DataObject) -> None:
     places = data.draw(st.lists(place, min_size=1, max_size=20, unique_by=lambda place: place[:2]))
     rows = [bad_row(*place) for place in places]
     log, groups = Log(rows), groups_of(sizes, START + SPAN)
-    options = ReadSettings(
+    options = scylla_reading(
         confidence_ms=0,
         streams_per_query=data.draw(st.integers(1, 9)),
         heartbeat_ms=60_000,
@@ -634,7 +634,7 @@ async def test_a_bad_record_is_passed_although_its_windows_end_is_not_saved() ->
     (group,) = groups_of([2], None)
     saved = SavedOffsets()
     log = Log([bad_row(0, 100), bad_row(0, 200, "bad")])
-    options = ReadSettings(confidence_ms=0, heartbeat_ms=60_000, max_batch=1)
+    options = scylla_reading(confidence_ms=0, heartbeat_ms=60_000, max_batch=1)
     # The first window ends before there is anything: its end is saved, and then no other for a minute.
     rules = WindowRules(head_ms=50, first_ms=50)
     rows, bad = await taken(

@@ -15,8 +15,6 @@ from connectors.cql.session import Page, SchemaChanged
 from connectors.debezium_metrics import Mirror
 from connectors.errors import Fatal, Retriable
 from connectors.scylla import snapshot
-from connectors.scylla.config import ReadSettings
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.ums_signals import UmsSignals
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.metrics import DEBEZIUM, METRICS, SNAPSHOT_PROGRESS, SNAPSHOT_RUNNING
@@ -34,6 +32,7 @@ from connectors.scylla.snapshot import (
 from connectors.scylla.snapshot_hook import Snapshot
 from connectors.testing.contexts import RecordedMetrics, SavedOffsets
 from tests.support.eventually import eventually_async, pass_turns
+from tests.support.settings import scylla_events, scylla_reading
 from tests.unit.connectors.scylla.snapshot_world import INT, TABLE
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ class Bench:
         } | settings
         self.hook = Snapshot(
             session,  # type: ignore[arg-type]
-            ReadSettings(**settings),  # type: ignore[arg-type]
+            scylla_reading(**settings),
             self.offsets,
             [GROUP],
             feed_of=lambda _: self.feed,
@@ -392,7 +391,7 @@ def test_the_stream_has_to_pass_the_start_first(ahead_ms: int) -> None:
 def test_a_ums_message_ends_the_snapshot_of_a_table() -> None:
     def make() -> Bench:
         bench = Bench(Session())
-        bench.hook._signals = UmsSignals(EventSettings(topic_prefix="p", output_format="ums"), {})
+        bench.hook._signals = UmsSignals(scylla_events(topic_prefix="p", output_format="ums"), {})
         return bench
 
     bench = with_hook(make, lambda bench: bench.serve(3))

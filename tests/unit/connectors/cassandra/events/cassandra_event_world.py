@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from connectors.cassandra.events import builder
-from connectors.cassandra.events.contract import EventSettings, TableEvents, Where
+from connectors.cassandra.events.contract import TableEvents, Where
 from connectors.cql.mutations.definition import Column, TableDefinition, make
 from connectors.cql.mutations.encode import write_update
 from connectors.cql.types import CqlType, parse
 from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, RangeDeletion, Row, Source, Stamp
+from tests.support.settings import cassandra_events
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_read import avro_reader
 from worker.converters.avro_schema import AvroSettings, avro_text
@@ -111,7 +112,9 @@ class Made:
 
     def __init__(self, table: TableDefinition = TABLE, version: int = 7, **settings: Any) -> None:
         self.version = version
-        self.events: TableEvents = builder(table, version, EventSettings(topic_prefix="c", **settings))
+        self.events: TableEvents = builder(
+            table, version, cassandra_events(**{"topic_prefix": "c", "tombstones": True, **settings})
+        )
 
     def __call__(self, update: PartitionUpdate, at: Where | None = None) -> list[SourceRecord]:
         """The records of an update that stands between other bytes."""

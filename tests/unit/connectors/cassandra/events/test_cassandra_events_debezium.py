@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.cassandra.events.contract import EventSettings
 from connectors.cassandra.events.debezium_cells import bounds
 from connectors.cassandra.events.debezium_types import class_text, debezium_type
 from connectors.cassandra.model import LogPosition
@@ -18,6 +17,7 @@ from connectors.cql.types import CqlType, frozen, parse
 from connectors.errors import Fatal, Skippable
 from connectors.formats.partition_update import Bound, Cell, PartitionUpdate, RangeDeletion, Row, Source, Stamp
 from connectors.schema import Type
+from tests.support.settings import cassandra_events
 from tests.unit.connectors.cassandra.events.cassandra_event_world import (
     DAY,
     EXPIRING,
@@ -344,7 +344,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("text", "value", "expected"), VALUES)
 def test_values(text: str, value: Any, expected: Any) -> None:
-    kind = debezium_type(frozen(parse(text)), "x", EventSettings(topic_prefix="c"))
+    kind = debezium_type(frozen(parse(text)), "x", cassandra_events(topic_prefix="c"))
     found = value if kind.change is None else kind.change(value)
     assert found == expected
     through_avro(found, kind.schema)
@@ -367,7 +367,7 @@ def test_values(text: str, value: Any, expected: Any) -> None:
     ],
 )
 def test_numbers_of_any_size(text: str, option: dict[str, Any], value: str, expected: Any) -> None:
-    kind = debezium_type(parse(text), "x", EventSettings(topic_prefix="c", **option))
+    kind = debezium_type(parse(text), "x", cassandra_events(topic_prefix="c", **option))
     found = value if kind.change is None else kind.change(value)
     assert (type(found), found) == (type(expected), expected)
     through_avro(found, kind.schema)
@@ -376,7 +376,7 @@ def test_numbers_of_any_size(text: str, option: dict[str, Any], value: str, expe
 
 def test_times_have_a_name_where_it_is_asked_for() -> None:
     kinds = [
-        debezium_type(parse("list<time>"), "x", EventSettings(topic_prefix="c", logical=named))
+        debezium_type(parse("list<time>"), "x", cassandra_events(topic_prefix="c", logical=named))
         for named in (False, True)
     ]
     schemas = [kind.schema.value_schema for kind in kinds]
@@ -405,7 +405,7 @@ def test_numbers_that_do_not_fit() -> None:
             made(update(row(cells, ()), key=(1,)), at)
         assert at.done == 0
     with pytest.raises(Fatal, match="type counter"):
-        debezium_type(parse("counter"), "x", EventSettings(topic_prefix="c"))
+        debezium_type(parse("counter"), "x", cassandra_events(topic_prefix="c"))
 
 
 def test_times_without_nanoseconds() -> None:

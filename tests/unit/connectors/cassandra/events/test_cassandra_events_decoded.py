@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.cassandra.events import builder
-from connectors.cassandra.events.contract import EventSettings
 from connectors.cassandra.model import LogPosition
 from connectors.cql.encoding import encode_partition_key
 from connectors.cql.mutations.definition import Column, make
@@ -18,6 +17,7 @@ from connectors.cql.types import parse
 from connectors.errors import Fatal
 from connectors.formats.partition_update import Bound, Cell, PartitionUpdate, RangeDeletion, Row
 from connectors.formats.partition_update_codec import decode
+from tests.support.settings import cassandra_events
 from tests.unit.connectors.cassandra.events.cassandra_event_world import (
     DAY,
     EXPIRING,
@@ -281,7 +281,7 @@ def test_counters_are_refused_by_name() -> None:
     )
     for form in ("partition-update", "partition-update-raw", "debezium"):
         with pytest.raises(Fatal, match=r"ks\.hits has counters \(n\)"):
-            builder(table, 7, EventSettings(topic_prefix="c", output_format=form))
+            builder(table, 7, cassandra_events(topic_prefix="c", output_format=form))
 
 
 def test_the_schema_names_the_definition() -> None:

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from connectors.cassandra.events import builder
-from connectors.cassandra.events.contract import EventSettings, Where
+from connectors.cassandra.events.contract import Where
 from connectors.cassandra.model import Entry, Stretch
 from connectors.cassandra.stream import Stream
 from connectors.cql.mutations.definition import Column, make
 from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.types import CqlType
 from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Source, Stamp
+from tests.support.settings import cassandra_events
 from worker.converters.avro_schema import AvroSettings
 from worker.converters.avro_write import value_bytes
 
@@ -96,7 +97,7 @@ def _taken(form: Any, *, fast: bool, limit: int) -> tuple[list[SourceRecord], li
     calls = [0]
 
     def made(table: TableDefinition, version: int) -> Any:
-        events: Any = builder(table, version, EventSettings(topic_prefix="p", output_format=form))
+        events: Any = builder(table, version, cassandra_events(topic_prefix="p", output_format=form))
         entries_of = events.entries
 
         def counted(*arguments: Any) -> int:

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 from connectors.cassandra.events import builder
-from connectors.cassandra.events.contract import EventSettings, Where
+from connectors.cassandra.events.contract import Where
 from connectors.cql.mutations.definition import parse
 from connectors.cql.mutations.reference import read_update
 from connectors.errors import Skippable
 from connectors.formats.partition_update import Source
+from tests.support.settings import cassandra_events
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
@@ -131,8 +132,12 @@ def plain(record: SourceRecord) -> list[Any]:
 
 def made(part: dict[str, Any], *, extended: bool = False) -> list[list[Any]]:
     """What our connector makes of a part's mutations."""
-    settings = EventSettings(
-        topic_prefix=part["prefix"], cluster="millrace", output_format="debezium", extended=extended, **part["options"]
+    settings = cassandra_events(
+        topic_prefix=part["prefix"],
+        cluster="millrace",
+        output_format="debezium",
+        extended=extended,
+        **{"tombstones": True, **part["options"]},
     )
     events = {
         name: builder(parse(json.dumps(text)), part["version"], settings) for name, text in part["definitions"].items()
@@ -219,7 +224,7 @@ def test_the_records_differ_in_what_is_named_and_in_nothing_else(
 def test_the_schemas_differ_in_what_is_named_and_in_nothing_else() -> None:
     leaves: list[Leaf] = []
     for part in PARTS.values():
-        settings = EventSettings(
+        settings = cassandra_events(
             topic_prefix=part["prefix"], cluster="millrace", output_format="debezium", extended=False, **part["options"]
         )
         for table, recorded in part["schemas"].items():

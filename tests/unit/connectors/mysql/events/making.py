@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from connectors.formats.masking import parse_rules
 from connectors.mysql import columns, events
 from connectors.mysql import type_codes as codes
-from connectors.mysql.events.contract import EventSettings, TopicSettings, UmsSettings
 from connectors.mysql.model import Column, Source, Table, TableName
-from connectors.mysql.types import ValueOptions
 from tests.integration.mysql.debezium_world import load
+from tests.support.settings import mysql_events, mysql_topics, mysql_ums, mysql_values
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
-    from connectors.mysql.events.contract import TableEvents
+    from connectors.mysql.events.contract import EventSettings, TableEvents
+    from connectors.mysql.types import ValueOptions
     from connectors.schema import Schema
     from tests.integration.mysql.debezium_world import Record
 
@@ -84,18 +84,18 @@ def settings(
     **more: Any,
 ) -> EventSettings:
     """Settings with these options beside Debezium's defaults."""
-    return EventSettings(
-        topics=TopicSettings(prefix="server", **(topics or {})),
+    return mysql_events(
+        topics=mysql_topics(prefix="server", **(topics or {})),
         connector="mariadb",
         masks=parse_rules(masks or {}),
-        ums=UmsSettings(**(ums or {})),
+        ums=mysql_ums(**(ums or {})),
         **more,
     )
 
 
 def made(of: Table, given: EventSettings, options: ValueOptions | None = None, **more: Any) -> TableEvents:
     """A builder with a clock that stands still."""
-    layout = columns.layout(of, given, options or ValueOptions())
+    layout = columns.layout(of, given, options or mysql_values())
     return events.builder(layout, 3, given, PARTITION, now_ns=lambda: NOW_NS, **more)
 
 
@@ -104,7 +104,7 @@ def decoded(
 ) -> dict[str, Any]:
     """A row as the decoder gives it: without columns that no event needs, and with the masks that are the decoder's."""
     found = {}
-    for plan in columns.layout(of, given, options or ValueOptions()).plans:
+    for plan in columns.layout(of, given, options or mysql_values()).plans:
         if plan is not None:
             value = row[plan.column.name]
             wanted = plan.transform is not None and (plan.nulls or value is not None)

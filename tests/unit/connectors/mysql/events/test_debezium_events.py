@@ -15,7 +15,7 @@ from connectors.errors import Skippable
 from connectors.mysql.events.headers import context_headers
 from connectors.mysql.events.heartbeats import Heartbeats
 from connectors.mysql.events.transactions import Transactions
-from connectors.mysql.types import ValueOptions
+from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import (
     AFTER,
     BASE,
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from connectors.api import SourceRecord
     from connectors.mysql.events.contract import EventSettings, TableEvents
     from connectors.mysql.model import Table
+    from connectors.mysql.types import ValueOptions
 
-DOUBLE = ValueOptions(decimal_mode="double", time_mode="isostring", binary_mode="hex")
+DOUBLE = mysql_values(decimal_mode="double", time_mode="isostring", binary_mode="hex")
 
 
 def raw(row: dict[str, Any] | None) -> dict[str, Any] | None:

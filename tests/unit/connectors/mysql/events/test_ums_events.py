@@ -17,7 +17,8 @@ from connectors.mysql import type_codes as codes
 from connectors.mysql.events.ums_signals import UmsSignals
 from connectors.mysql.events.ums_values import value_text
 from connectors.mysql.model import Column, Shard, Source
-from connectors.mysql.types import ValueOptions, field_schema
+from connectors.mysql.types import field_schema
+from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import (
     AFTER,
     BASE,
@@ -321,7 +322,7 @@ def test_names_and_masks_of_keys_are_those_of_the_value() -> None:
     ],
 )
 def test_values_are_texts(column: Column, value: Any, kind: str, expected: str) -> None:
-    found, convert = value_text(field_schema(column, ValueOptions()))
+    found, convert = value_text(field_schema(column, mysql_values()))
     assert (found, value if convert is None else convert(value)) == (kind, expected)
 
 
@@ -341,5 +342,5 @@ def test_values_are_texts(column: Column, value: Any, kind: str, expected: str) 
     ],
 )
 def test_values_of_other_time_modes(mode: Any, column: Column, value: Any, expected: tuple[str, str]) -> None:
-    kind, convert = value_text(field_schema(column, ValueOptions(time_mode=mode)))
+    kind, convert = value_text(field_schema(column, mysql_values(time_mode=mode)))
     assert (kind, value if convert is None else convert(value)) == expected

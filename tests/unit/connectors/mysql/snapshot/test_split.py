@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
-from connectors.mysql import config_keys_rules
+from connectors.mysql import validators
 from connectors.mysql.model import TableName
 from connectors.mysql.snapshot import split
 from connectors.mysql.snapshot.split import SplitColumn
@@ -133,5 +133,5 @@ def test_the_column_is_chosen_by_regular_expressions() -> None:
     ],
 )
 def test_the_option_is_validated(value: str | None, words: str | None) -> None:
-    complaint = config_keys_rules.split_columns("snapshot.split.columns", value)
+    complaint = validators.split_columns("snapshot.split.columns", value)
     assert complaint is None if words is None else complaint is not None and words in complaint

@@ -6,13 +6,16 @@ import json
 import re
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from connectors.cql.types import CqlType, parse, udt_resolver
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.log_table import META_COLUMNS
 from connectors.scylla.model import CdcOptions, Column, LogRow, TableId, TableVersion
+from tests.support.settings import scylla_events
 from tests.unit.connectors.scylla.events.cql_literals import Literals
+
+if TYPE_CHECKING:
+    from connectors.scylla.events.contract import EventSettings
 
 CASES = Path(__file__).parent / "golden"
 _PLACEMENT = "cdc.include.primary-key.placement"
@@ -46,7 +49,7 @@ def settings_of(config: dict[str, str]) -> EventSettings:
     ):
         if name in config:
             options[option] = config[name]
-    return EventSettings(
+    return scylla_events(
         topic_prefix="PREFIX", preimages=config.get("experimental.preimages.enabled") == "true", **options
     )
 

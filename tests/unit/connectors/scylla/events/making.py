@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.cql.types import CqlType
 from connectors.scylla.events import builder
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.model import CdcOptions, Column, LogRow, Run, TableId, TableVersion
 from connectors.scylla.positions import OFFSET_STREAM
+from tests.support.settings import scylla_events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ def make(
     **options: Any,
 ) -> list[SourceRecord]:
     """The records of rows of one stream that come at once."""
-    settings = EventSettings(topic_prefix="p", **options)
+    settings = scylla_events(topic_prefix="p", **options)
     out: list[SourceRecord] = []
     refused: list[BadRecord] = []
     builder(version, settings, lambda: 5.0).feed(Run(PARTITION, OFFSET, list(rows), skip, last=True), out, refused)

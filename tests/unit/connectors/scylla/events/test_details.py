@@ -15,7 +15,6 @@ from connectors.cql.values import BadCell
 from connectors.errors import Skippable
 from connectors.schema import OPTIONAL_STRING, STRING
 from connectors.scylla.events import COMPAT_NAMES, builder
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.names import avro_name, topic_name
 from connectors.scylla.events.values import hybrid_date
 from connectors.scylla.model import (
@@ -30,6 +29,7 @@ from connectors.scylla.model import (
     TableVersion,
 )
 from connectors.scylla.positions import OFFSET_SEQ
+from tests.support.settings import scylla_events
 from tests.unit.connectors.scylla.events.making import OFFSET, PARTITION, make, row, table, time_of
 from worker.converters.json import JsonConverter
 
@@ -200,7 +200,7 @@ def test_bad_cell_that_no_event_needs_does_no_harm() -> None:
 
 
 def snapshot(version: TableVersion, cells: dict[str, Any], bad: list[BadRecord], **options: Any) -> list[SourceRecord]:
-    maker = builder(version, EventSettings(topic_prefix="p", **options), lambda: 5.0)
+    maker = builder(version, scylla_events(topic_prefix="p", **options), lambda: 5.0)
     out: list[SourceRecord] = []
     values = [cells.get(column.name) for column in version.columns]
     maker.snapshot_row(PARTITION, {"token": 5}, values, 1_700_000_000_001_500, out, bad)

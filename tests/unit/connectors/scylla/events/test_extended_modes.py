@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from connectors.errors import Skippable
 from connectors.scylla.events import builder
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.debezium import DebeziumBuilder
 from connectors.scylla.model import (
     INSERT,
@@ -27,6 +26,7 @@ from connectors.scylla.model import (
     Run,
 )
 from connectors.scylla.positions import OFFSET_SEQ
+from tests.support.settings import scylla_events
 from tests.unit.connectors.scylla.events.making import OFFSET, PARTITION, make, row, table, time_of
 from worker.converters.json import JsonConverter
 
@@ -104,7 +104,7 @@ def test_range_delete_is_one_event_with_its_bounds(
 
 @pytest.mark.parametrize("images", [{}, {"preimages": True}])
 def test_without_events_they_are_counted(images: dict[str, Any]) -> None:
-    maker = builder(TABLE, EventSettings(topic_prefix="p", **images))
+    maker = builder(TABLE, scylla_events(topic_prefix="p", **images))
     assert isinstance(maker, DebeziumBuilder)
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
@@ -144,7 +144,7 @@ def test_range_deletes_cut_and_resumed_anywhere(cut: int, skip: int, images: boo
         row(TABLE, 1, 2, RANGE_END_INCLUSIVE, pk=1, c1="b"),
         row(TABLE, 1, 3, UPDATE, end=True, **KEY, v="y"),
     ]
-    maker = builder(TABLE, EventSettings(topic_prefix="p", deletes_mode="events", preimages=images))
+    maker = builder(TABLE, scylla_events(topic_prefix="p", deletes_mode="events", preimages=images))
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
     resumed = (time_of(1), skip)
@@ -286,7 +286,7 @@ def test_skipped_operations_are_counted(skipped: str, made: str, images: dict[st
     """The last d is a range delete."""
     maker = builder(
         TABLE,
-        EventSettings(
+        scylla_events(
             topic_prefix="p", skipped_operations=frozenset(skipped), deletes_mode="events", tombstones=False, **images
         ),
     )

@@ -10,15 +10,16 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from connectors.scylla.events import builder
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.model import INSERT, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, LogRow, Run
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
+from tests.support.settings import scylla_events
 from tests.unit.connectors.scylla.events.making import OFFSET, PARTITION, STREAM, make, row, table, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.api import BadRecord, SourceRecord
+    from connectors.scylla.events.contract import EventSettings
 
 TABLE = table()
 FULL: dict[str, Any] = {"output_format": "advanced", "include_before": "full", "include_after": "full"}
@@ -211,8 +212,8 @@ def event_settings(draw: Callable[[st.SearchStrategy[Any]], Any]) -> EventSettin
         ["none", "full", "only-updated"]
     )
     if draw(st.booleans()):
-        return EventSettings(topic_prefix="p", preimages=True)
-    return EventSettings(
+        return scylla_events(topic_prefix="p", preimages=True)
+    return scylla_events(
         topic_prefix="p", output_format="advanced", include_before=draw(modes), include_after=draw(modes)
     )
 
@@ -273,7 +274,7 @@ def test_resumed_after_any_record_nothing_is_lost_and_only_a_split_deletion_repe
 
 
 def test_empty_run_gives_out_what_is_held() -> None:
-    maker = builder(TABLE, EventSettings(topic_prefix="p", **FULL), lambda: 5.0)
+    maker = builder(TABLE, scylla_events(topic_prefix="p", **FULL), lambda: 5.0)
     out: list[SourceRecord] = []
     maker.feed(Run(PARTITION, OFFSET, [row(TABLE, 1, 0, UPDATE, pk=1, c1="a", c2=1, v="x")]), out, [])
     assert out == []
@@ -282,7 +283,7 @@ def test_empty_run_gives_out_what_is_held() -> None:
 
 
 def test_reset_forgets_what_is_held() -> None:
-    maker = builder(TABLE, EventSettings(topic_prefix="p", **FULL), lambda: 5.0)
+    maker = builder(TABLE, scylla_events(topic_prefix="p", **FULL), lambda: 5.0)
     out: list[SourceRecord] = []
     maker.feed(Run(PARTITION, OFFSET, [row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="x")]), out, [])
     maker.reset()

@@ -20,7 +20,6 @@ from connectors.formats import timeuuid
 from connectors.formats.partition_update import Bound, Cell, Deletion, RangeDeletion, Row, Stamp
 from connectors.formats.partition_update_codec import decode
 from connectors.schema import BYTES
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.partition_update import PartitionUpdateBuilder
 from connectors.scylla.model import (
     INSERT,
@@ -36,6 +35,7 @@ from connectors.scylla.model import (
 )
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 from tests.support.partition_merge import Table
+from tests.support.settings import scylla_events
 from tests.unit.connectors.scylla.events_forms.model import (
     OFFSET,
     PARTITION,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord, SourceRecord
     from connectors.scylla.model import LogRow, TableVersion
 
-SETTINGS = EventSettings(topic_prefix="my-cluster", output_format="partition-update")
+SETTINGS = scylla_events(topic_prefix="my-cluster", output_format="partition-update")
 TIME = timeuuid.make(START_US, 0x8080_8080_8080_8080)
 KEY = {"p": 1, "q": "a"}
 HERE = {**KEY, "x": 1, "y": "b"}

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.formats import timeuuid, ums
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.ums import UmsBuilder
 from connectors.scylla.model import (
     INSERT,
@@ -28,6 +27,7 @@ from connectors.scylla.model import (
     Run,
 )
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
+from tests.support.settings import scylla_events
 from tests.unit.connectors.scylla.events_forms.model import (
     OFFSET,
     PARTITION,
@@ -42,10 +42,11 @@ from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
     from connectors.api import BadRecord, SourceRecord
+    from connectors.scylla.events.contract import EventSettings
     from connectors.scylla.model import LogRow, TableVersion
 
-SETTINGS = EventSettings(topic_prefix="my.cluster", output_format="ums")
-WITH_BEFORE = EventSettings(topic_prefix="my.cluster", output_format="ums", preimages=True)
+SETTINGS = scylla_events(topic_prefix="my.cluster", output_format="ums")
+WITH_BEFORE = scylla_events(topic_prefix="my.cluster", output_format="ums", preimages=True)
 TIME = timeuuid.make(START_US + 123_456, 0x8080_8080_8080_8080)
 TEXT = timeuuid.text(TIME)
 ID = START_US + 123_456
@@ -156,7 +157,7 @@ def test_a_deletion_beats_a_write_of_the_same_time() -> None:
 def test_deletes_of_many_rows_are_left_out_or_reported() -> None:
     rows = rows_of((RANGE_START_INCLUSIVE, HERE), (RANGE_END_EXCLUSIVE, {"pk": 1}))
     assert build(rows) == ([], [])
-    loud = EventSettings(topic_prefix="p", output_format="ums", deletes_mode="events")
+    loud = scylla_events(topic_prefix="p", output_format="ums", deletes_mode="events")
     out, bad = build(rows, options=loud)
     assert not out
     assert [each.source_offset[OFFSET_SEQ] for each in bad] == [0, 1]

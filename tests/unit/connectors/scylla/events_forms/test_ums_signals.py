@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from connectors.api import EVERY_PARTITION
 from connectors.cql.types import CqlType
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.ums import UmsBuilder
 from connectors.scylla.events.ums_signals import UmsSignals, parts_of
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.model import CdcOptions, Column, TableId, TableVersion
+from tests.support.settings import scylla_events
 
-SETTINGS = EventSettings(topic_prefix="p", output_format="ums")
+SETTINGS = scylla_events(topic_prefix="p", output_format="ums")
 FIRST = TableVersion(TableId("ks", "t"), (Column("pk", CqlType("int"), "partition_key", 0),), CdcOptions(), "v1")
 SECOND = replace(FIRST, version="v2", since_us=5_000_000)
 AT = ({"vnode": "1"}, {"window_start": "x"})

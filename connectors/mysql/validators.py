@@ -1,75 +1,22 @@
-"""Validators of the options, and what is said about options that have nothing to set here."""
+"""Validators of the options: servers, names of topics and tables, columns of keys. Pure functions."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from connectors.errors import ConfigInvalid
-from connectors.java_regex import compile_java
-from connectors.options import ConfigKey, ConfigType, Importance, invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from connectors.options import Validator
+from connectors.java_regex import regex_list
+from connectors.options import invalid
 
 DEFAULT_PORT: Final = 3306
-ACCEPTED: Final = "Accepted for compatibility"
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+\Z", re.ASCII)
 _HOST: Final = re.compile(r"[a-zA-Z0-9_.-]+\Z", re.ASCII)
 _ADDRESS: Final = re.compile(r"[0-9a-fA-F:.%a-zA-Z]+\Z", re.ASCII)
-#: Commas that separate regular expressions: a backslash keeps a comma in the expression.
-_COMMA: Final = re.compile(r"(?<!\\),")
 _KEY_COLUMNS: Final = re.compile(r"\s*([^\s:]+):([^:\s]+)\s*\Z")
 _TABLE: Final = re.compile(r"[^.\s`]+\.[^.\s`]+\Z")
-_LITERALS: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`", re.DOTALL)
 _BINLOG_FILE: Final = re.compile(r".+\.\d{1,10}\Z")
-
-#: Option name -> why it has no effect. Filled by ``accepted``; ``config.warnings`` reads it.
-NOTES: Final[dict[str, str]] = {}
-
-
-def accepted(
-    name: str,
-    kind: ConfigType,
-    default: Any,
-    what: str,
-    *,
-    unit: str = "",
-    validator: Validator | None = None,
-    aliases: tuple[str, ...] = (),
-) -> ConfigKey:
-    """An option of Debezium's that has nothing to set here: named in a warning where it is given and not the default."""
-    NOTES[name] = what
-    return ConfigKey(
-        name=name,
-        type=kind,
-        default=default,
-        unit=unit,
-        validator=validator,
-        importance=Importance.LOW,
-        group=ACCEPTED,
-        aliases=aliases,
-        doc=f"Accepted for compatibility and without effect: {what}",
-    )
-
-
-def split_regexes(text: str | None) -> list[str]:
-    r"""A comma-separated list of regular expressions; ``\,`` is a comma within one. Blanks around them don't count."""
-    return [item.replace("\\,", ",").strip() for item in _COMMA.split(text or "") if item.strip()]
-
-
-def regex_list(name: str, value: Any) -> str | None:
-    """A comma-separated list of Java's regular expressions."""
-    text = ",".join(str(item) for item in value) if isinstance(value, list | tuple) else value
-    for item in split_regexes(text):
-        try:
-            compile_java(item)
-        except ConfigInvalid as error:
-            return invalid(name, text, f"A comma-separated list of valid regular expressions is expected, but {error}")
-    return None
 
 
 def topic_name(name: str, value: Any) -> str | None:
@@ -131,15 +78,6 @@ def host_or_none(name: str, value: Any) -> str | None:
     return host_list(name, value) or (None if "," not in value else invalid(name, value, "one host is expected"))
 
 
-def unless_none(validator: Validator) -> Validator:
-    """``validator`` for an option that need not be set."""
-
-    def check(name: str, value: Any) -> str | None:
-        return None if value is None else validator(name, value)
-
-    return check
-
-
 def positive(name: str, value: Any) -> str | None:
     """A number above 0."""
     return invalid(name, value, "A positive integer is expected") if value is None or value <= 0 else None
@@ -199,30 +137,6 @@ def table_or_none(name: str, value: Any) -> str | None:
     return invalid(name, value, "must be of the form database.table")
 
 
-def is_condition(text: str) -> bool:
-    """Whether it can be one SQL condition: something, parentheses in pairs, no comments, no second statement."""
-    bare = _LITERALS.sub("''", text)
-    depth = 0
-    for char in bare:
-        depth += (char == "(") - (char == ")")
-        if depth < 0:
-            return False
-    return bool(text.strip()) and depth == 0 and not any(each in bare for each in (";", "--", "/*", "#"))
-
-
 def is_binlog_file(text: str) -> bool:
     """Whether it looks like the name of a binlog file: anything, a dot and a number."""
     return _BINLOG_FILE.match(text) is not None
-
-
-def complaint(parse: Callable[[Any], object]) -> Validator:
-    """A validator that passes on what ``parse`` raises as ``ConfigInvalid``."""
-
-    def check(name: str, value: Any) -> str | None:
-        try:
-            parse(value)
-        except ConfigInvalid as error:
-            return invalid(name, value, str(error))
-        return None
-
-    return check

@@ -1,0 +1,69 @@
+"""The one place that reaches into aiokafka: what its public interface lacks. The pinned version is in setup.cfg."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka.client import AIOKafkaClient
+    from aiokafka.cluster import ClusterMetadata
+
+
+def client_of(owner: Any) -> AIOKafkaClient:
+    """The connections of a consumer or of a group coordinator."""
+    client: AIOKafkaClient = owner._client
+    return client
+
+
+async def fetch_all_metadata(consumer: AIOKafkaConsumer) -> ClusterMetadata:
+    """The topics of the cluster with their partitions; ``consumer.topics()`` gives names only."""
+    return await client_of(consumer).fetch_all_metadata()
+
+
+def coordinator_of(consumer: AIOKafkaConsumer) -> Any:
+    """The consumer's side of the group protocol: ``generation``, ``request_rejoin``."""
+    return consumer._coordinator
+
+
+def coordinator_calls(coordinator: Any) -> tuple[Callable[[], Awaitable[bool]], Callable[[Any], Awaitable[bool]]]:
+    """The coroutines that send a heartbeat and that join the group with a subscription."""
+    return coordinator._do_heartbeat, coordinator._do_rejoin_group
+
+
+def replace_coordinator_calls(
+    coordinator: Any, heartbeat: Callable[[], Awaitable[bool]], join: Callable[[Any], Awaitable[bool]]
+) -> None:
+    """Have the coordinator call others in their place; there is no public hook."""
+    coordinator._do_heartbeat = heartbeat
+    coordinator._do_rejoin_group = join
+
+
+def sender_task(producer: AIOKafkaProducer) -> asyncio.Task[Any]:
+    """The task that sends a producer's batches; only it holds the error that ended it."""
+    task: asyncio.Task[Any] = producer._sender.sender_task
+    return task
+
+
+def silence(producer: AIOKafkaProducer) -> None:
+    """Mark a producer as closed, so that its destructor does not complain."""
+    producer._closed = True
+
+
+def waiting_futures(producer: AIOKafkaProducer) -> list[asyncio.Future[Any]]:
+    """The futures of a dead producer that may hold an error: of its transaction and of its batches."""
+    futures: list[asyncio.Future[Any]] = []
+    transactions = producer._txn_manager
+    if transactions is not None and transactions._transaction_waiter is not None:
+        futures.append(transactions._transaction_waiter)
+    for batches in producer._message_accumulator._batches.values():
+        futures += [batch._drain_waiter for batch in batches]
+    return futures
+
+
+async def send_request(admin: Any, request: Any, node: int) -> Any:
+    """Send a request of the protocol that the admin client has no method for, to one broker."""
+    return await admin._send_request(request, node)

@@ -1,0 +1,107 @@
+"""Settings of connectors as the product builds them, from the declared options; a test names only what it changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from connectors.cassandra import config as cassandra
+from connectors.mysql import config as mysql
+from connectors.scylla import config as scylla
+
+if TYPE_CHECKING:
+    from connectors.cassandra.events.contract import EventSettings as CassandraEvents
+    from connectors.cassandra.model import LogSettings
+    from connectors.cql.session import SessionSettings
+    from connectors.cql.tls import TlsSettings
+    from connectors.mysql.events.contract import EventSettings as MySqlEvents
+    from connectors.mysql.events.contract import TopicSettings, UmsSettings
+    from connectors.mysql.heartbeat import HeartbeatSettings
+    from connectors.mysql.model import ConnectionSettings
+    from connectors.mysql.model import TlsSettings as MySqlTls
+    from connectors.mysql.types import ValueOptions
+    from connectors.scylla.config import ReadSettings
+    from connectors.scylla.events.contract import EventSettings as ScyllaEvents
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_MYSQL: Final = {"database.hostname": "127.0.0.1", "database.user": "", "topic.prefix": "p"}
+_SCYLLA: Final = {"scylla.cluster.ip.addresses": "n1:9042", "scylla.table.names": "k.t", "topic.prefix": "p"}
+_CASSANDRA: Final = {"cassandra.hosts": "n1", "cdc.raw.directories": "n1=/cdc_raw", "topic.prefix": "p"}
+
+
+def _changed(settings: S, changes: dict[str, Any]) -> S:
+    return msgspec.structs.replace(settings, **changes)
+
+
+def mysql_connection(**changes: Any) -> ConnectionSettings:
+    """How to reach a MySQL or MariaDB server; without TLS."""
+    settings = mysql.connection_settings(mysql.CONFIG.parse({**_MYSQL, "database.ssl.mode": "disabled"}))
+    return _changed(settings, changes)
+
+
+def mysql_tls(**changes: Any) -> MySqlTls:
+    """TLS to such a server."""
+    tls = mysql.connection_settings(mysql.CONFIG.parse(_MYSQL)).tls
+    assert tls is not None
+    return _changed(tls, changes)
+
+
+def mysql_events(**changes: Any) -> MySqlEvents:
+    """The form of a MySQL connector's events."""
+    return _changed(mysql.event_settings(mysql.CONFIG.parse(_MYSQL), "mysql"), changes)
+
+
+def mysql_topics(**changes: Any) -> TopicSettings:
+    """Its topics."""
+    return _changed(mysql_events().topics, changes)
+
+
+def mysql_ums(**changes: Any) -> UmsSettings:
+    """The part that only its UMS messages have."""
+    return _changed(mysql_events().ums, changes)
+
+
+def mysql_heartbeat(**changes: Any) -> HeartbeatSettings:
+    """Its heartbeat rows."""
+    return _changed(mysql.heartbeat_settings(mysql.CONFIG.parse(_MYSQL)), changes)
+
+
+def mysql_values(**changes: Any) -> ValueOptions:
+    """The form of its values, for a MariaDB server."""
+    return _changed(mysql.value_options(mysql.CONFIG.parse(_MYSQL), "mariadb"), changes)
+
+
+def cql_session(**changes: Any) -> SessionSettings:
+    """A session to a cluster that speaks CQL."""
+    return _changed(scylla.session_settings(scylla.CONFIG.parse(_SCYLLA)), changes)
+
+
+def cql_tls(**changes: Any) -> TlsSettings:
+    """TLS to such a cluster."""
+    tls = scylla.session_settings(scylla.CONFIG.parse({**_SCYLLA, "scylla.ssl.enabled": "true"})).tls
+    assert tls is not None
+    return _changed(tls, changes)
+
+
+def scylla_events(**changes: Any) -> ScyllaEvents:
+    """The form of a Scylla connector's events."""
+    return _changed(scylla.settings(scylla.CONFIG.parse(_SCYLLA)), changes)
+
+
+def scylla_reading(**changes: Any) -> ReadSettings:
+    """How it reads."""
+    return _changed(scylla.read_settings(scylla.CONFIG.parse(_SCYLLA)), changes)
+
+
+def cassandra_events(**changes: Any) -> CassandraEvents:
+    """The form of a Cassandra connector's events."""
+    return _changed(cassandra.event_settings(cassandra.CONFIG.parse(_CASSANDRA)), changes)
+
+
+def cassandra_log(**changes: Any) -> LogSettings:
+    """How it reads a node's commit log."""
+    settings = cassandra.log_settings(cassandra.CONFIG.parse(_CASSANDRA), cassandra.Node("n1", "/cdc_raw"))
+    return _changed(settings, {"directory": Path("/cdc_raw"), **changes})
