@@ -17,7 +17,6 @@ from connectors.mysql.decode import BadRow
 from connectors.mysql.event_types import row_kind
 from connectors.mysql.model import BLOCK, Column, Shard, Table, TableName
 from connectors.mysql.tables import TableState
-from connectors.mysql.types import ValueOptions
 from connectors.schema import STRING
 from tests.support.both_paths import Delivered, Paths
 from tests.support.settings import mysql_values
@@ -28,6 +27,7 @@ from worker.host.fast_path import wire_of
 
 if TYPE_CHECKING:
     from connectors.mysql.events.contract import EventSettings
+    from connectors.mysql.types import ValueOptions
 
 OPS = {"write": "c", "update": "u", "delete": "d"}
 HEADERS = (Header("a", "x", STRING), Header("b", "ä", STRING))
