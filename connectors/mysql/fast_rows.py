@@ -83,7 +83,7 @@ async def fast_table(
         owner: index and count of the shard whose rows are captured; None: all are.
 
     Raises:
-        Retriable: a service that a converter needs does not answer.
+        Fatal: a service that a converter needs refuses this client.
     """
     if not isinstance(events, DebeziumEvents) or not events.plain or layout.masker is not None or not layout.values:
         return None

@@ -112,7 +112,7 @@ class TableState:
         """Ask the runtime whether it takes rows of this table as bytes.
 
         Raises:
-            Retriable: a service that a converter needs does not answer.
+            Fatal: a service that a converter needs refuses this client.
         """
         if self.owned and not self.kind:
             self.fast = await fast_table(wire, self.layout, self.events, self._options, self._split)
