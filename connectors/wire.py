@@ -116,7 +116,7 @@ class Wire(Protocol):
             headers: those of each record.
 
         Raises:
-            Retriable: a service that a converter needs does not answer.
+            Fatal: a service that a converter needs refuses this client.
         """
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from connectors.mysql.columns import FieldPlan, Layout
     from connectors.mysql.decode_code import Image
     from connectors.mysql.events.debezium_code import Clock
-    from connectors.mysql.events.envelope import Schemas
     from connectors.mysql.model import Source
     from connectors.mysql.types import ValueOptions
     from connectors.wire import RowForm, RowWriter, Shape, Wire
@@ -83,21 +82,27 @@ async def fast_table(
         owner: index and count of the shard whose rows are captured; None: all are.
 
     Raises:
-        Retriable: a service that a converter needs does not answer.
+        Fatal: a service that a converter needs refuses this client.
     """
     if not isinstance(events, DebeziumEvents) or not events.plain or layout.masker is not None or not layout.values:
         return None
     schemas = events.schemas
-    key = None
-    if schemas.key is not None:
-        extra: dict[str, Any] = {} if schemas.key_extra is None else {schemas.key_extra[0]: Fixed(schemas.key_extra[1])}
-        key = Encoding(schemas.key, {field.name: ROW for field in layout.key} | extra)
-    value = Encoding(schemas.envelope, _envelope_shape(schemas, layout, events))
-    writer = await wire.writer(schemas.topic, key, value, events.headers)
+    value = Encoding(schemas.envelope, envelope_shape(layout, events))
+    writer = await wire.writer(schemas.topic, key_encoding(layout, events), value, events.headers)
     return None if writer is None else FastTable(writer, layout, events, options, owner)
 
 
-def _envelope_shape(schemas: Schemas, layout: Layout, events: DebeziumEvents) -> Shape:
+def key_encoding(layout: Layout, events: DebeziumEvents) -> Encoding | None:
+    """The keys of a table; None for a table without."""
+    schemas = events.schemas
+    if schemas.key is None:
+        return None
+    extra: dict[str, Any] = {} if schemas.key_extra is None else {schemas.key_extra[0]: Fixed(schemas.key_extra[1])}
+    return Encoding(schemas.key, {field.name: ROW for field in layout.key} | extra)
+
+
+def envelope_shape(layout: Layout, events: DebeziumEvents) -> dict[str, Any]:
+    """The shape of the values of rows events."""
     row: Shape = {field.name: ROW for field in layout.values}
     source: Shape = {
         "version": Fixed(VERSION),
@@ -109,7 +114,7 @@ def _envelope_shape(schemas: Schemas, layout: Layout, events: DebeziumEvents) ->
         "table": Fixed(layout.table.name.table),
         "row": ROW,
         **dict.fromkeys(_SOURCE, EVENT),
-        **{name: Fixed(value) for name, value in schemas.part.items()},
+        **{name: Fixed(value) for name, value in events.schemas.part.items()},
     }
     return {
         "before": row,
@@ -236,27 +241,31 @@ class FastTable:
             return None
         options = msgspec.structs.replace(self._options, charset_errors=self._errors)
         try:
-            return _Generator(layout, self.writer, owned).function(_OPS[kind], before, after, options)
+            return RowGenerator(layout, self.writer, owned).function(_OPS[kind], before, after, options)
         except ValueError:  # records of this kind have no form
             return None
 
 
-class _Generator:
+class RowGenerator:
     """Writes the functions of one table.
 
     Args:
         layout: how columns become fields.
         writer: of the table.
         owned: as ``decode_code.Writer`` has it.
+        careful: whether any value may be null.
+
+    Attributes:
+        unscaled: DECIMAL columns of which all that show them want the bytes of the unscaled number.
     """
 
-    def __init__(self, layout: Layout, writer: RowWriter, owned: str) -> None:
+    def __init__(self, layout: Layout, writer: RowWriter, owned: str = "", *, careful: bool = False) -> None:
         self._layout = layout
         self._writer = writer
         self._owned = owned
         masked = {plan.column.name for plan in layout.plans if plan is not None and plan.transform is not None}
         self._masked = frozenset(masked)
-        self._unscaled = frozenset(
+        self.unscaled = frozenset(
             column.name
             for column in layout.table.columns
             if types.kind_of(column) == types.Kind.DECIMAL
@@ -267,7 +276,10 @@ class _Generator:
         self._never_null = frozenset(
             column.name
             for column in layout.table.columns
-            if not column.nullable and types.kind_of(column) in _NEVER_NULL and column.name not in masked
+            if not careful
+            and not column.nullable
+            and types.kind_of(column) in _NEVER_NULL
+            and column.name not in masked
         )
 
     def _as_unscaled(self, column: str) -> bool:
@@ -291,7 +303,7 @@ class _Generator:
         for form in (value, key):
             if form is not None and form.unpack:
                 make = code.bind("constants", form.constants)
-                code.add(1, f"{form.unpack} = {make}({self._event_values(form, op)})")
+                code.add(1, f"{form.unpack} = {make}({self.event_values(form, op)})")
         code.add(1, "keys, values = [], []")
         code.add(1, "add_key, add_value = keys.append, values.append")
         code.add(1, "while p < end:")
@@ -307,7 +319,7 @@ class _Generator:
         members = {"before": images[0], "after": images[1], "source": source}
         code.add(2, f"add_value({value.build((), members)})")
         if key is not None:
-            fields = {field.name: self._field(key, (field.name,), field, targets, code) for field in self._layout.key}
+            fields = {field.name: self.field(key, (field.name,), field, targets, code) for field in self._layout.key}
             code.add(2, f"add_key({key.build((), fields)})")
         code.add(2, "number += 1")
         code.add(1, "if p != end: raise ValueError(f'the rows end {p - end} bytes behind the event')")
@@ -323,11 +335,11 @@ class _Generator:
         def display(targets: dict[str, str]) -> str:
             shown.update(targets)
             fields = {
-                field.name: self._field(form, (path, field.name), field, targets, code) for field in self._layout.values
+                field.name: self.field(form, (path, field.name), field, targets, code) for field in self._layout.values
             }
             return form.build((path,), fields)
 
-        Writer(code, image, options, owned=self._owned, unscaled=self._unscaled, display=display).write(2)
+        Writer(code, image, options, owned=self._owned, unscaled=self.unscaled, display=display).write(2)
         return shown
 
     def _pair(self, code: CodeBuilder, after: Image, targets: dict[str, str], options: ValueOptions) -> None:
@@ -341,20 +353,21 @@ class _Generator:
         if changed:
             code.add(2, f"if {changed}: raise Odd")
 
-    def _field(
+    def field(
         self, form: RowForm, path: tuple[str, ...], field: FieldPlan, targets: dict[str, str], code: CodeBuilder
     ) -> str:
         """The expression of a field of a key or a row."""
         target = targets[field.column]
         if field.transform is None:
             # A decimal that is no DECIMAL (BIGINT UNSIGNED) is there as a Decimal.
-            checked = field.column in self._masked or (form.unscaled(path) and field.column not in self._unscaled)
+            checked = field.column in self._masked or (form.unscaled(path) and field.column not in self.unscaled)
             return form.leaf(path, target, nullable=field.column not in self._never_null, checked=checked)
         transform = code.bind("transform", field.transform)
         shown = f"{transform}({target})" if field.nulls else f"(None if {target} is None else {transform}({target}))"
         return form.leaf(path, shown, checked=True)
 
-    def _event_values(self, form: RowForm, op: str) -> str:
+    @staticmethod
+    def event_values(form: RowForm, op: str) -> str:
         """The arguments of ``form.constants``."""
         clock = {"op": repr(op), "ts_ms": "ms", "ts_us": "us", "ts_ns": "ns"}
         return ", ".join(clock[path[0]] if len(path) == 1 else _SOURCE[path[1]] for path in form.events)

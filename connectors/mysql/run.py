@@ -330,6 +330,7 @@ class Run:
         try:
             while True:
                 pulls.begin_scheduled()
+                await pulls.agree()
                 raws = client.take()
                 if not raws:
                     reading = reading or asyncio.ensure_future(client.wait())
@@ -605,12 +606,17 @@ class Run:
 
     def _pulled(self, chunk: Chunk, cursor: Cursor, pulls: Pulls) -> Batch:
         records: list[SourceRecord] = []
-        pulls.emit(chunk, cursor.now(), records)
-        offsets = pulls.done(chunk)
-        taken, more = self._with_versions(records, list(offsets))
+        offset = cursor.now()
+        encoded = pulls.emit(chunk, offset, records)
+        offsets: list[tuple[Position, Position | None]] = list(pulls.done(chunk))
+        if encoded is not None:
+            offsets.insert(0, (self._partition, offset))  # records have it themselves
+        taken, more = self._with_versions(records, offsets)
+        if encoded is not None:
+            encoded.after = len(taken)
         bad = pulls.bad(chunk, self._partition, cursor.now())
         self._counters.snapshot_bad += len(bad)
-        return Batch(taken, bad, tuple(more), self._mark())
+        return Batch(taken, bad, tuple(more), self._mark(), encoded=() if encoded is None else (encoded,))
 
     # Numbers.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from connectors.errors import Fatal, Fenced, Retriable
+from connectors.errors import Fatal, Fenced
 from worker.host.routes import topic_complaint
 from worker.transforms.rewriting import RewrittenForm, SymbolicRecord
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from worker.transforms.pipeline import Pipeline
 
 #: What must not be taken for "this table can't be encoded so".
-_PASSED_ON: Final = (Retriable, Fatal, Fenced)
+_PASSED_ON: Final = (Fatal, Fenced)
 #: Bytes shown before and behind the first difference.
 _SHOWN: Final = 40
 
@@ -58,7 +58,7 @@ class TaskWire:
     async def writer(
         self, topic: str, key: Encoding | None, value: Encoding, headers: Sequence[Header] = ()
     ) -> TaskRowWriter | None:
-        """See ``connectors.wire.Wire``: None also where records would be refused, which is reported for each of them."""
+        """See ``connectors.wire.Wire``: None also where records would be refused, or a service is unavailable."""
         try:
             record = self._pipeline.rewrite(SymbolicRecord(topic, tuple(headers), value))
             if record is None or topic_complaint(record.topic) is not None:
@@ -77,7 +77,7 @@ class TaskWire:
             converted: Headers = [
                 (header.key, convert(topic, header.key, header.schema, header.value)) for header in record.headers
             ]
-            if key is None and self._key.encoder(topic, None)(None) is not None:
+            if key is None and self._key.null_needs_schema and self._key.encoder(topic, None)(None) is not None:
                 return None
         except _PASSED_ON:
             raise

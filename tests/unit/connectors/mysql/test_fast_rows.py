@@ -17,17 +17,25 @@ from connectors.mysql.decode import BadRow
 from connectors.mysql.event_types import row_kind
 from connectors.mysql.model import BLOCK, Column, Shard, Table, TableName
 from connectors.mysql.tables import TableState
+from connectors.options import ConfigDef
 from connectors.schema import STRING
 from tests.support.both_paths import Delivered, Paths
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events import making
 from tests.unit.connectors.mysql.row_strategies import KINDS, image, rows_event
+from worker.converters.avro_compile import compile_avro
+from worker.converters.avro_rows import AvroRowForm
+from worker.converters.avro_schema import AvroSettings
+from worker.converters.base import Converter
 from worker.converters.json import JsonConverter
 from worker.host.fast_path import wire_of
 
 if TYPE_CHECKING:
     from connectors.mysql.events.contract import EventSettings
     from connectors.mysql.types import ValueOptions
+    from connectors.schema import Schema
+    from connectors.wire import Encoding
+    from worker.converters.base import Encode
 
 OPS = {"write": "c", "update": "u", "delete": "d"}
 HEADERS = (Header("a", "x", STRING), Header("b", "ä", STRING))
@@ -39,6 +47,31 @@ def json(**options: str) -> JsonConverter:
     )
 
 
+class LocalAvro(Converter):
+    """AvroConverter without a registry: each schema has the same id."""
+
+    config_def = ConfigDef([])
+    null_needs_schema = False
+
+    def __init__(self, settings: AvroSettings) -> None:
+        self._settings = settings
+        self._encoders: dict[Any, Any] = {}
+
+    def encoder(self, topic: str, schema: Schema | None) -> Encode:
+        del topic
+        if schema not in self._encoders:
+            self._encoders[schema] = compile_avro(schema, self._settings, b"head!")
+        encode: Encode = self._encoders[schema]
+        return encode
+
+    def row_form(self, topic: str, encoding: Encoding, stem: str) -> AvroRowForm:
+        del topic
+        return AvroRowForm(encoding, self._settings, b"head!", stem)
+
+    def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
+        raise NotImplementedError
+
+
 class Both:
     """One table on both paths."""
 
@@ -48,8 +81,8 @@ class Both:
         *,
         chosen: EventSettings | None = None,
         options: ValueOptions | None = None,
-        key: JsonConverter | None = None,
-        value: JsonConverter | None = None,
+        key: Converter | None = None,
+        value: Converter | None = None,
         shard: Shard | None = None,
         transforms: dict[str, str] | None = None,
     ) -> None:
@@ -162,6 +195,24 @@ MASKS = st.sampled_from(
         {"column.truncate.to.2.chars": r"world\.customers\.c.*"},
     ]
 )
+UNWRAP = "io.debezium.transforms.ExtractNewRecordState"
+ROUTE = {
+    "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+    "transforms.route.regex": r"server\.(.*)\.(.*)",
+    "transforms.route.replacement": "lake.$2",
+}
+CHAINS = [
+    {"transforms": "route", **ROUTE},
+    {"transforms": "unwrap", "transforms.unwrap.type": UNWRAP},
+    {
+        "transforms": "unwrap,route",
+        "transforms.unwrap.type": UNWRAP,
+        "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
+        "transforms.unwrap.replace.null.with.default": "false",
+        "transforms.unwrap.add.fields": "op,table,source.ts_ms:changed,row,source.db,ts_ns,transaction.id,gtid,nothing",
+        **ROUTE,
+    },
+]
 CONVERTERS = st.fixed_dictionaries(
     {},
     optional={
@@ -198,6 +249,27 @@ def test_bytes_are_those_of_the_general_path(
     both.check(rows_event(table, kind, images))
 
 
+@settings(max_examples=200, deadline=None)
+@given(tables(), st.sampled_from(["write", "update", "delete"]), OPTIONS, MASKS, st.booleans(), st.booleans())
+def test_bytes_in_avro_are_those_of_the_general_path(
+    table_and_rows: tuple[Table, list[list[bytes | None]]],
+    kind: str,
+    options: ValueOptions,
+    masks: dict[str, str],
+    enhanced: bool,
+    unwrapped: bool,
+) -> None:
+    table, rows = table_and_rows
+    key, value = LocalAvro(AvroSettings()), LocalAvro(AvroSettings(enhanced=enhanced))
+    chain = CHAINS[1] if unwrapped and kind != "delete" else None
+    both = Both(table, chosen=making.settings(masks), options=options, key=key, value=value, transforms=chain)
+    images = [image(table, row) for row in rows]
+    if kind == "update":
+        images = [same for same in images for _ in (0, 1)]
+    if both.state.fast is not None:
+        both.check(rows_event(table, kind, images))
+
+
 WIDE = Table(
     name=TableName("world", "customers"),
     columns=(
@@ -219,6 +291,13 @@ def test_an_event_takes_the_fast_path() -> None:
     assert records is not None
     assert len(records) == 3
     assert records[0].key == b'{"id":1}'
+
+
+def test_an_event_takes_the_fast_path_in_avro() -> None:
+    both = Both(WIDE, key=LocalAvro(AvroSettings()), value=LocalAvro(AvroSettings()))
+    records = both.check(rows_event(WIDE, "write", [row(1, b"a"), row(-2, None), row(3, b"x" * 90)]))
+    assert records is not None
+    assert records[1].key == b"head!\x03"
 
 
 def test_a_changed_key_goes_the_general_way_with_its_whole_event() -> None:
@@ -267,26 +346,6 @@ def test_tables_whose_rows_need_records_have_nothing_but_records() -> None:
     unchanged = Both(WIDE, chosen=making.settings(skip_unchanged=True))
     assert unchanged.state.fast is None
     assert Both(WIDE, chosen=making.settings(output_format="ums")).state.fast is None
-
-
-UNWRAP = "io.debezium.transforms.ExtractNewRecordState"
-ROUTE = {
-    "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
-    "transforms.route.regex": r"server\.(.*)\.(.*)",
-    "transforms.route.replacement": "lake.$2",
-}
-CHAINS = [
-    {"transforms": "route", **ROUTE},
-    {"transforms": "unwrap", "transforms.unwrap.type": UNWRAP},
-    {
-        "transforms": "unwrap,route",
-        "transforms.unwrap.type": UNWRAP,
-        "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
-        "transforms.unwrap.replace.null.with.default": "false",
-        "transforms.unwrap.add.fields": "op,table,source.ts_ms:changed,row,source.db,ts_ns,transaction.id,gtid,nothing",
-        **ROUTE,
-    },
-]
 
 
 @settings(max_examples=150, deadline=None)
