@@ -15,7 +15,7 @@ GROUPS: Final = (
     ("Look things up", ("options", "plugins")),
     ("Check data and configurations", ("verify", "migrate-check")),
     ("Set up logins", ("hash-password", "hash-token")),
-    ("Work on Millrace", ("test", "lint", "format", "docs", "bench")),
+    ("Work on Millrace", ("test", "simulate", "lint", "format", "docs", "bench")),
 )
 
 
