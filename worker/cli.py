@@ -60,6 +60,15 @@ def _bench(options: argparse.Namespace) -> int:
     return run_bench(options.name, options.args)
 
 
+def _simulate(options: argparse.Namespace) -> int:
+    from worker.devtools import simulate_cluster
+
+    flags = [f"--{name}" for name in ("all", "trace") if getattr(options, name)]
+    return simulate_cluster(
+        ["--seeds", str(options.seeds), "--seed", str(options.seed), "--seconds", str(options.seconds), *flags]
+    )
+
+
 def _demo(options: argparse.Namespace) -> int:
     from compose.demo import run_demo
 
@@ -257,6 +266,21 @@ def _add_console(commands: Any) -> None:
     command.set_defaults(run=run)
 
 
+def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    simulate = commands.add_parser(
+        "simulate",
+        help="run the cluster under simulation: virtual time, a modelled Kafka, faults drawn from seeds",
+        description="Runs seeds of the simulated cluster (docs/simulation.md). The first seed that breaks a rule is shortened "
+        "and printed, and the exit code is 1.",
+    )
+    simulate.add_argument("--seeds", type=int, default=100, metavar="N", help="how many seeds (100)")
+    simulate.add_argument("--seed", type=int, default=1, metavar="S", help="the first seed (1)")
+    simulate.add_argument("--seconds", type=float, default=0, help="start no seed after that many seconds; 0: no limit")
+    simulate.add_argument("--all", action="store_true", help="run all seeds, also after one that fails")
+    simulate.add_argument("--trace", action="store_true", help="print the events of each run")
+    simulate.set_defaults(run=_simulate)
+
+
 def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     """The parser of all commands, and what each command does, by its name."""
     from compose.local.commands import add_commands
@@ -336,6 +360,8 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     bench.add_argument("name", nargs="?")
     bench.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="passed to the benchmark")
     bench.set_defaults(run=_bench)
+
+    _add_simulate(commands)
 
     docs = commands.add_parser("docs", help="regenerate docs/reference from the declarations")
     docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")

@@ -26,6 +26,7 @@ SUITES = (
     ("integration", "chaos"),
     (
         "unit",
+        "simulation",
         "conformance",
         *(
             f"integration/{name}"
@@ -264,6 +265,15 @@ def run_bench(name: str | None, args: list[str]) -> int:
     sys.path.insert(0, str(root))
     module = importlib.import_module(f"tests.bench.{name.replace('-', '_')}")
     return int(module.main(args) or 0)
+
+
+def simulate_cluster(args: list[str]) -> int:
+    """Run seeds of the simulated cluster; returns 1 if one of them breaks a rule."""
+    root = _checkout("millrace simulate")
+    # A seed gives the same run in every process only if sets of strings have the same order in all of them.
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    command = [sys.executable, "-m", "tests.simulation", *args]
+    return subprocess.run(command, cwd=root, env=environment, check=False).returncode
 
 
 def write_docs(*, check: bool) -> int:

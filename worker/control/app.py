@@ -398,6 +398,7 @@ class ControlProcess:
             self._task_producer,
             self._incarnation,
             exactly_once=exactly_once(config),
+            in_touch=self._in_touch,
         )
         node.plugins = PluginWatch(
             config["plugin.path"],
@@ -497,6 +498,10 @@ class ControlProcess:
             draining=node.draining,
             leading=node.leader.chosen,
         )
+
+    def _in_touch(self) -> bool:
+        """Whether Kafka has confirmed the membership so lately that no other worker can have been given this one's units."""
+        return self._membership is not None and self._membership.contact.age() < self._session_s * _FENCE_SHARE
 
     def _see(self, view: View) -> None:
         self.node.see(view)

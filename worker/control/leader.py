@@ -105,6 +105,8 @@ class Leader:
         settings: the parsed worker configuration (session key and exactly once).
         task_producer: aiokafka producer arguments of a connector's tasks by the connector's configuration, for fencing.
         me: this worker's incarnation.
+        in_touch: whether Kafka surely counts this worker in now. One that has lost touch knows an old view of the group only:
+            it would fence the leader that the others have chosen, and place units on workers that are gone.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Leader:
         me: str,
         *,
         exactly_once: bool,
+        in_touch: Callable[[], bool] = lambda: True,
     ) -> None:
         self._config = config
         self._placement = placement
@@ -127,6 +130,7 @@ class Leader:
         self._task_producer = task_producer
         self._me = me
         self._exactly_once = exactly_once
+        self._in_touch = in_touch
         self.view: View | None = None
         self.active = False
         self.reasons: dict[Unit, str] = {}
@@ -180,7 +184,7 @@ class Leader:
     @property
     def chosen(self) -> bool:
         """Whether this worker is the one that shall lead."""
-        return self.view is not None and self.view.leader.incarnation == self._me
+        return self.view is not None and self.view.leader.incarnation == self._me and self._in_touch()
 
     @property
     def url(self) -> str | None:

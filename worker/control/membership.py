@@ -19,6 +19,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
+from aiokafka.protocol.metadata import MetadataRequest
 from faust.assignor.leader_assignor import LeaderAssignor
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
@@ -320,14 +321,19 @@ def note_contact(coordinator: Any, membership: Membership) -> None:
 
 
 async def _probe(coordinator: Any, contact: Contact) -> None:
-    """No heartbeats are sent while a JoinGroup waits for a dead member's session to end: ask for metadata instead."""
+    """No heartbeats are sent while a JoinGroup waits for a dead member's session to end: ask its coordinator something else.
+
+    Any other broker would answer too when the coordinator has gone, and with it the JoinGroup that it kept: its successor would
+    count this worker out meanwhile.
+    """
     client = client_of(coordinator)
     while True:
         sent = time.monotonic()
         try:
             async with asyncio.timeout(2):  # wait_for may forget a cancellation, up to Python 3.11
-                answered = await client.force_metadata_update()
-        except (TimeoutError, OSError):
+                await client.send(coordinator.coordinator_id, MetadataRequest([]))
+            answered = True
+        except (TimeoutError, OSError, KafkaError):
             answered = False
         # A worker that was counted out while it was cut off must not come to life by a probe alone.
         if answered and coordinator.generation > 0:

@@ -449,7 +449,12 @@ class Node:
         state = self.status.state
         shown = state.connector(unit.connector) if unit.task == INSTANCE else state.task(unit.connector, unit.task)
         written = self.status.written(_status_record(unit, None)[0])
-        late = written is not None and written.worker_id != self.worker_id and written.generation <= status.generation
+        late = (
+            written is not None
+            and written.generation <= status.generation
+            # A worker that was started again has the name of the one before, whose units the leader gave up.
+            and (written.worker_id != self.worker_id or written.state == "UNASSIGNED" != status.state)
+        )
         return (shown is None or late) and self._wished(unit)
 
     def _put(self, unit: Unit, status: Status | None) -> None:

@@ -161,6 +161,8 @@ class StatusStore:
         #: What the topic holds, by key: what is dropped from the queue is replaced by it again.
         self._written: dict[bytes, bytes] = {}
         self._queue: dict[bytes, bytes | None] = {}
+        #: Keys of the queue whose value has come back from the topic before Kafka acknowledged it.
+        self._returned: set[bytes] = set()
         #: Keys of the statuses that this worker has written.
         self._written_here: set[bytes] = set()
         self._wake = asyncio.Event()
@@ -199,6 +201,7 @@ class StatusStore:
         key, value = pair
         self._queue.pop(key, None)
         self._queue[key] = value
+        self._returned.discard(key)
         (self._written_here.discard if value is None else self._written_here.add)(key)
         self.state.apply(key, value)
         self._wake.set()
@@ -230,6 +233,8 @@ class StatusStore:
                 # A later status of the same key stays in the queue.
                 if key in self._queue and self._queue[key] is value:
                     del self._queue[key]
+                    if key in self._returned:  # and somebody else's may have followed it
+                        self.state.apply(key, self._written.get(key))
 
     def _outdated(self, key: bytes, value: bytes | None) -> bool:
         current, new = _status_of(key, self._written.get(key)), _status_of(key, value)
@@ -252,6 +257,8 @@ class StatusStore:
             # What is about to be written is newer than what comes back.
             if key not in self._queue:
                 self.state.apply(key, value)
+            elif self._queue[key] == value:
+                self._returned.add(key)
         for key, value in changed.items():
             if value is None or (key in self._written_here and key not in self._queue):
                 self._tell(key, removed=value is None)

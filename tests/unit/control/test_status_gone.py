@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +21,7 @@ from offsets.records import (
     task_status_record,
     topic_status_record,
 )
+from tests.support.eventually import eventually_async
 from worker.control.instructions import InstructionTable
 from worker.control.node import Node
 from worker.control.placement import INSTANCE, Unit
@@ -140,7 +142,8 @@ def test_what_was_written_after_it_was_removed_is_enough(worker: Worker) -> None
 
 
 @pytest.mark.parametrize(
-    ("owner", "generation", "replaced"), [("other:1", 1, True), ("other:1", 2, False), ("w:1", 1, False)]
+    ("owner", "generation", "replaced"),
+    [("other:1", 1, True), ("other:1", 2, False), ("w:1", 1, True), ("w:1", 2, False)],
 )
 @pytest.mark.parametrize("unit", UNITS[:2])
 def test_a_late_status_of_an_earlier_owner_is_replaced(
@@ -151,6 +154,28 @@ def test_a_late_status_of_an_earlier_owner_is_replaced(
         connector_status_record("c", late) if unit.task == INSTANCE else task_status_record("c", unit.task, late)
     )
     assert worker.wrote() == (keys([unit]) if replaced else set())
+
+
+async def test_a_status_that_follows_an_own_one_before_kafka_acknowledges_that_is_shown(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, unit = worker.store, UNITS[2]
+    following = task_status_record("c", 1, Status("RUNNING", "other:1", 3))
+
+    async def send_all(pairs: Iterable[Pair], deadline_s: float) -> None:
+        del deadline_s
+        worker.came(*pairs)
+        worker.came(following)
+
+    monkeypatch.setattr(store.log, "send_all", send_all)
+    worker.node.put_status(unit, "UNASSIGNED", 2)
+    writer = asyncio.create_task(store._write())
+    await eventually_async(lambda: not store._queue, "the queue to be written")
+    writer.cancel()
+    await asyncio.gather(writer, return_exceptions=True)
+    status = store.state.task("c", 1)
+    assert status is not None
+    assert (status.state, status.worker_id) == ("RUNNING", "other:1")
 
 
 def test_a_removed_connector_does_not_hide_statuses_that_its_tasks_still_have(worker: Worker) -> None:

@@ -1,0 +1,148 @@
+"""The client of REST in a simulation: what it asked, what was acknowledged, and what must be true for that."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import MillraceError
+from offsets.cluster import ClusterState
+from tests.simulation.hosts import CONNECTOR
+from tests.simulation.schedule import NAMES, Event
+from worker.rest.facade import RestError
+
+if TYPE_CHECKING:
+    from offsets.cluster import ClusterSnapshot
+    from tests.simulation.world import World
+
+_TARGETS: Final = {"pause": "PAUSED", "resume": "STARTED", "stop": "STOPPED"}
+#: A client repeats what had no answer, or was refused for a moment.
+_ATTEMPTS: Final = 5
+_PAUSE_S: Final = 1.5
+#: Refusals by which the client knows that nothing was changed.
+_REFUSED: Final = frozenset({400, 404})
+
+
+@dataclass
+class Belief:
+    """A client's belief of one value: what was acknowledged last, and what may have been written instead."""
+
+    acknowledged: Any = None
+    possible: set[Any] = field(default_factory=set)
+
+    def allows(self, value: Any) -> bool:
+        """Whether the value can be true."""
+        return value == self.acknowledged or value in self.possible
+
+
+def snapshot_of(world: World) -> ClusterSnapshot:
+    """The config topic as it is in Kafka."""
+    state = ClusterState()
+    for log in world.kafka.topics.get("configs", ()):
+        for offset, key, value in log.records(committed=True):
+            state.apply(offset, key, value)
+    return state.snapshot()
+
+
+class Client:
+    """Sends the requests of a schedule, one after the other for each connector.
+
+    Args:
+        world: whom it asks.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._queues: dict[str, asyncio.Queue[tuple[int, Event]]] = {name: asyncio.Queue() for name in NAMES}
+        self._tasks = [world.loop.run_in(world.client, self._serve(name), name=f"client-{name}") for name in NAMES]
+        self._count = 0
+        self.versions = {name: Belief() for name in NAMES}
+        self.targets = {name: Belief("STARTED") for name in NAMES}
+        self.idle = dict.fromkeys(NAMES, True)
+        self.acknowledged = 0
+
+    def ask(self, event: Event) -> None:
+        """Send a request soon."""
+        self._count += 1
+        name = NAMES[event.first % len(NAMES)]
+        self.idle[name] = False
+        self._queues[name].put_nowait((self._count, event))
+
+    def done(self) -> bool:
+        """Whether all requests have been answered."""
+        return all(self.idle.values())
+
+    async def _serve(self, name: str) -> None:
+        while True:
+            number, event = await self._queues[name].get()
+            await self._send(name, number, event)
+            self.idle[name] = self._queues[name].empty()
+
+    async def _send(self, name: str, number: int, event: Event) -> None:
+        loop, kind = self._world.loop, event.kind.removeprefix("request ")
+        worker = self._world.workers[event.second % len(self._world.workers)]
+        version, target = str(number), _TARGETS.get(kind)
+        config = {"name": name, "connector.class": CONNECTOR, "count": str(1 + number % 3), "version": version}
+        calls: dict[str, tuple[Any, ...]] = {
+            "create": ("create_connector", name, config, None),
+            "change": ("put_connector_config", name, config),
+            "delete": ("delete_connector", name),
+            "restart": ("restart_connector_and_tasks", name),
+            "offsets": ("reset_connector_offsets", name),
+        }
+        method, *arguments = calls.get(kind, ("set_target_state", name, target))
+        if kind == "restart":
+            method, arguments = "restart_task", [name, 0]
+        loop.note(f"{kind} {name} (request {number}) to {worker.name}")
+        changed = self._possible(name, kind, version, target)
+        for attempt in range(_ATTEMPTS):
+            try:
+                await self._world.request(worker, method, *arguments)
+            except (MillraceError, TimeoutError, OSError) as error:
+                loop.note(f"request {number}: {error!r}"[:200])
+                if isinstance(error, RestError) and (error.status in _REFUSED or "already exists" in str(error)):
+                    return
+                # It may be done all the same, now or later.
+                for belief, value in changed:
+                    belief.possible.add(value)
+            else:
+                self._acknowledged(name, number, changed)
+                return
+            worker = self._world.workers[(event.second + attempt) % len(self._world.workers)]
+            await asyncio.sleep(_PAUSE_S)
+
+    def _acknowledged(self, name: str, number: int, changed: list[tuple[Belief, Any]]) -> None:
+        self._world.loop.note(f"request {number} is acknowledged")
+        self.acknowledged += 1
+        for belief, value in changed:
+            belief.acknowledged = value
+        self._check(name, f"when request {number} is acknowledged")
+
+    def _possible(self, name: str, kind: str, version: str, target: str | None) -> list[tuple[Belief, Any]]:
+        """The beliefs that a request changes, with their new values."""
+        versions, targets = self.versions[name], self.targets[name]
+        if kind in ("create", "change"):
+            return [(versions, version)]
+        if kind == "delete":
+            return [(versions, None), (targets, "STARTED")]
+        return [] if target is None else [(targets, target)]
+
+    def _check(self, name: str, moment: str) -> None:
+        snapshot = snapshot_of(self._world)
+        config = snapshot.connectors.get(name)
+        version = None if config is None else config["version"]
+        if not self.versions[name].allows(version):
+            self._world.watch.fail(
+                f"{moment}, connector {name} has version {version}; {self.versions[name].acknowledged} was acknowledged"
+            )
+        target = snapshot.target_state(name)
+        if config is not None and not self.targets[name].allows(target):
+            self._world.watch.fail(
+                f"{moment}, connector {name} is {target}; {self.targets[name].acknowledged} was acknowledged"
+            )
+
+    def check_all(self) -> None:
+        """All acknowledged changes must be there."""
+        for name in NAMES:
+            self._check(name, "at the end")

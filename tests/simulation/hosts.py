@@ -1,0 +1,163 @@
+"""Task hosts as a simulated worker sees them: they start slowly, hang and die, and run units that do nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tests.simulation.loop import CURRENT
+from worker.control.placement import INSTANCE, Unit
+from worker.pipe import Peer
+from worker.plugins.model import Description, PluginInfo
+from worker.protocol import (
+    AlterOffsets,
+    ConnectorState,
+    DescribePlugins,
+    Init,
+    PauseTask,
+    StartConnector,
+    StartTask,
+    StopConnector,
+    StopTask,
+    TaskConfigs,
+    TaskId,
+    TaskState,
+    ToHost,
+    Validate,
+)
+
+if TYPE_CHECKING:
+    from tests.simulation.loop import VirtualLoop
+    from tests.simulation.processes import Child
+    from tests.simulation.watch import Watch
+
+CONNECTOR: Final = "simulated"
+_PLUGIN: Final = PluginInfo("source", (CONNECTOR,), (CONNECTOR,), (CONNECTOR,), "1.0")
+
+
+@dataclass
+class Run:
+    """A unit that runs in a host.
+
+    Attributes:
+        config: by which it runs.
+        paused: whether it does nothing.
+        working: whether it has come so far that it touches its source.
+    """
+
+    unit: Unit
+    config: dict[str, str]
+    generation: int
+    paused: bool
+    task: asyncio.Task[None] | None = None
+    working: bool = False
+
+
+class ModelledHost:
+    """One task host.
+
+    Args:
+        loop: the simulation's.
+        watch: hears of what runs.
+        child: its process.
+    """
+
+    def __init__(self, loop: VirtualLoop, watch: Watch, child: Child) -> None:
+        self._loop = loop
+        self._watch = watch
+        self.child = child
+        self._runs: dict[Unit, Run] = {}
+        self._peer: Peer | None = None
+        #: Until then nothing is answered.
+        self.stuck_until = 0.0
+
+    async def main(self) -> None:
+        """Serve until the pipe is closed."""
+        reader, writer = await asyncio.open_connection(sock=self.child.end)
+        self._peer = Peer(reader, writer, self._handle, ToHost)
+        self._peer.start()
+        await self._peer.closed.wait()
+        for run in list(self._runs.values()):
+            self._end(run)
+
+    async def _handle(self, message: Any) -> Any:
+        while self._loop.time() < self.stuck_until:
+            await asyncio.sleep(self.stuck_until - self._loop.time())
+        match message:
+            case Init():
+                await asyncio.sleep(0.1 + self._loop.random.random() ** 4 * 8)
+            case DescribePlugins():
+                return msgspec.json.encode(Description([_PLUGIN], {}))
+            case Validate():
+                await asyncio.sleep(self._loop.random.random() * 0.1)
+                return msgspec.json.encode({"name": CONNECTOR, "error_count": 0, "groups": [], "configs": []})
+            case AlterOffsets():
+                return True
+            case StartConnector():
+                self._start(Run(Unit(message.name, INSTANCE), message.config, message.generation, message.paused))
+            case StartTask():
+                config = {**message.connector_config, **message.config}
+                self._start(Run(Unit(*_pair(message.id)), config, message.generation, message.paused))
+            case StopConnector():
+                return await self._stop(Unit(message.name, INSTANCE), message.deadline_s)
+            case StopTask():
+                return await self._stop(Unit(*_pair(message.id)), message.deadline_s)
+            case PauseTask():
+                run = self._runs[Unit(*_pair(message.id))]
+                run.paused = message.paused
+                if run.working:
+                    self._tell(run, "PAUSED" if run.paused else "RUNNING")
+        return None
+
+    def _start(self, run: Run) -> None:
+        before = self._runs.pop(run.unit, None)
+        if before is not None:
+            self._end(before)
+        self._runs[run.unit] = run
+        run.task = asyncio.create_task(self._run(run))
+
+    async def _run(self, run: Run) -> None:
+        await asyncio.sleep(self._loop.random.random() ** 3 * 2)
+        run.working = True
+        self._watch.started(run.unit, self.child, run)
+        self._tell(run, "PAUSED" if run.paused else "RUNNING")
+        if run.unit.task == INSTANCE and not run.paused and self._peer is not None:
+            count = int(run.config.get("count", "1"))
+            tasks = [{"version": run.config.get("version", ""), "task": str(number)} for number in range(count)]
+            self._peer.event(TaskConfigs(run.unit.connector, tasks, run.generation))
+
+    def _end(self, run: Run) -> None:
+        if run.task is not None:
+            run.task.cancel()
+        if run.working:
+            run.working = False
+            self._watch.stopped(run.unit, self.child)
+
+    async def _stop(self, unit: Unit, deadline_s: float) -> bool:
+        run = self._runs.pop(unit, None)
+        if run is None:
+            return True
+        needed = self._loop.random.random() ** 6 * 8
+        await asyncio.sleep(min(needed, deadline_s))
+        self._end(run)
+        return needed <= deadline_s
+
+    def _tell(self, run: Run, state: str) -> None:
+        if self._peer is None:
+            return
+        if run.unit.task == INSTANCE:
+            self._peer.event(ConnectorState(run.unit.connector, state, run.generation))
+        else:
+            self._peer.event(TaskState(TaskId(*run.unit), state, run.generation))
+
+
+def _pair(task: TaskId) -> tuple[str, int]:
+    return task.connector, task.task
+
+
+def current_machine() -> str:
+    """The machine of the running process."""
+    return CURRENT.get().machine

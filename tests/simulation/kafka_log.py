@@ -1,0 +1,238 @@
+"""A partition of the modelled Kafka: batches, producers' epochs and sequence numbers, transactions, compaction."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import calc_crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: base offset, length, leader epoch, magic, crc, attributes, last delta, first and last time, producer, epoch, sequence, count.
+_HEAD: Final = struct.Struct(">qiibIhiqqqhii")
+_CONTROL_BIT: Final = 0x20
+_TRANSACTIONAL_BIT: Final = 0x10
+#: From the attributes on a batch is covered by its checksum.
+_CHECKED_FROM: Final = 21
+#: How many batches of a producer a broker remembers.
+_REMEMBERED: Final = 5
+
+OUT_OF_ORDER: Final = 45
+DUPLICATE: Final = 46
+INVALID_EPOCH: Final = 47
+INVALID_TRANSACTION_STATE: Final = 48
+OUT_OF_RANGE: Final = 1
+
+
+@dataclass(slots=True)
+class Stored:
+    """A batch in the log."""
+
+    base: int
+    last: int
+    data: bytes
+    producer: int
+    epoch: int
+    transactional: bool
+    control: bool
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """A partition's knowledge of a producer."""
+
+    epoch: int
+    last_sequence: int = -1
+    #: first sequence, last sequence, base offset.
+    recent: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+class PartitionLog:
+    """One partition."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.batches: list[Stored] = []
+        self.end = 0
+        self.producers: dict[int, ProducerState] = {}
+        #: Producer -> first offset of its open transaction.
+        self.open: dict[int, int] = {}
+        #: producer, first offset, offset of the marker.
+        self.aborted: list[tuple[int, int, int]] = []
+        self.waiters: list[Callable[[], None]] = []
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset."""
+        return min(self.open.values(), default=self.end)
+
+    def append(self, data: bytes, in_transaction: Callable[[int, int], bool]) -> tuple[int, int]:
+        """Append what a producer sent; returns Kafka's error code and the base offset.
+
+        Args:
+            data: one batch.
+            in_transaction: whether a producer, with an epoch, has added the partition to its transaction.
+        """
+        *_, attributes, delta, _first, _last, producer, epoch, sequence, _count = _HEAD.unpack_from(data)
+        transactional = bool(attributes & _TRANSACTIONAL_BIT)
+        if producer >= 0:
+            state = self.producers.get(producer)
+            if state is not None and epoch < state.epoch:
+                return INVALID_EPOCH, -1
+            if state is not None and epoch == state.epoch:
+                for first, last, base in state.recent:
+                    if first == sequence and last == sequence + delta:
+                        return 0, base
+                if state.last_sequence >= 0 and sequence != state.last_sequence + 1:
+                    return (DUPLICATE if sequence + delta <= state.last_sequence else OUT_OF_ORDER), -1
+            elif state is not None and sequence != 0:
+                return OUT_OF_ORDER, -1
+            if transactional and not in_transaction(producer, epoch):
+                return INVALID_TRANSACTION_STATE, -1
+            if state is None or state.epoch != epoch:
+                state = self.producers[producer] = ProducerState(epoch)
+            state.last_sequence = sequence + delta
+            state.recent = [*state.recent[-_REMEMBERED + 1 :], (sequence, sequence + delta, self.end)]
+        base = self._store(data, delta, producer, epoch, transactional=transactional, control=False)
+        if transactional:
+            self.open.setdefault(producer, base)
+        self._wake()
+        return 0, base
+
+    def write_marker(self, producer: int, epoch: int, time_ms: int, *, commit: bool) -> None:
+        """Write the marker that ends a producer's transaction."""
+        state = self.producers.setdefault(producer, ProducerState(epoch))
+        if epoch > state.epoch:
+            self.producers[producer] = ProducerState(epoch)
+        offset = self.end
+        self._store(control_batch(producer, epoch, time_ms, commit=commit), 0, producer, epoch, control=True)
+        first = self.open.pop(producer, None)
+        if first is not None and not commit:
+            self.aborted.append((producer, first, offset))
+        self._wake()
+
+    def _store(
+        self, data: bytes, delta: int, producer: int, epoch: int, *, transactional: bool = True, control: bool
+    ) -> int:
+        base = self.end
+        self.batches.append(
+            Stored(base, base + delta, base.to_bytes(8, "big") + data[8:], producer, epoch, transactional, control)
+        )
+        self.end = base + delta + 1
+        return base
+
+    def _wake(self) -> None:
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter()
+
+    def read(self, position: int, *, committed: bool, at_most: int) -> tuple[int, bytes, list[tuple[int, int]]]:
+        """A fetch from ``position``: error code, batches, and the aborted transactions among them."""
+        if not 0 <= position <= self.end:
+            return OUT_OF_RANGE, b"", []
+        limit = self.stable_end if committed else self.end
+        parts: list[bytes] = []
+        size, last = 0, position
+        for batch in self.batches[self._index(position) :]:
+            if batch.base >= limit or (parts and size + len(batch.data) > at_most):
+                break
+            parts.append(batch.data)
+            size += len(batch.data)
+            last = batch.last
+        aborted = [(owner, first) for owner, first, end in self.aborted if end >= position and first <= last]
+        return 0, b"".join(parts), aborted if committed else []
+
+    def _index(self, position: int) -> int:
+        low, high = 0, len(self.batches)
+        while low < high:
+            middle = (low + high) // 2
+            if self.batches[middle].last < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def compact(self, before: int) -> None:
+        """Keep only the newest record of each key below ``before`` and the last stable offset; tombstones stay."""
+        before = min(before, self.stable_end)
+        newest = {key: offset for offset, key, _value in self.records(committed=True)}
+        aborting = {offset for offset, _key, _value in self.records(committed=False)} - {
+            offset for offset, _key, _value in self.records(committed=True)
+        }
+        kept: list[Stored] = []
+        for batch in self.batches:
+            if batch.control or batch.last >= before:
+                kept.append(batch)
+                continue
+            records = [
+                record
+                for record in MemoryRecords(batch.data).next_batch()
+                if record.offset not in aborting and newest.get(record.key) == record.offset
+            ]
+            if len(records) == batch.last - batch.base + 1:
+                kept.append(batch)
+            elif records:
+                kept.append(_rebuilt(batch, records))
+        self.batches = kept
+
+    def records(self, *, committed: bool) -> list[tuple[int, bytes | None, bytes | None]]:
+        """All visible records: offset, key, value."""
+        limit = self.stable_end if committed else self.end
+        result: list[tuple[int, bytes | None, bytes | None]] = []
+        for batch in self.batches:
+            if batch.control or batch.base >= limit:
+                continue
+            if committed and any(
+                owner == batch.producer and first <= batch.base < end for owner, first, end in self.aborted
+            ):
+                continue
+            result += [(record.offset, record.key, record.value) for record in MemoryRecords(batch.data).next_batch()]
+        return result
+
+
+def control_batch(producer: int, epoch: int, time_ms: int, *, commit: bool) -> bytes:
+    """The batch with a transaction's marker."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=True,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=-1,
+        batch_size=1 << 16,
+    )
+    builder.append(0, time_ms, struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 0), [])
+    return _sealed(builder, _CONTROL_BIT)
+
+
+def _sealed(builder: Any, attributes: int = 0) -> bytes:
+    data = bytearray(builder.build())
+    if attributes:
+        (before,) = struct.unpack_from(">h", data, _CHECKED_FROM)
+        struct.pack_into(">h", data, _CHECKED_FROM, before | attributes)
+        struct.pack_into(">I", data, _CHECKED_FROM - 4, calc_crc32c(memoryview(data)[_CHECKED_FROM:]))
+    return bytes(data)
+
+
+def _rebuilt(batch: Stored, records: list[Any]) -> Stored:
+    """The batch with some of its records only, at their offsets."""
+    sequence = _HEAD.unpack_from(batch.data)[-2]
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=batch.transactional,
+        producer_id=batch.producer,
+        producer_epoch=batch.epoch,
+        base_sequence=sequence,
+        batch_size=1 << 24,
+    )
+    for record in records:
+        builder.append(record.offset - batch.base, record.timestamp, record.key, record.value, record.headers)
+    data = batch.base.to_bytes(8, "big") + _sealed(builder)[8:]
+    return Stored(batch.base, records[-1].offset, data, batch.producer, batch.epoch, batch.transactional, control=False)

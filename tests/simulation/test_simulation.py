@@ -1,0 +1,69 @@
+"""The simulated cluster: seeds reproduce runs, and all of some seeds hold every rule."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.simulation.run import Verdict, run_plan, run_seed
+from tests.simulation.schedule import Event, make_plan
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+#: The first seeds are run at each commit; how many fit into the time depends on the machine.
+_SEEDS: Final = 2000
+_SECONDS: Final = 90
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *arguments],
+        cwd=_ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_a_seed_gives_the_same_run_in_every_process(seed: int) -> None:
+    first, second = (_run("--seed", str(seed), "--seeds", "1", "--trace").stdout for _ in range(2))
+    assert first.splitlines()[:-1] == second.splitlines()[:-1]
+    assert len(first.splitlines()) > 10
+
+
+def test_a_seed_gives_the_same_run_after_other_runs() -> None:
+    first = run_seed(5)
+    run_seed(6)
+    second = run_seed(5)
+    assert (first.digest, first.trace, first.steps) == (second.digest, second.trace, second.steps)
+    assert run_seed(6).digest != first.digest
+
+
+@pytest.mark.timeout(300)
+def test_all_rules_hold_in_many_runs() -> None:
+    result = _run("--seeds", str(_SEEDS), "--seconds", str(_SECONDS))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that takes a unit before its owner has let it go."""
+    monkeypatch.setattr("worker.control.table.released", lambda *_: True)
+    plan = make_plan(1)
+    events = (
+        Event(4.0, "request create", 0, 0),
+        Event(4.1, "request create", 1, 0),
+        *(Event(8.0 + 4 * number, "drain worker", number, 0) for number in range(6)),
+    )
+    verdicts: list[Verdict] = []
+    for seed in range(1, 30):
+        verdict = run_plan(type(plan)(seed, 3, False, events, 40.0))
+        verdicts.append(verdict)
+        if verdict.broken:
+            break
+    assert any(verdict.broken and "while it runs in" in verdict.broken for verdict in verdicts)

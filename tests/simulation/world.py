@@ -1,0 +1,259 @@
+"""The simulated cluster: Kafka, workers, their task hosts, and a client that calls REST."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
+
+from connectors.errors import MillraceError, Retriable
+from tests.simulation.control import SimulatedControl, worker_properties
+from tests.simulation.hosts import ModelledHost, current_machine
+from tests.simulation.kafka_cluster import Cluster
+from tests.simulation.kafka_connection import connector
+from tests.simulation.network import Channel, Network
+from tests.simulation.processes import Children
+from tests.simulation.watch import Watch
+from worker.rest.facade import NotLeader, RestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.loop import Process, VirtualLoop
+    from tests.simulation.processes import Child
+
+_CALL_S: Final = 30.0
+_HOSTS: Final = 2
+
+
+@dataclass
+class Worker:
+    """A worker's machine.
+
+    Attributes:
+        name: of the machine.
+        process: its control process now.
+        control: the same from inside, once it is being started.
+    """
+
+    name: str
+    process: Process
+    control: SimulatedControl | None = None
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Its REST address."""
+        return f"http://{self.name}:8083"
+
+
+class World:
+    """Everything.
+
+    Args:
+        loop: the simulation's.
+        workers: how many workers.
+        exactly_once: whether tasks are fenced.
+    """
+
+    def __init__(self, loop: VirtualLoop, workers: int, *, exactly_once: bool) -> None:
+        self.loop = loop
+        self.network = Network(loop)
+        self.kafka = Cluster(loop, self.network)
+        self.watch = Watch(loop)
+        self.children = Children(loop, self._host_main)
+        loop.children = self.children
+        self._properties = worker_properties(self.kafka.addresses, exactly_once=exactly_once)
+        self.hosts: dict[int, ModelledHost] = {}
+        self.client = loop.spawn("client")
+        self.workers = [Worker(f"worker-{number}", loop.spawn(f"worker-{number}")) for number in range(workers)]
+        self._starts = itertools.count(1)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Put the models where the product finds them."""
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch("aiokafka.client.create_conn", connector(self.kafka, current_machine)))
+            stack.enter_context(
+                mock.patch("worker.control.hosts.socket", SimpleNamespace(socketpair=self.children.socketpair))
+            )
+            stack.enter_context(mock.patch("worker.control.membership.MeteredSelectorLoop", _NoLoop))
+            yield
+
+    # Workers.
+
+    def start_worker(self, worker: Worker) -> None:
+        """Start a worker's control process."""
+        if worker.task is not None and not worker.task.done() and worker.process.alive:
+            return
+        if not worker.process.alive or worker.task is not None:
+            if worker.process.alive:
+                self.loop.kill(worker.process)
+            worker.process = self.loop.spawn(worker.name)
+        self.watch.controls[worker.name] = worker.process
+        worker.task = self.loop.run_in(worker.process, self._control_main(worker), name=worker.name)
+        self.loop.note("is started", worker.process)
+
+    async def _control_main(self, worker: Worker) -> None:
+        """Start it until it runs, as a supervisor does, and start it again when it gives up."""
+        while True:
+            control = worker.control = SimulatedControl(self._properties, worker.url, self.call, _HOSTS)
+            try:
+                await control.start()
+                reason = await control.failed
+                self.loop.note(f"gives up: {reason}")
+            except Exception as error:  # noqa: BLE001 - its supervisor starts it again
+                self.loop.note(f"could not start: {error!r}"[:200])
+            await control.stop()
+            await asyncio.sleep(1)
+
+    def kill_worker(self, worker: Worker) -> None:
+        """SIGKILL to the control process; its hosts end with it."""
+        if not worker.process.alive or worker.task is None:
+            return
+        self.loop.note("is killed", worker.process)
+        self.loop.kill(worker.process)
+        worker.control = None
+        worker.task = None
+        self.loop.call_in(self.client, self.loop.random.random() * 0.05, self.children.orphan, worker.name)
+
+    def drain_worker(self, worker: Worker) -> None:
+        """Stop a worker as an operator does, and start it again: one step of a rolling restart."""
+        control = worker.control
+        if control is None or control.herder is None or not worker.process.alive or worker.process.paused:
+            return
+        self.loop.note("drains", worker.process)
+        self.loop.run_in(worker.process, self._drain(worker, control))
+
+    async def _drain(self, worker: Worker, control: SimulatedControl) -> None:
+        await control.drain(20)
+        if worker.control is not control:
+            return
+        if worker.task is not None:
+            worker.task.cancel()
+        await control.stop()
+        self.loop.note("has stopped")
+        self.loop.call_in(self.client, 0.5, self._restart, worker, control)
+
+    def _restart(self, worker: Worker, control: SimulatedControl) -> None:
+        if worker.control is control:
+            self.children.orphan(worker.name)
+            self.loop.kill(worker.process)
+            worker.task = None
+            self.start_worker(worker)
+
+    def pause(self, worker: Worker, *, whole: bool) -> None:
+        """SIGSTOP to the control process, or to the whole machine."""
+        self.loop.note("is paused with its hosts" if whole else "is paused", worker.process)
+        worker.process.paused = True
+        if whole:
+            for child in self._children_of(worker):
+                child.process.paused = True
+
+    def resume(self, worker: Worker) -> None:
+        """SIGCONT."""
+        if worker.process.paused:
+            self.loop.note("continues", worker.process)
+            self.watch.resumed[worker.name] = self.loop.time()
+        worker.process.paused = False
+        for child in self._children_of(worker):
+            child.process.paused = False
+
+    def _children_of(self, worker: Worker) -> list[Child]:
+        return [child for child in self.children.alive if child.process.machine == worker.name]
+
+    # Hosts.
+
+    async def _host_main(self, child: Child) -> None:
+        host = self.hosts[child.get_pid()] = ModelledHost(self.loop, self.watch, child)
+        try:
+            await host.main()
+        finally:
+            self.hosts.pop(child.get_pid(), None)
+
+    def live_hosts(self) -> list[ModelledHost]:
+        """All hosts whose processes are there."""
+        return [self.hosts[pid] for pid in sorted(self.hosts) if self.hosts[pid].child in self.children.alive]
+
+    # REST.
+
+    async def call(self, url: str, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Call a method of a worker's herder, over the network.
+
+        Raises:
+            RestError: as it answers.
+            NotLeader: the same.
+            Retriable: it can't be reached, or does not answer in time.
+        """
+        worker = next((worker for worker in self.workers if worker.url == url), None)
+        source = current_machine()
+        await asyncio.sleep(self.network.delay())
+        if worker is None or not worker.process.alive or worker.control is None or worker.control.herder is None:
+            raise Retriable(f"{url} refuses the connection")
+        answer: asyncio.Future[Any] = self.loop.create_future()
+        caller = _current(self)
+        there = Channel(self.network, source, worker.name, worker.process)
+        back = Channel(self.network, worker.name, source, caller)
+
+        def deliver(error: BaseException | None, value: Any) -> None:
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(value)
+            else:
+                answer.set_exception(error)
+
+        async def serve() -> None:
+            herder = None if worker.control is None else worker.control.herder
+            try:
+                if herder is None or not herder.ready():
+                    raise RestError(503, "the worker is starting")
+                value = await getattr(herder, method)(*arguments)
+            except (MillraceError, TimeoutError, OSError) as error:
+                back.send(deliver, error, None)
+            else:
+                back.send(deliver, None, value)
+
+        there.send(lambda: self.loop.create_task(serve()))
+        try:
+            async with asyncio.timeout(_CALL_S):
+                return await answer
+        except TimeoutError:
+            raise Retriable(f"{url} does not answer") from None
+
+    async def request(self, worker: Worker, method: str, *arguments: Any) -> Any:
+        """Ask a worker as a client does; a follower hands it on to the leader."""
+        url: str | None = worker.url
+        for _ in range(3):
+            if url is None:
+                raise RestError(409, "there is no leader")
+            try:
+                return await self.call(url, method, arguments)
+            except NotLeader as error:
+                url = error.leader_url
+        raise RestError(409, "there is no leader")
+
+
+class _NoLoop:
+    """In place of the event loop of Faust's thread."""
+
+    def __init__(self) -> None:
+        self.meter = SimpleNamespace(report=list)
+
+    def is_running(self) -> bool:
+        """Never."""
+        return False
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _current(world: World) -> Process:
+    from tests.simulation.loop import CURRENT
+
+    del world
+    return CURRENT.get()
