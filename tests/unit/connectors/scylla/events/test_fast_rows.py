@@ -199,7 +199,14 @@ def test_a_bad_cell_and_a_row_that_was_delivered_go_the_general_way() -> None:
     version = making.table()
     rows = [
         making.row(
-            version, number, 0, INSERT, pk=number, c1="a", c2=1, v=BadCell(b"\xff", "no") if number == 1 else "x"
+            version,
+            number,
+            0,
+            INSERT,
+            pk=number,
+            c1="a",
+            c2=1,
+            v=BadCell(b"\xff", ValueError("no")) if number == 1 else "x",
         )
         for number in range(3)
     ]
