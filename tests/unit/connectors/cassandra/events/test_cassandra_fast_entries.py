@@ -48,8 +48,8 @@ def clock() -> Any:
 class AllCaptured(Known):
     """All updates count."""
 
-    def captured(self, each: TableDefinition, segment: int) -> bool:
-        del each, segment
+    def captured(self, table: TableDefinition, segment: int) -> bool:
+        del table, segment
         return True
 
 
