@@ -73,7 +73,10 @@ class RowForm(Protocol):
     def build(self, path: tuple[str, ...], members: Mapping[str, str]) -> str:
         """The expression of a struct: ``members`` are the expressions of those marked ``ROW`` and of structs in it.
 
-        A struct in it may be "None" if its schema is optional.
+        A struct in it may be "None" if its schema is optional. Structs in it are built before it.
+
+        Raises:
+            ValueError: records of this kind (with these "None") can't be encoded so.
         """
 
     def encode(self, rows: list[Any]) -> list[bytes]:
@@ -113,7 +116,7 @@ class Wire(Protocol):
             headers: those of each record.
 
         Raises:
-            Retriable: a service that a converter needs does not answer.
+            Fatal: a service that a converter needs refuses this client.
         """
 
 

@@ -171,7 +171,7 @@ class Cursor:
         self._half_done = None
         self.executed = None if executed is None else executed.copy()
         if self.executed is not None:
-            for transaction in finished:
+            for transaction in filter(None, finished):
                 self.executed.add(transaction)
             self._executed_text = self.executed.text()
 

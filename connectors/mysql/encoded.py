@@ -74,6 +74,7 @@ class EncodedRows:
     Attributes:
         count: records gathered.
         began: how many of them are from before the open transaction.
+        finished: the GTIDs of transactions that have ended since the first of these records; "" for those without.
     """
 
     def __init__(self, cursor: Cursor) -> None:
@@ -84,19 +85,18 @@ class EncodedRows:
         #: The part of each topic that takes more, and with how many other records before it.
         self._open: dict[str, _Part] = {}
         self._after = 0
-        #: GTIDs of the transactions that have ended, and what was executed before them.
-        self._finished: list[str] = []
+        #: What was executed before the transactions of ``finished``.
+        self.finished: list[str] = []
         self._executed: GtidSet | None = None
 
     def take(
-        self, state: TableState, op: str, kind: str, raw: bytes, row: int, source: Source, after: int, *, whole: bool
+        self, state: TableState, op: str, raw: bytes, row: int, source: Source, after: int, *, whole: bool
     ) -> int | None:
         """Encode a rows event: how many rows it has; None: it has to go the general way.
 
         Args:
             state: of its table, with ``fast``.
             op: what it does.
-            kind: the same as ``row_kind`` names it.
             raw: its bytes.
             row: the number of its first row.
             source: where its rows come from.
@@ -107,60 +107,55 @@ class EncodedRows:
         if fast is None:
             return None
         clock = fast.events.clock()
-        encoded = fast.encode(raw, kind, row, source, clock)
+        try:
+            encoded = fast.encode(raw, row, source, clock)
+        except Exception:  # noqa: BLE001 - the general way finds out what it is, and reports it
+            return None
         if encoded is None or 0 < source.size < encoded[0]:
             return None
         end, keys, values = encoded
-        if values:
-            part = self._part(fast.writer, after)
-            cursor = self._cursor
-            part.events.append(
-                _Event(
-                    self.count,
-                    len(part.values),
-                    state,
-                    op,
-                    raw,
-                    row,
-                    whole,
-                    source,
-                    clock,
-                    cursor.restart_file,
-                    cursor.restart_pos,
-                    cursor.events,
-                    cursor.tx_rows,
-                    cursor.ts_sec,
-                    len(self._finished),
-                )
+        if not values:
+            return end - row
+        part = self._open.get(fast.writer.topic) if after == self._after else None
+        if part is None or part.writer is not fast.writer:
+            part = self._new_part(fast.writer, after)
+        cursor = self._cursor
+        part.events.append(
+            _Event(
+                self.count,
+                len(part.values),
+                state,
+                op,
+                raw,
+                row,
+                whole,
+                source,
+                clock,
+                cursor.restart_file,
+                cursor.restart_pos,
+                cursor.events,
+                cursor.tx_rows,
+                cursor.ts_sec,
+                len(self.finished),
             )
-            part.values += values
-            if keys is not None:
-                part.keys += keys
-            self.count += len(values)
+        )
+        part.values += values
+        if keys is not None:
+            part.keys += keys
+        self.count += len(values)
         return end - row
 
-    def _part(self, writer: RowWriter, after: int) -> _Part:
+    def _new_part(self, writer: RowWriter, after: int) -> _Part:
         if after != self._after:
             self._open.clear()
             self._after = after
         if not self._parts:
             executed = self._cursor.executed
             self._executed = None if executed is None else executed.copy()
-            self._finished.clear()
-        part = self._open.get(writer.topic)
-        if part is None or part.writer is not writer:
-            part = self._open[writer.topic] = _Part(writer, after)
-            self._parts.append(part)
+            self.finished = []
+        part = self._open[writer.topic] = _Part(writer, after)
+        self._parts.append(part)
         return part
-
-    def begin(self) -> None:
-        """A transaction begins."""
-        self.began = self.count
-
-    def finish(self, gtid: str) -> None:
-        """The transaction has ended."""
-        if self._parts and gtid:
-            self._finished.append(gtid)
 
     def roll_back(self) -> None:
         """Forget the open transaction's rows."""
@@ -178,7 +173,7 @@ class EncodedRows:
             return ()
         parts, self._parts = self._parts, []
         executed, self._executed = self._executed, None
-        finished, self._finished = self._finished, []
+        finished, self.finished = self.finished, []
         self._open.clear()
         self._after = self.count = self.began = 0
         return tuple(

@@ -84,6 +84,17 @@ _NAMES: Final = {value: name for name, value in list(globals().items()) if name.
                  and name not in {"ARTIFICIAL", "MAY_IGNORE"}}  # fmt: skip
 
 
+#: Where the bodies of rows events and TABLE_MAPs continue after the table's number, which a restart of the server changes.
+AFTER_ID: Final = 25
+
+
 def type_name(code: int) -> str:
     """The type's name, for messages: ``WRITE_ROWS (30)``."""
     return f"{_NAMES.get(code, 'unknown type')} ({code})"
+
+
+def row_kind(code: int) -> str:
+    """Return the decoder's name for a rows event of this type."""
+    if code == PARTIAL_UPDATE_ROWS:
+        return "partial"
+    return "write" if code in WRITES else "update" if code in UPDATES else "delete"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.codegen import CodeBuilder
-from connectors.mysql import types
+from connectors.mysql import event_types, types
 from connectors.mysql.binlog_events import rows_header
 from connectors.mysql.decode import image_of, ownership
 from connectors.mysql.decode_code import Writer
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from connectors.mysql.columns import FieldPlan, Layout
     from connectors.mysql.decode_code import Image
     from connectors.mysql.events.debezium_code import Clock
-    from connectors.mysql.events.envelope import Schemas
     from connectors.mysql.model import Source
     from connectors.mysql.types import ValueOptions
     from connectors.wire import RowForm, RowWriter, Shape, Wire
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     #: ``(event, start, end, number, source, clock) -> (next number, keys, values)``: structs to be encoded.
     Build = Callable[[bytes, int, int, int, Source, Clock], tuple[int, list[Any], list[Any]]]
 
-#: Where a rows event continues after the table's number.
-_AFTER_ID: Final = 25
 _OPS: Final = {"write": "c", "update": "u", "delete": "d"}
 #: What a member of ``source`` is of the event's ``Source``; the others are the same in all records.
 _SOURCE: Final = {
@@ -85,21 +82,27 @@ async def fast_table(
         owner: index and count of the shard whose rows are captured; None: all are.
 
     Raises:
-        Retriable: a service that a converter needs does not answer.
+        Fatal: a service that a converter needs refuses this client.
     """
     if not isinstance(events, DebeziumEvents) or not events.plain or layout.masker is not None or not layout.values:
         return None
     schemas = events.schemas
-    key = None
-    if schemas.key is not None:
-        extra: dict[str, Any] = {} if schemas.key_extra is None else {schemas.key_extra[0]: Fixed(schemas.key_extra[1])}
-        key = Encoding(schemas.key, {field.name: ROW for field in layout.key} | extra)
-    value = Encoding(schemas.envelope, _envelope_shape(schemas, layout, events))
-    writer = await wire.writer(schemas.topic, key, value, events.headers)
+    value = Encoding(schemas.envelope, envelope_shape(layout, events))
+    writer = await wire.writer(schemas.topic, key_encoding(layout, events), value, events.headers)
     return None if writer is None else FastTable(writer, layout, events, options, owner)
 
 
-def _envelope_shape(schemas: Schemas, layout: Layout, events: DebeziumEvents) -> Shape:
+def key_encoding(layout: Layout, events: DebeziumEvents) -> Encoding | None:
+    """The keys of a table; None for a table without."""
+    schemas = events.schemas
+    if schemas.key is None:
+        return None
+    extra: dict[str, Any] = {} if schemas.key_extra is None else {schemas.key_extra[0]: Fixed(schemas.key_extra[1])}
+    return Encoding(schemas.key, {field.name: ROW for field in layout.key} | extra)
+
+
+def envelope_shape(layout: Layout, events: DebeziumEvents) -> dict[str, Any]:
+    """The shape of the values of rows events."""
     row: Shape = {field.name: ROW for field in layout.values}
     source: Shape = {
         "version": Fixed(VERSION),
@@ -111,7 +114,7 @@ def _envelope_shape(schemas: Schemas, layout: Layout, events: DebeziumEvents) ->
         "table": Fixed(layout.table.name.table),
         "row": ROW,
         **dict.fromkeys(_SOURCE, EVENT),
-        **{name: Fixed(value) for name, value in schemas.part.items()},
+        **{name: Fixed(value) for name, value in events.schemas.part.items()},
     }
     return {
         "before": row,
@@ -133,7 +136,18 @@ class FastTable:
         events: makes the same records the general way.
     """
 
-    __slots__ = ("_functions", "_layout", "_options", "_owner", "_readers", "_tombstones", "events", "writer")
+    __slots__ = (
+        "_encode_keys",
+        "_encode_values",
+        "_errors",
+        "_functions",
+        "_layout",
+        "_options",
+        "_owner",
+        "_readers",
+        "events",
+        "writer",
+    )
 
     def __init__(
         self,
@@ -148,56 +162,64 @@ class FastTable:
         self._layout = layout
         self._options = options
         self._owner = owner
-        self._tombstones = events.settings.tombstones
+        self._errors = "strict"
+        self._encode_values = writer.value.encode
+        self._encode_keys = None if writer.key is None else writer.key.encode
         self._functions: dict[tuple[str, bytes, bytes | None], Build | None] = {}
-        #: By type of event: the bytes between table number and rows of the last one, where its rows begin, their function.
-        self._readers: dict[int, tuple[bytes, int, Build | None]] = {}
+        #: By type of event: the bytes between table number and rows of the last one, where its rows begin, whether tombstones
+        #: follow them, their function.
+        self._readers: dict[int, tuple[bytes, int, bool, Build | None]] = {}
 
     def encode(
-        self, raw: bytes, kind: str, number: int, source: Source, clock: Clock
+        self, raw: bytes, number: int, source: Source, clock: Clock
     ) -> tuple[int, list[bytes] | None, list[bytes | None]] | None:
         """The rows of an event in bytes: the number of the row after the last one, keys and values; None: not possible.
 
         Args:
             raw: the event.
-            kind: as ``tables.row_kind`` has it.
             number: of the first row.
             source: where they come from.
             clock: the time of processing.
-        """
-        try:
-            return self.encode_or_raise(raw, kind, number, source, clock)
-        except Exception:  # noqa: BLE001 - the general way finds out what it is, and reports it
-            return None
 
-    def encode_or_raise(
-        self, raw: bytes, kind: str, number: int, source: Source, clock: Clock
-    ) -> tuple[int, list[bytes] | None, list[bytes | None]] | None:
-        """As ``encode``, with the error of a row that can't be encoded."""
-        code = raw[4]
-        reader = self._readers.get(code)
-        if reader is None or not raw.startswith(reader[0], _AFTER_ID):
-            head = rows_header(raw)
-            build = self._function(kind, head.present, head.present_after)
-            reader = self._readers[code] = (raw[_AFTER_ID : head.start], head.start, build)
-        build = reader[2]
+        Raises:
+            Exception: a row can't be encoded.
+        """
+        reader = self._readers.get(raw[4])
+        if reader is None or not raw.startswith(reader[0], event_types.AFTER_ID):
+            reader = self._read(raw)
+        _, start, tombstones, build = reader
         if build is None:
             return None
-        number, key_rows, value_rows = build(raw, reader[1], len(raw), number, source, clock)
+        try:
+            number, key_rows, value_rows = build(raw, start, len(raw), number, source, clock)
+        except UnicodeError:
+            # As in ``decode``: what is to be done about invalid text is compiled in when the first such is met.
+            if self._errors == self._options.charset_errors:
+                raise
+            self._errors = self._options.charset_errors
+            self._functions.clear()
+            self._readers.clear()
+            return self.encode(raw, number, source, clock)
         if not value_rows:
             return number, None, []
-        values: list[bytes | None] = self.writer.value.encode(value_rows)  # type: ignore[assignment]
-        keys = None if self.writer.key is None else self.writer.key.encode(key_rows)
-        if kind == "delete" and self._tombstones:
+        values: list[bytes | None] = self._encode_values(value_rows)  # type: ignore[assignment]
+        keys = None if self._encode_keys is None else self._encode_keys(key_rows)
+        if tombstones:
             values = [item for value in values for item in (value, None)]
             keys = None if keys is None else [key for key in keys for _ in (0, 1)]
         return number, keys, values
 
-    def _function(self, kind: str, present: bytes, present_after: bytes | None) -> Build | None:
-        key = (kind, present, present_after)
+    def _read(self, raw: bytes) -> tuple[bytes, int, bool, Build | None]:
+        """The entry of ``_readers`` for an event."""
+        head = rows_header(raw)
+        kind = event_types.row_kind(raw[4])
+        key = (kind, head.present, head.present_after)
         if key not in self._functions:
-            self._functions[key] = self._compile(kind, present, present_after)
-        return self._functions[key]
+            self._functions[key] = self._compile(kind, head.present, head.present_after)
+        tombstones = kind == "delete" and self.events.settings.tombstones
+        reader = raw[event_types.AFTER_ID : head.start], head.start, tombstones, self._functions[key]
+        self._readers[raw[4]] = reader
+        return reader
 
     def _compile(self, kind: str, present: bytes, present_after: bytes | None) -> Build | None:
         """The function of a kind of event; None where its rows are not ordinary ones."""
@@ -217,53 +239,33 @@ class FastTable:
             if image is not None
         ):
             return None
-        generator = _Generator(layout, self.writer, self.events, owned)
-
-        def compiled(errors: str) -> Build:
-            options = msgspec.structs.replace(self._options, charset_errors=errors)
-            return generator.function(_OPS[kind], before, after, options)
-
-        # As in ``decode``: what is to be done about invalid text is compiled in when the first such is met.
-        function = compiled("strict")
-        if self._options.charset_errors == "strict":
-            return function
-        return self._lenient(function, lambda: compiled(self._options.charset_errors))
-
-    @staticmethod
-    def _lenient(strict: Build, make: Callable[[], Build]) -> Build:
-        function, lenient = strict, False
-
-        def build(*arguments: Any) -> Any:
-            nonlocal function, lenient
-            try:
-                return function(*arguments)
-            except UnicodeError:
-                if lenient:
-                    raise
-            lenient, function = True, make()
-            return function(*arguments)
-
-        return build
+        options = msgspec.structs.replace(self._options, charset_errors=self._errors)
+        try:
+            return RowGenerator(layout, self.writer, owned).function(_OPS[kind], before, after, options)
+        except ValueError:  # records of this kind have no form
+            return None
 
 
-class _Generator:
+class RowGenerator:
     """Writes the functions of one table.
 
     Args:
         layout: how columns become fields.
         writer: of the table.
-        events: makes the same records the general way.
         owned: as ``decode_code.Writer`` has it.
+        careful: whether any value may be null.
+
+    Attributes:
+        unscaled: DECIMAL columns of which all that show them want the bytes of the unscaled number.
     """
 
-    def __init__(self, layout: Layout, writer: RowWriter, events: DebeziumEvents, owned: str) -> None:
+    def __init__(self, layout: Layout, writer: RowWriter, owned: str = "", *, careful: bool = False) -> None:
         self._layout = layout
         self._writer = writer
-        self._events = events
         self._owned = owned
         masked = {plan.column.name for plan in layout.plans if plan is not None and plan.transform is not None}
         self._masked = frozenset(masked)
-        self._unscaled = frozenset(
+        self.unscaled = frozenset(
             column.name
             for column in layout.table.columns
             if types.kind_of(column) == types.Kind.DECIMAL
@@ -274,7 +276,10 @@ class _Generator:
         self._never_null = frozenset(
             column.name
             for column in layout.table.columns
-            if not column.nullable and types.kind_of(column) in _NEVER_NULL and column.name not in masked
+            if not careful
+            and not column.nullable
+            and types.kind_of(column) in _NEVER_NULL
+            and column.name not in masked
         )
 
     def _as_unscaled(self, column: str) -> bool:
@@ -298,7 +303,7 @@ class _Generator:
         for form in (value, key):
             if form is not None and form.unpack:
                 make = code.bind("constants", form.constants)
-                code.add(1, f"{form.unpack} = {make}({self._event_values(form, op)})")
+                code.add(1, f"{form.unpack} = {make}({self.event_values(form, op)})")
         code.add(1, "keys, values = [], []")
         code.add(1, "add_key, add_value = keys.append, values.append")
         code.add(1, "while p < end:")
@@ -314,7 +319,7 @@ class _Generator:
         members = {"before": images[0], "after": images[1], "source": source}
         code.add(2, f"add_value({value.build((), members)})")
         if key is not None:
-            fields = {field.name: self._field(key, (field.name,), field, targets, code) for field in self._layout.key}
+            fields = {field.name: self.field(key, (field.name,), field, targets, code) for field in self._layout.key}
             code.add(2, f"add_key({key.build((), fields)})")
         code.add(2, "number += 1")
         code.add(1, "if p != end: raise ValueError(f'the rows end {p - end} bytes behind the event')")
@@ -330,11 +335,11 @@ class _Generator:
         def display(targets: dict[str, str]) -> str:
             shown.update(targets)
             fields = {
-                field.name: self._field(form, (path, field.name), field, targets, code) for field in self._layout.values
+                field.name: self.field(form, (path, field.name), field, targets, code) for field in self._layout.values
             }
             return form.build((path,), fields)
 
-        Writer(code, image, options, owned=self._owned, unscaled=self._unscaled, display=display).write(2)
+        Writer(code, image, options, owned=self._owned, unscaled=self.unscaled, display=display).write(2)
         return shown
 
     def _pair(self, code: CodeBuilder, after: Image, targets: dict[str, str], options: ValueOptions) -> None:
@@ -348,20 +353,21 @@ class _Generator:
         if changed:
             code.add(2, f"if {changed}: raise Odd")
 
-    def _field(
+    def field(
         self, form: RowForm, path: tuple[str, ...], field: FieldPlan, targets: dict[str, str], code: CodeBuilder
     ) -> str:
         """The expression of a field of a key or a row."""
         target = targets[field.column]
         if field.transform is None:
             # A decimal that is no DECIMAL (BIGINT UNSIGNED) is there as a Decimal.
-            checked = field.column in self._masked or (form.unscaled(path) and field.column not in self._unscaled)
+            checked = field.column in self._masked or (form.unscaled(path) and field.column not in self.unscaled)
             return form.leaf(path, target, nullable=field.column not in self._never_null, checked=checked)
         transform = code.bind("transform", field.transform)
         shown = f"{transform}({target})" if field.nulls else f"(None if {target} is None else {transform}({target}))"
         return form.leaf(path, shown, checked=True)
 
-    def _event_values(self, form: RowForm, op: str) -> str:
+    @staticmethod
+    def event_values(form: RowForm, op: str) -> str:
         """The arguments of ``form.constants``."""
         clock = {"op": repr(op), "ts_ms": "ms", "ts_us": "us", "ts_ns": "ns"}
         return ", ".join(clock[path[0]] if len(path) == 1 else _SOURCE[path[1]] for path in form.events)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from connectors.mysql.source import Server
     from connectors.mysql.statements import Statement
     from connectors.mysql.tables import Tables, TableState
+    from connectors.wire import EncodedBatch
 
 _STATE: Final = "state"
 _PROGRESS: Final = "progress"
@@ -135,6 +136,8 @@ class Pulls:
             elif offset.get(_STATE) not in SNAPSHOT_ENDED and _REQUEST in offset:
                 self._requests[request] = msgspec.json.decode(offset[_REQUEST], type=SnapshotRequest)
         self._states: dict[TableName, tuple[Table, TableState]] = {}
+        #: Of tables about which ``agree`` has not asked the runtime yet.
+        self._new_states: list[TableState] = []
         self.puller = Puller(
             options,
             connect=connect_to,
@@ -305,26 +308,35 @@ class Pulls:
         """The next chunk that may be sent now."""
         return self.puller.ready(self.reached)
 
-    def emit(self, chunk: Chunk, offset: Position, out: list[SourceRecord]) -> None:
-        """Append the records of a chunk's rows."""
+    async def agree(self) -> None:
+        """Ask the runtime whether it takes the rows of tables that are read for the first time as bytes."""
+        states, self._new_states = self._new_states, []
+        for state in states:
+            await self._tables.agree_on_snapshot(state)
+
+    def emit(self, chunk: Chunk, offset: Position, out: list[SourceRecord]) -> EncodedBatch | None:
+        """Append the records of a chunk's rows, or return them as bytes."""
         state = self._state(chunk.table)
         rows = chunk.take(len(chunk) or 1)
         batch = self._batch(chunk.request, chunk.origin)
         source = Source(
             ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos
         )
-        if chunk.origin != "initial":
-            state.events.snapshot(rows, source, "incremental", offset, out, batch=batch)
-        else:
-            first: Marker | None = (
-                "first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table else None
-            )
-            last: Marker | None = (
-                "last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table else None
-            )
-            state.events.snapshot(rows, source, "true", offset, out, first=first, last=last)
+        marker: Marker = "incremental"
+        first: Marker | None = None
+        last: Marker | None = None
+        if chunk.origin == "initial":
+            marker = "true"
+            first = "first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table else None
+            last = "last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table else None
+        if state.snapshot is not None:
+            encoded = state.snapshot.encode(rows, source, marker, offset, first, last)
+            if encoded is not None:
+                return encoded
+        state.events.snapshot(rows, source, marker, offset, out, first=first, last=last, batch=batch)
         if chunk.last_of_table and self._signals is not None:
             out.append(self._signals.read(chunk.name, state.version, source.ts_us, offset, batch))
+        return None
 
     def emit_early(self, state: TableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
         """Append the records of rows that have to come before their change."""
@@ -445,6 +457,7 @@ class Pulls:
             return known[1]
         state = self._tables.state(table, None)
         self._states[table.name] = (table, state)
+        self._new_states.append(state)
         return state
 
     def _decoder(self, table: Table) -> RowDecoder:

@@ -26,7 +26,6 @@ from connectors.mysql.config import (
     value_options,
 )
 from connectors.mysql.cursor import Cursor
-from connectors.mysql.encoded import EncodedRows
 from connectors.mysql.events.headers import context_headers
 from connectors.mysql.events.heartbeats import Heartbeats
 from connectors.mysql.events.schema_changes import SchemaChanges
@@ -240,7 +239,6 @@ class Run:
         if settings.heartbeat_table is not None:
             special[settings.heartbeat_table] = "heartbeat"
         apart = self._atomic or settings.rollback_rows > 0
-        encoded = None if context.wire is None or apart or self._held is not None else EncodedRows(cursor)
         self._tables = Tables(
             table_filter=self._filter,
             special=special,
@@ -255,7 +253,7 @@ class Run:
             log=self._log,
             definitions=self._server.definitions,
             lenient=settings.inconsistent != "fail",
-            wire=context.wire if encoded is not None else None,
+            wire=None if apart else context.wire,  # rows that are bytes can't be held back
         )
         stream = Stream(
             cursor=cursor,
@@ -275,7 +273,6 @@ class Run:
             keep_going=settings.failures != "fail",
             held=self._held,
             apart=apart,
-            encoded=encoded,
             signals=self._signals,
             masked=bool(self._event_settings.masks),
         )
@@ -326,12 +323,13 @@ class Run:
     ) -> AsyncGenerator[Batch, None]:
         settings = self._settings
         stream.attach(pulls.puller, pulls.reached, pulls.emit_early)
-        most, held = settings.max_batch, self._held
+        most, held, encoded = settings.max_batch, self._held, stream.encoded
         beat = time.monotonic()
         reading: asyncio.Task[None] | None = None
         try:
             while True:
                 pulls.begin_scheduled()
+                await pulls.agree()
                 raws = client.take()
                 if not raws:
                     reading = reading or asyncio.ensure_future(client.wait())
@@ -345,7 +343,7 @@ class Run:
                 for raw in raws:
                     if (unfinished := stream.accept(raw)) is not None:
                         await unfinished
-                    waiting = stream.waiting if held is None else stream.waiting + held.rows
+                    waiting = len(stream.out) + encoded.count + (0 if held is None else held.rows)
                     if waiting >= most and (batch := self._full(stream, cursor)) is not None:
                         yield batch
                     if self._statements:
@@ -420,7 +418,7 @@ class Run:
         return "commit" if self._atomic else ""
 
     def _pending(self, stream: Stream) -> bool:
-        return bool(stream.waiting or stream.bad or (self._held is not None and self._held.rows))
+        return bool(stream.out or stream.encoded.count or stream.bad or (self._held is not None and self._held.rows))
 
     def _full(self, stream: Stream, cursor: Cursor) -> Batch | None:
         """A batch while the events of one read still come."""
@@ -433,7 +431,8 @@ class Run:
             # Only what belongs to finished transactions.
             return self._batch(stream, cursor, stream.settled, cursor.offset(0, 0, 0))
         # A message has many rows: messages don't wait for one another.
-        if cursor.open and stream.waiting < (max(hold, self._settings.max_batch) if self._held is None else hold):
+        waiting = len(stream.out) + stream.encoded.count
+        if cursor.open and waiting < (max(hold, self._settings.max_batch) if self._held is None else hold):
             return None
         return self._batch(stream, cursor, len(stream.out), None if cursor.open else cursor.now())
 
@@ -443,7 +442,7 @@ class Run:
             self._held.flush(stream.out)
             if not cursor.open:
                 stream.settled = len(stream.out)
-        if not stream.waiting and not stream.bad:
+        if not stream.out and not stream.encoded.count and not stream.bad:
             return None
         if cursor.open and (self._atomic or self._settings.rollback_rows > len(stream.out)):
             return self._batch(stream, cursor, stream.settled, cursor.offset(0, 0, 0)) if stream.settled else None
@@ -452,7 +451,7 @@ class Run:
     def _batch(self, stream: Stream, cursor: Cursor, count: int, offset: Position | None) -> Batch:
         settled = offset is not None
         records, bad = stream.take(count)
-        encoded = stream.take_encoded()
+        encoded = stream.encoded.collect()
         offsets: list[tuple[Position, Position | None]] = []
         if encoded and offset is None:
             # Records tell their own positions, bytes don't; the open transaction's are behind its last event.
@@ -604,12 +603,17 @@ class Run:
 
     def _pulled(self, chunk: Chunk, cursor: Cursor, pulls: Pulls) -> Batch:
         records: list[SourceRecord] = []
-        pulls.emit(chunk, cursor.now(), records)
-        offsets = pulls.done(chunk)
-        taken, more = self._with_versions(records, list(offsets))
+        offset = cursor.now()
+        encoded = pulls.emit(chunk, offset, records)
+        offsets: list[tuple[Position, Position | None]] = list(pulls.done(chunk))
+        if encoded is not None:
+            offsets.insert(0, (self._partition, offset))  # records have it themselves
+        taken, more = self._with_versions(records, offsets)
+        if encoded is not None:
+            encoded.after = len(taken)
         bad = pulls.bad(chunk, self._partition, cursor.now())
         self._counters.snapshot_bad += len(bad)
-        return Batch(taken, bad, tuple(more), self._mark())
+        return Batch(taken, bad, tuple(more), self._mark(), encoded=() if encoded is None else (encoded,))
 
     # Numbers.
 

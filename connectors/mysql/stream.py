@@ -12,10 +12,11 @@ from connectors.mysql import binlog_events as parse
 from connectors.mysql import event_types as types
 from connectors.mysql import shards
 from connectors.mysql.decode import BadRow
+from connectors.mysql.encoded import EncodedRows
 from connectors.mysql.model import Source
 from connectors.mysql.payload import transaction_payload
 from connectors.mysql.statements import Statement, classify
-from connectors.mysql.tables import AFTER_ID, Structure, row_kind
+from connectors.mysql.tables import Structure
 
 if TYPE_CHECKING:
     import logging
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from connectors.api import Position, SourceRecord
     from connectors.mysql.cursor import Cursor
-    from connectors.mysql.encoded import EncodedRows
     from connectors.mysql.events.contract import Held
     from connectors.mysql.events.transactions import Transactions
     from connectors.mysql.events.ums_signals import UmsSignals
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from connectors.mysql.snapshot.puller import Puller
     from connectors.mysql.start import Start
     from connectors.mysql.tables import Tables, TableState
-    from connectors.wire import EncodedBatch
 
     SendEarly = Callable[[TableState, Early, Position, list[SourceRecord]], None]
 
@@ -81,12 +80,12 @@ class Stream:
         signals: makes UMS messages without rows, or None.
         apart: whether records never hold rows of several transactions, because batches end between them.
         masked: whether columns are masked: then the log does not say why a row can't be decoded.
-        encoded: gathers rows that are bytes already, or None: all become records.
 
     Attributes:
         out: records that were not taken yet.
         settled: how many of them belong to finished transactions.
         bad: rows that can't be decoded.
+        encoded: rows that are bytes already and were not taken yet.
     """
 
     def __init__(
@@ -111,9 +110,9 @@ class Stream:
         apart: bool = False,
         signals: UmsSignals | None = None,
         masked: bool = False,
-        encoded: EncodedRows | None = None,
     ) -> None:
         self.cursor = cursor
+        self.encoded = EncodedRows(cursor)
         self.out: list[SourceRecord] = []
         self.bad: list[BadRecord] = []
         self.settled = 0
@@ -135,7 +134,6 @@ class Stream:
         self._held = held
         self._signals = signals
         self._apart = apart
-        self._encoded = encoded
         self._maps: dict[int, TableState | None] = {}
         self._done = begun.done if same_server else ()
         # Without a count of events the rows count: the transaction was begun on another server, and may come behind others.
@@ -192,7 +190,7 @@ class Stream:
         ts, kind, server_id, size, next_pos, flags = _HEADER.unpack_from(raw)
         cursor = self.cursor
         handler = self._handlers.get(kind)
-        if kind in _PLACES:
+        if handler is None and kind in _PLACES:
             self._go(raw, kind)
             return None
         if next_pos:
@@ -213,7 +211,17 @@ class Stream:
                 return self._accept_late(waiting, at + size)
         elif kind not in types.IDLE:
             self._unknown(kind, at, flags)
-        self._pass(at + size)
+        # As ``_pass``, without the call: a transaction of one row has four events.
+        cursor.pos = at + size
+        if self._ended:
+            self._end()
+        elif cursor.open:
+            cursor.events += 1
+            cursor.tx_rows += self._unit_rows
+        else:
+            cursor.settle()
+            self.settled = len(self.out)
+        self._unit_rows = 0
         return None
 
     async def _accept_late(self, waiting: Awaitable[None], end: int) -> None:
@@ -304,8 +312,7 @@ class Stream:
         self.cursor.begin(at, gtid)
         # What was sent of it before cannot be called back.
         self._began = -1 if self._skipping and not self._other_domain() else len(self.out)
-        if self._encoded is not None:
-            self._encoded.begin()
+        self.encoded.began = self.encoded.count
         self._wanted = True
         if self._transactions is not None:
             self._transactions.begin(self._source(at, 0, self.cursor.ts_sec), self.cursor.offset(0, 0, 0), self.out)
@@ -325,8 +332,8 @@ class Stream:
             )
         elif self._transactions is not None:
             self._transactions.abort()  # as Debezium: a statement that stands alone has a begin only
-        if self._encoded is not None:
-            self._encoded.finish(cursor.gtid)
+        if self.encoded.count:
+            self.encoded.finished.append(cursor.gtid)
         cursor.end()
         self._counters.transactions += 1
         self._query = None
@@ -415,8 +422,7 @@ class Stream:
         held = self._held
         if held is not None:
             held.take_back()
-        encoded = self._encoded
-        if len(self.out) > self._began or self._began < 0 or (encoded is not None and encoded.count > encoded.began):
+        if len(self.out) > self._began or self._began < 0 or self.encoded.count > self.encoded.began:
             self._counters.rolled_back += 1
             if self._began < 0 or (held is not None and held.mixed):
                 raise Fatal(
@@ -425,8 +431,7 @@ class Stream:
                     "offset behind it"
                 )
             del self.out[self._began :]
-            if encoded is not None:
-                encoded.roll_back()
+            self.encoded.roll_back()
         if self._transactions is not None:
             self._transactions.abort()
 
@@ -465,7 +470,7 @@ class Stream:
             self._framed = True
         low, high = _ID.unpack_from(raw, parse.HEADER_SIZE)
         try:
-            self._maps[low | high << 32] = self._tables.cached(raw[AFTER_ID:])
+            self._maps[low | high << 32] = self._tables.cached(raw[types.AFTER_ID :])
         except KeyError:
             return self._learn(low | high << 32, raw, at, ts)
         return None
@@ -518,7 +523,7 @@ class Stream:
             if self._in_payload and state is not None and self._wanted:
                 # Rows of a payload are numbered over all captured tables, so that every task numbers them alike.
                 head = parse.rows_header(raw)
-                count = state.counter(row_kind(raw[4]), head.present, head.present_after)
+                count = state.counter(types.row_kind(raw[4]), head.present, head.present_after)
                 self._unit_rows += count(raw, head.start, len(raw))
             return
         kind = raw[4]
@@ -574,16 +579,14 @@ class Stream:
         self, state: TableState, op: Literal["c", "u", "d"], raw: bytes, at: int, ts: int, size: int
     ) -> bool:
         """Take a rows event straight to bytes; False: it has to go the general way, and nothing has happened."""
-        encoded, puller = self._encoded, self._puller
-        if encoded is None or self._skipping or self._done:
+        puller = self._puller
+        if self._skipping or self._done:
             return False
         if puller is not None and (state.name in puller.watched or state.name in puller.withheld):
             return False
         source = self._source(at, size, ts)
         before = self._unit_rows
-        count = encoded.take(
-            state, op, row_kind(raw[4]), raw, before, source, len(self.out), whole=not self._in_payload
-        )
+        count = self.encoded.take(state, op, raw, before, source, len(self.out), whole=not self._in_payload)
         if count is None:
             return False
         self._unit_rows = before + count
@@ -700,18 +703,12 @@ class Stream:
         self._reached = reached
         self._send_early = send_early
 
-    @property
-    def waiting(self) -> int:
-        """Records that were not taken yet, those among them that are bytes already included."""
-        return len(self.out) if self._encoded is None else len(self.out) + self._encoded.count
-
-    def take_encoded(self) -> tuple[EncodedBatch, ...]:
-        """The records that are bytes already; to be called after ``take`` of all others."""
-        return () if self._encoded is None else self._encoded.collect()
-
     def take(self, count: int) -> tuple[list[SourceRecord], tuple[BadRecord, ...]]:
-        """The first ``count`` records, and all bad rows; they are not the stream's any more."""
-        sent = self._encoded is not None and self._encoded.count > self._encoded.began
+        """The first ``count`` records, and all bad rows; they are not the stream's any more.
+
+        Where there are ``encoded`` rows, ``count`` must be all records, and ``encoded.collect`` takes them afterwards.
+        """
+        sent = self.encoded.count > self.encoded.began
         records = self.out[:count] if count < len(self.out) else self.out
         self.out = self.out[count:] if count < len(self.out) else []
         bad, self.bad = tuple(self.bad), []

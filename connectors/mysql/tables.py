@@ -12,6 +12,7 @@ from connectors.mysql.binlog_events import HEADER_SIZE, rows_header
 from connectors.mysql.decode import compile_rows, count_rows
 from connectors.mysql.events.schema_changes import Change
 from connectors.mysql.fast_rows import fast_table
+from connectors.mysql.fast_snapshots import fast_snapshot
 from connectors.mysql.model import TableName
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from connectors.mysql.events.contract import EventSettings, Held, TableEvents
     from connectors.mysql.events.transactions import Transactions
     from connectors.mysql.fast_rows import FastTable
+    from connectors.mysql.fast_snapshots import FastSnapshot
     from connectors.mysql.filters import TableFilter
     from connectors.mysql.model import Shard, Table
     from connectors.mysql.statements import Statement
@@ -33,17 +35,8 @@ if TYPE_CHECKING:
 
     Rows = Callable[[bytes, int, int], list[Any]]
 
-#: Where a TABLE_MAP event goes on after the table's number, which is another one after each restart of the server.
-AFTER_ID: Final = 25
 #: Table maps that are remembered; more are met only where tables are made and dropped all the time.
 _MOST: Final = 5_000
-
-
-def row_kind(code: int) -> str:
-    """Return the decoder's name for a rows event of this type."""
-    if code == types.PARTIAL_UPDATE_ROWS:
-        return "partial"
-    return "write" if code in types.WRITES else "update" if code in types.UPDATES else "delete"
 
 
 class TableState:
@@ -59,7 +52,8 @@ class TableState:
         layout: how its columns become fields.
         events: makes the records.
         version: number of the structure.
-        fast: makes bytes in place of records, or None.
+        fast: makes bytes of rows events in place of records, or None.
+        snapshot: makes bytes of rows of a snapshot in place of records, or None.
     """
 
     __slots__ = (
@@ -76,6 +70,7 @@ class TableState:
         "layout",
         "name",
         "owned",
+        "snapshot",
         "table",
         "text",
         "version",
@@ -102,6 +97,7 @@ class TableState:
         self.events = made
         self.version = version
         self.fast: FastTable | None = None
+        self.snapshot: FastSnapshot | None = None
         self.key = table.key
         self._options = options
         self._split: tuple[int, int] | None = None
@@ -121,10 +117,15 @@ class TableState:
         """Ask the runtime whether it takes rows of this table as bytes.
 
         Raises:
-            Retriable: a service that a converter needs does not answer.
+            Fatal: a service that a converter needs refuses this client.
         """
         if self.owned and not self.kind:
             self.fast = await fast_table(wire, self.layout, self.events, self._options, self._split)
+
+    async def agree_on_snapshot(self, wire: Wire) -> None:
+        """As ``agree``, for rows of snapshots."""
+        if not self.kind:
+            self.snapshot = await fast_snapshot(wire, self.layout, self.events)
 
     @property
     def split(self) -> bool:
@@ -150,10 +151,10 @@ class TableState:
         """Where the rows of an event of this type begin, and their decoder."""
         reader = self._readers.get(code)
         # The bytes before the rows hardly ever change.
-        if reader is None or not raw.startswith(reader[0], AFTER_ID):
+        if reader is None or not raw.startswith(reader[0], types.AFTER_ID):
             head = rows_header(raw)
-            decode = self.decoder(row_kind(code), head.present, head.present_after)
-            reader = self._readers[code] = (raw[AFTER_ID : head.start], head.start, decode)
+            decode = self.decoder(types.row_kind(code), head.present, head.present_after)
+            reader = self._readers[code] = (raw[types.AFTER_ID : head.start], head.start, decode)
         return reader[1], reader[2]
 
     def counter(self, kind: str, present: bytes, present_after: bytes | None) -> Callable[[bytes, int, int], int]:
@@ -303,8 +304,13 @@ class Tables:
                     self._replaced.append((met.name, before))
         if len(self._by_map) >= _MOST:
             self._by_map.clear()
-        self._by_map[event[AFTER_ID:]] = state
+        self._by_map[event[types.AFTER_ID :]] = state
         return state
+
+    async def agree_on_snapshot(self, state: TableState) -> None:
+        """Ask the runtime whether it takes rows of a snapshot of this table as bytes."""
+        if self._wire is not None:
+            await state.agree_on_snapshot(self._wire)
 
     def take_replaced(self) -> list[tuple[TableName, int]]:
         """Structures (table, version) that have ended since the last call, because ``learn`` met new ones."""

@@ -2,7 +2,8 @@
 
 A line with a stage's name on standard input is answered by its CPU microseconds per row. EVENTS is a pickle of
 ``_binlog_events.binlog`` by name: both sides of a comparison get the same bytes. Nothing of ``tests`` is imported: older
-revisions, which are measured, too, have no such module.
+revisions, which are measured, too, have no such module. ``decode`` makes records; ``whole`` goes the way that a task with
+default options goes, or that of ``fast.path=off`` where the environment variable FAST_PATH says ``off``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import pickle
 import sys
 import time
@@ -37,6 +39,7 @@ from worker.host.routes import ProducerSettings
 from worker.host.session import Session
 from worker.metrics.process import settle_heap
 from worker.protocol import TaskId, TaskStats
+from worker.transforms.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -91,6 +94,18 @@ class _Client:
         return future
 
 
+def _wire() -> Any:
+    """The wire of a task; None for a revision without, or with FAST_PATH=off."""
+    if os.environ.get("FAST_PATH") == "off":
+        return None
+    try:
+        from worker.host.fast_path import wire_of
+    except ImportError:
+        return None
+    json = JsonConverter({"schemas.enable": "false"})
+    return wire_of("auto", Pipeline(), json, json, SimpleHeaderConverter({}))
+
+
 class _Path:
     """From raw binlog events to acknowledged batches, by the product's own parts."""
 
@@ -100,7 +115,13 @@ class _Path:
         self.config = MySqlConnector.config_def.parse(_CONFIG)
         self.settings = event_settings(self.config, "mariadb")
         self.most = stream_settings(self.config).max_batch
-        self.tables = Tables(
+        self.records = self._tables()
+        wire = _wire()
+        self.tables = self._tables(wire=wire) if wire is not None else self.records
+        self.session: Session | None = None
+
+    def _tables(self, **more: Any) -> Tables:
+        return Tables(
             table_filter=TableFilter(self.settings),
             special={},
             settings=self.settings,
@@ -113,8 +134,8 @@ class _Path:
             headers=(),
             log=_LOG,
             definitions=self._nothing,
+            **more,
         )
-        self.session: Session | None = None
 
     @staticmethod
     async def _nothing(_names: Any) -> dict[Any, Any]:
@@ -124,13 +145,13 @@ class _Path:
     async def _ignore(_statement: Any, _source: Any) -> None:
         pass
 
-    def _stream(self) -> tuple[Stream, Cursor]:
+    def _stream(self, *, fast: bool) -> tuple[Stream, Cursor]:
         resumed = start.start_of("gate", Shard(), [(_PARTITION, {"file": "b.000007", "pos": 1000})])
         assert resumed.place is not None
         cursor = Cursor(resumed, resumed.place, 1, gtid.parse("mariadb", ""))
         stream = Stream(
             cursor=cursor,
-            tables=self.tables,
+            tables=self.tables if fast else self.records,
             begun=resumed,
             place=resumed.place,
             same_server=True,
@@ -143,24 +164,28 @@ class _Path:
         )
         return stream, cursor
 
-    async def batches(self) -> AsyncIterator[Batch]:
+    async def batches(self, *, fast: bool = True) -> AsyncIterator[Batch]:
         """As ``run.Run._stream`` makes them."""
-        stream, cursor = self._stream()
+        stream, cursor = self._stream(fast=fast)
         accept = getattr(stream, "accept", None) or stream.feed
+        encoded: Any = getattr(stream, "encoded", None) or SimpleNamespace(count=0)
         for first in range(0, len(self.events), _READ):
             await asyncio.sleep(0)
             for raw in self.events[first : first + _READ]:
                 if (unfinished := accept(raw)) is not None:
                     await unfinished
-                if len(stream.out) >= self.most:
+                if len(stream.out) + encoded.count >= self.most:
                     yield self._batch(stream, cursor)
-        if stream.out:
+        if stream.out or encoded.count:
             yield self._batch(stream, cursor)
 
     @staticmethod
     def _batch(stream: Stream, cursor: Cursor) -> Batch:
         records, bad = stream.take(len(stream.out))
-        return Batch(records, bad, () if cursor.open else ((_PARTITION, cursor.now()),))
+        encoded = stream.encoded.collect() if hasattr(stream, "encoded") else ()
+        more: Any = {"encoded": encoded} if encoded else {}
+        offsets = () if cursor.open and not encoded else ((_PARTITION, cursor.now()),)
+        return Batch(records, bad, offsets, **more)
 
     def _session(self) -> Session:
         async def ensure(_topic: str) -> None:
@@ -181,6 +206,7 @@ class _Path:
             own_offsets_topic=None,
             active_topics=set(),
             topic_used=lambda _: None,
+            wire=None,
         )
         session = Session(plan, TaskStats(TaskId("gate", 0)), lambda: None)
         producer: Any = Producer("gate", plan.producer, session.fail)
@@ -193,7 +219,7 @@ class _Path:
         """Events to records."""
         gc.collect()
         began = time.process_time()
-        async for _ in self.batches():
+        async for _ in self.batches(fast=False):
             pass
         return time.process_time() - began
 

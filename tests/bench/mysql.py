@@ -49,7 +49,7 @@ TUNED = {
     "producer.max.request.size": "4000000",
 }
 TUNED_CONNECTOR = {"max.batch.size": "20480", "max.queue.size": "81920"}
-PEER, OURS = "Debezium", "Millrace"
+PEER, OURS, GENERAL = "Debezium", "Millrace", "Millrace, fast.path=off"
 #: Kafka keeps little of what was measured: a run writes many gigabytes otherwise.
 BROKER = {
     "log.retention.bytes": "200000000",
@@ -286,7 +286,9 @@ class Bench:
             connectors = {
                 who: Connector(worker, f"s{who.lower()}{secrets.token_hex(3)}") for who, worker in workers.items()
             }
-            for connector in connectors.values():
+            if self.options.general:
+                connectors[GENERAL] = Connector(workers[OURS], f"sgeneral{secrets.token_hex(3)}")
+            for label, connector in connectors.items():
                 await begin(
                     connector,
                     self.server,
@@ -295,6 +297,7 @@ class Bench:
                     {
                         **config(self.server, connector.name, self.folder, snapshot_mode="no_data"),
                         **(TUNED_CONNECTOR if tuned else {}),
+                        **({"fast.path": "off"} if label == GENERAL else {}),
                     },
                 )
             for run in range(self.options.runs + 1):  # the first warms up and is not counted
@@ -438,6 +441,7 @@ def main(argv: list[str]) -> int:
         "--variants", nargs="*", default=["default"], choices=["default", "tuned"], help="for streaming"
     )
     parser.add_argument("--no-peer", action="store_true", help="without Debezium")
+    parser.add_argument("--general", action="store_true", help="streaming with fast.path=off, too, in the same run")
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
     options = parser.parse_args(argv)
     print(environment())

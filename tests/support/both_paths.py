@@ -8,9 +8,10 @@ from worker.converters.simple_header import SimpleHeaderConverter
 from worker.host.convert import Conversion
 from worker.host.convert import runs as runs_of
 from worker.host.fast_path import TaskWire, headers_of, parts_of
+from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from connectors.api import Batch, Position, SourceRecord
     from connectors.wire import EncodedBatch
@@ -32,9 +33,10 @@ class Delivered(NamedTuple):
 class Paths:
     """The converters of a task, and what they make of records on either path."""
 
-    def __init__(self, key: Converter, value: Converter) -> None:
+    def __init__(self, key: Converter, value: Converter, transforms: Mapping[str, str] | None = None) -> None:
         self.header = SimpleHeaderConverter({})
-        self.wire = TaskWire(key, value, self.header, verify=False)
+        self.pipeline = build_pipeline(transforms or {})
+        self.wire = TaskWire(self.pipeline, key, value, self.header, verify=False)
         self._conversion = Conversion(key, value, self.header, self._once)
         self.refused: list[Refused] = []
 
@@ -45,6 +47,9 @@ class Paths:
     async def convert(self, records: Sequence[SourceRecord]) -> list[Delivered]:
         """Records as the general path delivers them; those that are refused are in ``refused``."""
         delivered: list[Delivered] = []
+        results, problems = self.pipeline.apply_many(records)
+        assert not problems
+        records = [record for record in results if record is not None]
         for run in runs_of(records) if records else ():
             converted = await self._conversion.convert(run, self.refused)
             if converted is None:

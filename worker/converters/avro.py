@@ -12,18 +12,20 @@ from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_read import avro_reader, without_logical_types
+from worker.converters.avro_rows import AvroRowForm
 from worker.converters.avro_schema import AvroSettings, avro_text, full_name
 from worker.converters.avro_shape import shaper
 from worker.converters.differences import Shapes, avro_shapes
 from worker.converters.registered import RegistryConverter
 from worker.converters.registry import AVRO
-from worker.converters.registry_options import REGISTRY_OPTIONS, cache_option
+from worker.converters.registry_options import REGISTRY_OPTIONS, cache_option, parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.options import Config
     from connectors.schema import Schema
+    from connectors.wire import Encoding
     from worker.converters.base import Encode
     from worker.converters.registered import Format, Read
 
@@ -68,15 +70,28 @@ class AvroConverter(RegistryConverter):
     null_needs_schema: ClassVar[bool] = False
     describes_schemaless: ClassVar[bool] = True
 
+    def __init__(self, config: Mapping[str, str], *, is_key: bool) -> None:
+        super().__init__(config, is_key=is_key)
+        self._settings = _settings(parse_options(self.config_def, config, no_effect=self.no_effect))
+
     @staticmethod
     def _form(parsed: Config) -> Format:
-        return _AvroFormat(
-            AvroSettings(
-                metadata=parsed["connect.meta.data"],
-                enhanced=parsed["enhanced.avro.schema.support"],
-                scrub=parsed["scrub.invalid.names"],
-            )
-        )
+        return _AvroFormat(_settings(parsed))
+
+    def row_form(self, topic: str, encoding: Encoding, stem: str) -> AvroRowForm | None:
+        """Rows in Avro's binary form; None where records are written with another schema, or by a subclass."""
+        head = self._schemas.head(topic, encoding.schema)
+        if head is None or type(self) is not AvroConverter:
+            return None
+        return AvroRowForm(encoding, self._settings, head, stem)
+
+
+def _settings(parsed: Config) -> AvroSettings:
+    return AvroSettings(
+        metadata=parsed["connect.meta.data"],
+        enhanced=parsed["enhanced.avro.schema.support"],
+        scrub=parsed["scrub.invalid.names"],
+    )
 
 
 class _AvroFormat:

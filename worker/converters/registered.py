@@ -98,6 +98,8 @@ class RegisteredSchemas:
         self._normalize: bool = parsed["normalize.schemas"]
         self._size: int = parsed["schemas.cache.config"]
         self._encoders = SchemaCache(self._size)
+        #: The bytes before messages that are written with their own schema.
+        self._heads: OrderedDict[tuple[str, Schema | None], bytes] = OrderedDict()
         self._readers: OrderedDict[int, Read] = OrderedDict()
         # By content: a source may make a new schema object for each record.
         self._refused: OrderedDict[tuple[str, Schema | None], tuple[float, str]] = OrderedDict()
@@ -147,7 +149,7 @@ class RegisteredSchemas:
             self._check_type(found)
             head = head_of(found.id)
             if form.same(found.text, text):
-                return form.encoder(schema, head)
+                return self._encoder(topic, schema, head)
             ours, theirs = await asyncio.to_thread(lambda: (form.shapes(text), form.shapes(found.text)))
             if self._strict and (missing := lacking(ours, theirs)):
                 which, option = (
@@ -165,7 +167,17 @@ class RegisteredSchemas:
             schema_id = await ask(subject, text, form.type, normalize=self._normalize)
         except SchemaRefused as refusal:
             raise Skippable(await self._why(subject, text, refusal)) from None
-        return form.encoder(schema, head_of(schema_id))
+        return self._encoder(topic, schema, head_of(schema_id))
+
+    def _encoder(self, topic: str, schema: Schema | None, head: bytes) -> Encode:
+        if len(self._heads) >= self._size:
+            self._heads.popitem(last=False)
+        self._heads[topic, schema] = head
+        return self._form.encoder(schema, head)
+
+    def head(self, topic: str, schema: Schema | None) -> bytes | None:
+        """The bytes before messages of a prepared pair; None where another schema than the records' own is used."""
+        return self._heads.get((topic, schema))
 
     async def _why(self, subject: str, text: str, refusal: SchemaRefused) -> str:
         """The message about a refused schema: what the registry says, and which fields differ from the newest one."""

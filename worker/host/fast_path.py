@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from connectors.errors import Fatal, Fenced, Retriable
+from connectors.errors import Fatal, Fenced
 from worker.host.routes import topic_complaint
+from worker.transforms.rewriting import RewrittenForm, SymbolicRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from worker.transforms.pipeline import Pipeline
 
 #: What must not be taken for "this table can't be encoded so".
-_PASSED_ON: Final = (Retriable, Fatal, Fenced)
+_PASSED_ON: Final = (Fatal, Fenced)
 #: Bytes shown before and behind the first difference.
 _SHOWN: Final = 40
 
@@ -38,13 +39,17 @@ class TaskWire:
     """See ``connectors.wire.Wire``.
 
     Args:
+        pipeline: the transforms.
         key: ``key.converter``.
         value: ``value.converter``.
         header: ``header.converter``.
         verify: whether what is handed over is compared with the records (``fast.path=verify``).
     """
 
-    def __init__(self, key: Converter, value: Converter, header: HeaderConverter, *, verify: bool) -> None:
+    def __init__(
+        self, pipeline: Pipeline, key: Converter, value: Converter, header: HeaderConverter, *, verify: bool
+    ) -> None:
+        self._pipeline = pipeline
         self._key = key
         self._value = value
         self._header = header
@@ -53,10 +58,12 @@ class TaskWire:
     async def writer(
         self, topic: str, key: Encoding | None, value: Encoding, headers: Sequence[Header] = ()
     ) -> TaskRowWriter | None:
-        """See ``connectors.wire.Wire``: None also where records would be refused, which is reported for each of them."""
-        if topic_complaint(topic) is not None:
-            return None
+        """See ``connectors.wire.Wire``: None also where records would be refused, or a service is unavailable."""
         try:
+            record = self._pipeline.rewrite(SymbolicRecord(topic, tuple(headers), value))
+            if record is None or topic_complaint(record.topic) is not None:
+                return None
+            original, topic, value = value, record.topic, record.value
             await self._value.prepare(topic, value.schema)
             if key is not None:
                 await self._key.prepare(topic, key.schema)
@@ -68,14 +75,16 @@ class TaskWire:
                 return None
             convert = self._header.from_connect_header
             converted: Headers = [
-                (header.key, convert(topic, header.key, header.schema, header.value)) for header in headers
+                (header.key, convert(topic, header.key, header.schema, header.value)) for header in record.headers
             ]
-            if key is None and self._key.encoder(topic, None)(None) is not None:
+            if key is None and self._key.null_needs_schema and self._key.encoder(topic, None)(None) is not None:
                 return None
         except _PASSED_ON:
             raise
         except Exception:  # noqa: BLE001 - whatever a converter raises: each record will show it
             return None
+        if record.paths is not None:
+            value_form = RewrittenForm(value_form, record, original)
         return TaskRowWriter(topic, key_form, value_form, converted)
 
 
@@ -91,9 +100,9 @@ def wire_of(
         value: ``value.converter``.
         header: ``header.converter``.
     """
-    if mode == "off" or pipeline:
+    if mode == "off" or not pipeline.rewrites:
         return None
-    return TaskWire(key, value, header, verify=mode == "verify")
+    return TaskWire(pipeline, key, value, header, verify=mode == "verify")
 
 
 def count_encoded(batch: Batch) -> int:

@@ -458,15 +458,22 @@ class Session:
             for index, error in route.append(
                 unit, values, None if part.keys is None else part.keys[start:stop], None, None, heads
             ):
-                record = part.records()[start + index]
+                record = self._records_of(part)[start + index]
                 await self._skip(self.errors.bad(Stage.KAFKA_PRODUCE, error, record), unit)
             if stop < len(part.values):
                 await self._breathe()
         self.append_s += perf_counter() - began
 
+    def _records_of(self, part: EncodedBatch) -> list[SourceRecord]:
+        """Encoded records as they are after the transforms, made a second time."""
+        records = part.records()
+        if not self.plan.pipeline:
+            return records
+        return [record for record in self.plan.pipeline.apply_many(records)[0] if record is not None]
+
     async def _verify(self, part: EncodedBatch) -> None:
         """Compare encoded records with what the converters make of the same records; a difference fails the task."""
-        records = part.records()
+        records = self._records_of(part)
         refused: list[Refused] = []
         converted = [await self._conversion.convert(run, refused) for run in runs(records)]
         compare(part, records, [run for run in converted if run is not None])

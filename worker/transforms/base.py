@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.options import Config, ConfigDef
+    from worker.transforms.rewriting import SymbolicRecord
 
 #: A compiled transform: the record to go on with, or None to drop it.
 RecordFunction = Callable[[SourceRecord], SourceRecord | None]
@@ -81,6 +82,11 @@ class Transform(ABC):
     @abstractmethod
     def compile(self) -> RecordFunction:
         """The function that is called for each record. It must not block."""
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """Apply the function to all inserts and updates of a table; None: each one has to be there for that."""
+        del record
+        return None
 
 
 class Predicate(ABC):

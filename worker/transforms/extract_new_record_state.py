@@ -15,6 +15,7 @@ from connectors.api import Header
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width
 from connectors.schema import OPTIONAL_STRING, STRING, Field, Schema, Type
+from connectors.wire import Encoding, Fixed
 from worker.transforms.base import (
     RecordFunction,
     SchemaCache,
@@ -29,6 +30,7 @@ from worker.transforms.base import (
 )
 from worker.transforms.debezium_events import enumerated, is_envelope
 from worker.transforms.replace_field import ReplaceField
+from worker.transforms.rewriting import SymbolicRecord, marker_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -349,6 +351,34 @@ class ExtractNewRecordState(Transform):
             if name and name.strip()
             else None
         )
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``: the row after the change, where neither headers nor topics depend on it."""
+        envelope, shape = record.value
+        if self._headers or self._route_by is not None or self._dropper is not None or record.paths is not None:
+            return None
+        rewriting = self._policy.deletes == "rewrite"
+        try:
+            schema = self._row(envelope, "after", "false").schema if is_envelope(envelope) else None
+        except Skippable:
+            schema = None
+        after = shape.get("after")
+        if schema is None or after is None or isinstance(after, str | Fixed):
+            return None
+        if rewriting and any(field.schema.default is not None for field in _block(envelope, "after").fields):
+            return None
+        members: dict[str, Any] = dict(after)
+        paths: dict[str, tuple[str, ...]] = {name: ("after", name) for name in after}
+        if rewriting:
+            members[_DELETED], paths[_DELETED] = Fixed("false"), ()
+        for item in self._fields:
+            if item.resolve(envelope) is not None:
+                path = (item.name,) if item.block is None else (item.block, item.name)
+                marker = marker_at(shape, path)
+                if marker is None:
+                    return None
+                members[item.new_name], paths[item.new_name] = marker, path
+        return replace(record, value=Encoding(schema, members), paths=paths)
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""

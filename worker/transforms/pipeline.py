@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import ConfigInvalid, Fatal, Fenced, Retriable, Skippable
 from connectors.options import ConfigKey, ConfigType, parse_value
+from worker.transforms.base import Transform
 from worker.transforms.options import PREDICATES, TRANSFORMS, aliases, stage_properties, transform_problems
 from worker.transforms.registry import resolve_predicate, resolve_transform
 from worker.transforms.versions import not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from connectors.api import SourceRecord
     from worker.transforms.base import RecordFunction, RecordTest
+    from worker.transforms.rewriting import SymbolicRecord
 
 _NEGATE: Final = ConfigKey(
     name="negate", type=ConfigType.BOOLEAN, doc="Whether the predicate's answer is turned round."
@@ -51,6 +53,8 @@ class Stage:
     apply: RecordFunction
     alias: str
     class_name: str
+    #: ``Transform.rewrite`` of a transform that has it, without a predicate.
+    rewrite: Callable[[SymbolicRecord], SymbolicRecord | None] | None = None
 
 
 class Pipeline:
@@ -67,6 +71,18 @@ class Pipeline:
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
         return bool(self.stages)
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether every transform has a ``rewrite``, and none a predicate."""
+        return all(stage.rewrite is not None for stage in self.stages)
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """Apply the chain to all inserts and updates of a table; None: only records will do."""
+        current: SymbolicRecord | None = record
+        for stage in self.stages:
+            current = None if current is None or stage.rewrite is None else stage.rewrite(current)
+        return current
 
     def apply(self, record: SourceRecord) -> SourceRecord | None:
         """The record after all transforms, or None if one dropped it; ``record`` itself is not changed.
@@ -169,12 +185,14 @@ def _stage(raw: Mapping[str, str], alias: str) -> Stage:
         raise ConfigInvalid(f'Missing required configuration "{prefix}type" which has no default value.')
     kind, side, class_name = resolve_transform(raw[f"{prefix}type"].strip(), raw.get(f"{prefix}plugin.version"))
     _check_version(raw, prefix, class_name, kind.version)
-    apply = kind(kind.config_def.parse(stage_properties(raw, prefix)), side).compile()
+    transform = kind(kind.config_def.parse(stage_properties(raw, prefix)), side)
+    apply = transform.compile()
     predicate = raw.get(f"{prefix}predicate")
     if predicate is not None:
         negate = bool(parse_value(_NEGATE, raw.get(f"{prefix}negate", "false")))
         apply = _conditional(apply, _predicate(raw, predicate.strip()), negate=negate)
-    return Stage(apply, alias, class_name)
+    rewrites = predicate is None and kind.rewrite is not Transform.rewrite
+    return Stage(apply, alias, class_name, transform.rewrite if rewrites else None)
 
 
 def build_pipeline(connector_config: Mapping[str, str]) -> Pipeline:

@@ -6,6 +6,7 @@ first match, which may be shorter, is replaced.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance
@@ -15,6 +16,7 @@ from worker.transforms.predicates import TOPIC_CACHE_SIZE
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import SymbolicRecord
 
 
 class RegexRouter(Transform):
@@ -47,6 +49,13 @@ class RegexRouter(Transform):
         self._pattern = compile_java(config["regex"])
         self._replacement = java_replacement(config["replacement"], self._pattern)
 
+    def _target(self, topic: str) -> str:
+        return self._pattern.sub(self._replacement, topic, count=1) if self._pattern.fullmatch(topic) else topic
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``."""
+        return replace(record, topic=self._target(record.topic))
+
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
         known: dict[str, str] = {}
@@ -54,7 +63,7 @@ class RegexRouter(Transform):
         def route(topic: str) -> str:
             if len(known) >= TOPIC_CACHE_SIZE:
                 known.clear()
-            target = self._pattern.sub(self._replacement, topic, count=1) if self._pattern.fullmatch(topic) else topic
+            target = self._target(topic)
             known[topic] = target
             return target
 

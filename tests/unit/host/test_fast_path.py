@@ -32,6 +32,10 @@ def json(**options: str) -> JsonConverter:
     return JsonConverter({"schemas.enable": "false", **options})
 
 
+def wire_with(key: Any, value: Any, header: SimpleHeaderConverter | None = None) -> TaskWire:
+    return TaskWire(build_pipeline({}), key, value, header or SimpleHeaderConverter({}), verify=False)
+
+
 async def writer_of(
     wire: TaskWire, schema: Schema = VALUE, topic: str = "t", headers: tuple[Header, ...] = ()
 ) -> RowWriter | None:
@@ -71,11 +75,19 @@ async def test_bytes_are_those_of_the_converters() -> None:
 
 async def test_a_table_without_a_writer() -> None:
     assert (
-        await writer_of(TaskWire(StringConverter({}, is_key=True), json(), SimpleHeaderConverter({}), verify=False))
+        await writer_of(
+            TaskWire(
+                build_pipeline({}), StringConverter({}, is_key=True), json(), SimpleHeaderConverter({}), verify=False
+            )
+        )
         is None
     )
     assert (
-        await writer_of(TaskWire(json(), StringConverter({}, is_key=False), SimpleHeaderConverter({}), verify=False))
+        await writer_of(
+            TaskWire(
+                build_pipeline({}), json(), StringConverter({}, is_key=False), SimpleHeaderConverter({}), verify=False
+            )
+        )
         is None
     )
     wire = Paths(json(), json()).wire
@@ -87,10 +99,8 @@ async def test_a_table_without_a_writer() -> None:
             raise Skippable("no header")
 
     header = (Header("a", 1),)
-    assert await writer_of(TaskWire(json(), json(), Refusing({}), verify=False), headers=header) is None
-    assert (
-        await writer_of(TaskWire(json(), json(), SimpleHeaderConverter({}), verify=False), headers=header) is not None
-    )
+    assert await writer_of(wire_with(json(), json(), Refusing({})), headers=header) is None
+    assert await writer_of(wire_with(json(), json()), headers=header) is not None
 
 
 def test_transforms_and_the_option_decide_about_the_wire() -> None:

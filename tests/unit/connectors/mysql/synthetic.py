@@ -11,7 +11,6 @@ import cramjam
 from connectors.mysql import event_types as types
 from connectors.mysql import events, gtid, start
 from connectors.mysql.cursor import Cursor
-from connectors.mysql.encoded import EncodedRows
 from connectors.mysql.events.contract import EventSettings, TopicSettings, UmsSettings
 from connectors.mysql.events.transactions import Transactions
 from connectors.mysql.filters import TableFilter
@@ -255,7 +254,6 @@ def reader(
         keep_going=keep_going,
         held=held,
         apart=apart,
-        encoded=None if wire is None else EncodedRows(cursor),
     )
     return Reader(stream, cursor, capture, counters, held, statements)
 

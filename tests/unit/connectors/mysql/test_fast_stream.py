@@ -35,7 +35,7 @@ def paths() -> Paths:
 
 def take(subject: Reader) -> Batch:
     records, bad = subject.stream.take(len(subject.stream.out))
-    return Batch(records, bad, encoded=subject.stream.take_encoded())
+    return Batch(records, bad, encoded=subject.stream.encoded.collect())
 
 
 async def delivered(log: Log, cuts: Sequence[int], *, fast: bool, **more: Any) -> tuple[list[Delivered], Reader, int]:
