@@ -146,7 +146,7 @@ class Run:
         if self._node is not None:
             self._follower = LogFollower(settings.log_settings(config, self._node), place, self._metrics, self._log)
         where = Where(partition=self._partition, node=self._node_name, segment=0, version=0)
-        stream = self._stream = Stream(where, place, self._catalog, self._builder, self._log)
+        stream = self._stream = Stream(where, place, self._catalog, self._builder, self._log, self._context.wire)
         backfills = self._backfills = Backfills(
             settings.backfill_settings(config),
             self._shard,
@@ -217,12 +217,13 @@ class Run:
         while True:
             out: list[SourceRecord] = []
             bad: list[BadRecord] = []
+            await stream.agree()
             try:
                 number = stream.take(stretch, number, self._settings.max_batch, out, bad)
             except Missing as missing:
                 number = stream.number
                 before = self._catalog.by_id(missing.table_id)
-                if out or bad:
+                if out or bad or stream.encoded.count:
                     yield self._batch(stream.place, out, bad)
                 if missing.doubt:
                     await self._make_sure(stream)
@@ -230,7 +231,8 @@ class Run:
                     await self._look_for(stream, missing, before, stretch.written_ms)
                 continue
             self.latency.read(stretch, out, stream.place)
-            if number < total or out or bad or stretch.finished or self._unsaved or self._due():
+            has_records = out or bad or stream.encoded.count
+            if number < total or has_records or stretch.finished or self._unsaved or self._due():
                 yield self._batch(stream.place, out, bad)
             else:
                 self._late = True
@@ -246,9 +248,9 @@ class Run:
         unsaved = self._take_unsaved()
         offset = place.offset()
         # Behind records that were delivered and passed over again (done), the place that is saved already is the right one.
-        if place.done or not place.segment or (out and out[-1].source_offset == offset):
-            return Batch(out, tuple(bad), unsaved)
-        return Batch(out, tuple(bad), (*unsaved, (self._partition, offset)))
+        if not place.done and place.segment and not (out and out[-1].source_offset == offset):
+            unsaved = (*unsaved, (self._partition, offset))
+        return Batch(out, tuple(bad), unsaved, encoded=() if self._stream is None else self._stream.encoded.collect())
 
     async def _make_sure(self, stream: Stream) -> None:
         """Have definitions that are newer than the stretch: a table that had no cdc may have it now.

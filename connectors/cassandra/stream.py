@@ -12,6 +12,7 @@ from connectors.api import BadRecord
 from connectors.cassandra.model import LogPosition
 from connectors.cql.mutations.head import TABLE_ID_BYTES, mutation
 from connectors.cql.mutations.reference import UnknownColumn, skip_update
+from connectors.encoded_parts import EncodedParts
 from connectors.errors import Skippable
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
     from connectors.api import SourceRecord
     from connectors.cassandra.events.contract import TableEvents, Where
+    from connectors.cassandra.events.fast_entries import FastEntries
     from connectors.cassandra.model import Stretch
     from connectors.cql.mutations.definition import TableDefinition
+    from connectors.wire import Wire
 
 #: Of a damaged or unreadable entry, what goes into its ``BadRecord``.
 _RAW_BYTES: Final = 1 << 20
@@ -77,13 +80,23 @@ class Counts(msgspec.Struct):
 
 
 class _Table(msgspec.Struct):
-    """What is done with a table's updates: ``events`` None: they are passed over; ``wanted``: only because it has no cdc."""
+    """What is done with a table's updates.
+
+    Attributes:
+        definition: of the table.
+        events: makes the records; None: updates are passed over.
+        captured: whether the table is.
+        refused: whether its updates can't be captured.
+        wanted: whether they are passed over only because it has no cdc.
+        fast: encodes updates without records, where the runtime agrees.
+    """
 
     definition: TableDefinition
     events: TableEvents | None
     captured: bool = False
     refused: bool = False
     wanted: bool = False
+    fast: FastEntries | None = None
 
 
 class Stream:
@@ -95,6 +108,7 @@ class Stream:
         definitions: the tables.
         builder: makes the events of a definition, for a version of the log's format.
         log: the task's.
+        wire: of the task; None: all updates become records.
     """
 
     def __init__(
@@ -104,7 +118,13 @@ class Stream:
         definitions: Definitions,
         builder: Callable[[TableDefinition, int], TableEvents],
         log: logging.LoggerAdapter[logging.Logger],
+        wire: Wire | None = None,
     ) -> None:
+        #: What is encoded of the batch under way.
+        self.encoded = EncodedParts()
+        self._wire = wire
+        #: Tables that the runtime was not asked about yet.
+        self._new: list[_Table] = []
         #: Whoever reads them puts new ones here.
         self.counts = Counts()
         #: The entry that ``take`` goes on with.
@@ -122,6 +142,20 @@ class Stream:
         self._given_up: set[tuple[bytes, str | None]] = set()
         #: Changes left out by builders that are gone.
         self._skipped = 0
+
+    async def agree(self) -> None:
+        """Ask the runtime how updates of tables that came up become bytes. Until then they become records.
+
+        Raises:
+            Retriable: a service that a converter needs does not answer.
+        """
+        if self._wire is None or not self._new:
+            return
+        from connectors.cassandra.events.fast_entries import fast_entries
+
+        for table in self._new:
+            table.fast = await fast_entries(self._wire, table.events)
+        self._new.clear()
 
     def skipped(self) -> int:
         """Changes that the output form has no event for, in all."""
@@ -173,6 +207,8 @@ class Stream:
     def take(self, stretch: Stretch, first: int, limit: int, out: list[SourceRecord], bad: list[BadRecord]) -> int:
         """Append the records of a stretch's entries from number ``first`` on, until there are ``limit`` or more.
 
+        What the fast path takes is in ``encoded``, in order with the records.
+
         Returns:
             The number of the entry to go on with; ``len(stretch.entries)``: all are taken.
 
@@ -194,9 +230,9 @@ class Stream:
         before, done = place.position, 0 if stretch.lost is not None else place.done
         self.number = number
         total = len(entries)
-        tables, version = self._tables, stretch.version
+        tables, version, encoded = self._tables, stretch.version, self.encoded
         try:
-            while number < total and len(out) < limit:
+            while number < total and (room := limit - len(out) - encoded.count) > 0:
                 start, end, position = entries[number]
                 if position <= before:
                     number += 1
@@ -204,7 +240,10 @@ class Stream:
                 # Where the table id is as a rule: behind a count of one byte. What is not of this kind goes the long way.
                 table = tables.get((version, data[start + 1 : start + _BEHIND_ID]))
                 if table is not None and table.events is not None and not done:
-                    passed = table.events.entries(data, entries[number : number + limit - len(out)], where, out)
+                    chosen = entries[number : number + room]
+                    fast = table.fast
+                    passed = 0 if fast is None else fast.take(data, chosen, where, len(out), encoded)
+                    passed = passed or table.events.entries(data, chosen, where, out)
                     if passed:
                         number += passed
                         before = entries[number - 1][2]
@@ -308,6 +347,8 @@ class Stream:
         events = self._builder(definition, version) if captured and not refused else None
         wanted = not captured and self._definitions.wanted(definition)
         found = self._tables[version, identity] = _Table(definition, events, captured, refused, wanted)
+        if events is not None and self._wire is not None:
+            self._new.append(found)
         return found
 
     def _bad(self, data: bytes, start: int, end: int, bad: list[BadRecord], error: Exception, identity: bytes) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from connectors.scylla.events.contract import EventBuilder
+    from connectors.scylla.events.fast_rows import FastFeed
     from connectors.scylla.model import LogRow, TableId, TableVersion
 
 _META: Final = len(META_COLUMNS)
@@ -92,6 +93,9 @@ class TableFeed:
         versions: its definitions, oldest first.
         make_builder: compiles the builder of a definition; called once for each.
         log_columns: names of the columns that the log table has now; empty: not known, all are taken to be there.
+
+    Attributes:
+        fast: what encodes rows without records, by ``TableVersion.version``; the task agrees on it with the runtime.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class TableFeed:
         log_columns: frozenset[str] = frozenset(),
     ) -> None:
         self.table = table
+        self.fast: dict[str, FastFeed] = {}
         self._make = make_builder
         self._builders: dict[str, EventBuilder] = {}
         self._adapters: dict[tuple[str, str], Callable[[LogRow], LogRow] | None] = {}

@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from connectors.api import Batch
+from connectors.encoded_parts import EncodedParts
 from connectors.scylla import metrics, positions
 from connectors.scylla.fetching import Fetcher, Item, LaneTask, Open, Section
 from connectors.scylla.lanes import GroupState, Lane, stretches
@@ -104,6 +105,7 @@ class Reader:
         self._sent: dict[str, float] = {}
         self._out: list[SourceRecord] = []
         self._bad: list[BadRecord] = []
+        self._encoded = EncodedParts()
         self._moved: dict[str, tuple[Position, Position]] = {}
 
     # What the task calls.
@@ -208,7 +210,7 @@ class Reader:
                 while True:
                     self._check()
                     if self._full() or not self._ready:
-                        if self._out or self._moved or self._bad:
+                        if self._out or self._encoded.count or self._moved or self._bad:
                             yield self._batch()
                             began = time.perf_counter()
                         if not self._ready and not more:
@@ -233,11 +235,11 @@ class Reader:
     # Batches.
 
     def _full(self) -> bool:
-        return len(self._out) + len(self._bad) >= self._settings.max_batch
+        return len(self._out) + self._encoded.count + len(self._bad) >= self._settings.max_batch
 
     def _batch(self) -> Batch:
-        self._records += len(self._out)
-        batch = Batch(self._out, tuple(self._bad), tuple(self._moved.values()))
+        self._records += len(self._out) + self._encoded.count
+        batch = Batch(self._out, tuple(self._bad), tuple(self._moved.values()), encoded=self._encoded.collect())
         self._out, self._bad, self._moved = [], [], {}
         return batch
 
@@ -245,7 +247,8 @@ class Reader:
         if self._hook is None:
             return False
         offsets: list[tuple[Position, Position | None]] = []
-        more = self._hook.take(self._settings.max_batch - len(self._out), self._out, self._bad, offsets)
+        room = self._settings.max_batch - len(self._out) - self._encoded.count
+        more = self._hook.take(room, self._out, self._bad, offsets)
         for partition, offset in offsets:
             self._moved[repr(partition)] = (partition, offset)  # type: ignore[assignment]
         return more
@@ -295,13 +298,11 @@ class Reader:
         self, feed: TableFeed, selected: TableVersion, open_: Open, rows: list[LogRow], *, last: bool, may_be_bad: bool
     ) -> None:
         owner = open_.owner
-        records, bad = len(self._out), len(self._bad)
         if self._hook is not None and (passes := self._hook.row_filter(owner.group)) is not None:
             rows = passes(rows)
             if not rows:
                 if last:
                     self._close_builder(feed, open_)
-                    self._stands(owner, records, bad)
                 return
         parts = feed.parts(selected, rows)
         final = len(parts) - 1
@@ -310,11 +311,18 @@ class Reader:
                 # A change is of one definition: whatever the other builder holds is whole.
                 self._close_builder(feed, open_)
                 open_.version = version
-            feed.builder(version).feed(
-                Run(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad),
-                self._out,
-                self._bad,
-            )
+            run = Run(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad)
+            fast = feed.fast.get(version.version)
+            offset = None if fast is None else fast.take(run, len(self._out), self._encoded)
+            if offset is None:
+                self._feed_builder(feed, version, owner, run)
+            else:
+                self._moved[owner.name] = (owner.partition, offset)
+
+    def _feed_builder(self, feed: TableFeed, version: TableVersion, owner: GroupState, run: Run) -> None:
+        """Make records of a run."""
+        records, bad = len(self._out), len(self._bad)
+        feed.builder(version).feed(run, self._out, self._bad)
         self._stands(owner, records, bad)
 
     def _stands(self, state: GroupState, records: int, bad: int) -> None:
@@ -335,13 +343,11 @@ class Reader:
 
     def _close_builder(self, feed: TableFeed, open_: Open) -> None:
         run = Run(open_.owner.partition, open_.offset, [], open_.skip, last=True)
-        feed.builder(open_.version).feed(run, self._out, self._bad)
+        self._feed_builder(feed, open_.version, open_.owner, run)
 
     def _close(self, task: LaneTask, open_: Open) -> None:
         """The stream turned out to have no more rows in its window."""
-        records, bad = len(self._out), len(self._bad)
         self._close_builder(task.section.feed, open_)
-        self._stands(open_.owner, records, bad)
         open_.owner.done |= open_.owner.bit[open_.stream]
         task.open = None
 

@@ -238,6 +238,18 @@ class _Run:
                 self._log.info("%s: its definition has changed, now version %s", table, history.newest.version)
                 if self._reader is not None:
                     self._reader.fetcher.counters.schema_changes += 1
+            await self._agree(self._feeds[table])
+
+    async def _agree(self, feed: TableFeed) -> None:
+        """Agree with the runtime on how rows of the newest definition become bytes; those of older ones become records."""
+        wire, version = self._context.wire, feed.newest
+        if wire is None or version.version in feed.fast or self._events.output_format not in {"legacy", "advanced"}:
+            return
+        from connectors.scylla.events.fast_rows import fast_feed
+
+        fast = await fast_feed(wire, feed.builder(version))
+        if fast is not None:
+            feed.fast[version.version] = fast
 
     def _builder(self, version: TableVersion) -> EventBuilder:
         return builder(version, self._events)

@@ -41,7 +41,7 @@ _NOWHERE: Final = Source(connector="", cluster="", keyspace="", table="")
 #: Functions for rows by the columns that they write; more shapes than this are made anew each time they change.
 _SHAPES: Final = 1000
 #: Later times (those of the year 2262) have more nanoseconds than 64 bits hold.
-_LAST_MICROS: Final = ((1 << 63) - 1) // 1000
+LAST_MICROS: Final = ((1 << 63) - 1) // 1000
 #: What Debezium writes for the position of a row that it has read from the table.
 _NO_POSITION: Final = -1
 _AFTER: Final = 1
@@ -55,6 +55,10 @@ class DebeziumEvents:
 
     Attributes:
         schemas: what the records look like.
+        settings: what shapes them.
+        decoder: reads mutations.
+        begin: what mutations of one update of the table begin with, if their versions have no flags before it.
+        excluded: columns that are left out.
     """
 
     def __init__(self, table: TableDefinition, version: int, settings: EventSettings) -> None:
@@ -75,13 +79,12 @@ class DebeziumEvents:
         self.full_decodes = 0
         self.schemas = schemas_of(table, settings)
         self._value_schema, self._key_schema = self.schemas.value, self.schemas.key
-        self._settings = settings
-        self._decoder = Decoder(table, version)
-        #: What mutations of one update of the table begin with, if their versions have no flags before it.
-        self._begin = b"" if version >= VERSION_WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
+        self.settings = settings
+        self.decoder = Decoder(table, version)
+        self.begin = b"" if version >= VERSION_WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
         self._source = _source_maker(table, settings)
         self._cells = CellWriter(table, settings, self.schemas, self.skipped)
-        self._excluded = frozenset(
+        self.excluded = frozenset(
             each.name for each in (*table.static, *table.regular) if f"{table}.{each.name}" in settings.excluded
         )
         self._rows: dict[tuple[str, ...], Callable[..., tuple[dict[str, Any], dict[str, Any]]]] = {}
@@ -89,9 +92,9 @@ class DebeziumEvents:
 
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.update``."""
-        plain = self._decoder.plain(data, pos)
+        plain = self.decoder.plain(data, pos)
         if plain is None:
-            update, found = self._decoder.full(data, pos, _NOWHERE)
+            update, found = self.decoder.full(data, pos, _NOWHERE)
             self.full_decodes += 1
             self._emit(self._events(update), where, out)
             return found if end is None else end
@@ -100,7 +103,7 @@ class DebeziumEvents:
             newest = max([row[3] for row in rows], default=0)
             events: list[_Event] = []
             for is_static, clustering, inserted, write_time, _, expires, names, values in rows:
-                if is_static and not self._settings.extended:
+                if is_static and not self.settings.extended:
                     self.skipped["static"] += 1
                     continue
                 make = self._rows.get(names) or self._make(names)
@@ -121,7 +124,7 @@ class DebeziumEvents:
         record_key, after = make(key, clustering, values, None if expires is None else expires * 1_000_000)
         done, segment, position = where.done, where.segment, where.position
         where.done = done + 1
-        file = self._file[1] if segment == self._file[0] else self._file_of(where)
+        file = self._file[1] if segment == self._file[0] else self.file_of(where)
         out.append(
             SourceRecord(
                 where.partition,
@@ -144,15 +147,15 @@ class DebeziumEvents:
 
     def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.entries``."""
-        begin = self._begin
+        begin = self.begin
         if not begin:
             return 0
         partition, segment, read_ms, topic = where.partition, where.segment, where.read_ms, self.topic
-        file = self._file_of(where)
+        file = self.file_of(where)
         value_schema, key_schema, plain_of, source_of = (
             self._value_schema,
             self._key_schema,
-            self._decoder.plain,
+            self.decoder.plain,
             self._source,
         )
         rows_of, new, add = self._rows, SourceRecord, out.append
@@ -200,7 +203,7 @@ class DebeziumEvents:
         for clustering, cells in rows:
             after = self._cells.nothing(update.key, clustering, None)
             after |= self._cells.write(cells, (), whole=True)
-            for name in self._excluded:
+            for name in self.excluded:
                 del after[name]
             records.append(
                 SourceRecord(
@@ -233,7 +236,7 @@ class DebeziumEvents:
                 )
             )
         if update.static is not None:
-            if self._settings.extended:
+            if self.settings.extended:
                 self._write(update, update.static, cells.no_clustering, events)
             else:
                 self.skipped["static"] += 1
@@ -259,7 +262,7 @@ class DebeziumEvents:
         after = self._cells.keys(update.key, clustering) | self._cells.write(
             row.cells, row.complex_deletions, whole=False
         )
-        for name in self._excluded:
+        for name in self.excluded:
             after.pop(name, None)
         events.append(
             (
@@ -281,7 +284,7 @@ class DebeziumEvents:
     # -- records
 
     def _emit(self, events: Sequence[_Event], where: Where, out: list[SourceRecord]) -> None:
-        file = self._file_of(where)
+        file = self.file_of(where)
         made: list[tuple[dict[str, Any] | None, dict[str, Any]]] = []
         for _, _, op, time, key, after in events:
             made.append(
@@ -295,7 +298,7 @@ class DebeziumEvents:
                     key,
                 )
             )
-            if op == DELETE and self._settings.tombstones:
+            if op == DELETE and self.settings.tombstones:
                 made.append((None, key))
         done, final = where.done, where.done + len(made)
         for index, (value, key) in enumerate(made, done + _AFTER):
@@ -312,7 +315,8 @@ class DebeziumEvents:
             )
         where.done = final
 
-    def _file_of(self, where: Where) -> str:
+    def file_of(self, where: Where) -> str:
+        """The name of the segment's file."""
         segment, name = self._file
         if segment != where.segment:
             name = f"CommitLog-{where.version}-{where.segment}.log"
@@ -354,7 +358,7 @@ class DebeziumEvents:
                 ),
             )
             for index, name in enumerate(names)
-            if name not in self._excluded
+            if name not in self.excluded
         ]
         struct = dict_display((each.name, local) for each, local in key)
         code.define("made(key, clustering, values, expires)", [*lines, f"return {struct}, {dict_display(cells)}"])
@@ -380,7 +384,7 @@ def _source_maker(table: TableDefinition, settings: EventSettings) -> Callable[[
             "db": "NULL",
             "sequence": None,
             "ts_us": micros,
-            "ts_ns": micros * 1000 if -_LAST_MICROS <= micros <= _LAST_MICROS else None,
+            "ts_ns": micros * 1000 if -LAST_MICROS <= micros <= LAST_MICROS else None,
             "cluster": cluster,
             "file": file,
             "pos": position,

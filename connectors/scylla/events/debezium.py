@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 VERSION: Final = version_of("millrace")
 
 #: Time of processing in ms, us, ns.
-_Clock = tuple[int, int, int]
+Clock = tuple[int, int, int]
 
 _IMAGES: Final = frozenset({PREIMAGE, POSTIMAGE})
 _STARTS: Final = frozenset({RANGE_START_INCLUSIVE, RANGE_START_EXCLUSIVE})
@@ -59,14 +59,22 @@ class DebeziumBuilder:
     """Makes records of one table version; see ``EventBuilder``.
 
     Attributes:
+        version: the table version.
+        settings: what shapes the records.
         topic: where they go.
         schemas: what they look like.
+        keyed: whether records have keys.
+        payload_key: the envelope's member with the key, if there is one.
+        has_images: whether rows are put together with their images.
+        has_clustering: whether the table has clustering columns.
+        width: members of a ``LogRow``.
         skipped: how many changes were left out by kind since the builder was made: ``partition_delete``, ``range_delete``,
             ``operation`` (``skipped.operations``).
     """
 
     def __init__(self, version: TableVersion, settings: EventSettings, now: Callable[[], float] | None = None) -> None:
         self.version = version
+        self.settings = settings
         self.topic = topic_name(settings.topic_prefix, version.id)
         self.skipped: Counter[str] = Counter()
         self._shape = shape_of(version)
@@ -82,9 +90,12 @@ class DebeziumBuilder:
         self._after = advanced and settings.include_after != "none"
         writer = SourceWriter(self._shape, self.schemas, settings, constants, self.topic)
         self._functions, self._used = writer.compile(images=self._before or self._after)
-        self._keyed = writer.keyed
-        self._payload_key = settings.payload_key_name if advanced and "payload-key" in settings.key_placement else None
-        self._cutter = ChangeCutter() if self._before or self._after else None
+        self.keyed = writer.keyed
+        self.payload_key = settings.payload_key_name if advanced and "payload-key" in settings.key_placement else None
+        self.has_images = self._before or self._after
+        self.has_clustering = bool(self._shape.clustering)
+        self.width = self._shape.width
+        self._cutter = ChangeCutter() if self.has_images else None
         self._identity = identity_of(self._shape)
         self._key_forms = {
             place.name: event_form(place.column.type, settings.compat, settings.names) for place in self._shape.key
@@ -97,8 +108,7 @@ class DebeziumBuilder:
 
     def feed(self, run: Run, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """See ``EventBuilder.feed``."""
-        now = self._now_ns()
-        clock = (now // 1_000_000, now // 1000, now)
+        clock = self.clock()
         if self._cutter is None:
             rows = run.rows
             if run.may_be_bad and BadCell in map(type, chain.from_iterable(rows)):
@@ -109,6 +119,22 @@ class DebeziumBuilder:
             self._feed_changes(self._cutter.feed(run), clock, out, bad)
         if run.last and self._ranges:
             self._close_ranges(run, bad)
+
+    def clock(self) -> Clock:
+        """The time of processing."""
+        now = self._now_ns()
+        return now // 1_000_000, now // 1000, now
+
+    @property
+    def has_open_ranges(self) -> bool:
+        """Whether there are range deletes whose end was not seen yet."""
+        return bool(self._ranges)
+
+    def plain_records(self, run: Run, clock: Clock) -> list[SourceRecord]:
+        """The records of a run of ordinary rows, processed at ``clock``; has no effects. Only without images."""
+        out: list[SourceRecord] = []
+        self._feed_plain(run, run.rows, clock, out, [])
+        return out
 
     def reset(self) -> None:
         """See ``EventBuilder.reset``."""
@@ -129,19 +155,16 @@ class DebeziumBuilder:
         if not self._snapshots:
             self.skipped["operation"] += 1
             return
-        now = self._now_ns()
         for place in self.schemas.places:
             cell = cells[place.base]
             if type(cell) is BadCell:
                 keys = ", ".join(f"{key.name}={cells[key.base]!r}" for key in self._shape.key)
                 bad.append(BadRecord(partition, offset, self._bad_cell(place.name, keys, cell), cell.raw, self.topic))
                 return
-        out.append(
-            self._functions.snapshot(cells, partition, offset, write_time_us, (now // 1_000_000, now // 1000, now))
-        )
+        out.append(self._functions.snapshot(cells, partition, offset, write_time_us, self.clock()))
 
     def _feed_plain(
-        self, run: Run, rows: list[LogRow], clock: _Clock, out: list[SourceRecord], bad: list[BadRecord]
+        self, run: Run, rows: list[LogRow], clock: Clock, out: list[SourceRecord], bad: list[BadRecord]
     ) -> None:
         skip_time, skip_seq = run.skip or (None, -1)
 
@@ -150,15 +173,13 @@ class DebeziumBuilder:
 
         self._functions.feed(rows, run.partition, run.offset, skip_time, skip_seq, clock, out.append, special)
 
-    def _feed_in_pieces(self, run: Run, clock: _Clock, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def _feed_in_pieces(self, run: Run, clock: Clock, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """Rows one by one, where there is a bad cell in some."""
         for row in run.rows:
             if not self._refused((row,), row, run.partition, run.offset, run.skip, bad):
                 self._feed_plain(run, [row], clock, out, bad)
 
-    def _feed_changes(
-        self, changes: list[Change], clock: _Clock, out: list[SourceRecord], bad: list[BadRecord]
-    ) -> None:
+    def _feed_changes(self, changes: list[Change], clock: Clock, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """Changes in order; those that came with one run go through the generated code together."""
         start = 0
         for end, change in enumerate(changes, 1):
@@ -175,7 +196,7 @@ class DebeziumBuilder:
             self._feed_joined(change, joined, clock, out, bad)
 
     def _feed_joined(
-        self, change: Change, joined: list[Joined], clock: _Clock, out: list[SourceRecord], bad: list[BadRecord]
+        self, change: Change, joined: list[Joined], clock: Clock, out: list[SourceRecord], bad: list[BadRecord]
     ) -> None:
         partition, offset, skip = change.partition, change.offset, change.skip
         if change.may_be_bad and any(
@@ -198,7 +219,7 @@ class DebeziumBuilder:
         offset: Position,
         time_text: str,
         source: dict[str, Any],
-        clock: _Clock,
+        clock: Clock,
         out: list[SourceRecord],
         bad: list[BadRecord],
         *,
@@ -280,7 +301,7 @@ class DebeziumBuilder:
         partition: Position,
         position: Position,
         source: dict[str, Any],
-        clock: _Clock,
+        clock: Clock,
     ) -> SourceRecord:
         key = dict.fromkeys(place.name for place in self.schemas.key_places)
         for place in self.schemas.key_places:
@@ -289,8 +310,8 @@ class DebeziumBuilder:
         now_ms, now_us, now_ns = clock
         legacy = self.schemas.is_legacy
         value: dict[str, Any] = {"source": {**source, "ttl": row[TTL]}, "before": None, "after": None}
-        if self._payload_key is not None:
-            value[self._payload_key] = key
+        if self.payload_key is not None:
+            value[self.payload_key] = key
         value |= {
             "op": "d",
             "ts_ms": now_ms,
@@ -307,8 +328,8 @@ class DebeziumBuilder:
             self.topic,
             value,
             self.schemas.value,
-            key if self._keyed else None,
-            self.schemas.key if self._keyed else None,
+            key if self.keyed else None,
+            self.schemas.key if self.keyed else None,
         )
 
     def _bound(self, row: LogRow, inclusive: int) -> dict[str, Any] | None:

@@ -1,0 +1,88 @@
+"""Gathers encoded records (``connectors.wire``) in order with the other records of a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connectors.wire import EncodedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from connectors.api import SourceRecord
+    from connectors.wire import RowWriter
+
+    Remake = Callable[[], list[SourceRecord]]
+
+
+class _Part:
+    """Records of one topic that come one after the other."""
+
+    __slots__ = ("after", "keys", "remakes", "values", "writer")
+
+    def __init__(self, writer: RowWriter, after: int) -> None:
+        self.writer = writer
+        self.after = after
+        self.keys: list[bytes] = []
+        self.values: list[bytes | None] = []
+        self.remakes: list[Remake] = []
+
+
+class EncodedParts:
+    """Holds what is encoded of the batch that is under way. Not thread-safe.
+
+    Attributes:
+        count: records gathered.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._parts: list[_Part] = []
+        #: The part of each topic that takes more, and with how many other records before it.
+        self._open: dict[str, _Part] = {}
+        self._after = 0
+
+    def add(
+        self, writer: RowWriter, after: int, keys: list[bytes] | None, values: list[bytes | None], remake: Remake
+    ) -> None:
+        """Take encoded records.
+
+        Args:
+            writer: of their table.
+            after: how many other records of the batch come before them.
+            keys: of each record; None: all are null.
+            values: of each record, at least one.
+            remake: makes the same records the general way.
+        """
+        if after != self._after:
+            self._open.clear()
+            self._after = after
+        part = self._open.get(writer.topic)
+        if part is None or part.writer is not writer:
+            part = self._open[writer.topic] = _Part(writer, after)
+            self._parts.append(part)
+        if keys is not None:
+            part.keys += keys
+        part.values += values
+        part.remakes.append(remake)
+        self.count += len(values)
+
+    def collect(self) -> tuple[EncodedBatch, ...]:
+        """All parts, for ``Batch.encoded``; nothing is gathered any more."""
+        parts, self._parts = self._parts, []
+        self._open.clear()
+        self._after = self.count = 0
+        return tuple(
+            EncodedBatch(
+                part.writer,
+                part.after,
+                part.keys or None,
+                part.values,
+                lambda remakes=part.remakes: _records(remakes),  # type: ignore[misc]
+            )
+            for part in parts
+        )
+
+
+def _records(remakes: Sequence[Remake]) -> list[SourceRecord]:
+    return [record for remake in remakes for record in remake()]

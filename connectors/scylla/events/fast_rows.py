@@ -1,0 +1,274 @@
+"""Rows of a log straight to keys and values in bytes: ``connectors.wire`` for the legacy and the advanced format.
+
+A function is compiled per table version. It goes over rows as that of ``source_text`` does, but builds what the runtime's forms
+ask for instead of dicts. It has no effects: whatever it can't do raises, and the rows go the general way.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.codegen import CodeBuilder
+from connectors.cql.values import BadCell
+from connectors.scylla.events.debezium import VERSION, DebeziumBuilder
+from connectors.scylla.events.values import UUID_EPOCH, event_form, uuid_text
+from connectors.scylla.model import INSERT, OPERATION, PARTITION_DELETE, POSTIMAGE, PREIMAGE, ROW_DELETE, SEQ, TIME, TTL
+from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
+from connectors.wire import EVENT, ROW, Encoding, Fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from connectors.api import Position
+    from connectors.encoded_parts import EncodedParts
+    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.debezium import Clock
+    from connectors.scylla.events.shape import Place
+    from connectors.scylla.model import LogRow, Run
+    from connectors.wire import RowForm, RowWriter, Shape, Wire
+
+    #: ``(rows, ms, us, ns) -> (keys, values, numbers of values behind which a tombstone comes)``: structs to be encoded.
+    Build = Callable[..., tuple[list[Any], list[Any], list[int]]]
+
+#: Rows that are encoded in one call: few enough to stay in the processor's cache.
+CHUNK_ROWS: Final = 64
+_IMAGES: Final = frozenset({PREIMAGE, POSTIMAGE})
+#: Members of ``source`` that follow from the time of the change.
+_TIMES: Final = {"ts_ms": "ms", "ts_us": "us", "ts_ns": "ms * 1000000"}
+_NOW: Final = {"ts_ms": "now_ms", "ts_us": "now_us", "ts_ns": "now_ns"}
+
+
+class OddRowError(Exception):
+    """A row that is no write to, nor deletion of, one row: its run goes the general way."""
+
+
+async def fast_feed(wire: Wire, builder: object) -> FastFeed | None:
+    """The encoder of a table version's rows; None where only records will do.
+
+    Args:
+        wire: of the task.
+        builder: makes the records.
+
+    Raises:
+        Retriable: a service that a converter needs does not answer.
+    """
+    if not isinstance(builder, DebeziumBuilder):
+        return None
+    settings, schemas = builder.settings, builder.schemas
+    if (
+        builder.has_images
+        or schemas.has_delta
+        or settings.skipped_operations & {"c", "u", "d"}
+        or (settings.output_format == "advanced" and "kafka-headers" in settings.key_placement)
+    ):
+        return None
+    key = Encoding(schemas.key, {column.name: ROW for column in schemas.key_places}) if builder.keyed else None
+    writer = await wire.writer(builder.topic, key, Encoding(schemas.value, _envelope_shape(builder)))
+    return None if writer is None else FastFeed(builder, writer)
+
+
+def _envelope_shape(builder: DebeziumBuilder) -> Shape:
+    schemas, table = builder.schemas, builder.version.id
+    image: Shape | Fixed = Fixed(None)
+    if schemas.is_legacy:
+        image = {column.name: ROW if column.is_key else {"value": ROW} for column in schemas.places}
+    source: dict[str, Any] = {
+        "version": Fixed(VERSION),
+        "connector": Fixed("scylla"),
+        "name": Fixed(builder.settings.topic_prefix),
+        "snapshot": Fixed("false"),
+        "db": Fixed(table.keyspace),
+        "sequence": Fixed(None),
+        "keyspace_name": Fixed(table.keyspace),
+        "table_name": Fixed(table.table),
+        **dict.fromkeys(_TIMES, ROW),
+        "ttl": ROW,
+    }
+    shape: dict[str, Any] = {
+        "source": source,
+        "before": image,
+        "after": image,
+        "op": ROW,
+        "ts_ms": EVENT,
+        "transaction": Fixed(None),
+        "ts_us": EVENT if schemas.is_legacy else Fixed(None),
+        "ts_ns": EVENT if schemas.is_legacy else Fixed(None),
+        "deletion": Fixed(None),
+    }
+    if builder.payload_key is not None:
+        shape[builder.payload_key] = {column.name: ROW for column in schemas.key_places}
+    return shape
+
+
+class FastFeed:
+    """Encodes the rows of one table version; not thread-safe, does not block.
+
+    Attributes:
+        builder: makes the same records the general way.
+    """
+
+    __slots__ = ("_build", "_writer", "builder")
+
+    def __init__(self, builder: DebeziumBuilder, writer: RowWriter) -> None:
+        self.builder = builder
+        self._writer = writer
+        self._build = _Generator(builder, writer).function()
+
+    def take(self, run: Run, after: int, parts: EncodedParts) -> Position | None:
+        """Encode a run's rows.
+
+        Args:
+            run: the rows.
+            after: how many records of the batch come before them.
+            parts: gets what is encoded.
+
+        Returns:
+            The source offset of the last record; None: the run has to go the general way.
+        """
+        builder, rows = self.builder, run.rows
+        if (
+            run.skip is not None
+            or builder.has_open_ranges
+            or (run.may_be_bad and BadCell in map(type, chain.from_iterable(rows)))
+        ):
+            return None
+        clock = builder.clock()
+        try:
+            keys, values = self.encode(rows, clock)
+        except Exception:  # noqa: BLE001 - the general way finds out what it is, and reports it
+            return None
+        last = next((row for row in reversed(rows) if row[OPERATION] not in _IMAGES), None)
+        if last is None:
+            return None
+        parts.add(self._writer, after, keys, values, lambda: builder.plain_records(run, clock))
+        return {**run.offset, OFFSET_TIME: uuid_text(last[TIME]), OFFSET_SEQ: last[SEQ]}
+
+    def encode(self, rows: list[LogRow], clock: Clock) -> tuple[list[bytes] | None, list[bytes | None]]:
+        """Keys and values of ordinary rows.
+
+        Raises:
+            Exception: a row is not ordinary, or can't be encoded.
+        """
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
+        value_form, key_form, build = self._writer.value, self._writer.key, self._build
+        for start in range(0, len(rows), CHUNK_ROWS):
+            key_rows, value_rows, ends = build(rows[start : start + CHUNK_ROWS], *clock)
+            if not value_rows:
+                continue
+            encoded_chunk: list[bytes | None] = value_form.encode(value_rows)  # type: ignore[assignment]
+            key_chunk = [] if key_form is None else key_form.encode(key_rows)
+            for end in reversed(ends):
+                encoded_chunk.insert(end, None)
+                key_chunk.insert(end, key_chunk[end - 1])
+            values += encoded_chunk
+            keys += key_chunk
+        return (None if key_form is None else keys), values
+
+
+class _Generator:
+    """Writes the function of one table version."""
+
+    def __init__(self, builder: DebeziumBuilder, writer: RowWriter) -> None:
+        self._builder = builder
+        self._settings: EventSettings = builder.settings
+        self._schemas = builder.schemas
+        self._writer = writer
+        self._code = CodeBuilder(Odd=OddRowError, time_parts=struct.Struct(">IHH8x").unpack)
+        self._used = {TIME, OPERATION}
+
+    def function(self) -> Build:
+        """The function."""
+        code, value, key = self._code, self._writer.value, self._writer.key
+        add = code.add
+        body = self._body()
+        width = self._builder.width
+        names = ", ".join(f"r{index}" if index in self._used else "_" for index in range(width))
+        add(0, "def build(rows, now_ms, now_us, now_ns):")
+        for form in (value, key):
+            if form is not None and form.unpack:
+                arguments = ", ".join(_NOW[path[0]] for path in form.events)
+                add(1, f"{form.unpack} = {code.bind('constants', form.constants)}({arguments})")
+        add(1, "keys, values, ends = [], [], []")
+        add(1, "add_key, add_value = keys.append, values.append")
+        add(1, "last = None")
+        add(1, f"for ({names},) in rows:")
+        for depth, line in body:
+            add(2 + depth, line)
+        add(1, "return keys, values, ends")
+        code.names |= {**value.names, **({} if key is None else key.names)}
+        return code.function("build", f"fast rows of {self._builder.topic}")
+
+    def _body(self) -> Iterable[tuple[int, str]]:
+        """The lines of the loop, and how deep they are in it."""
+        value, key, schemas = self._writer.value, self._writer.key, self._schemas
+        times = {
+            name: value.leaf(("source", name), text if text.isidentifier() else f"({text})", nullable=False)
+            for name, text in _TIMES.items()
+        }
+        if schemas.has_ttl:
+            times["ttl"] = value.leaf(("source", "ttl"), self._cell(TTL))
+        source = f"source = {value.build(('source',), times)}"
+        members = {"source": "source", "before": "None", "after": "None", "op": value.leaf(("op",), "op")}
+        if self._builder.payload_key is not None:
+            path = (self._builder.payload_key,)
+            members[path[0]] = value.build(path, self._key(value, path))
+        add_key = [] if key is None else [(1, f"add_key({key.build((), self._key(key, ()))})")]
+        images = {name: self._image((name,)) for name in ("before", "after")} if schemas.is_legacy else {}
+        written = members | ({"after": images["after"]} if images else {})
+        deleted = members | ({"before": images["before"]} if images else {})
+        deletes = f"r{OPERATION} == {ROW_DELETE}"
+        if not self._builder.has_clustering:
+            deletes += f" or r{OPERATION} == {PARTITION_DELETE}"
+        tombstone = [(1, "ends.append(len(values))")]
+        return [
+            (0, f"if r{TIME} != last:"),
+            (1, f"last = r{TIME}"),
+            (1, "low, middle, high = time_parts(last)"),
+            (1, f"us = ((high & 4095) << 48 | middle << 32 | low) // 10 - {UUID_EPOCH // 10}"),
+            (1, "ms = us // 1000"),
+            (0 if schemas.has_ttl else 1, source),
+            (0, f"if 1 <= r{OPERATION} <= {INSERT}:"),
+            (1, f"op = 'c' if r{OPERATION} == {INSERT} else 'u'"),
+            (1, f"add_value({value.build((), written)})"),
+            *add_key,
+            (0, f"elif {deletes}:"),
+            (1, "op = 'd'"),
+            (1, f"add_value({value.build((), deleted)})"),
+            *add_key,
+            *(tombstone if self._settings.tombstones and key is not None else []),
+            (0, f"elif r{OPERATION} != {PREIMAGE} and r{OPERATION} != {POSTIMAGE}:"),
+            (1, "raise Odd"),
+        ]
+
+    def _cell(self, index: int) -> str:
+        self._used.add(index)
+        return f"r{index}"
+
+    def _leaf(self, form: RowForm, path: tuple[str, ...], column: Place) -> str:
+        """The expression of a column's value."""
+        kind, cell = column.column.type, self._cell(column.value)
+        pairs = kind.name == "list" and kind.is_multicell
+        change = event_form(kind, self._settings.compat, self._settings.names, pairs=pairs)
+        if change is None:
+            return form.leaf(path, cell)
+        return form.leaf(path, f"{self._code.bind('form', change)}({cell})", checked=True)
+
+    def _key(self, form: RowForm, path: tuple[str, ...]) -> dict[str, str]:
+        return {column.name: self._leaf(form, (*path, column.name), column) for column in self._schemas.key_places}
+
+    def _image(self, path: tuple[str, ...]) -> str:
+        """``before`` or ``after`` of the legacy format, see ``source_text``."""
+        form = self._writer.value
+        members = {}
+        for column in self._schemas.places:
+            where = (*path, column.name)
+            if column.is_key:
+                members[column.name] = self._leaf(form, where, column)
+                continue
+            cell = form.build(where, {"value": self._leaf(form, (*where, "value"), column)})
+            is_set = f"{self._cell(column.value)} is not None or {self._cell(column.deleted)}"
+            members[column.name] = f"({cell} if {is_set} else None)"
+        return form.build(path, members)

@@ -1,0 +1,224 @@
+"""Mutations straight to bytes: for tables, values and options of every kind they are those of the general path, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connectors.api import Batch
+from connectors.cassandra.events import builder
+from connectors.cassandra.events.contract import EventSettings, Where
+from connectors.cassandra.events.fast_entries import CHUNK_ENTRIES, fast_entries
+from connectors.cassandra.model import Entry, Stretch
+from connectors.cassandra.stream import Stream
+from connectors.cql.mutations.definition import Column, make
+from connectors.cql.mutations.encode import write_mutation, write_update
+from connectors.cql.types import frozen
+from connectors.formats.masking import parse_rules
+from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Stamp
+from tests.support.both_paths import Delivered, Paths
+from tests.unit.connectors.cassandra.events import test_cassandra_events_fast as world
+from tests.unit.connectors.cassandra.test_cassandra_stream import Known
+from tests.unit.connectors.cql.mutation_world import KEYS, SOURCE, TABLE_ID, stamps, tables, updates, with_time
+from tests.unit.connectors.cql.strategies import TYPES, values
+from worker.converters.json import JsonConverter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from connectors.api import BadRecord, SourceRecord
+    from connectors.cql.mutations.definition import TableDefinition
+
+LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
+READ_NS = 1_795_000_000_000_000_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def clock() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.time_ns", lambda: READ_NS)
+        yield
+
+
+class AllCaptured(Known):
+    """All updates count."""
+
+    def captured(self, table: TableDefinition, segment: int) -> bool:
+        del table, segment
+        return True
+
+
+def chunk_of(mutations: Sequence[bytes], version: int) -> Stretch:
+    data, entries = b"", []
+    for number, mutation in enumerate(mutations):
+        entries.append(Entry(len(data), len(data) + len(mutation), 1000 * (number + 1)))
+        data += mutation + b"\0\0\0\0"
+    return Stretch(77, version, data, entries, entries[-1].position)
+
+
+class Delivery:
+    """Everything that comes out of a chunk of the log on one of the paths."""
+
+    def __init__(
+        self,
+        table: TableDefinition,
+        chunk: Stretch,
+        options: EventSettings,
+        paths: Paths,
+        *,
+        fast: bool,
+        limit: int = 1000,
+    ) -> None:
+        self.delivered: list[Delivered] = []
+        self.bad: list[tuple[Any, ...]] = []
+        self.encoded = 0
+        stream = self.stream = Stream(
+            Where(partition={"node": "n"}, node="n", segment=0, version=0),
+            None,
+            AllCaptured(table),
+            lambda definition, version: builder(definition, version, options),
+            LOG,
+            paths.wire if fast else None,
+        )
+        stream._given_up.add((bytes.fromhex(table.table_id.replace("-", "")), "z"))
+        number = 0
+        while number < len(chunk.entries):
+            out: list[SourceRecord] = []
+            bad: list[BadRecord] = []
+            asyncio.run(stream.agree())
+            number = stream.take(chunk, number, limit, out, bad)
+            self.encoded += stream.encoded.count
+            batch = Batch(out, encoded=stream.encoded.collect())
+            self.delivered += asyncio.run(paths.deliver(batch))
+            self.bad += [(refusal.source_offset, str(refusal.error), refusal.raw) for refusal in bad]
+
+
+def same(
+    table: TableDefinition,
+    mutations: Sequence[bytes],
+    options: EventSettings,
+    *,
+    version: int = 7,
+    limit: int = 1000,
+    envelope: str = "false",
+) -> tuple[int, int]:
+    """Compare both paths; returns how many records there are, and how many of them were bytes from the start."""
+    json = JsonConverter({"schemas.enable": envelope})
+    chunk = chunk_of(mutations, version)
+    general = Delivery(table, chunk, options, Paths(json, json), fast=False, limit=limit)
+    paths = Paths(json, json)
+    fast = Delivery(table, chunk, options, paths, fast=True, limit=limit)
+    assert general.encoded == 0
+    assert fast.delivered == general.delivered
+    assert fast.bad == general.bad
+    assert fast.stream.counts == general.stream.counts
+    assert fast.stream.place == general.stream.place
+    return len(fast.delivered), fast.encoded
+
+
+@pytest.mark.parametrize("limit", [1, 7, 10_000])
+def test_ordinary_entries_and_others_between_them(limit: int) -> None:
+    ordinary = [
+        world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), a=number)) for number in range(100)
+    ]
+    mutations = [*ordinary[:8], *world._mutations(), *ordinary]
+    # The first batch of a table is records: the runtime is asked behind it.
+    count, encoded = same(
+        world.TABLE, [*mutations, *mutations], EventSettings(topic_prefix="p", output_format="debezium"), limit=limit
+    )
+    assert count > 300
+    assert encoded > (100 if limit < 1000 else -1)
+
+
+def test_more_entries_than_are_encoded_in_one_call() -> None:
+    ordinary = [
+        world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), c='ä"\\\n😀\x00' * (number % 3)))
+        for number in range(3 * CHUNK_ENTRIES + 9)
+    ]
+    options = EventSettings(topic_prefix="p", output_format="debezium")
+    for envelope in ("false", "true"):
+        count, encoded = same(world.TABLE, ordinary, options, limit=150, envelope=envelope)
+        assert count == len(ordinary)
+        assert encoded == count - 150
+
+
+OPTIONS = st.builds(
+    EventSettings,
+    topic_prefix=st.just("p"),
+    output_format=st.just("debezium"),
+    cluster=st.sampled_from(["", 'c"ä']),
+    tombstones=st.booleans(),
+    extended=st.booleans(),
+    decimals=st.sampled_from(["double", "precise", "string"]),
+    varints=st.sampled_from(["long", "precise", "string"]),
+    logical=st.booleans(),
+)
+LIMITS = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@st.composite
+def plain_tables(draw: st.DrawFn) -> TableDefinition:
+    """A table without collections, whose names every writer can write."""
+    columns = [Column(f"k{index}", draw(KEYS), "partition_key", index) for index in range(draw(st.integers(1, 2)))]
+    columns += [Column(f"c{index}", draw(KEYS), "clustering", index) for index in range(draw(st.integers(0, 2)))]
+    columns += [Column(f"v{index}", frozen(draw(TYPES)), "regular") for index in range(draw(st.integers(1, 4)))]
+    return make("ks", "t", TABLE_ID, columns)
+
+
+@given(st.data(), OPTIONS, st.sampled_from([7, 8]))
+@LIMITS
+def test_simple_rows_of_any_table_are_the_same(data: st.DataObject, options: EventSettings, version: int) -> None:
+    table = data.draw(plain_tables())
+    excluded = data.draw(st.sets(st.sampled_from([f"{table}.{column.name}" for column in table.regular] or [""])))
+    options = EventSettings(
+        **{name: getattr(options, name) for name in options.__struct_fields__} | {"excluded": frozenset(excluded)}
+    )
+    mutations = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        stamp = data.draw(stamps(version) | st.just(Stamp(world.T)))
+        cells = tuple(
+            Cell(column.name, None, data.draw(st.none() | values(column.type)), stamp)
+            for column in sorted(table.regular, key=lambda column: column.name)
+            if data.draw(st.booleans())
+        )
+        row = Row(
+            clustering=tuple(data.draw(values(column.type)) for column in table.clustering),
+            liveness=data.draw(st.sampled_from([None, stamp])),
+            cells=cells,
+        )
+        key = tuple(data.draw(values(column.type)) for column in table.key)
+        update = with_time(PartitionUpdate(source=SOURCE, key=key, write_time=0, rows=(row,)))
+        mutations.append(write_mutation([write_update(update, table, version)], version))
+    same(table, [mutation for mutation in mutations for _ in range(6)], options, version=version, limit=4)
+
+
+@given(st.data(), OPTIONS, st.sampled_from([7, 8, 9]))
+@LIMITS
+def test_any_updates_of_any_table_are_the_same(data: st.DataObject, options: EventSettings, version: int) -> None:
+    table = data.draw(tables())
+    mutations = [
+        write_mutation([write_update(data.draw(updates(table, version)), table, version)], version) for _ in range(2)
+    ]
+    same(table, [mutation for mutation in mutations for _ in range(5)], options, version=version, limit=4)
+
+
+def test_where_only_records_will_do() -> None:
+    json = JsonConverter({"schemas.enable": "false"})
+    wire = Paths(json, json).wire
+    masks = parse_rules({"mask.rules": "a", "mask.a.columns": r"ks\.t\.c", "mask.a.type": "hash"})
+
+    def encoder_of(version: int = 7, **options: Any) -> object:
+        chosen = EventSettings(**{"topic_prefix": "p", "output_format": "debezium", **options})
+        return asyncio.run(fast_entries(wire, builder(world.TABLE, version, chosen)))
+
+    assert encoder_of() is not None
+    assert encoder_of(version=9) is None
+    assert encoder_of(output_format="partition-update-raw") is None
+    assert encoder_of(masks=masks) is None
