@@ -53,8 +53,9 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, size, subtract
 from connectors.errors import Fatal
 from connectors.scylla.model import TableId
 from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, VNODE
@@ -66,9 +67,6 @@ if TYPE_CHECKING:
 
     from connectors.api import Position
     from connectors.scylla.model import StreamGroup
-
-MIN_TOKEN: Final = -(1 << 63)
-MAX_TOKEN: Final = (1 << 63) - 1
 
 #: The member that tells a snapshot's source partition from its group's; always "true".
 SNAPSHOT: Final = "snapshot"
@@ -86,46 +84,13 @@ FINISHED: Final = "finished_ms"
 CANCELLED: Final = "cancelled"
 
 
-class Tokens(NamedTuple):
-    """Tokens after ``after`` up to and with ``upto``; not empty, never around the ring's end.
-
-    ``row`` is the last row sent (``snapshot_rows.Item.digest``) if it has the first of these tokens, ``after + 1``; else "".
-    """
-
-    after: int
-    upto: int
-    row: str = ""
-
-
-def unwrapped(token_range: tuple[int, int]) -> tuple[Tokens, ...]:
+def unwrapped(token_range: tuple[int, int]) -> tuple[TokenRange, ...]:
     """A range (exclusive, inclusive) of the ring, from its start on; equal ends mean the whole ring."""
     after, upto = token_range
     if after < upto:
-        return (Tokens(after, upto),)
-    parts = (Tokens(after, MAX_TOKEN), Tokens(MIN_TOKEN, upto))
+        return (TokenRange(after, upto),)
+    parts = (TokenRange(after, MAX_TOKEN), TokenRange(MIN_TOKEN, upto))
     return tuple(part for part in parts if part.after < part.upto)
-
-
-def subtract(tokens: Iterable[Tokens], others: Iterable[Tokens]) -> tuple[Tokens, ...]:
-    """``tokens`` without ``others``, in their order."""
-    result = list(tokens)
-    for other in others:
-        kept: list[Tokens] = []
-        for part in result:
-            if other.upto <= part.after or part.upto <= other.after:
-                kept.append(part)
-                continue
-            if part.after < other.after:
-                kept.append(Tokens(part.after, other.after, part.row))
-            if other.upto < part.upto:
-                kept.append(Tokens(other.upto, part.upto))
-        result = kept
-    return tuple(result)
-
-
-def size(tokens: Iterable[Tokens]) -> int:
-    """How many tokens they are."""
-    return sum(part.upto - part.after for part in tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +106,8 @@ class SnapshotPosition:
         cancelled: whether the operator has ended it.
     """
 
-    whole: tuple[Tokens, ...]
-    left: tuple[Tokens, ...]
+    whole: tuple[TokenRange, ...]
+    left: tuple[TokenRange, ...]
     table_id: str = ""
     rows: int = 0
     started_ms: int = 0
@@ -161,11 +126,13 @@ class SnapshotPosition:
 
     def sent(self, token: int, row: str, rows: int = 0) -> SnapshotPosition:
         """After a row of ``left[0]``, with which ``rows`` more were sent; its token may have more rows."""
-        return replace(self, left=(Tokens(token - 1, self.left[0].upto, row), *self.left[1:]), rows=self.rows + rows)
+        return replace(
+            self, left=(TokenRange(token - 1, self.left[0].upto, row), *self.left[1:]), rows=self.rows + rows
+        )
 
     def again(self) -> SnapshotPosition:
         """With all rows of the first token of ``left[0]`` to be sent (again)."""
-        return replace(self, left=(self.left[0]._replace(row=""), *self.left[1:]))
+        return replace(self, left=(self.left[0]._replace(resume=""), *self.left[1:]))
 
     def range_sent(self, now_ms: int) -> SnapshotPosition:
         """After the last row of ``left[0]``."""
@@ -173,15 +140,15 @@ class SnapshotPosition:
         return replace(self, left=left, finished_ms=self.finished_ms if left else now_ms)
 
 
-def _written(tokens: Iterable[Tokens]) -> str:
-    return ",".join(f"{part.after}:{part.upto}:{part.row}".rstrip(":") for part in tokens)
+def _written(tokens: Iterable[TokenRange]) -> str:
+    return ",".join(f"{part.after}:{part.upto}:{part.resume}".rstrip(":") for part in tokens)
 
 
-def _read(text: object) -> tuple[Tokens, ...]:
+def _read(text: object) -> tuple[TokenRange, ...]:
     parts = []
     for item in str(text).split(",") if text else ():
         after, upto, *row = item.split(":")
-        part = Tokens(int(after), int(upto), *row)
+        part = TokenRange(int(after), int(upto), *row)
         if not MIN_TOKEN <= part.after < part.upto <= MAX_TOKEN:
             raise ValueError(item)
         parts.append(part)
@@ -302,19 +269,19 @@ def later_tables(ids: Mapping[TableId, str], items: Iterable[tuple[Position, Pos
     return frozenset(later | {table for table in ids if known and table not in known})
 
 
-def remaining(whole: Sequence[Tokens], saved: Sequence[SnapshotPosition]) -> tuple[Tokens, ...]:
+def remaining(whole: Sequence[TokenRange], saved: Sequence[SnapshotPosition]) -> tuple[TokenRange, ...]:
     """The tokens of ``whole`` that no position says are done."""
-    left: tuple[Tokens, ...] = tuple(whole)
+    left = list(whole)
     rows: dict[int, str] = {}
     for position in saved:
         left = subtract(left, subtract(position.whole, position.left))
-        rows.update((part.after, part.row) for part in position.left if part.row)
-    return tuple(part._replace(row=rows.get(part.after, "")) for part in left)
+        rows.update((part.after, part.resume) for part in position.left if part.resume)
+    return tuple(part._replace(resume=rows.get(part.after, "")) for part in left)
 
 
 def first_position(
     group: StreamGroup,
-    whole: Sequence[Tokens],
+    whole: Sequence[TokenRange],
     table_id: str,
     saved: Sequence[tuple[Position, SnapshotPosition]],
     request: str = INITIAL,
@@ -338,7 +305,7 @@ def first_position(
 
 
 def taken_over(
-    whole: Sequence[Tokens], left: Sequence[Tokens], saved: Sequence[tuple[Position, SnapshotPosition]]
+    whole: Sequence[TokenRange], left: Sequence[TokenRange], saved: Sequence[tuple[Position, SnapshotPosition]]
 ) -> tuple[int, int, int]:
     """Rows, start and end of what positions of other groups say of these tokens.
 
@@ -347,7 +314,7 @@ def taken_over(
     rows = 0
     started: list[int] = []
     finished = [0]
-    rest = tuple(whole)
+    rest = list(whole)
     for _, position in sorted(saved, key=lambda each: -int(each[0][GENERATION])):
         mine = subtract(rest, subtract(rest, position.whole))
         if not mine:

@@ -214,12 +214,12 @@ class GroupSnapshot:
             Whether it is to be handed over; if not, the next page has to be read: ``self.state`` says from where.
         """
         first = self.position.left[0]
-        items = plan.items(rows, "" if self._seeking else first.row)
-        if self._seeking and first.row:
+        items = plan.items(rows, "" if self._seeking else first.resume)
+        if self._seeking and first.resume:
             # Read again from the start of the partition that was under way: what was sent of it is left out.
             seek = self._seek
             if seek is None:
-                seek = self._seek = Seek(first.after + 1, first.row)
+                seek = self._seek = Seek(first.after + 1, first.resume)
             rest = seek.rest(items, more=state is not None)
             if seek.lost:
                 # The row is gone, and what came after it can't be told: all of the partition is sent again.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from connectors.cql.session import SchemaChanged
+from connectors.cql.token_ranges import size
 from connectors.debezium_metrics import report_snapshots
 from connectors.errors import Fatal, Retriable
 from connectors.java_regex import compile_java
@@ -24,7 +25,6 @@ from connectors.scylla.snapshot import (
     of_dropped,
     partition_of,
     shown,
-    size,
     to_offset,
     unwrapped,
 )
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
     from connectors.api import BadRecord, Instruction, OffsetReader, Position, SourceRecord
     from connectors.cql.session import CqlSession
+    from connectors.cql.token_ranges import TokenRange
     from connectors.debezium_metrics import Mirror
     from connectors.scylla.config import ReadSettings
     from connectors.scylla.events.ums_signals import UmsSignals
     from connectors.scylla.feeds import TableFeed
     from connectors.scylla.hooks import RowFilter
     from connectors.scylla.model import LogRow, StreamGroup, TableId, TableVersion
-    from connectors.scylla.snapshot import Tokens
     from connectors.scylla.snapshot_index import SnapshotIndex
 
 #: The stream goes first: no page is read of a group whose stream is this far behind ...
@@ -187,6 +187,8 @@ class Snapshot:
         if chosen == snapshot.request:
             states = {request.id: request.state for request in requests}
             snapshot.pause(paused=states.get(chosen) == "paused")
+            if snapshot.finished:
+                snapshot.traces.forget()
             return
         position = self._started(self._feed_of(group.table), snapshot.position_of(chosen) or snapshot.position)
         snapshot.turn_to(chosen, position, now_ms)
@@ -342,7 +344,7 @@ class Snapshot:
         self._look_at(snapshot, feed.newest)
         return snapshot
 
-    def _first(self, group: StreamGroup, whole: tuple[Tokens, ...], request: str) -> SnapshotPosition:
+    def _first(self, group: StreamGroup, whole: tuple[TokenRange, ...], request: str) -> SnapshotPosition:
         """Where a group's share of a request begins or goes on."""
         table_id = self._feed_of(group.table).newest.table_id
         saved = self._index(group.table, request).about(whole)
@@ -430,7 +432,6 @@ class Snapshot:
         self._wake()
 
     def _forget(self, snapshot: GroupSnapshot) -> None:
-        snapshot.traces.forget()
         self._follow(snapshot)
         self._reported_s = 0.0
         if all(other.finished for other in self._groups.values()) and not self._announced:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from typing import TYPE_CHECKING
 
+from connectors.cql.token_ranges import subtract
 from connectors.scylla.model import TableId
 from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE
 from connectors.scylla.snapshot import (
@@ -18,7 +19,6 @@ from connectors.scylla.snapshot import (
     partition_of,
     positions_of,
     request_of,
-    subtract,
     unwrapped,
 )
 from connectors.snapshot.requests import INITIAL
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from connectors.api import OffsetReader, Position
+    from connectors.cql.token_ranges import TokenRange
     from connectors.scylla.model import StreamGroup
-    from connectors.scylla.snapshot import Tokens
     from connectors.scylla.snapshot_group import GroupSnapshot
 
 #: A part of a position's tokens: (after, upto, the position's number).
@@ -39,7 +39,7 @@ class _Entry:
     __slots__ = ("generation", "number", "partition", "position", "whole")
 
     def __init__(
-        self, number: int, partition: Position, whole: tuple[Tokens, ...], position: Callable[[], SnapshotPosition]
+        self, number: int, partition: Position, whole: tuple[TokenRange, ...], position: Callable[[], SnapshotPosition]
     ) -> None:
         self.number = number
         self.partition = partition
@@ -64,7 +64,7 @@ class SnapshotIndex:
     def __contains__(self, partition: Position) -> bool:
         return repr(partition) in self._entries
 
-    def put(self, partition: Position, whole: tuple[Tokens, ...], position: Callable[[], SnapshotPosition]) -> None:
+    def put(self, partition: Position, whole: tuple[TokenRange, ...], position: Callable[[], SnapshotPosition]) -> None:
         """Add a position, or replace the one of its partition.
 
         Args:
@@ -86,11 +86,11 @@ class SnapshotIndex:
             insort(parts, (part.after, part.upto, entry.number))
             self._longest[entry.generation] = max(self._longest.get(entry.generation, 0), part.upto - part.after)
 
-    def about(self, whole: Iterable[Tokens]) -> list[tuple[Position, SnapshotPosition]]:
+    def about(self, whole: Iterable[TokenRange]) -> list[tuple[Position, SnapshotPosition]]:
         """The positions that have one of these tokens, in the order in which they were added."""
         return [(entry.partition, entry.position()) for entry in self._about(whole, self._parts)]
 
-    def superseded_by(self, whole: Sequence[Tokens]) -> list[Position]:
+    def superseded_by(self, whole: Sequence[TokenRange]) -> list[Position]:
         """Partitions of positions about these tokens that say nothing any more.
 
         All of their tokens are covered by positions of newer generations. To be asked for each group that joins: another
@@ -104,7 +104,7 @@ class SnapshotIndex:
                 found.append(entry.partition)
         return found
 
-    def _about(self, whole: Iterable[Tokens], generations: Iterable[int]) -> list[_Entry]:
+    def _about(self, whole: Iterable[TokenRange], generations: Iterable[int]) -> list[_Entry]:
         numbers: set[int] = set()
         for generation in generations:
             parts, longest = self._parts[generation], self._longest.get(generation, 0)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import logging
 
     from connectors.cql.session import CqlSession, Page
+    from connectors.cql.token_ranges import TokenRange
     from connectors.scylla.config import ReadSettings
     from connectors.scylla.model import TableId
-    from connectors.scylla.snapshot import Tokens
 
 
 class PageReader:
@@ -48,7 +48,7 @@ class PageReader:
         while (wait := self._pace.wait_s(time.monotonic())) > 0:  # noqa: ASYNC110 - what it waits for is time
             await asyncio.sleep(wait)
 
-    async def read(self, query: str, tokens: Tokens, state: bytes | None) -> Page:
+    async def read(self, query: str, tokens: TokenRange, state: bytes | None) -> Page:
         """Read a page.
 
         Args:

@@ -5,23 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, size
 from connectors.cql.types import to_text
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.java_regex import compile_java
 from connectors.scylla import tables as definitions
 from connectors.scylla.model import TableId
 from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, saved_windows
-from connectors.scylla.snapshot import (
-    MAX_TOKEN,
-    MIN_TOKEN,
-    Tokens,
-    from_offset,
-    is_snapshot,
-    remaining,
-    request_of,
-    size,
-    taken_over,
-)
+from connectors.scylla.snapshot import from_offset, is_snapshot, remaining, request_of, taken_over
 from connectors.snapshot import requests
 from connectors.snapshot.requests import INITIAL, PROGRESS, STATE
 from connectors.snapshot.views import views
@@ -33,7 +24,7 @@ if TYPE_CHECKING:
     from connectors.cql.session import CqlSession
     from connectors.scylla.snapshot import SnapshotPosition
 
-_RING: Final = (Tokens(MIN_TOKEN, MAX_TOKEN),)
+_RING: Final = (TokenRange(MIN_TOKEN, MAX_TOKEN),)
 #: Less than this of a table does not tell how many rows it has.
 _TELLING_PERCENT: Final = 1.0
 

@@ -102,6 +102,7 @@ class RequestList:
         partition: makes the source partition of the task's share of a request.
         changed: gets the complete list after each change, as ``due`` makes it.
         keeps_ended: whether requests over REST that are over stay in the list after a restart: metrics show them.
+        clock: seconds since 1970.
 
     Attributes:
         requests: those that are not forgotten, by id.
@@ -114,12 +115,14 @@ class RequestList:
         changed: Callable[[list[SnapshotRequest]], object],
         *,
         keeps_ended: bool = False,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.requests: dict[str, SnapshotRequest] = {}
         self.saved: dict[str, Position] = {}
         self._partition = partition
         self._changed = changed
         self._keeps_ended = keeps_ended
+        self._clock = clock
         #: States that the operator asks for, of requests that the connector makes itself.
         self._steered: dict[str, Any] = {}
         self._next_start_ms: int | None = None
@@ -174,12 +177,12 @@ class RequestList:
 
     def start_due(self) -> None:
         """Start the snapshots whose time has come. Cheap."""
-        if self._next_start_ms is not None and time.time() * 1000 >= self._next_start_ms:
+        if self._next_start_ms is not None and self._clock() * 1000 >= self._next_start_ms:
             self.hand_over()
 
     def hand_over(self) -> None:
         """Give the complete list to the reader."""
-        requests, self._next_start_ms = due(self.requests.values(), int(time.time() * 1000))
+        requests, self._next_start_ms = due(self.requests.values(), int(self._clock() * 1000))
         self._changed(requests)
 
     def take_unsaved(self) -> list[tuple[Position, Position | None]]:

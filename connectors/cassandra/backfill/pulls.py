@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from connectors.api import SNAPSHOT_ENDED
 from connectors.cassandra.backfill import state, views
 from connectors.cassandra.backfill.model import NEW, Chunk, End, new_request, new_table_id, reads_again
-from connectors.cassandra.backfill.ranges import Span, cut, merged, share, width_after
+from connectors.cassandra.backfill.ranges import cut, merged, share, width_after
 from connectors.cassandra.backfill.state import PullNote, TableNote
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
+from connectors.cql.token_ranges import TokenRange
+from connectors.snapshot.board import Share, SnapshotBoard
 from connectors.snapshot.requests import INITIAL
 from connectors.snapshot.state import FINAL, shown_state
 
@@ -40,7 +42,7 @@ class Piece:
 
     __slots__ = ("number", "outstanding", "read", "rows", "span", "width")
 
-    def __init__(self, number: int, span: Span) -> None:
+    def __init__(self, number: int, span: TokenRange) -> None:
         self.number = number
         self.span = span
         self.width = span.upto - span.after
@@ -48,20 +50,20 @@ class Piece:
         #: Chunks that were read and are not done.
         self.outstanding = 0
         #: None: read to its end.
-        self.read: Span | None = span
+        self.read: TokenRange | None = span
 
 
 class TablePull:
     """One table of a request."""
 
-    def __init__(self, pull: Pull, note: TableNote, whole: Span) -> None:
+    def __init__(self, pull: Pull, note: TableNote, whole: TokenRange) -> None:
         self.pull = pull
         self.note = note
         self.whole = whole
         #: Chunks and jobs of an older one are no longer wanted.
         self.epoch = 0
         self.pieces: dict[int, Piece] = {}
-        self.left: list[Span] = []
+        self.left: list[TokenRange] = []
         self.width = 0
         self.reset()
 
@@ -81,24 +83,12 @@ class TablePull:
     def save(self, now_ms: int) -> None:
         """Bring the note up to date."""
         left = merged([*self.left, *(each.span for each in self.pieces.values())])
-        self.note.left = None if left == [self.whole] else [(each.after, each.upto, each.page) for each in left]
+        self.note.left = None if left == [self.whole] else [(each.after, each.upto, each.resume) for each in left]
         self.note.percent = state.done_percent(left, self.whole)
         self.note.saved_ms = now_ms
 
 
-class Pull:
-    """One request, as this task carries it out."""
-
-    def __init__(self, request: SnapshotRequest, note: PullNote) -> None:
-        self.request = request
-        self.note = note
-        self.tables: list[TablePull] = []
-        self.busy = False
-
-    @property
-    def running(self) -> bool:
-        """Whether it is to be worked at."""
-        return self.note.state in {"waiting", "running"}
+Pull = Share[TablePull]
 
 
 class Job(NamedTuple):
@@ -130,7 +120,6 @@ class Pulls:
         self._settings = settings
         self._shard = shard
         self._whole = share(*shard)
-        self._clock = clock
         self._saved: dict[str, dict[str, Position]] = {}
         for partition, offset in saved:
             request, part = partition.get(SNAPSHOT), partition.get(SHARD)
@@ -138,9 +127,7 @@ class Pulls:
                 continue
             if settings.mode != "always" or (request != INITIAL and not new_table_id(request)):
                 self._saved.setdefault(request, {})[part] = offset
-        self._pulls: dict[str, Pull] = {}
-        self._order: list[Pull] = []
-        self._dirty: set[str] = set()
+        self._board = SnapshotBoard(self._recall, self._stop, clock, fails=True)
         #: Of these nothing but what empty pieces leave is new.
         self._stale_since: dict[str, int] = {}
         self._number = 0
@@ -151,33 +138,8 @@ class Pulls:
 
     def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
         """The complete list."""
-        wanted = {request.id: request for request in requests}
-        for name in [name for name in self._pulls if name not in wanted]:
-            self._stop(self._pulls.pop(name))
-            self._dirty.discard(name)
-            self._stale_since.pop(name, None)
-        for name, request in wanted.items():
-            pull = self._pulls.get(name)
-            if pull is None:
-                pull = self._pulls[name] = self._recall(request)
-            pull.request = request
-            note = pull.note
-            if note.state in FINAL:
-                continue
-            if request.state == "cancelled":
-                self._stop(pull)
-                note.state, note.finished_ms = "cancelled", self._now()
-                self._dirty.add(name)
-            elif request.state == "paused":
-                if note.state != "paused":
-                    self._stop(pull)
-                    note.state = "paused"
-                    self._dirty.add(name)
-            elif note.state == "paused":
-                note.state = "running" if note.resolved else "waiting"
-                self._dirty.add(name)
-            self._finish(pull)
-        self._order = sorted(self._pulls.values(), key=lambda pull: (-pull.request.priority, pull.request.created_ms))
+        self._board.set_requests(requests)
+        self._stale_since = {name: since for name, since in self._stale_since.items() if name in self._board.shares}
 
     def _recall(self, request: SnapshotRequest) -> Pull:
         parts = self._saved.get(request.id, {})
@@ -188,7 +150,7 @@ class Pulls:
         if (note is None or note.state not in FINAL) and state.over(parts):
             # Done by another number of tasks.
             note = state.ended(parts, self._shard)
-        pull = Pull(request, note or PullNote())
+        pull: Pull = Share(request, note or PullNote())
         if pull.note.resolved:
             if pull.note.state not in FINAL:
                 self._subtract_others(request, pull.note)
@@ -202,7 +164,7 @@ class Pulls:
 
         Until the first backfill knows its tables there are none: it takes all.
         """
-        initial = self._pulls.get(INITIAL)
+        initial = self._board.shares.get(INITIAL)
         if initial is None or not (initial.note.resolved or initial.note.state in FINAL):
             return []
         tables = list(tables)
@@ -213,7 +175,7 @@ class Pulls:
                 for each in tables
             ]
             initial.note.resolved = True
-            self._dirty.add(INITIAL)
+            self._board.save(initial)
         known = {each.table_id for each in initial.note.tables} if initial.note.resolved else set()
         return [
             each for each in tables if each.table_id not in known and self._open(new_request(each.table_id, str(each)))
@@ -231,7 +193,9 @@ class Pulls:
         for table, again_us in tables:
             request = new_request(table.table_id, str(table), again_us)
             live = [
-                pull.note for name in (INITIAL, f"{NEW}{table.table_id}") if (pull := self._pulls.get(name)) is not None
+                pull.note
+                for name in (INITIAL, f"{NEW}{table.table_id}")
+                if (pull := self._board.shares.get(name)) is not None
             ]
             saved = [
                 note for name in (INITIAL, f"{NEW}{table.table_id}") for _, note in _shares(self._saved.get(name, {}))
@@ -250,7 +214,7 @@ class Pulls:
         request = wanted.id
         parts = self._saved.get(request, {})
         own = parts.get(f"{self._shard[0]}/{self._shard[1]}")
-        if request in self._pulls:
+        if request in self._board.shares:
             return False
         if own is not None:
             return own.get("state") not in SNAPSHOT_ENDED
@@ -258,7 +222,7 @@ class Pulls:
             return True  # maybe nothing is left of it: then that is saved
         return bool(state.inherited(self._whole, self._read_before(wanted, wanted.table_id)))
 
-    def _read_before(self, request: SnapshotRequest, table_id: str) -> list[tuple[Span, TableNote]]:
+    def _read_before(self, request: SnapshotRequest, table_id: str) -> list[tuple[TokenRange, TableNote]]:
         """What was saved of a table by all divisions among tasks: the tokens of each share, and its note.
 
         A table that came later for one division may have been there for the first backfill of another: both count for both.
@@ -291,33 +255,31 @@ class Pulls:
                 [each for each in self._read_before(request, table.table_id) if each[0] != self._whole],
             )
             if table.open:
-                table.left = [(one.after, one.upto, one.page) for one in left]
+                table.left = [(one.after, one.upto, one.resume) for one in left]
                 table.stage = table.stage if left else "done"
 
     def suspend(self) -> None:
         """Nobody reads any more: what is under way is to be read again."""
-        for pull in self._pulls.values():
+        for pull in self._board.shares.values():
             pull.busy = False
-            self._stop(pull)
+            self._stop(pull, dropped=False)
 
-    def _stop(self, pull: Pull) -> None:
-        for table in pull.tables:
+    def _stop(self, share: Pull, *, dropped: bool) -> None:
+        del dropped
+        for table in share.tables:
             table.reset()
 
     # Work for the readers.
 
     def next_job(self) -> Job | None:
         """What to ask the cluster next; None: nothing for now."""
-        for pull in self._order:
-            if not pull.running:
+        for pull in self._board.order:
+            if pull.claim():
+                return Job(pull)
+            if not pull.running or not pull.note.resolved:
                 continue
-            if not pull.note.resolved:
-                if not pull.busy:
-                    pull.busy = True
-                    return Job(pull)
-                continue
-            for table in pull.tables:
-                if table.open and table.left:
+            for table in pull.unfinished():
+                if table.left:
                     return self._piece_of(pull, table)
         return None
 
@@ -335,7 +297,7 @@ class Pulls:
 
     def stale(self, job: Job) -> bool:
         """Whether the job's answer is no longer wanted."""
-        if self._pulls.get(job.pull.request.id) is not job.pull or not job.pull.running:
+        if not self._board.wants(job.pull):
             return True
         return job.table is not None and (job.table.epoch != job.epoch or not job.table.open)
 
@@ -347,12 +309,9 @@ class Pulls:
     def resolved(self, job: Job, found: Sequence[TableDefinition]) -> None:
         """The request's tables."""
         pull = job.pull
-        pull.busy = False
-        if self.stale(job) or pull.note.resolved:
+        if not self._board.resolve(pull):
             return
         note = pull.note
-        note.resolved = True
-        note.state = "running"
         pull_parts = self._saved.get(pull.request.id, {})
         others = _shares(pull_parts)
         began = min((other.started_ms for _, other in others if other.started_ms), default=self._now())
@@ -363,15 +322,14 @@ class Pulls:
                 table.stage, table.error = "failed", f"{each} has counters, whose changes can't be merged"
             left = state.inherited(self._whole, self._read_before(pull.request, each.table_id))
             if left != [self._whole]:
-                table.left = [(one.after, one.upto, one.page) for one in left]
+                table.left = [(one.after, one.upto, one.resume) for one in left]
                 table.percent = state.done_percent(left, self._whole)
             table.rows, table.started_ms = state.counted(pull_parts, each.table_id, self._shard)
             note.tables.append(table)
             pull.tables.append(TablePull(pull, table, self._whole))
-        self._dirty.add(pull.request.id)
         for one in pull.tables:
             self._close_if_done(one)
-        self._finish(pull)
+        self._board.finish(pull)
 
     def page(
         self,
@@ -404,7 +362,7 @@ class Pulls:
         upto = piece.span.upto
         # The last row's partition may have more rows, which the paging state leads to.
         after = piece.read.after if last_token is None else max(piece.read.after, last_token - 1)
-        piece.read = None if paging is None else Span(after, upto, paging.hex())
+        piece.read = None if paging is None else TokenRange(after, upto, paging.hex())
         piece.rows += rows
         if paging is None:
             whole = self._whole.upto - self._whole.after
@@ -424,9 +382,9 @@ class Pulls:
             False: there was none.
         """
         piece = job.piece
-        if piece is None or piece.read is None or not piece.read.page:
+        if piece is None or piece.read is None or not piece.read.resume:
             return False
-        piece.read = Span(piece.read.after, piece.read.upto)
+        piece.read = TokenRange(piece.read.after, piece.read.upto)
         return True
 
     def narrow(self, job: Job) -> None:
@@ -438,29 +396,23 @@ class Pulls:
         middle = after + (upto - after) // 2
         table.width = max(1, min(table.width, middle - after))
         if middle > after:
-            piece.read = Span(after, middle)
-            piece.span = Span(piece.span.after, middle, piece.span.page)
+            piece.read = TokenRange(after, middle)
+            piece.span = TokenRange(piece.span.after, middle, piece.span.resume)
             piece.width = middle - after
-            table.left = merged([Span(middle, upto), *table.left])
+            table.left = merged([TokenRange(middle, upto), *table.left])
 
     def tell(self, job: Job, error: str) -> None:
         """What is being tried again; empty: nothing any more."""
         if job.table is not None and job.table.note.error != error and not self.stale(job):
             job.table.note.error = error
-            self._dirty.add(job.pull.request.id)
+            self._board.save(job.pull)
 
     def failed(self, job: Job, error: str) -> None:
         """The table, or the whole request, is given up."""
-        if self.stale(job):
-            job.pull.busy = False
-            return
         if job.table is None:
-            job.pull.busy = False
-            job.pull.note.state, job.pull.note.error = "failed", error
-            job.pull.note.finished_ms = self._now()
-            self._dirty.add(job.pull.request.id)
-            return
-        self._close(job.table, "failed", error)
+            self._board.refuse(job.pull, error)
+        elif not self.stale(job):
+            self._close(job.table, "failed", error)
 
     def vanished(self, job: Job) -> None:
         """The table was dropped."""
@@ -475,7 +427,7 @@ class Pulls:
             table.left = [self._whole]
             table.reset()
             table.note.table_id, table.note.rows, table.note.left = table_id, 0, None
-            self._dirty.add(job.pull.request.id)
+            self._board.save(job.pull)
 
     # What is sent.
 
@@ -488,23 +440,25 @@ class Pulls:
             table.note.rows += chunk.end.rows
             table.note.bad += len(chunk.bad)
             self._advance(table, piece, chunk.end)
-            self._dirty.add(chunk.request)
+            self._board.save(table.pull)
         return self.changes()
 
     def changes(self) -> list[tuple[Position, Position]]:
         """What else is to be saved."""
         now = self._now()
-        self._dirty |= {name for name, since in self._stale_since.items() if now - since >= _SAVE_MS}
-        names, self._dirty = [name for name in self._dirty if name in self._pulls], set()
-        for name in names:
-            self._stale_since.pop(name, None)
-        return [self._offset(self._pulls[name]) for name in names]
+        for name, since in self._stale_since.items():
+            if now - since >= _SAVE_MS:
+                self._board.save(self._board.shares[name])
+        unsaved = self._board.take_unsaved()
+        for pull in unsaved:
+            self._stale_since.pop(pull.request.id, None)
+        return [self._offset(pull) for pull in unsaved]
 
     def notes(self) -> list[tuple[str, PullNote]]:
         """All requests as they stand."""
-        for pull in self._order:
+        for pull in self._board.order:
             self._update(pull)
-        return [(pull.request.id, pull.note) for pull in self._order]
+        return [(pull.request.id, pull.note) for pull in self._board.order]
 
     # Parts.
 
@@ -525,7 +479,7 @@ class Pulls:
                 table.save(now)
 
     def _find(self, end: End) -> tuple[TablePull, Piece] | None:
-        pull = self._pulls.get(end.request)
+        pull = self._board.shares.get(end.request)
         for table in pull.tables if pull is not None else ():
             if table.open and end.piece in table.pieces:
                 return table, table.pieces[end.piece]
@@ -533,44 +487,33 @@ class Pulls:
 
     def _advance(self, table: TablePull, piece: Piece, end: End) -> None:
         if end.page is not None:
-            piece.span = Span(end.after, piece.span.upto, end.page.hex())
+            piece.span = TokenRange(end.after, piece.span.upto, end.page.hex())
             return
         if piece.read is None and not piece.outstanding:
             del table.pieces[piece.number]
             self._close_if_done(table)
-            self._finish(table.pull)
 
     def _close_if_done(self, table: TablePull) -> None:
         if table.open and not table.left and not table.pieces:
             self._close(table, "done", "")
 
     def _close(self, table: TablePull, stage: Stage, error: str) -> None:
-        note, now = table.note, self._now()
-        note.stage, note.error, note.finished_ms, note.saved_ms = stage, error, now, now
-        note.started_ms = note.started_ms or now
+        note = table.note
+        note.saved_ms = self._now()
+        note.started_ms = note.started_ms or note.saved_ms
         note.left = None
         if stage == "done":
             note.percent = 100.0
         table.left = []
         table.pieces = {}
         table.epoch += 1
-        self._dirty.add(table.pull.request.id)
-        self._finish(table.pull)
-
-    def _finish(self, pull: Pull) -> None:
-        note = pull.note
-        if pull.running and note.resolved and not any(table.open for table in pull.tables):
-            failed = [table for table in note.tables if table.stage == "failed"]
-            note.state = "failed" if failed and len(failed) == len(note.tables) else "done"
-            note.error = failed[0].error if note.state == "failed" else ""
-            note.finished_ms = self._now()
-            self._dirty.add(pull.request.id)
+        self._board.close(table.pull, note, stage, error)
 
     def _now(self) -> int:
-        return int(self._clock() * 1000)
+        return self._board.now_ms()
 
 
-def _shares(parts: Mapping[str, Position]) -> list[tuple[Span, PullNote]]:
+def _shares(parts: Mapping[str, Position]) -> list[tuple[TokenRange, PullNote]]:
     """Of the saved shares of a request: which tokens each is of, and its note."""
     return [
         (share(*_numbers(part)), note) for part, offset in parts.items() if (note := state.note_of(offset)) is not None

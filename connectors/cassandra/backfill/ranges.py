@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: Tokens of Murmur3Partitioner are the numbers after the least one, up to and with the largest.
-MIN_TOKEN: Final = -(1 << 63)
-MAX_TOKEN: Final = (1 << 63) - 1
 _ALL: Final = MAX_TOKEN - MIN_TOKEN
 #: A piece is made at most so much wider than the one before.
 _WIDER: Final = 4.0
@@ -18,56 +17,23 @@ _WIDER: Final = 4.0
 _MOST_PIECES: Final = 1 << 16
 
 
-class Span(NamedTuple):
-    """Tokens after ``after`` up to and with ``upto``; never empty, never around the ring's end.
-
-    ``page`` is a paging state in hex: the rows before it are read too, those of the first tokens of the span; "" none are.
-    """
-
-    after: int
-    upto: int
-    page: str = ""
-
-
-def share(index: int, count: int) -> Span:
+def share(index: int, count: int) -> TokenRange:
     """The tokens that task ``index`` of ``count`` reads; tokens are hashes, so shares of equal width have equally many."""
-    return Span(MIN_TOKEN + _ALL * index // count, MIN_TOKEN + _ALL * (index + 1) // count)
+    return TokenRange(MIN_TOKEN + _ALL * index // count, MIN_TOKEN + _ALL * (index + 1) // count)
 
 
-def subtract(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """``spans`` without the tokens of ``others``, in their order."""
-    result = list(spans)
-    for other in others:
-        kept: list[Span] = []
-        for each in result:
-            if other.upto <= each.after or each.upto <= other.after:
-                kept.append(each)
-                continue
-            if each.after < other.after:
-                kept.append(Span(each.after, other.after, each.page))
-            if other.upto < each.upto:
-                kept.append(Span(other.upto, each.upto))
-        result = kept
-    return result
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[TokenRange]) -> list[TokenRange]:
     """In the ring's order, neighbours as one where nothing of the second is read yet."""
-    result: list[Span] = []
+    result: list[TokenRange] = []
     for each in sorted(spans):
-        if result and result[-1].upto == each.after and not each.page and not result[-1].page:
-            result[-1] = Span(result[-1].after, each.upto)
+        if result and result[-1].upto == each.after and not each.resume and not result[-1].resume:
+            result[-1] = TokenRange(result[-1].after, each.upto)
         else:
             result.append(each)
     return result
 
 
-def size(spans: Iterable[Span]) -> int:
-    """How many tokens they are."""
-    return sum(each.upto - each.after for each in spans)
-
-
-def cut(span: Span, width: int, bounds: Sequence[int]) -> tuple[Span, Span | None]:
+def cut(span: TokenRange, width: int, bounds: Sequence[int]) -> tuple[TokenRange, TokenRange | None]:
     """A piece from the start of a span, and the rest.
 
     Args:
@@ -76,7 +42,7 @@ def cut(span: Span, width: int, bounds: Sequence[int]) -> tuple[Span, Span | Non
         bounds: tokens of the ring in order: between two of them one set of replicas has all rows. A piece that would reach
             beyond one ends at the last that it reaches.
     """
-    if span.page:
+    if span.resume:
         return span, None
     end = span.after + max(1, width)
     place = bisect_right(bounds, end) - 1
@@ -84,7 +50,7 @@ def cut(span: Span, width: int, bounds: Sequence[int]) -> tuple[Span, Span | Non
         end = bounds[place]
     if end >= span.upto:
         return span, None
-    return Span(span.after, end), Span(end, span.upto)
+    return TokenRange(span.after, end), TokenRange(end, span.upto)
 
 
 def width_after(width: int, rows: int, wanted: int, whole: int) -> int:

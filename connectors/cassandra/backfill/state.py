@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SNAPSHOT_ENDED
-from connectors.cassandra.backfill.ranges import Span, size, subtract
+from connectors.cql.token_ranges import TokenRange, size, subtract
 from connectors.snapshot.state import SnapshotNote, SnapshotTable, pack, shown_note, shown_state, unpack
 
 if TYPE_CHECKING:
@@ -170,19 +170,19 @@ def ended(parts: Mapping[str, Mapping[str, Any]], shard: tuple[int, int]) -> Pul
     return result
 
 
-def left_of(note: TableNote, whole: Span) -> list[Span]:
+def left_of(note: TableNote, whole: TokenRange) -> list[TokenRange]:
     """The tokens of a task's share that its note leaves."""
     if note.stage in {"done", "vanished"}:
         return []
-    return [whole] if note.left is None else [Span(*each) for each in note.left]
+    return [whole] if note.left is None else [TokenRange(*each) for each in note.left]
 
 
-def inherited(whole: Span, notes: Iterable[tuple[Span, TableNote]]) -> list[Span]:
+def inherited(whole: TokenRange, notes: Iterable[tuple[TokenRange, TableNote]]) -> list[TokenRange]:
     """What of a new share is left after what other divisions of the table among tasks have done: (their share, their note)."""
     return subtract_read([whole], notes)
 
 
-def subtract_read(left: list[Span], notes: Iterable[tuple[Span, TableNote]]) -> list[Span]:
+def subtract_read(left: list[TokenRange], notes: Iterable[tuple[TokenRange, TableNote]]) -> list[TokenRange]:
     """``left`` without what other divisions of the table among tasks have done: (their share, their note)."""
     for other, note in notes:
         left = subtract(left, subtract([other], left_of(note, other)))
@@ -208,6 +208,6 @@ def counted(parts: Mapping[str, Mapping[str, Any]], table_id: str, shard: tuple[
     return rows // count + (rows % count if index == 0 else 0), began
 
 
-def done_percent(left: Iterable[Span], whole: Span) -> float:
+def done_percent(left: Iterable[TokenRange], whole: TokenRange) -> float:
     """How much of a share is done, 0 to 100."""
     return 100.0 * (1 - size(left) / size([whole]))

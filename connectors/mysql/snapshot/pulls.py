@@ -15,8 +15,8 @@ from connectors.mysql.snapshot.state import PullNote, TableNote
 from connectors.mysql.snapshot.stretches import Numbers, Stretch
 from connectors.mysql.snapshot.watch import Watch
 from connectors.mysql.snapshot.windows import Images, Window
-from connectors.mysql.snapshot.work import Found, Job, Pull, TablePull, finder
-from connectors.snapshot.state import FINAL
+from connectors.mysql.snapshot.work import Found, Job, TablePull, finder
+from connectors.snapshot.board import Share, SnapshotBoard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from connectors.errors import Skippable
     from connectors.mysql.model import Place
     from connectors.mysql.snapshot.model import Key, Row, SnapshotSettings
-    from connectors.mysql.snapshot.work import Layout
+    from connectors.mysql.snapshot.work import Layout, Pull
     from connectors.snapshot.requests import SnapshotRequest
 
 #: A chunk can't be made smaller.
@@ -47,10 +47,9 @@ class Pulls:
         self.settings = settings
         self.shard = shard
         self._saved = dict(saved)
-        self._clock = clock
-        self._pulls: dict[str, Pull] = {}
-        self._order: list[Pull] = []
-        self._dirty: dict[str, None] = {}
+        self._board = SnapshotBoard(self._recall, self._stop, clock)
+        #: Requests whose tables were given before they were read.
+        self._preset: list[str] = []
         self._out: Chunk | None = None
         self._out_table: TablePull | None = None
         #: What the stream tells goes here.
@@ -78,46 +77,24 @@ class Pulls:
         self._saved[request] = state.text(
             PullNote(state="running", resolved=True, started_ms=self._now(), tables=notes)
         )
-        self._dirty[request] = None
+        self._preset.append(request)
 
     def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
         """The complete list."""
-        wanted = {request.id: request for request in requests}
-        for name in [name for name in self._pulls if name not in wanted]:
-            pull = self._pulls.pop(name)
-            self._drop(pull)
-            self._dirty.pop(name, None)
-        for name, request in wanted.items():
-            pull = self._pulls[name] if name in self._pulls else self._pulls.setdefault(name, self._recall(request))
-            before, pull.request = pull.request.state, request
-            if pull.note.state in FINAL:
-                continue
-            if request.state == "cancelled":
-                self._drop(pull)
-                pull.note.state = "cancelled"
-                pull.note.finished_ms = self._now()
-                self._dirty[name] = None
-            elif request.state == "paused":
-                if pull.note.state != "paused":
-                    for table in pull.tables:
-                        self._reset(table)
-                    pull.note.state = "paused"
-                    self._dirty[name] = None
-            elif before == "paused" or pull.note.state == "paused":
-                pull.note.state = "running" if pull.note.resolved else "waiting"
-                self._dirty[name] = None
-        self._order = sorted(self._pulls.values(), key=lambda pull: (-pull.request.priority, pull.request.created_ms))
+        self._board.set_requests(requests)
+        for share in [self._board.shares[name] for name in self._preset if name in self._board.shares]:
+            self._board.save(share)
+            self._preset.remove(share.request.id)
 
     def _recall(self, request: SnapshotRequest) -> Pull:
         text = self._saved.get(request.id)
         note = PullNote() if text is None else state.parse(text)
-        pull = Pull(request, note)
+        pull: Pull = Share(request, note)
         if note.resolved:
             # Whether a table has a key is looked up again, and so is what the task owns of it.
             self._tables(
                 pull, [Found(TableName(one.database, one.table), one.total, one.keyless) for one in note.tables]
             )
-            self._finish(pull)
         return pull
 
     def _tables(self, pull: Pull, found: Sequence[Found]) -> None:
@@ -138,25 +115,21 @@ class Pulls:
             self.watch.withhold(table)
         pull.note.tables = [table.note for table in pull.tables]
 
-    def _drop(self, pull: Pull) -> None:
-        for table in pull.tables:
+    def _stop(self, share: Pull, *, dropped: bool) -> None:
+        for table in share.tables:
             self._reset(table)
-            self.watch.let_go(table)
+            if dropped:
+                self.watch.let_go(table)
 
     # Work for the readers.
 
     def next_job(self, *, resolving: bool = False) -> Job | None:
         """What to ask the server next (``resolving``: only which tables a request has); None: nothing for now."""
         first = True
-        for pull in self._order:
-            if not pull.running:
-                continue
-            if not pull.note.resolved:
-                if not pull.busy:
-                    pull.busy = True
-                    return Job("resolve", pull)
-                continue
-            if resolving:
+        for pull in self._board.order:
+            if pull.claim():
+                return Job("resolve", pull)
+            if not pull.running or not pull.note.resolved or resolving:
                 continue
             ahead = self.settings.threads
             for table in pull.unfinished():
@@ -214,7 +187,7 @@ class Pulls:
 
     def is_next(self, job: Job) -> bool:
         """Whether nothing can be sent before what this job reads."""
-        pull = next((pull for pull in self._order if pull.running), None)
+        pull = next((pull for pull in self._board.order if pull.running), None)
         if pull is not job.pull:
             return False
         table = next(pull.unfinished(), None)
@@ -222,7 +195,7 @@ class Pulls:
 
     def stale(self, job: Job) -> bool:
         """Whether the job's answer is no longer wanted."""
-        if job.pull.request.id not in self._pulls or not job.pull.running:
+        if not self._board.wants(job.pull):
             return True
         if job.table is not None and (job.table.epoch != job.epoch or not job.table.open):
             return True
@@ -231,17 +204,14 @@ class Pulls:
     def resolved(self, job: Job, found: Sequence[Found]) -> None:
         """The request's tables."""
         pull = job.pull
-        if self.stale(job) or pull.note.resolved:
+        if not self._board.resolve(pull):
             return
-        pull.note.resolved = True
-        pull.note.state = "running"
         pull.note.started_ms = pull.note.started_ms or self._now()
         found = list(found)
         if self.settings.order != "disabled":
             found.sort(key=lambda one: one.rows or 0, reverse=self.settings.order == "descending")
         self._tables(pull, found)
-        self._dirty[pull.request.id] = None
-        self._finish(pull)
+        self._board.finish(pull)
 
     def prepared(self, job: Job, layout: Layout, *, owned: bool = True) -> None:
         """The table's structure and extent."""
@@ -462,24 +432,12 @@ class Pulls:
 
     def refused(self, job: Job, error: str) -> None:
         """The request can't be followed at all."""
-        note = job.pull.note
-        if not self.stale(job):
-            note.state, note.error, note.finished_ms = "failed", error, self._now()
-            self._dirty[job.pull.request.id] = None
+        self._board.refuse(job.pull, error)
 
     def _close(self, table: TablePull, stage: Literal["vanished", "failed", "elsewhere", "done"]) -> None:
         self._reset(table)
-        table.note.stage = stage
-        table.note.finished_ms = self._now()
         self.watch.let_go(table)
-        self._dirty[table.pull.request.id] = None
-        self._finish(table.pull)
-
-    def _finish(self, pull: Pull) -> None:
-        if pull.note.state == "running" and not any(table.open for table in pull.tables):
-            pull.note.state = "done"
-            pull.note.finished_ms = self._now()
-            self._dirty[pull.request.id] = None
+        self._board.close(table.pull, table.note, stage, table.note.error)
 
     # Chunks for the task.
 
@@ -487,7 +445,7 @@ class Pulls:
         """The next chunk that may be sent."""
         if self._out is not None:
             return None
-        for pull in self._order:
+        for pull in self._board.order:
             if not pull.running:
                 continue
             table = next(pull.unfinished(), None)
@@ -528,9 +486,9 @@ class Pulls:
             if chunk.last_of_table:
                 note.total, note.percent = note.rows, 100.0
                 self._close(table, "done")
-        if pull.request.id not in self._pulls:
+        if pull.request.id not in self._board.shares:
             return {}
-        self._dirty.pop(pull.request.id, None)
+        self._board.saved(pull.request.id)
         return {pull.request.id: state.text(pull.note)}
 
     def _pace(self, table: TablePull, chunk: Chunk) -> None:
@@ -550,20 +508,16 @@ class Pulls:
 
     def changes(self) -> dict[str, str]:
         """States to be saved that no chunk carries."""
-        if not self._dirty:
-            return {}
-        found = {name: state.text(self._pulls[name].note) for name in self._dirty if name in self._pulls}
-        self._dirty.clear()
-        return found
+        return {share.request.id: state.text(share.note) for share in self._board.take_unsaved()}
 
     @property
     def dirty(self) -> bool:
         """Whether ``changes`` has something."""
-        return bool(self._dirty)
+        return self._board.unsaved
 
     def all(self) -> Sequence[Pull]:
         """All requests in the order of reading."""
-        return self._order
+        return self._board.order
 
     @property
     def sending(self) -> TablePull | None:
@@ -572,7 +526,7 @@ class Pulls:
 
     def altered(self, name: TableName | None) -> None:
         """What was read of the table and not sent is read again, with its structure of now."""
-        for pull in self._order:
+        for pull in self._board.order:
             for table in pull.tables:
                 if table.open and name in {None, table.name}:
                     self._reset(table)
@@ -604,4 +558,4 @@ class Pulls:
             self.watch.withhold(table)
 
     def _now(self) -> int:
-        return int(self._clock() * 1000)
+        return self._board.now_ms()

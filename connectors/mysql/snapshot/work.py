@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from connectors.snapshot.state import FINAL
+from connectors.snapshot.board import Share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from connectors.mysql.model import Place, Table, TableName
     from connectors.mysql.snapshot.keys import KeyColumn
     from connectors.mysql.snapshot.model import Key, Row, RowDecoder
-    from connectors.mysql.snapshot.state import PullNote, TableNote
+    from connectors.mysql.snapshot.state import TableNote
     from connectors.mysql.snapshot.stretches import Numbers, Stretch
     from connectors.mysql.snapshot.windows import Images
-    from connectors.snapshot.requests import SnapshotRequest
 
 
 class Found(NamedTuple):
@@ -119,29 +117,7 @@ class TablePull:
         return self.note.open
 
 
-class Pull:
-    """One request."""
-
-    __slots__ = ("_begin", "busy", "note", "request", "tables")
-
-    def __init__(self, request: SnapshotRequest, note: PullNote) -> None:
-        self.request = request
-        self.note = note
-        self.busy = False
-        self.tables: list[TablePull] = []
-        #: Tables before this one are done.
-        self._begin = 0
-
-    @property
-    def running(self) -> bool:
-        """Whether it is to be worked on."""
-        return self.request.state == "running" and self.note.state not in FINAL
-
-    def unfinished(self) -> Iterator[TablePull]:
-        """Its tables that are not done."""
-        while self._begin < len(self.tables) and not self.tables[self._begin].open:
-            self._begin += 1
-        return (table for table in islice(self.tables, self._begin, None) if table.open)
+Pull = Share[TablePull]
 
 
 class Job(NamedTuple):

@@ -93,8 +93,20 @@ def test_a_table_of_scylla_is_captured(
         page,
         "scylla",
         name,
-        {"topic.prefix": name, "scylla.cluster.ip.addresses": scylla.address, "scylla.table.names": table},
+        {
+            "topic.prefix": name,
+            "scylla.cluster.ip.addresses": scylla.address,
+            "scylla.table.names": table,
+            "scylla.confidence.window.size": "1000",
+        },
     )
+    view.check()
+    page = view.open(f"#/connectors/{name}/snapshots")
+    expect(page.get_by_text("Neither asked for nor begun")).to_be_visible()
+    # Without a name: all tables.
+    page.get_by_role("button", name="Start a snapshot").click()
+    expect(page.locator(".tasks > li").filter(has_text="completed")).to_be_visible(timeout=120_000)
+    expect(page.locator(".progress-list")).to_contain_text(table)
     view.check()
 
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.scylla.writes import Delete, Insert, Update
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange
 from connectors.cql.types import CqlType
 from connectors.cql.values import decoder
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.model import Column
-from connectors.scylla.snapshot import MAX_TOKEN, MIN_TOKEN, Tokens, from_offset, is_snapshot, remaining
+from connectors.scylla.snapshot import from_offset, is_snapshot, remaining
 from connectors.scylla.snapshot_order import place_of
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
@@ -101,7 +102,7 @@ def finished(offsets: SavedOffsets, table: str) -> bool:
         for partition, offset in offsets.items()
         if is_snapshot(partition) and f"{partition['keyspace_name']}.{partition['table_name']}" == table
     ]
-    return not remaining([Tokens(MIN_TOKEN, MAX_TOKEN)], positions)
+    return not remaining([TokenRange(MIN_TOKEN, MAX_TOKEN)], positions)
 
 
 @pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])

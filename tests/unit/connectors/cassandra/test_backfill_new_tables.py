@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from connectors.cassandra.backfill import state
 from connectors.cassandra.backfill.model import BackfillSettings, new_request, new_table_id
 from connectors.cassandra.backfill.pulls import Pulls
-from connectors.cassandra.backfill.ranges import MAX_TOKEN, MIN_TOKEN, share
+from connectors.cassandra.backfill.ranges import share
 from connectors.cassandra.backfill.views import partition, request_of, saved_request, snapshots
 from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN
 from connectors.cql.types import parse
 from connectors.snapshot.requests import INITIAL, SnapshotRequest
 from connectors.snapshot.state import pack

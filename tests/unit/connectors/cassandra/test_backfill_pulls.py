@@ -11,10 +11,10 @@ from connectors.cassandra.backfill import state
 from connectors.cassandra.backfill.cluster import cluster_of
 from connectors.cassandra.backfill.model import BackfillSettings, Chunk
 from connectors.cassandra.backfill.pulls import Job, Pulls
-from connectors.cassandra.backfill.ranges import MAX_TOKEN, MIN_TOKEN
 from connectors.cassandra.backfill.views import check_request, partition, snapshots
 from connectors.cql.mutations.definition import Column, TableDefinition, make
 from connectors.cql.throttle import Pace
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN
 from connectors.cql.types import parse
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.formats.partition_update import PartitionUpdate, Source

@@ -7,17 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from connectors.cassandra.backfill.ranges import (
-    MAX_TOKEN,
-    MIN_TOKEN,
-    Span,
-    cut,
-    merged,
-    share,
-    size,
-    subtract,
-    width_after,
-)
+from connectors.cassandra.backfill.ranges import cut, merged, share, width_after
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, size, subtract
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64])
@@ -32,11 +23,11 @@ def test_shares_are_the_ring(count: int) -> None:
 def test_subtraction_is_that_of_sets() -> None:
     chance = random.Random(4)
 
-    def spans() -> list[Span]:
+    def spans() -> list[TokenRange]:
         ends = sorted(chance.sample(range(40), 6))
-        return [Span(ends[place], ends[place + 1]) for place in (0, 2, 4)]
+        return [TokenRange(ends[place], ends[place + 1]) for place in (0, 2, 4)]
 
-    def tokens(found: list[Span]) -> set[int]:
+    def tokens(found: list[TokenRange]) -> set[int]:
         return {token for each in found for token in range(each.after + 1, each.upto + 1)}
 
     for _ in range(200):
@@ -48,34 +39,34 @@ def test_subtraction_is_that_of_sets() -> None:
 
 
 def test_the_page_stays_with_the_start_it_is_of() -> None:
-    assert subtract([Span(0, 10, "ab")], [Span(4, 6)]) == [Span(0, 4, "ab"), Span(6, 10)]
-    assert subtract([Span(0, 10, "ab")], [Span(0, 6)]) == [Span(6, 10)]
+    assert subtract([TokenRange(0, 10, "ab")], [TokenRange(4, 6)]) == [TokenRange(0, 4, "ab"), TokenRange(6, 10)]
+    assert subtract([TokenRange(0, 10, "ab")], [TokenRange(0, 6)]) == [TokenRange(6, 10)]
     # Nothing of the second is read, but the page is of the first.
-    assert merged([Span(5, 9), Span(0, 5, "ab")]) == [Span(0, 5, "ab"), Span(5, 9)]
-    assert merged([Span(5, 9), Span(0, 5), Span(10, 12)]) == [Span(0, 9), Span(10, 12)]
+    assert merged([TokenRange(5, 9), TokenRange(0, 5, "ab")]) == [TokenRange(0, 5, "ab"), TokenRange(5, 9)]
+    assert merged([TokenRange(5, 9), TokenRange(0, 5), TokenRange(10, 12)]) == [TokenRange(0, 9), TokenRange(10, 12)]
 
 
 @pytest.mark.parametrize(
     ("width", "bounds", "first", "rest"),
     [
-        (10, (), Span(0, 10), Span(10, 100)),
+        (10, (), TokenRange(0, 10), TokenRange(10, 100)),
         # Not beyond the end of what one set of nodes has ...
-        (10, (7,), Span(0, 7), Span(7, 100)),
+        (10, (7,), TokenRange(0, 7), TokenRange(7, 100)),
         # ... unless whole ones are wanted.
-        (60, (7, 30, 55, 80), Span(0, 55), Span(55, 100)),
-        (10, (-5, 0, 100), Span(0, 10), Span(10, 100)),
-        (500, (100,), Span(0, 100), None),
-        (0, (), Span(0, 1), Span(1, 100)),
+        (60, (7, 30, 55, 80), TokenRange(0, 55), TokenRange(55, 100)),
+        (10, (-5, 0, 100), TokenRange(0, 10), TokenRange(10, 100)),
+        (500, (100,), TokenRange(0, 100), None),
+        (0, (), TokenRange(0, 1), TokenRange(1, 100)),
     ],
 )
 def test_pieces_end_where_the_ring_is_divided(
-    width: int, bounds: tuple[int, ...], first: Span, rest: Span | None
+    width: int, bounds: tuple[int, ...], first: TokenRange, rest: TokenRange | None
 ) -> None:
-    assert cut(Span(0, 100), width, bounds) == (first, rest)
+    assert cut(TokenRange(0, 100), width, bounds) == (first, rest)
 
 
 def test_what_was_begun_is_a_piece() -> None:
-    assert cut(Span(0, 100, "ab"), 10, (7,)) == (Span(0, 100, "ab"), None)
+    assert cut(TokenRange(0, 100, "ab"), 10, (7,)) == (TokenRange(0, 100, "ab"), None)
 
 
 def test_width_follows_the_rows() -> None:

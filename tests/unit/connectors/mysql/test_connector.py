@@ -193,6 +193,18 @@ def test_progress_of_several_tasks_is_one() -> None:
     assert shown["tables"][1]["rows_per_s"] == 2.0
 
 
+def test_a_task_that_has_saved_nothing_yet_is_waited_for() -> None:
+    def state(*saved_shares: tuple[Any, Any]) -> str:
+        (shown,) = MySqlConnector.snapshots(parsed(), [], list(saved_shares))
+        return str(shown["state"])
+
+    assert state(saved("r", "0/2", "completed")) == "running"
+    assert state(saved("r", "0/2", "completed"), saved("r", "1/2", "completed")) == "completed"
+    assert state(saved("r", None, "completed")) == "completed"
+    # Two divisions among tasks: shares of the older one stay saved.
+    assert state(saved("r", "0/2", "completed"), saved("r", "0/3", "completed")) == "completed"
+
+
 def test_states_of_full_pulls() -> None:
     def state(wish: str | None, *parts: str) -> str:
         asked = [] if wish is None else [{"id": "r", "tables": ["a"], "state": wish, "origin": "rest", "created_ms": 1}]

@@ -6,18 +6,11 @@ import pickle
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from connectors.cql.token_ranges import subtract
 from connectors.cql.types import CqlType
 from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import GENERATION
-from connectors.scylla.snapshot import (
-    first_position,
-    from_offset,
-    partition_of,
-    positions_of,
-    subtract,
-    to_offset,
-    unwrapped,
-)
+from connectors.scylla.snapshot import first_position, from_offset, partition_of, positions_of, to_offset, unwrapped
 from connectors.scylla.snapshot_group import GroupSnapshot
 from connectors.scylla.snapshot_rows import RowPlan
 from connectors.scylla.windows import ticks_of

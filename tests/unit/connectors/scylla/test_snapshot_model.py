@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN
 from connectors.scylla import snapshot
-from connectors.scylla.snapshot import MAX_TOKEN, MIN_TOKEN, Traces
+from connectors.scylla.snapshot import Traces
 from connectors.scylla.snapshot_group import GroupSnapshot
 from connectors.scylla.snapshot_order import Seek
 from connectors.scylla.snapshot_rows import RowPlan

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.cql.token_ranges import TokenRange
 from connectors.cql.types import CqlType
 from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
-from connectors.scylla.snapshot import SnapshotPosition, Tokens
+from connectors.scylla.snapshot import SnapshotPosition
 from connectors.scylla.snapshot_group import GroupSnapshot
 from connectors.scylla.snapshot_order import MARK, Seek, place_of
 from connectors.scylla.snapshot_rows import Item, RowPlan
@@ -195,7 +196,7 @@ def test_older_offsets_find_the_row_if_it_is_there() -> None:
 
 def snapshot_at(row: Item) -> GroupSnapshot:
     group = StreamGroup(TableId("k", "t"), Generation(0), "0", False, (bytes(16),), (0, 100))
-    whole = (Tokens(0, 100),)
+    whole = (TokenRange(0, 100),)
     return GroupSnapshot(group, SnapshotPosition(whole, whole, "id").sent(row.token, row.digest))
 
 
@@ -219,7 +220,7 @@ def test_a_restart_that_lost_its_place_reads_the_partition_again() -> None:
     assert snapshot.state == b"next"
     assert not snapshot.loaded(PLAN, rows(5), None)
     assert not snapshot.state
-    assert snapshot.position.left == (Tokens(TOKEN - 1, 100),)
+    assert snapshot.position.left == (TokenRange(TOKEN - 1, 100),)
     assert snapshot.loaded(PLAN, rows(0, 5), None)
     assert snapshot.page is not None
     assert [item.raw[2] for item in snapshot.page.items] == [0, 5]

@@ -12,15 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.cql.throttle import Pace
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, size, subtract
 from connectors.cql.types import CqlType
 from connectors.errors import Fatal
 from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import saved_windows, source_partition
 from connectors.scylla.snapshot import (
-    MAX_TOKEN,
-    MIN_TOKEN,
     SnapshotPosition,
-    Tokens,
     Traces,
     first_position,
     from_offset,
@@ -29,8 +27,6 @@ from connectors.scylla.snapshot import (
     positions_of,
     remaining,
     shown,
-    size,
-    subtract,
     to_offset,
     unwrapped,
 )
@@ -45,7 +41,7 @@ if TYPE_CHECKING:
 
 TABLE = TableId("ks", "t")
 small = st.integers(-6, 6)
-ranges = st.lists(small, min_size=2, max_size=2, unique=True).map(lambda pair: Tokens(min(pair), max(pair)))
+ranges = st.lists(small, min_size=2, max_size=2, unique=True).map(lambda pair: TokenRange(min(pair), max(pair)))
 parts = st.lists(ranges, max_size=4)
 some_parts = st.lists(ranges, min_size=1, max_size=4)
 cuts = st.lists(st.one_of(small, st.sampled_from([MIN_TOKEN + 1, MAX_TOKEN])), min_size=1, max_size=4, unique=True).map(
@@ -57,12 +53,12 @@ def group(name: str, token_range: tuple[int, int], generation: int = 1) -> Strea
     return StreamGroup(TABLE, Generation(generation), name, False, (bytes(16),), token_range)
 
 
-def tokens(ranges: list[Tokens] | tuple[Tokens, ...]) -> set[int]:
+def tokens(ranges: list[TokenRange] | tuple[TokenRange, ...]) -> set[int]:
     return {token for part in ranges for token in range(part.after + 1, part.upto + 1)}
 
 
 @given(parts, parts)
-def test_subtract_leaves_what_is_in_none_of_the_others(mine: list[Tokens], others: list[Tokens]) -> None:
+def test_subtract_leaves_what_is_in_none_of_the_others(mine: list[TokenRange], others: list[TokenRange]) -> None:
     assert tokens(subtract(mine, others)) == tokens(mine) - tokens(others)
 
 
@@ -71,7 +67,7 @@ def test_the_ranges_of_a_ring_cover_each_token_once(ends: list[int]) -> None:
     ranges = [part for number, end in enumerate(ends) for part in unwrapped((ends[number - 1], end))]
 
     assert size(ranges) == MAX_TOKEN - MIN_TOKEN
-    assert subtract([Tokens(MIN_TOKEN, MAX_TOKEN)], ranges) == ()
+    assert subtract([TokenRange(MIN_TOKEN, MAX_TOKEN)], ranges) == []
 
 
 @given(cuts, cuts, st.data())
@@ -79,12 +75,12 @@ def test_groups_of_a_new_generation_go_on_with_what_is_left(
     old: list[int], new: list[int], data: st.DataObject
 ) -> None:
     saved = []
-    left: list[Tokens] = []
+    left: list[TokenRange] = []
     for number, end in enumerate(old):
         each = group(str(number), (old[number - 1], end))
         whole = unwrapped((old[number - 1], end))
         done = data.draw(parts)
-        position = SnapshotPosition(whole, subtract(whole, done), "id")
+        position = SnapshotPosition(whole, tuple(subtract(whole, done)), "id")
         left += position.left
         saved.append((partition_of(each), position))
     found = [
@@ -121,7 +117,7 @@ def test_rows_and_times_are_taken_over_by_a_new_generation(old: list[int], new: 
 
 
 def test_a_snapshot_is_shown_by_table() -> None:
-    whole = (Tokens(0, 100),)
+    whole = (TokenRange(0, 100),)
     done = SnapshotPosition(whole, (), "id", 7, 5, 9)
     assert shown({}) == []
     (found,) = shown({TABLE: [done, SnapshotPosition(whole, whole, "id", 2, 4)], TableId("ks", "other"): [done]})
@@ -135,19 +131,19 @@ def test_a_snapshot_is_shown_by_table() -> None:
 
 
 def test_a_token_under_way_goes_on_behind_the_row_that_was_sent() -> None:
-    whole = (Tokens(0, 100),)
+    whole = (TokenRange(0, 100),)
     position = SnapshotPosition(whole, whole, "id").sent(50, "abcd")
 
-    assert remaining([Tokens(-10, 70)], [position]) == (Tokens(-10, 0), Tokens(49, 70, "abcd"))
-    assert remaining([Tokens(60, 70)], [position]) == (Tokens(60, 70),)
-    assert position.again().left == (Tokens(49, 100),)
+    assert remaining([TokenRange(-10, 70)], [position]) == (TokenRange(-10, 0), TokenRange(49, 70, "abcd"))
+    assert remaining([TokenRange(60, 70)], [position]) == (TokenRange(60, 70),)
+    assert position.again().left == (TokenRange(49, 100),)
     assert position.range_sent(7) == SnapshotPosition(whole, (), "id", finished_ms=7)
 
 
 @given(parts, st.sampled_from(["", "0123456789abcdef"]), st.sampled_from(["", "an-id"]))
-def test_offsets_survive_json(left: list[Tokens], row: str, table_id: str) -> None:
+def test_offsets_survive_json(left: list[TokenRange], row: str, table_id: str) -> None:
     position = SnapshotPosition(
-        (Tokens(-6, 6),), tuple(part._replace(row=row) for part in left), table_id, len(left), 5
+        (TokenRange(-6, 6),), tuple(part._replace(resume=row) for part in left), table_id, len(left), 5
     )
 
     assert from_offset(json.loads(json.dumps(to_offset(position)))) == position
@@ -171,7 +167,7 @@ def test_offsets_that_are_none(offset: dict[str, str]) -> None:
 
 def test_partitions_of_snapshots_are_none_of_streams() -> None:
     each = group("3", (0, 9))
-    offset = to_offset(SnapshotPosition((Tokens(0, 9),), ()))
+    offset = to_offset(SnapshotPosition((TokenRange(0, 9),), ()))
 
     assert is_snapshot(partition_of(each))
     assert not is_snapshot(source_partition(each))
@@ -179,7 +175,7 @@ def test_partitions_of_snapshots_are_none_of_streams() -> None:
 
 
 def test_a_table_made_again_is_read_again() -> None:
-    saved = [(partition_of(group("3", (0, 9))), to_offset(SnapshotPosition((Tokens(0, 9),), (), "old")))]
+    saved = [(partition_of(group("3", (0, 9))), to_offset(SnapshotPosition((TokenRange(0, 9),), (), "old")))]
 
     assert positions_of(TABLE, "new", saved) == []
     assert len(positions_of(TABLE, "old", saved)) == 1
@@ -187,9 +183,9 @@ def test_a_table_made_again_is_read_again() -> None:
 
 
 def test_positions_go_when_newer_ones_cover_them() -> None:
-    old = partition_of(group("0", (0, 10), 1)), SnapshotPosition((Tokens(0, 10),), ())
-    half = partition_of(group("0", (0, 5), 2)), SnapshotPosition((Tokens(0, 5),), ())
-    rest = partition_of(group("1", (5, 20), 2)), SnapshotPosition((Tokens(5, 20),), (Tokens(10, 20),))
+    old = partition_of(group("0", (0, 10), 1)), SnapshotPosition((TokenRange(0, 10),), ())
+    half = partition_of(group("0", (0, 5), 2)), SnapshotPosition((TokenRange(0, 5),), ())
+    rest = partition_of(group("1", (5, 20), 2)), SnapshotPosition((TokenRange(5, 20),), (TokenRange(10, 20),))
 
     assert superseded([old, half]) == []
     assert superseded([old, half, rest]) == [old[0]]
@@ -197,7 +193,7 @@ def test_positions_go_when_newer_ones_cover_them() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), some_parts, parts), max_size=8), some_parts)
 def test_an_index_finds_what_all_positions_together_say(
-    made: list[tuple[int, int, list[Tokens], list[Tokens]]], whole: list[Tokens]
+    made: list[tuple[int, int, list[TokenRange], list[TokenRange]]], whole: list[TokenRange]
 ) -> None:
     positions: dict[str, tuple[Any, SnapshotPosition]] = {}
     index = SnapshotIndex()

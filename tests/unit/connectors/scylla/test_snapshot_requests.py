@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange
 from connectors.errors import ConfigInvalid
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.model import Generation, StreamGroup, TableId
 from connectors.scylla.positions import source_partition
-from connectors.scylla.snapshot import MAX_TOKEN, MIN_TOKEN, SnapshotPosition, Tokens, partition_of, to_offset
+from connectors.scylla.snapshot import SnapshotPosition, partition_of, to_offset
 from connectors.scylla.snapshot_views import lag, snapshots
 from connectors.testing.contexts import SavedOffsets
 from tests.support.eventually import pass_turns
@@ -157,7 +158,7 @@ HALVES = ((MIN_TOKEN, 0), (0, MAX_TOKEN))
 def share(
     index: int, *, done: bool = False, generation: int = 1, name: str = "one", rows: int = 0, **more: Any
 ) -> tuple[Position, Position]:
-    whole = (Tokens(*HALVES[index]),)
+    whole = (TokenRange(*HALVES[index]),)
     group = StreamGroup(TABLE, Generation(generation), f"{generation}-{index}", False, (bytes(16),), HALVES[index])
     times = {"started_ms": 1_000, "finished_ms": 2_000 if done else 0} | more
     return partition_of(group, name), to_offset(SnapshotPosition(whole, () if done else whole, "id", rows, **times))

@@ -1,0 +1,46 @@
+"""Ranges of tokens of Murmur3Partitioner, and what is left of them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Tokens are the numbers after the least one, up to and with the largest.
+MIN_TOKEN: Final = -(1 << 63)
+MAX_TOKEN: Final = (1 << 63) - 1
+
+
+class TokenRange(NamedTuple):
+    """Tokens after ``after`` up to and with ``upto``; not empty, never around the ring's end.
+
+    ``resume`` says which rows of the first tokens of the range were read before: a paging state in hex, or the digest of the
+    last row; "": none.
+    """
+
+    after: int
+    upto: int
+    resume: str = ""
+
+
+def subtract(ranges: Iterable[TokenRange], others: Iterable[TokenRange]) -> list[TokenRange]:
+    """``ranges`` without the tokens of ``others``, in their order."""
+    result = list(ranges)
+    for other in others:
+        kept: list[TokenRange] = []
+        for part in result:
+            if other.upto <= part.after or part.upto <= other.after:
+                kept.append(part)
+                continue
+            if part.after < other.after:
+                kept.append(TokenRange(part.after, other.after, part.resume))
+            if other.upto < part.upto:
+                kept.append(TokenRange(other.upto, part.upto))
+        result = kept
+    return result
+
+
+def size(ranges: Iterable[TokenRange]) -> int:
+    """How many tokens they are."""
+    return sum(part.upto - part.after for part in ranges)

@@ -1,0 +1,121 @@
+"""The state machine of a task's snapshots: who comes first, and what pausing, cancelling and the end of tables mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.snapshot.board import Share, SnapshotBoard
+from connectors.snapshot.requests import SnapshotRequest
+from connectors.snapshot.state import SnapshotNote, SnapshotTable
+
+
+class OpenTable:
+    """A table that is open as long as its note is."""
+
+    def __init__(self) -> None:
+        self.note = SnapshotTable()
+
+    @property
+    def open(self) -> bool:
+        return self.note.open
+
+
+class Bench:
+    """A board whose shares have as many tables as the test gives them."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.stopped: list[tuple[str, bool]] = []
+        self.saved: dict[str, SnapshotNote[Any]] = {}
+        self.board: SnapshotBoard[OpenTable] = SnapshotBoard(self.recall, self.stop, lambda: 7.0, fails=fails)
+
+    def recall(self, request: SnapshotRequest) -> Share[OpenTable]:
+        return Share(request, self.saved.get(request.id) or SnapshotNote())
+
+    def stop(self, share: Share[OpenTable], *, dropped: bool) -> None:
+        self.stopped.append((share.request.id, dropped))
+
+    def ask(self, *requests: SnapshotRequest) -> None:
+        self.board.set_requests(requests)
+
+    def resolve(self, name: str, tables: int) -> Share[OpenTable]:
+        share = self.board.shares[name]
+        assert share.claim()
+        assert not share.claim(), "its tables are being looked for"
+        assert self.board.resolve(share)
+        share.tables = [OpenTable() for _ in range(tables)]
+        self.board.finish(share)
+        return share
+
+    def states(self) -> dict[str, str]:
+        return {share.request.id: share.note.state for share in self.board.take_unsaved()}
+
+
+def request(name: str, **more: Any) -> SnapshotRequest:
+    return SnapshotRequest(id=name, tables=[".*"], **more)
+
+
+def test_the_order_is_by_priority_then_by_age() -> None:
+    bench = Bench()
+    bench.ask(request("new", created_ms=2), request("old", created_ms=1), request("urgent", created_ms=3, priority=1))
+    assert [share.request.id for share in bench.board.order] == ["urgent", "old", "new"]
+
+
+def test_a_request_ends_with_its_last_table() -> None:
+    bench = Bench()
+    bench.ask(request("one"))
+    share = bench.resolve("one", 2)
+    first, second = share.tables
+    bench.board.close(share, first.note, "done", "")
+    assert list(share.unfinished()) == [second]
+    assert bench.states() == {"one": "running"}
+    bench.board.close(share, second.note, "vanished", "")
+    assert bench.states() == {"one": "done"}
+    assert (share.note.finished_ms, share.running) == (7_000, False)
+    bench.ask(request("one", state="cancelled"))
+    assert bench.states() == {}, "an end stays"
+
+
+def test_without_tables_it_is_done_at_once() -> None:
+    bench = Bench()
+    bench.ask(request("one"))
+    bench.resolve("one", 0)
+    assert bench.states() == {"one": "done"}
+
+
+@pytest.mark.parametrize(("fails", "state"), [(False, "done"), (True, "failed")])
+def test_a_request_of_which_all_tables_have_failed(*, fails: bool, state: str) -> None:
+    bench = Bench(fails=fails)
+    bench.ask(request("one"))
+    share = bench.resolve("one", 1)
+    bench.board.close(share, share.tables[0].note, "failed", "no rights")
+    assert bench.states() == {"one": state}
+    assert share.note.error == ("no rights" if fails else "")
+
+
+def test_pause_resume_cancel_and_delete() -> None:
+    bench = Bench()
+    bench.ask(request("one"), request("two"))
+    bench.resolve("one", 1)
+    bench.states()
+    bench.ask(request("one", state="paused"), request("two", state="paused"))
+    assert bench.states() == {"one": "paused", "two": "paused"}
+    assert bench.stopped == [("one", False), ("two", False)]
+    assert not bench.board.wants(bench.board.shares["one"])
+    bench.ask(request("one"), request("two"))
+    assert bench.states() == {"one": "running", "two": "waiting"}
+    bench.ask(request("one", state="cancelled"))
+    assert bench.stopped[2:] == [("two", True), ("one", True)]
+    assert bench.states() == {"one": "cancelled"}, "nothing is saved of a deleted request"
+
+
+def test_what_is_found_too_late_counts_for_nothing() -> None:
+    bench = Bench()
+    bench.ask(request("one"))
+    share = bench.board.shares["one"]
+    assert share.claim()
+    bench.ask(request("one", state="paused"))
+    assert not bench.board.resolve(share)
+    bench.board.refuse(share, "no rights")
+    assert (share.note.state, share.busy) == ("paused", False)
