@@ -188,6 +188,10 @@ class KeyGroup:
         """A whole number of 32 bits."""
         return self.declare(ConfigType.INT, name, doc, **rest)
 
+    def short(self, name: str, doc: str, **rest: Any) -> ConfigKey:
+        """A whole number of 16 bits."""
+        return self.declare(ConfigType.SHORT, name, doc, **rest)
+
     def long(self, name: str, doc: str, **rest: Any) -> ConfigKey:
         """A whole number of 64 bits."""
         return self.declare(ConfigType.LONG, name, doc, **rest)

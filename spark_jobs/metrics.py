@@ -250,13 +250,17 @@ def _text_of(numbers: Iterable[Numbers]) -> str:
         for name, (metric, lines) in run.families().items():
             together.setdefault(name, (metric, []))[1].extend(lines)
     return "".join(
-        f"# HELP {PREFIX}{name} {metric.help}\n# TYPE {PREFIX}{name} {metric.kind}\n" + "".join(lines)
+        f"# HELP {PREFIX}{name} {_escaped_help(metric.help)}\n# TYPE {PREFIX}{name} {metric.kind}\n" + "".join(lines)
         for name, (metric, lines) in together.items()
     )
 
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _escaped_help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _number(value: float) -> str:

@@ -68,7 +68,7 @@ def _sections(title: str, intro: str, definitions: Mapping[str, tuple[tuple[str,
 def pages() -> dict[str, str]:
     """All pages: file name below ``docs/reference`` -> text."""
     from connectors.api import JobConnector
-    from worker.config import WORKER_CONFIG
+    from worker.config_keys import WORKER_CONFIG
     from worker.job_config import JOB_CONFIG
     from worker.metrics.reference import render as metrics_page
     from worker.plugins import PluginRegistry

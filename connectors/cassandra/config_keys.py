@@ -17,7 +17,7 @@ from connectors.cql.options import ClusterWording, cluster_keys
 from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
 from connectors.new_tables import new_tables_key
 from connectors.number_keys import decimals_key, logical_types_key, varints_key
-from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, between, words
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, KeyGroup, Width, at_least, between, words
 
 #: The connection to the cluster and its options.
 CLUSTER_KEYS: Final = cluster_keys(
@@ -91,13 +91,13 @@ DEFAULT_PORT: Final = 9042
 OUTPUTS: Final = ("partition-update", "partition-update-raw", "debezium")
 CONSISTENCY_LEVELS: Final = ("ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE")
 
-_CONNECTION: Final = "Connection"
-_TLS: Final = "TLS"
-_LOG: Final = "Commit log"
-_TABLES: Final = "Tables"
-_EVENTS: Final = "Events"
-_SNAPSHOT: Final = "Backfill"
-_ACCEPTED: Final = "Accepted for compatibility"
+_CONNECTION: Final = KeyGroup("Connection")
+_TLS: Final = KeyGroup("TLS")
+_LOG: Final = KeyGroup("Commit log")
+_TABLES: Final = KeyGroup("Tables")
+_EVENTS: Final = KeyGroup("Events")
+_SNAPSHOT: Final = KeyGroup("Backfill")
+_ACCEPTED: Final = KeyGroup("Accepted for compatibility")
 
 #: Debezium's options that have nothing to set here: name -> (type, default, why).
 ACCEPTED: Final[dict[str, tuple[ConfigType, Any, str]]] = {
@@ -176,30 +176,24 @@ COMPLETE: Final = ("cassandra.", "cdc.", "commit.log.", "snapshot.", "table.", "
 
 CONFIG: Final = ConfigDef(
     [
-        ConfigKey(
-            name=HOSTS,
-            type=ConfigType.LIST,
+        _CONNECTION.high.strings(
+            HOSTS,
+            "Nodes that are asked first, as a comma-separated list of host or host:port; the others are learned from "
+            "them. An IPv6 address with a port stands in brackets. They are asked for definitions of tables and for "
+            "backfills; changes come from the nodes' directories.",
             validator=complaint(lambda value: contact_points(value, DEFAULT_PORT)),
-            importance=Importance.HIGH,
-            group=_CONNECTION,
             width=Width.LONG,
             display_name="Hosts",
             example="10.0.0.1,10.0.0.2:9142",
-            doc="Nodes that are asked first, as a comma-separated list of host or host:port; the others are learned from "
-            "them. An IPv6 address with a port stands in brackets. They are asked for definitions of tables and for "
-            "backfills; changes come from the nodes' directories.",
         ),
-        ConfigKey(
-            name=PORT,
-            type=ConfigType.INT,
+        _CONNECTION.high.integer(
+            PORT,
+            "Port of hosts that are named without one.",
             default=DEFAULT_PORT,
             validator=between(1, 65_535),
-            importance=Importance.HIGH,
-            group=_CONNECTION,
             width=Width.SHORT,
             display_name="Port",
             unit="port",
-            doc="Port of hosts that are named without one.",
         ),
         CLUSTER_KEYS.user,
         CLUSTER_KEYS.password,
@@ -216,275 +210,210 @@ CONFIG: Final = ConfigDef(
         CLUSTER_KEYS.private_key,
         CLUSTER_KEYS.ciphers,
         CLUSTER_KEYS.verify_hosts,
-        ConfigKey(
-            name=DIRECTORIES,
-            type=ConfigType.LIST,
-            validator=complaint(directories),
-            importance=Importance.HIGH,
-            group=_LOG,
-            width=Width.LONG,
-            display_name="Directories of the nodes",
-            example="cass-1=/var/lib/cassandra/cdc_raw,cass-2=/mnt/cass-2/cdc_raw",
-            doc="The cdc_raw directory of every Cassandra node, as a comma-separated list of LABEL=PATH. Each gets a task, "
+        _LOG.high.strings(
+            DIRECTORIES,
+            "The cdc_raw directory of every Cassandra node, as a comma-separated list of LABEL=PATH. Each gets a task, "
             "which runs on a worker that sees the directory: one whose host, id or label node is LABEL, or that has a "
             "label named LABEL (node.labels=cass-2=yes). The label is also the node's name in positions, events and "
             "metrics: don't change it. One path may stand without a label: its task runs anywhere.",
+            validator=complaint(directories),
+            width=Width.LONG,
+            display_name="Directories of the nodes",
+            example="cass-1=/var/lib/cassandra/cdc_raw,cass-2=/mnt/cass-2/cdc_raw",
         ),
-        ConfigKey(
-            name=READ_MODE,
-            type=ConfigType.STRING,
-            default="idx",
-            validator=words("idx", "marker"),
-            group=_LOG,
-            importance=Importance.HIGH,
-            display_name="Read mode",
-            doc="How far a segment is read. idx: up to what the node has synced to its disk (commitlog_sync_period, 10 s by "
+        _LOG.high.string(
+            READ_MODE,
+            "How far a segment is read. idx: up to what the node has synced to its disk (commitlog_sync_period, 10 s by "
             "the server's default). marker: up to the newest sync marker in the file, about 100 ms after a write with "
             "commitlog_sync=periodic; such a change can be lost on that node if its machine crashes. Compressed "
             "segments grow at the sync only, in both modes.",
+            default="idx",
+            validator=words("idx", "marker"),
+            display_name="Read mode",
         ),
-        ConfigKey(
-            name=ERROR_POLICY,
-            type=ConfigType.STRING,
-            default="stop",
-            validator=words("stop", "skip"),
-            group=_LOG,
-            importance=Importance.HIGH,
-            display_name="After damage",
-            doc="What follows a place in a segment that can't be read, after everything before it was delivered. stop: the "
+        _LOG.high.string(
+            ERROR_POLICY,
+            "What follows a place in a segment that can't be read, after everything before it was delivered. stop: the "
             "task fails. skip: the entry is passed over (or what follows it, up to the next readable marker), with an "
             "error in the log and in the metrics. The segment is kept aside in both cases.",
+            default="stop",
+            validator=words("stop", "skip"),
+            display_name="After damage",
         ),
-        ConfigKey(
-            name=ERROR_DIRECTORY,
-            type=ConfigType.STRING,
+        _LOG.low.string(
+            ERROR_DIRECTORY,
+            "Where damaged segments are kept, as hard links: on the same file system as cdc_raw. With several nodes on a "
+            "worker each has a folder of its name in it. Not set: cdc_raw_aside beside each cdc_raw.",
             default=None,
             validator=absolute_path,
-            group=_LOG,
-            importance=Importance.LOW,
             width=Width.LONG,
             display_name="Directory for damaged segments",
             example="/var/lib/cassandra/cdc_raw_aside",
-            doc="Where damaged segments are kept, as hard links: on the same file system as cdc_raw. With several nodes on a "
-            "worker each has a folder of its name in it. Not set: cdc_raw_aside beside each cdc_raw.",
         ),
-        ConfigKey(
-            name=DELETE,
-            type=ConfigType.BOOLEAN,
-            default=True,
-            group=_LOG,
-            importance=Importance.MEDIUM,
-            display_name="Delete segments",
-            doc="Whether segments are deleted from cdc_raw once everything in them is in Kafka and the position is saved. "
+        _LOG.boolean(
+            DELETE,
+            "Whether segments are deleted from cdc_raw once everything in them is in Kafka and the position is saved. "
             "With false somebody else has to do it: at cdc_total_space the node refuses writes to tables with cdc.",
+            default=True,
+            display_name="Delete segments",
         ),
-        ConfigKey(
-            name=POLL,
-            type=ConfigType.INT,
+        _LOG.low.integer(
+            POLL,
+            "How often the directory is looked at when nothing is new.",
             default=100,
             unit="ms",
             validator=between(1, 60_000),
-            group=_LOG,
-            importance=Importance.LOW,
             display_name="Poll interval",
-            doc="How often the directory is looked at when nothing is new.",
         ),
-        ConfigKey(
-            name=BATCH,
-            type=ConfigType.INT,
+        _LOG.low.integer(
+            BATCH,
+            "Records that a task hands over at once, about.",
             default=2_048,
             unit="records",
             validator=between(1, 100_000),
-            group=_LOG,
-            importance=Importance.LOW,
             display_name="Batch size",
-            doc="Records that a task hands over at once, about.",
         ),
-        ConfigKey(
-            name=BATCH_BYTES,
-            type=ConfigType.INT,
+        _LOG.low.integer(
+            BATCH_BYTES,
+            "Bytes of the log that a task reads at once, about; a single mutation may be larger.",
             default=1 << 20,
             unit="bytes",
             validator=between(4_096, 64 << 20),
-            group=_LOG,
-            importance=Importance.LOW,
             display_name="Batch bytes",
-            doc="Bytes of the log that a task reads at once, about; a single mutation may be larger.",
         ),
-        ConfigKey(
-            name=HEARTBEAT,
-            type=ConfigType.INT,
+        _LOG.low.integer(
+            HEARTBEAT,
+            "How often the position is saved while the log has nothing for captured tables. No heartbeat records are "
+            "written.",
             default=10_000,
             unit="ms",
             validator=at_least(100),
-            group=_LOG,
-            importance=Importance.LOW,
             display_name="Heartbeat interval",
-            doc="How often the position is saved while the log has nothing for captured tables. No heartbeat records are "
-            "written.",
         ),
-        ConfigKey(
-            name=TABLES,
-            type=ConfigType.LIST,
+        _TABLES.high.strings(
+            TABLES,
+            "Tables to capture, as a comma-separated list of regular expressions (Java's syntax) that match whole names "
+            "of the form keyspace.table in any case. Not set: all. Of these, the ones with cdc = true are captured. Not "
+            "together with table.exclude.list.",
             default=None,
             validator=regex_list,
-            importance=Importance.HIGH,
-            group=_TABLES,
             width=Width.LONG,
             display_name="Tables",
             example=r"shop\.orders,shop\.customer.*",
-            doc="Tables to capture, as a comma-separated list of regular expressions (Java's syntax) that match whole names "
-            "of the form keyspace.table in any case. Not set: all. Of these, the ones with cdc = true are captured. Not "
-            "together with table.exclude.list.",
         ),
-        ConfigKey(
-            name=NOT_TABLES,
-            type=ConfigType.LIST,
+        _TABLES.strings(
+            NOT_TABLES,
+            "Tables not to capture, in the same form.",
             default=None,
             validator=regex_list,
-            group=_TABLES,
             width=Width.LONG,
             display_name="Tables left out",
-            doc="Tables not to capture, in the same form.",
         ),
-        ConfigKey(
-            name=REFRESH,
-            type=ConfigType.INT,
+        _TABLES.low.integer(
+            REFRESH,
+            "How often the cluster's schema version is asked for; definitions of tables are read when it has changed, "
+            "and at once when the log names a table or column that is not known. A table that is created and dropped "
+            "within it can't be read.",
             default=1_000,
             unit="ms",
             validator=at_least(100),
-            importance=Importance.LOW,
-            group=_TABLES,
             display_name="Schema check",
-            doc="How often the cluster's schema version is asked for; definitions of tables are read when it has changed, "
-            "and at once when the log names a table or column that is not known. A table that is created and dropped "
-            "within it can't be read.",
         ),
-        ConfigKey(
-            name=PREFIX,
-            type=ConfigType.STRING,
+        _EVENTS.high.string(
+            PREFIX,
+            "Name of the cluster in topics, positions, schemas and events. A table's events go to the topic "
+            "prefix.keyspace.table.",
             validator=topic_prefix,
-            importance=Importance.HIGH,
-            group=_EVENTS,
             width=Width.MEDIUM,
             display_name="Topic prefix",
             example="shop",
-            doc="Name of the cluster in topics, positions, schemas and events. A table's events go to the topic "
-            "prefix.keyspace.table.",
         ),
-        ConfigKey(
-            name=OUTPUT,
-            type=ConfigType.STRING,
-            default="partition-update",
-            validator=words(*OUTPUTS),
-            group=_EVENTS,
-            importance=Importance.HIGH,
-            display_name="Output format",
-            doc="What events look like. partition-update: everything a mutation says, decoded, one message per partition "
+        _EVENTS.high.string(
+            OUTPUT,
+            "What events look like. partition-update: everything a mutation says, decoded, one message per partition "
             "update. partition-update-raw: the same in the bytes of the log, the cheapest; the materializer reads both. "
             "debezium: an event per row as Debezium's Cassandra connector writes it, for a replication factor of 1: with "
             "more, every replica gives each event.",
+            default="partition-update",
+            validator=words(*OUTPUTS),
+            display_name="Output format",
         ),
-        ConfigKey(
-            name=CLUSTER,
-            type=ConfigType.STRING,
+        _EVENTS.low.string(
+            CLUSTER,
+            "cluster in the source block of the debezium form. Not set: topic.prefix.",
             default=None,
-            group=_EVENTS,
-            importance=Importance.LOW,
             width=Width.MEDIUM,
             display_name="Cluster name",
             example="Test Cluster",
-            doc="cluster in the source block of the debezium form. Not set: topic.prefix.",
         ),
-        ConfigKey(
-            name=TOMBSTONES,
-            type=ConfigType.BOOLEAN,
-            default=False,
-            group=_EVENTS,
-            display_name="Tombstones",
-            doc="Debezium form: whether the delete of a row is followed by a record without a value, which lets a compacted "
+        _EVENTS.boolean(
+            TOMBSTONES,
+            "Debezium form: whether the delete of a row is followed by a record without a value, which lets a compacted "
             "topic forget the key. Compaction loses changes in that form: an event has only the cells that were "
             "written.",
+            default=False,
+            display_name="Tombstones",
         ),
-        ConfigKey(
-            name=EXTENDED,
-            type=ConfigType.BOOLEAN,
-            default=True,
-            group=_EVENTS,
-            importance=Importance.LOW,
-            display_name="Extended Debezium form",
-            doc="Debezium form: whether to say also what Debezium's connector leaves out: changes of static columns, and of "
+        _EVENTS.low.boolean(
+            EXTENDED,
+            "Debezium form: whether to say also what Debezium's connector leaves out: changes of static columns, and of "
             "collections whether they were overwritten and which elements were removed. With false these are counted "
             "in cassandra_dropped_changes_total.",
+            default=True,
+            display_name="Extended Debezium form",
         ),
-        decimals_key("double", _EVENTS),
-        varints_key("long", _EVENTS, "long", "precise", "string"),
-        logical_types_key(LOGICAL, _EVENTS, "Debezium's connector", "time is io.debezium.time.NanoTime,"),
-        ConfigKey(
-            name=EXCLUDED,
-            type=ConfigType.LIST,
+        decimals_key("double", _EVENTS.name),
+        varints_key("long", _EVENTS.name, "long", "precise", "string"),
+        logical_types_key(LOGICAL, _EVENTS.name, "Debezium's connector", "time is io.debezium.time.NanoTime,"),
+        _EVENTS.strings(
+            EXCLUDED,
+            "Debezium form: columns to leave out, as a comma-separated list of keyspace.table.column; columns of the key "
+            "stay. The other forms have all columns: mask them by transforms or in a job.",
             default=[],
-            group=_EVENTS,
             width=Width.LONG,
             display_name="Columns left out",
             example="shop.customers.phone",
-            doc="Debezium form: columns to leave out, as a comma-separated list of keyspace.table.column; columns of the key "
-            "stay. The other forms have all columns: mask them by transforms or in a job.",
         ),
-        ConfigKey(
-            name=SNAPSHOT,
-            type=ConfigType.STRING,
+        _SNAPSHOT.high.string(
+            SNAPSHOT,
+            "When what tables hold is read, beside the log. initial: once, of the captured tables. always: again at "
+            "every start of the tasks. never: only on request (POST /connectors/NAME/snapshots).",
             default="initial",
             validator=words("initial", "always", "never"),
-            group=_SNAPSHOT,
-            importance=Importance.HIGH,
             display_name="Backfill",
-            doc="When what tables hold is read, beside the log. initial: once, of the captured tables. always: again at "
-            "every start of the tasks. never: only on request (POST /connectors/NAME/snapshots).",
         ),
-        new_tables_key(_SNAPSHOT),
-        ConfigKey(
-            name=SNAPSHOT_CONSISTENCY,
-            type=ConfigType.STRING,
+        new_tables_key(_SNAPSHOT.name),
+        _SNAPSHOT.string(
+            SNAPSHOT_CONSISTENCY,
+            "Consistency level of a backfill's queries.",
             default="QUORUM",
             validator=words(*CONSISTENCY_LEVELS),
-            group=_SNAPSHOT,
             display_name="Consistency level",
             example="LOCAL_QUORUM",
-            doc="Consistency level of a backfill's queries.",
         ),
-        ConfigKey(
-            name=SNAPSHOT_ROWS,
-            type=ConfigType.INT,
+        _SNAPSHOT.low.integer(
+            SNAPSHOT_ROWS,
+            "Rows of a chunk, about: what is read at once and, after a restart, at most again.",
             default=1_000,
             unit="rows",
             validator=between(1, 100_000),
-            importance=Importance.LOW,
-            group=_SNAPSHOT,
             display_name="Rows per chunk",
-            doc="Rows of a chunk, about: what is read at once and, after a restart, at most again.",
         ),
-        ConfigKey(
-            name=SNAPSHOT_RATE,
-            type=ConfigType.INT,
+        _SNAPSHOT.low.integer(
+            SNAPSHOT_RATE,
+            "Rows that a task's backfills read per second at the most; 0: no limit.",
             default=0,
             unit="rows/s",
             validator=at_least(0),
-            importance=Importance.LOW,
-            group=_SNAPSHOT,
             display_name="Rows per second",
-            doc="Rows that a task's backfills read per second at the most; 0: no limit.",
         ),
-        ConfigKey(
-            name=SNAPSHOT_THREADS,
-            type=ConfigType.INT,
+        _SNAPSHOT.low.integer(
+            SNAPSHOT_THREADS,
+            "Chunks that a task reads at the same time; fewer while the servers are slow.",
             default=2,
             unit="chunks",
             validator=between(1, 64),
-            importance=Importance.LOW,
-            group=_SNAPSHOT,
             display_name="Concurrent chunks",
-            doc="Chunks that a task reads at the same time; fewer while the servers are slow.",
         ),
         *MASK_KEYS,
         *(
@@ -493,7 +422,7 @@ CONFIG: Final = ConfigDef(
                 type=kind,
                 default=default,
                 importance=Importance.LOW,
-                group=_ACCEPTED,
+                group=_ACCEPTED.name,
                 unit=_UNITS.get(name) or _UNITS.get(name.rpartition(".")[2], ""),
                 doc=f"Accepted for compatibility and without effect: {why}.",
             )

@@ -8,6 +8,7 @@ import struct
 from decimal import Decimal, Inexact, localcontext
 from typing import TYPE_CHECKING, Any, Final
 
+import mmh3
 import msgspec
 
 from connectors.errors import ConfigInvalid, Skippable
@@ -16,8 +17,6 @@ from connectors.schema import DECIMAL, Schema, Type
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_BITS32: Final = 0xFFFFFFFF
-_BITS64: Final = 0xFFFFFFFFFFFFFFFF
 _INTEGER_BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 #: Java's names of digests that differ from Python's by more than case and hyphens.
 _JAVA_DIGESTS: Final = {
@@ -83,69 +82,12 @@ def java_serialized(text: str) -> bytes:
 
 def murmur3_32(data: bytes, seed: int = 0) -> int:
     """MurmurHash3_x86_32, without sign."""
-    h = seed & _BITS32
-    whole = len(data) & ~3
-    for word in struct.unpack(f"<{whole // 4}I", data[:whole]):
-        k = word * 0xCC9E2D51 & _BITS32
-        k = (k << 15 | k >> 17) & _BITS32
-        h ^= k * 0x1B873593 & _BITS32
-        h = (h << 13 | h >> 19) & _BITS32
-        h = h * 5 + 0xE6546B64 & _BITS32
-    if whole < len(data):
-        k = int.from_bytes(data[whole:], "little") * 0xCC9E2D51 & _BITS32
-        k = (k << 15 | k >> 17) & _BITS32
-        h ^= k * 0x1B873593 & _BITS32
-    h ^= len(data)
-    h = (h ^ h >> 16) * 0x85EBCA6B & _BITS32
-    h = (h ^ h >> 13) * 0xC2B2AE35 & _BITS32
-    return h ^ h >> 16
-
-
-_C1: Final = 0x87C37B91114253D5
-_C2: Final = 0x4CF5AD432745937F
-
-
-def _mixed1(k: int) -> int:
-    k = k * _C1 & _BITS64
-    return ((k << 31 | k >> 33) & _BITS64) * _C2 & _BITS64
-
-
-def _mixed2(k: int) -> int:
-    k = k * _C2 & _BITS64
-    return ((k << 33 | k >> 31) & _BITS64) * _C1 & _BITS64
-
-
-def _finished(k: int) -> int:
-    k = (k ^ k >> 33) * 0xFF51AFD7ED558CCD & _BITS64
-    k = (k ^ k >> 33) * 0xC4CEB9FE1A85EC53 & _BITS64
-    return k ^ k >> 33
+    return mmh3.hash(data, seed, signed=False)
 
 
 def murmur3_128(data: bytes, seed: int = 0) -> bytes:
     """MurmurHash3_x64_128: 16 bytes, each half with its lowest byte first, as the reference implementation stores them."""
-    h1 = h2 = seed & _BITS32
-    whole = len(data) & ~15
-    words = struct.unpack(f"<{whole // 8}Q", data[:whole])
-    for at in range(0, len(words), 2):
-        h1 ^= _mixed1(words[at])
-        h1 = ((h1 << 27 | h1 >> 37) & _BITS64) + h2 & _BITS64
-        h1 = h1 * 5 + 0x52DCE729 & _BITS64
-        h2 ^= _mixed2(words[at + 1])
-        h2 = ((h2 << 31 | h2 >> 33) & _BITS64) + h1 & _BITS64
-        h2 = h2 * 5 + 0x38495AB5 & _BITS64
-    tail = data[whole:]
-    if len(tail) > 8:
-        h2 ^= _mixed2(int.from_bytes(tail[8:], "little"))
-    if tail:
-        h1 ^= _mixed1(int.from_bytes(tail[:8], "little"))
-    h1 ^= len(data)
-    h2 ^= len(data)
-    h1 = h1 + h2 & _BITS64
-    h2 = h2 + h1 & _BITS64
-    h1, h2 = _finished(h1), _finished(h2)
-    h1 = h1 + h2 & _BITS64
-    h2 = h2 + h1 & _BITS64
-    return struct.pack("<QQ", h1, h2)
+    return mmh3.mmh3_x64_128_digest(data, seed)
 
 
 def value_bytes(value: Any) -> bytes:

@@ -26,11 +26,11 @@ from compose.local.postgres import Postgres
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from spark_jobs.contract import Batch, Column, JobContext, TableChanges, TableSchema
 from spark_jobs.session import build_session
-from spark_jobs.sinks.jdbc.address import parse_url
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Login
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from tests.bench._common import cpu_seconds, environment
+from tests.support.settings import jdbc_login
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -209,7 +209,7 @@ def run_server(
     few = rows // 10
     part = frames[0].limit(few).coalesce(2).cache()
     part.count()
-    login = Login(parse_url(server.url), server.user, server.password)
+    login = jdbc_login(server.url, server.user, server.password)
     columns = [*(column.name for column in table.columns), "ums_id_", "ums_ts_", "ums_op_"]
     chosen = part.selectExpr(*columns, "cast(ums_op_ <> 'd' AS int) AS ums_active_")
     quote = dialect(kind).quote

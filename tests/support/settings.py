@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -10,6 +11,8 @@ import msgspec
 from connectors.cassandra import config as cassandra
 from connectors.mysql import config as mysql
 from connectors.scylla import config as scylla
+from worker.rest.auth_settings import AuthSettings
+from worker.rest.settings import RestSettings
 
 if TYPE_CHECKING:
     from connectors.cassandra.events.contract import EventSettings as CassandraEvents
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from connectors.mysql.types import ValueOptions
     from connectors.scylla.config import ReadSettings
     from connectors.scylla.events.contract import EventSettings as ScyllaEvents
+    from spark_jobs.sinks.jdbc.config import Login
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -105,3 +109,21 @@ def cassandra_log(**changes: Any) -> LogSettings:
     """How it reads a node's commit log."""
     settings = cassandra.log_settings(cassandra.CONFIG.parse(_CASSANDRA), cassandra.Node("n1", "/cdc_raw"))
     return _changed(settings, {"directory": Path("/cdc_raw"), **changes})
+
+
+def jdbc_login(url: str, user: str, password: str, **changes: Any) -> Login:
+    """How the JDBC sink logs in at a database."""
+    from spark_jobs.sinks.jdbc.config import CONFIG_DEF, settings
+
+    options = {"sink.jdbc.url": url, "sink.jdbc.user": user, "sink.jdbc.password": password}
+    return replace(settings(CONFIG_DEF.parse(options)).login, **changes)
+
+
+def rest_settings(**changes: Any) -> RestSettings:
+    """The settings of a worker's REST layer."""
+    return replace(RestSettings.from_properties({}), **changes)
+
+
+def auth_settings(**changes: Any) -> AuthSettings:
+    """Its callers and how they log in."""
+    return replace(AuthSettings.from_properties({}), **changes)

@@ -311,7 +311,7 @@ async def open_console(cluster: JavaCluster, port: int) -> RestServer:
     Raises:
         ConfigInvalid: the port is taken.
     """
-    settings = RestSettings(listeners=(Listener("http", _HOST, port),))
+    settings = replace(RestSettings.from_properties({}), listeners=(Listener("http", _HOST, port),))
     server = RestServer(
         cast("Herder", cluster),
         settings,

@@ -303,17 +303,17 @@ class AuthSettings:
         session_s: how long a session of the console lasts.
     """
 
-    basic: bool = False
-    bearer: bool = False
-    certificate: bool = False
-    users_file: str = ""
-    tokens_file: str = ""
-    java_users: str = ""
-    jwt: JwtSettings | None = None
-    rules: tuple[Rule, ...] = (Rule(),)
-    failures_per_minute: int = 20
-    metrics_public: bool = False
-    session_s: float = 28_800.0
+    basic: bool
+    bearer: bool
+    certificate: bool
+    users_file: str
+    tokens_file: str
+    java_users: str
+    jwt: JwtSettings | None
+    rules: tuple[Rule, ...]
+    failures_per_minute: int
+    metrics_public: bool
+    session_s: float
 
     @property
     def on(self) -> bool:
@@ -382,12 +382,12 @@ class AuthSettings:
 class LimitSettings:
     """How much may be asked; see the options of these names."""
 
-    rate: float = 0.0
-    burst: int = 20
-    concurrent: int = 256
-    connections: int = 1024
-    idle_s: float = 30.0
-    body_s: float = 30.0
+    rate: float
+    burst: int
+    concurrent: int
+    connections: int
+    idle_s: float
+    body_s: float
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from connectors.errors import ConfigInvalid
@@ -296,24 +296,24 @@ class RestSettings:
         limits: how much may be asked.
     """
 
-    listeners: tuple[Listener, ...] = (Listener("http", "", 8083),)
-    admin_listeners: tuple[Listener, ...] | None = None
-    advertised_host: str | None = None
-    advertised_port: int | None = None
-    advertised_scheme: str | None = None
-    origins: tuple[str, ...] = ()
-    methods: tuple[str, ...] = ("GET", "POST", "HEAD")
-    headers: tuple[HeaderRule, ...] = ()
-    request_timeout_s: float = 90.0
-    health_timeout_s: float = 10.0
-    max_body: int = 32 << 20
-    topic_tracking: bool = True
-    topic_reset: bool = True
-    tls: Mapping[str, str] = field(default_factory=dict)
-    admin_tls: Mapping[str, str] = field(default_factory=dict)
-    classes: tuple[str, ...] = ()
-    auth: AuthSettings = field(default_factory=AuthSettings)
-    limits: LimitSettings = field(default_factory=LimitSettings)
+    listeners: tuple[Listener, ...]
+    admin_listeners: tuple[Listener, ...] | None
+    advertised_host: str | None
+    advertised_port: int | None
+    advertised_scheme: str | None
+    origins: tuple[str, ...]
+    methods: tuple[str, ...]
+    headers: tuple[HeaderRule, ...]
+    request_timeout_s: float
+    health_timeout_s: float
+    max_body: int
+    topic_tracking: bool
+    topic_reset: bool
+    tls: Mapping[str, str]
+    admin_tls: Mapping[str, str]
+    classes: tuple[str, ...]
+    auth: AuthSettings
+    limits: LimitSettings
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:

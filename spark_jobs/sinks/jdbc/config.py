@@ -374,12 +374,12 @@ class Login:
     address: Address
     user: str
     password: str = field(repr=False)
-    ssl_mode: str = "prefer"
-    ssl_root_cert: str | None = None
-    ssl_cert: str | None = None
-    ssl_key: str | None = field(default=None, repr=False)
-    connect_timeout_ms: int = 10_000
-    statement_timeout_ms: int = 120_000
+    ssl_mode: str
+    ssl_root_cert: str | None
+    ssl_cert: str | None
+    ssl_key: str | None = field(repr=False)
+    connect_timeout_ms: int
+    statement_timeout_ms: int
 
     @property
     def text(self) -> str:
@@ -415,7 +415,7 @@ class Settings:
     backoff_ms: int
     exactly_once: bool
     #: Whether a batch is one transaction over several databases.
-    together: bool = False
+    together: bool
 
 
 def all_settings(config: Mapping[str, Any]) -> list[Settings]:
@@ -482,6 +482,7 @@ def settings(config: Mapping[str, Any]) -> Settings:
         retries=get("retries"),
         backoff_ms=get("retry.backoff.ms"),
         exactly_once=config.get("guarantee") in (None, EXACTLY_ONCE),
+        together=False,
     )
 
 

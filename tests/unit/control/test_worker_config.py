@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.config import WORKER_CONFIG, exactly_once, labels, parse_worker, placement_topic, process_count
+from worker.config import exactly_once, labels, parse_worker, placement_topic, process_count
+from worker.config_keys import WORKER_CONFIG
 
 REQUIRED = {
     "group.id": "g",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from connectors.api import JobPartition, JobProgress
 from tests.integration.metrics.public_queries import EXPECTED_EMPTY
 from tests.support.eventually import pass_turns
+from tests.support.prometheus_text import read_samples, rewrite
 from tests.unit.metrics.exposition import Exposed, parse
 from worker.metrics.exporter import (
     ConnectorNumbers,
@@ -476,3 +477,19 @@ def test_the_process_measures_itself() -> None:
     assert found.cpu_s > 0
     assert found.rss_bytes > 1 << 20
     assert found.started_at == 5.0
+
+
+def test_another_writer_of_the_format_says_the_same() -> None:
+    custom = CustomMetric("rows_total", "counter", 3.5, {"table": 'a"b\\c\nd'})
+    text = render(
+        worker(),
+        (),
+        table(task(0, custom=[custom]), job(1)),
+        PROCESS,
+        options=Options(tuple(Family)),
+        now=50.0,
+        wall=WALL,
+    )
+    samples = read_samples(text)
+    assert samples == read_samples(rewrite(text))
+    assert sum(map(len, samples.values())) == sum(not line.startswith("#") for line in text.splitlines()) > 500

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import NameOID, load_pem_x509_certificates
 
 from tests.support.eventually import pass_turns
+from tests.support.settings import auth_settings
 from worker.rest.auth import Authenticator
-from worker.rest.auth_settings import AuthSettings
 from worker.rest.facade import RestError
 from worker.rest.identities import make_token
 from worker.rest.passwords import verify_password
@@ -30,7 +30,7 @@ JAAS = (
 
 
 async def made(**settings: str | bool | int) -> Authenticator:
-    authenticator = Authenticator(AuthSettings(**settings))  # type: ignore[arg-type]
+    authenticator = Authenticator(auth_settings(**settings))
     await authenticator.start()
     return authenticator
 

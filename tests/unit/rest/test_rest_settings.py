@@ -5,13 +5,47 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import ConfigInvalid
+from tests.support.settings import rest_settings
+from worker.rest.auth_settings import AuthSettings, LimitSettings
+from worker.rest.certificates import Rule
 from worker.rest.server import advertised
 from worker.rest.settings import HeaderRule, Listener, RestSettings, header_rules
 
 
 def test_defaults() -> None:
     settings = RestSettings.from_properties({})
-    assert settings == RestSettings()
+    assert settings == RestSettings(
+        listeners=(Listener("http", "", 8083),),
+        admin_listeners=None,
+        advertised_host=None,
+        advertised_port=None,
+        advertised_scheme=None,
+        origins=(),
+        methods=("GET", "POST", "HEAD"),
+        headers=(),
+        request_timeout_s=90.0,
+        health_timeout_s=10.0,
+        max_body=32 << 20,
+        topic_tracking=True,
+        topic_reset=True,
+        tls={},
+        admin_tls={},
+        classes=(),
+        auth=AuthSettings(
+            basic=False,
+            bearer=False,
+            certificate=False,
+            users_file="",
+            tokens_file="",
+            java_users="",
+            jwt=None,
+            rules=(Rule(),),
+            failures_per_minute=20,
+            metrics_public=False,
+            session_s=28_800.0,
+        ),
+        limits=LimitSettings(rate=0.0, burst=20, concurrent=256, connections=1024, idle_s=30.0, body_s=30.0),
+    )
     assert settings.listeners == (Listener("http", "", 8083),)
 
 
@@ -126,6 +160,6 @@ def test_the_advertised_address(properties: dict[str, str], bound: list[tuple[st
 
 def test_an_address_of_all_interfaces_is_not_advertised() -> None:
     everywhere = "0.0.0.0"  # noqa: S104 - not bound
-    url = advertised(RestSettings(), [(Listener("http", everywhere, 0), 4711)])
+    url = advertised(rest_settings(), [(Listener("http", everywhere, 0), 4711)])
     assert everywhere not in url
     assert url.endswith(":4711")

@@ -17,11 +17,11 @@ import pytest
 from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from spark_jobs.contract import SYSTEM_COLUMNS, Batch, Column, JobContext, TableChanges, TableSchema
-from spark_jobs.sinks.jdbc.address import parse_url
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Login
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from spark_jobs.sinks.jdbc.task import TaskWriter
+from tests.support.settings import jdbc_login
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,7 +89,7 @@ class Database:
 
 
 def database(url: str, user: str, password: str) -> Database:
-    return Database(url, Login(parse_url(url), user, password))
+    return Database(url, jdbc_login(url, user, password))
 
 
 @pytest.fixture

@@ -18,8 +18,6 @@ from connectors.errors import Retriable
 from spark_jobs.config import check
 from spark_jobs.contract import Batch, Column, Packed, TableChanges, TableSchema
 from spark_jobs.sinks.jdbc import branches
-from spark_jobs.sinks.jdbc.address import parse_url
-from spark_jobs.sinks.jdbc.config import Login
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from spark_jobs.testing import change
@@ -28,6 +26,7 @@ from spark_jobs.testing.child import Child
 from spark_jobs.testing.kit import key_column, make_sink
 from tests.integration.spark_jobs.jdbc.killed_jdbc import KILL_AT
 from tests.support.eventually import eventually
+from tests.support.settings import jdbc_login
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +58,7 @@ class Pair:
 
     def __init__(self, postgres: Postgres, mariadb: MariaDb) -> None:
         self.logins = [
-            Login(parse_url(server.url), server.user, server.password, statement_timeout_ms=10_000)
+            jdbc_login(server.url, server.user, server.password, statement_timeout_ms=10_000)
             for server in (postgres, mariadb)
         ]
         self.options = {

@@ -22,6 +22,7 @@ from spark_jobs.causes import cause_of, may_pass
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.metrics import FRAME_METRICS, STEP_METRICS, Exporter, JobMetric, Numbers
 from spark_jobs.progress import Events, Human, lags, nested, sentence
+from tests.support.prometheus_text import read_samples, rewrite
 from worker.secrets.masking import mask_patterns
 
 if TYPE_CHECKING:
@@ -202,6 +203,14 @@ def test_metrics_text() -> None:
     assert 'millrace_job_retrying{job="j\\"x"} 0' in numbers.text().splitlines()
     numbers.take({"event": "failed"}, 6.0)
     assert 'millrace_job_up{job="j\\"x"} 0' in numbers.text().splitlines()
+
+
+def test_another_writer_of_the_format_says_the_same() -> None:
+    numbers = Numbers('j"x\\', (JobMetric("files", "gauge", "files", "Files\nwritten, in C:\\data."),))
+    numbers.take(progress(), 2.0)
+    samples = read_samples(numbers.text())
+    assert samples == read_samples(rewrite(numbers.text()))
+    assert ("millrace_job_files", "gauge", "Files\nwritten, in C:\\data.") in samples
 
 
 def test_every_declared_metric_is_fed() -> None:

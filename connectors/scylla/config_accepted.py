@@ -1,0 +1,147 @@
+"""Options of the Java connector and of Debezium that are accepted and have nothing to set here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.options import ConfigKey, ConfigType, Importance, KeyGroup, at_least
+
+if TYPE_CHECKING:
+    from connectors.options import Validator
+
+_ACCEPTED: Final = KeyGroup("Accepted for compatibility")
+
+
+def _accepted(
+    name: str,
+    kind: ConfigType,
+    default: Any,
+    what: str,
+    *,
+    unit: str = "",
+    validator: Validator | None = None,
+    aliases: tuple[str, ...] = (),
+) -> ConfigKey:
+    """An option of the Java connector or of Debezium that has nothing to set here."""
+    return ConfigKey(
+        name=name,
+        type=kind,
+        default=default,
+        unit=unit,
+        validator=validator,
+        importance=Importance.LOW,
+        group=_ACCEPTED.name,
+        aliases=aliases,
+        doc=f"Accepted for compatibility and without effect: {what}",
+    )
+
+
+ACCEPTED_KEYS: Final = (
+    _accepted(
+        "max.queue.size.in.bytes",
+        ConfigType.LONG,
+        0,
+        "what a task holds is bounded by max.queue.size and the size of pages.",
+        unit="bytes",
+    ),
+    _accepted(
+        "poll.interval.ms",
+        ConfigType.LONG,
+        500,
+        "records are handed over as they come.",
+        unit="ms",
+        validator=at_least(0),
+    ),
+    _accepted(
+        "cdc.incomplete.task.timeout.ms",
+        ConfigType.LONG,
+        15_000,
+        "images are joined within a change, nothing waits for another one.",
+        unit="ms",
+        validator=at_least(1),
+    ),
+    _accepted(
+        "worker.shared.session.enabled",
+        ConfigType.BOOLEAN,
+        False,
+        "tasks of a process always share a session if they connect alike.",
+    ),
+    _accepted(
+        "worker.pooling.core.pool.local",
+        ConfigType.INT,
+        1,
+        "the driver holds one connection per node, or per shard.",
+        unit="connections",
+        validator=at_least(0),
+    ),
+    _accepted(
+        "worker.pooling.max.pool.local",
+        ConfigType.INT,
+        1,
+        "see worker.pooling.core.pool.local.",
+        unit="connections",
+        validator=at_least(0),
+    ),
+    _accepted(
+        "worker.pooling.max.queue.size",
+        ConfigType.INT,
+        256,
+        "queries in flight are bounded before they reach the driver.",
+        unit="requests",
+        validator=at_least(0),
+    ),
+    _accepted(
+        "worker.pooling.max.requests.per.connection",
+        ConfigType.INT,
+        256,
+        "see scylla.max.queries.in.flight.",
+        unit="requests",
+        validator=at_least(0),
+    ),
+    _accepted(
+        "worker.pooling.pool.timeout.ms",
+        ConfigType.INT,
+        5_000,
+        "see scylla.query.timeout.ms.",
+        unit="ms",
+        validator=at_least(0),
+    ),
+    _accepted("scylla.worker.config", ConfigType.STRING, None, "tasks get their streams in another way."),
+    _accepted(
+        "topic.heartbeat.prefix",
+        ConfigType.STRING,
+        "__debezium-heartbeat",
+        "no heartbeat records are written.",
+        aliases=("heartbeat.topics.prefix",),
+    ),
+    _accepted(
+        "topic.naming.strategy",
+        ConfigType.STRING,
+        None,
+        "topics are prefix.keyspace.table; transforms can rename them.",
+    ),
+    _accepted("sourceinfo.struct.maker", ConfigType.STRING, None, "the form of source is fixed."),
+    _accepted("schema.name.adjustment.mode", ConfigType.STRING, "none", "schema names are not changed."),
+    _accepted("field.name.adjustment.mode", ConfigType.STRING, "none", "field names are not changed."),
+    _accepted("binary.handling.mode", ConfigType.STRING, "bytes", "blobs are bytes."),
+    _accepted("event.processing.failure.handling.mode", ConfigType.STRING, "fail", "see errors.tolerance."),
+    _accepted("retriable.restart.connector.wait.ms", ConfigType.LONG, 10_000, "the runtime backs off.", unit="ms"),
+    _accepted(
+        "errors.max.retries",
+        ConfigType.INT,
+        -1,
+        "the runtime tries again until the connector is stopped.",
+        unit="tries",
+    ),
+    _accepted(
+        "snapshot.delay.ms",
+        ConfigType.LONG,
+        0,
+        "the stream is read from the start, beside the snapshot.",
+        unit="ms",
+    ),
+    _accepted("provide.transaction.metadata", ConfigType.BOOLEAN, False, "Scylla has no transactions over rows."),
+    _accepted(
+        "custom.metric.tags", ConfigType.STRING, None, "metrics carry the connector's name and the task's number."
+    ),
+)
