@@ -200,9 +200,21 @@ def _add_verify(commands: Any) -> None:
     verify.add_argument(
         "--settle",
         type=float,
-        default=5.0,
         metavar="SECONDS",
-        help="without --rest: how long topics must be quiet (default 5)",
+        help="without --rest: how long topics must be quiet; with Scylla and Cassandra also how long a difference must last "
+        "(default: 5, with Cassandra 12)",
+    )
+    verify.add_argument(
+        "--repair",
+        action="store_true",
+        help="with --rest and --connector: ask the connector for a snapshot of the rows that are missing or different",
+    )
+    verify.add_argument(
+        "--rate",
+        type=int,
+        default=0,
+        metavar="ROWS",
+        help="rows to read of the source per second at most (default 0: no limit)",
     )
     verify.add_argument("--tmp", metavar="DIR", help="where to put temporary files: about 80 bytes per row and event")
     verify.add_argument("--json", action="store_true", help="print the result as JSON")

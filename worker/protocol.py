@@ -6,13 +6,16 @@ answered (with the type named in its docstring) or refused with an error; an eve
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from connectors.api import JobProgress  # noqa: TC001 - msgspec reads the annotation at run time
 from connectors.errors import MillraceError
 from worker.plugins.model import PluginInfo  # noqa: TC001 - msgspec reads the annotation at run time
+
+#: The origin of an instruction that is no operator's: a verification waits for the offsets of the connector's tasks.
+VERIFICATION: Final = "verification"
 
 
 class TaskId(msgspec.Struct, frozen=True, order=True):

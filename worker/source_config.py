@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, invalid, non_empty, one_of
 from offsets.creation import GROUPS_KEY
 from worker.control.placement import LABELS_KEY, NODE_KEY
+from worker.control.verifications import VERIFY_KEYS
 from worker.host.options import CONNECTOR_KEYS
 from worker.transforms.options import PIPELINE_KEYS
 
@@ -271,6 +272,7 @@ EXTENSIONS: Final = (
         doc="Run only on workers that have all of these labels (node.labels).",
         example="zone=a,disk=ssd",
     ),
+    *VERIFY_KEYS,
 )
 
 #: All of them; the reference is made from it.

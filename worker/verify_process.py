@@ -1,7 +1,8 @@
 """A verification in a process of its own, asked by a worker's control process: JSON lines on standard input and output.
 
-The first line that comes is the request. Lines that go are ``{"progress": text}``, ``{"ask": "offsets"}`` (the answer is the
-next line that comes), and at the end ``{"result": ...}`` or ``{"error": text}``.
+The first line that comes is the request. Tables are compared one after the other, those in ``done`` are left out. Lines that go
+are ``{"progress": text}``, ``{"ask": "offsets"}`` (the answer is the next line that comes), ``{"tables": names}`` at the start,
+``{"table": ..., "notes": [...]}`` for each, and at the end ``{"completed": true}`` or ``{"error": text}``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from connectors.errors import ConfigInvalid, MillraceError
 from worker.secrets.masking import SecretMasker
 from worker.secrets.providers import ConfigTransformer, build_providers
-from worker.verify import Progress, Verification, as_json
+from worker.verify import table_body, verification
+from worker.verify_messages import Asked, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,6 +76,30 @@ def table_filter(pattern: str) -> Callable[[str], bool]:
     return lambda table: not pattern or compiled.fullmatch(table) is not None
 
 
+async def compare(connector: Mapping[str, str], worker: Mapping[str, str], request: Mapping[str, Any]) -> None:
+    """Compare the tables one after the other, and send the result of each.
+
+    Raises:
+        MillraceError: the source, Kafka or the worker can't be asked.
+    """
+    asked = Asked(
+        wanted=table_filter(request["tables"]),
+        offsets=ask_offsets,
+        timeout_s=request["timeout_s"],
+        settle_s=request.get("settle_s"),
+        examples=request["examples"],
+        progress=SentProgress(),
+        rows_per_s=request.get("rows_per_s", 0),
+    )
+    names = await verification(connector, worker, asked).names()
+    send({"tables": names})
+    left = frozenset(names) - frozenset(request.get("done", ()))
+    if left:
+        run = verification(connector, worker, asked._replace(wanted=left.__contains__))
+        async for report in run.reports():
+            send({"table": table_body(report), "notes": run.notes})
+
+
 def main() -> int:
     """Run one verification."""
     masker = SecretMasker()
@@ -84,17 +110,8 @@ def main() -> int:
         connector, _ = transformer.transform(request["connector"])
         masker.learn(worker)
         masker.learn(connector)
-        verification = Verification(
-            connector,
-            worker,
-            wanted=table_filter(request["tables"]),
-            offsets=ask_offsets,
-            timeout_s=request["timeout_s"],
-            examples=request["examples"],
-            progress=SentProgress(),
-        )
-        reports = asyncio.run(verification.run())
-        send({"result": json.loads(as_json(reports, verification.notes))})
+        asyncio.run(compare(connector, worker, request))
+        send({"completed": True})
     except EOFError:
         return 1
     except (MillraceError, OSError) as error:

@@ -20,6 +20,7 @@ from connectors.mysql.lag import saved_place
 from connectors.mysql.logical import Logical, parse
 from connectors.mysql.model import Source, TableName
 from connectors.mysql.positions import file_number, spot
+from connectors.schema import Type
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from connectors.mysql.types import ValueOptions
     from connectors.options import Config
 
+#: Types of key fields whose values SQL takes as they are.
+_PLAIN: Final = frozenset({Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.STRING})
 #: Rows that are handed over at once.
 _ROWS: Final = 1000
 
@@ -109,14 +112,36 @@ class SourceView:
     def __init__(self, parsed: Config) -> None:
         self._config = parsed
         self._connection: Any = None
+        self._info: ServerInfo
+        self._names: list[TableName] = []
         self.place: Place
         self.tables: dict[str, TableEntry] = {}
 
     async def open(self, wanted: Callable[[str], bool]) -> None:
-        """Find the tables and open the view.
+        """Find the tables and open the view; see ``find`` for the arguments and errors."""
+        await self.find(wanted)
+        settings, options = self._shape()
+        self.place = await open_view(self._connection, self._info)
+        for name, table in (await catalog.definitions(self._connection, self._names)).items():
+            self.tables[str(name)] = TableEntry(table, settings, options)
+
+    def _shape(self) -> tuple[EventSettings, ValueOptions]:
+        options = config.value_options(self._config, self._info.flavor)
+        # Whatever events are left out: what is there must be equal to what the source has.
+        shape = msgspec.structs.replace(
+            config.event_settings(self._config, self._info.flavor),
+            skipped=frozenset(),
+            skip_unchanged=False,
+            transactions=False,
+            tombstones=False,
+        )
+        return shape, options
+
+    async def find(self, is_chosen: Callable[[str], bool]) -> list[str]:
+        """Connect, and find the tables: their names.
 
         Args:
-            wanted: whether a captured table (``database.table``) is to be compared.
+            is_chosen: whether a captured table (``database.table``) is to be compared.
 
         Raises:
             Retriable: the server is away.
@@ -124,35 +149,25 @@ class SourceView:
         """
         settings = config.connection_settings(self._config)
         self._connection = await connection.connect(settings, server_name="the source")
-        info = await connection.server_info(self._connection)
-        options = config.value_options(self._config, info.flavor)
-        # Whatever events are left out: what is there must be equal to what the source has.
-        shape = msgspec.structs.replace(
-            config.event_settings(self._config, info.flavor),
-            skipped=frozenset(),
-            skip_unchanged=False,
-            transactions=False,
-            tombstones=False,
-        )
+        self._info = await connection.server_info(self._connection)
+        shape, _ = self._shape()
         tables = TableFilter(shape)
         special = {name.lower() for name in shape.signal_tables}
-        names = [
+        names = self._names = [
             name
             for name in await catalog.captured(self._connection, tables.matches, tables.database)
-            if wanted(str(name)) and str(name).lower() not in special
+            if is_chosen(str(name)) and str(name).lower() not in special
         ]
         if not names:
             raise ConfigInvalid(
                 "no table is captured and wanted: check database.include.list, table.include.list and "
                 f"--tables, and whether {settings.user!r} may see the tables (SHOW GRANTS)"
             )
-        self.place = await open_view(self._connection, info)
-        for name, table in (await catalog.definitions(self._connection, names)).items():
-            self.tables[str(name)] = TableEntry(table, shape, options)
+        return [str(name) for name in names]
 
-    async def estimate(self) -> int:
-        """About how many rows there are."""
-        names = [entry.table.name for entry in self.tables.values()]
+    async def estimate(self, tables: Sequence[str]) -> int:
+        """About how many rows these tables have."""
+        names = [self.tables[table].table.name for table in tables]
         return sum((await catalog.estimates(self._connection, names)).values())
 
     async def records(self, entry: TableEntry) -> AsyncIterator[list[SourceRecord]]:
@@ -234,6 +249,39 @@ async def open_view(opened: Any, info: ServerInfo) -> Place:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value or "")
+
+
+def key_condition(entry: TableEntry, keys: Sequence[str]) -> str:
+    """The SQL condition for rows of a table, by their keys as JSON; empty: it can't be made, the whole table has to be read.
+
+    Only whole numbers and plain strings are taken: other types have another form in SQL than in a message.
+    """
+    fields = {field.name: field for field in entry.layout.key}
+    plain = all(
+        field.transform is None and field.schema.name is None and field.schema.type in _PLAIN
+        for field in fields.values()
+    )
+    if not fields or not plain:
+        return ""
+    rows: list[str] = []
+    for text in keys:
+        try:
+            key = msgspec.json.decode(text, type=dict[str, Any])
+        except msgspec.DecodeError:  # a long key is cut
+            return ""
+        if key.keys() != fields.keys() or not all(type(value) in (int, str) for value in key.values()):
+            return ""
+        rows.append(" AND ".join(f"{_quoted(fields[name].column)} = {_literal(value)}" for name, value in key.items()))
+    return " OR ".join(f"({row})" for row in rows)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(value: int | str) -> str:
+    """In hexadecimal, so that no mode of the server gives a character a meaning."""
+    return str(value) if isinstance(value, int) else f"CONVERT(X'{value.encode().hex()}' USING utf8mb4)"
 
 
 # What events say.

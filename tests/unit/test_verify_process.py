@@ -44,7 +44,7 @@ def test_a_refusal_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     code, sent = run(monkeypatch, request(**{"connector.class": "datagen"}))
     assert (code, sent) == (
         0,
-        [{"error": "connector.class=datagen: only MySQL and MariaDB connectors can be verified"}],
+        [{"error": "connector.class=datagen: only MySQL, MariaDB, Scylla and Cassandra connectors can be verified"}],
     )
 
 

@@ -364,6 +364,7 @@ class ControlProcess:
         self.herder = ClusterHerder(self.context)
         node.client = WorkerClient(30, lambda: client_context(settings.tls), tls_files(settings.tls))
         self._build_node()
+        self.herder.watch_verifications()
         self._rest = RestServer(self.herder, settings, workers=self.herder)
         await self._rest.start()
         # A thread that is not awaited: a worker without a network must neither start nor stop later for it.

@@ -10,6 +10,7 @@ import orjson
 from connectors.errors import ConfigInvalid, Retriable
 from offsets.records import logger_record, topic_status_record
 from worker.control.explanation import explain_connector
+from worker.control.herder_verify import verify_numbers
 from worker.control.placement import INSTANCE, Unit
 from worker.metrics.exporter import ConnectorNumbers, Options, collect, pieces
 from worker.metrics.registry import Family
@@ -205,6 +206,7 @@ class AdminOperations:
             node.status.log.topic: (node.status.log.connected, node.status.state.unreadable.count),
             node.offsets.topic: (node.offsets.connected, node.offsets.unreadable.count),
         }
+        stats.verifications = verify_numbers(self.ctx)
         units = (*node.reconciler.have, *node.reconciler.given_up)
         connectors = [self._connector_numbers(unit) for unit in units if unit.task == INSTANCE]
         if node.leader.active:

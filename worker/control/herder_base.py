@@ -95,8 +95,10 @@ class HerderContext:
         self.rows: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         #: The worker's properties, unresolved.
         self.properties: Mapping[str, str] = {}
-        #: Connector -> the last verification that was started here.
+        #: Connector -> the verification that runs here, or ended here.
         self.verifications: dict[str, Run] = {}
+        #: Looks for verifications that are due.
+        self.verification_watch: asyncio.Task[None] | None = None
         self._behind_until = 0.0
 
     @property

@@ -1,9 +1,16 @@
-"""Verifications asked by REST: one at a time of a connector, each in a process of its own, kept in this worker's memory."""
+"""Verifications over REST and on a schedule: one at a time of a connector, each in a process of its own, run by the leader.
+
+What REST shows of the last one is kept in the placement topic (``worker.control.verifications``), and written after each table:
+a leader that takes over, or is started again, continues with the tables that are not compared yet.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
+import signal
 import sys
 import time
 from dataclasses import dataclass, field
@@ -11,7 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from connectors.errors import MillraceError
 from worker.control.herder_offsets import read_positions
+from worker.control.verifications import (
+    INTERVAL,
+    RUNNING,
+    SCHEDULED,
+    due_ms,
+    numbers,
+    repair_request,
+    scheduled_request,
+    verification_record,
+)
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
@@ -19,15 +37,20 @@ if TYPE_CHECKING:
 
     from worker.control.herder_base import HerderContext
 
-#: Verifications at a time in a worker: each reads whole tables and topics.
+#: Verifications at a time in a cluster: each reads whole tables and topics.
 _MOST: Final = 2
 #: Bytes of a line of the process.
 _LINE: Final = 1 << 24
+#: How long the end of a verification may take to be kept, until a new one is refused.
+_END_S: Final = 5.0
+#: How often the leader looks what is due.
+_LOOK_S: Final = 1.0
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass
 class Run:
-    """A verification.
+    """A verification that runs here, or ended here.
 
     Attributes:
         body: what REST shows of it.
@@ -37,74 +60,180 @@ class Run:
     body: dict[str, Any]
     task: asyncio.Task[None] | None = field(default=None)
 
+    @property
+    def busy(self) -> bool:
+        """Whether it runs, or its end is still being kept."""
+        return self.task is not None and not self.task.done()
+
 
 class VerifyOperations:
     """``/connectors/{connector}/verify``."""
 
     ctx: HerderContext
 
+    if TYPE_CHECKING:
+
+        async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+            """See ``SnapshotOperations``."""
+
     async def start_verification(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin to compare a connector's tables with its topics.
+        """Start to compare a connector's tables with its topics.
 
         Raises:
             RestError: 404, 409 if one runs already, or too many do.
         """
+        await self.ctx.lead()
         await self.ctx.known(name)
         runs = self.ctx.verifications
         before = runs.get(name)
-        if before is not None and before.body["state"] == "running":
+        if before is not None and before.task is not None and before.body["state"] != RUNNING:
+            await asyncio.wait([before.task], timeout=_END_S)
+        if before is not None and before.busy:
             raise RestError(409, f"A verification of connector {name} runs already; cancel it, or wait for its end")
-        if sum(run.body["state"] == "running" for run in runs.values()) >= _MOST:
-            raise RestError(409, f"This worker runs {_MOST} verifications already; wait for their end")
-        run = runs[name] = Run(
-            {
-                "state": "running",
-                "started_ms": int(time.time() * 1000),
-                "ended_ms": None,
-                "tables": request["tables"],
-                "progress": "",
-                "error": None,
-                "result": None,
-            }
-        )
-        run.task = asyncio.create_task(self._run(name, run, dict(request)), name=f"{name}|verify")
-        return dict(run.body)
+        if self._running() >= _MOST:
+            raise RestError(409, f"{_MOST} verifications run already; wait for their end")
+        run = self._begin(name, _new_body(request))
+        await self._save(name, run.body)
+        return self._shown(name, run.body)
 
     async def verification(self, name: str) -> dict[str, Any] | None:
-        """The last verification that this worker began, or None."""
+        """The last verification, or None."""
+        await self.ctx.lead()
         await self.ctx.known(name)
         run = self.ctx.verifications.get(name)
-        return None if run is None else dict(run.body)
+        body = run.body if run is not None else self.ctx.node.placement.verifications.get(name)
+        return None if body is None else self._shown(name, body)
 
     async def cancel_verification(self, name: str) -> None:
         """End the verification that runs, if one does."""
+        await self.ctx.lead()
         await self.ctx.known(name)
         run = self.ctx.verifications.get(name)
-        if run is not None and run.task is not None:
+        if run is not None and run.task is not None and run.busy:
             run.task.cancel()
             await asyncio.gather(run.task, return_exceptions=True)
+            run.body.update(state="cancelled", ended_ms=_now_ms())
+            await self._save(name, run.body)
+
+    async def repair_verified(self, name: str) -> dict[str, Any]:
+        """Send again the rows that the last verification found to be missing or different: the snapshot that does it.
+
+        Raises:
+            RestError: 404, 409 while it runs or if nothing can be repaired.
+        """
+        body = await self.verification(name)
+        if body is None:
+            raise RestError(404, f"Connector {name} was not verified")
+        if body["state"] == RUNNING:
+            raise RestError(409, f"The verification of connector {name} still runs: wait for its end")
+        request = repair_request(body["result"])
+        if request is None:
+            raise RestError(
+                409,
+                f"The last verification of connector {name} found no row that can be sent again: rows that are only on the "
+                "topic are not deleted by a snapshot, and a Scylla connector takes no snapshots on request",
+            )
+        return await self._repair(name, request)
 
     async def close_verifications(self) -> None:
-        """End all of them."""
-        for name in list(self.ctx.verifications):
-            run = self.ctx.verifications.pop(name)
+        """End all processes; what ran is continued by the next leader."""
+        watch, self.ctx.verification_watch = self.ctx.verification_watch, None
+        tasks = [run.task for run in self.ctx.verifications.values() if run.task is not None]
+        for task in (watch, *tasks):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self.ctx.verifications.clear()
+
+    def watch_verifications(self) -> None:
+        """Start to look for verifications that are due, or that another leader left. Does not block."""
+        if self.ctx.verification_watch is None:
+            self.ctx.verification_watch = asyncio.create_task(self._watch_verifications(), name="verify-watch")
+
+    # Parts.
+
+    def _running(self) -> int:
+        return sum(run.busy for run in self.ctx.verifications.values())
+
+    def _shown(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        config = self.ctx.snapshot.connectors.get(name, {})
+        shown = {key: value for key, value in body.items() if key != "request"}
+        return {**shown, "next_ms": due_ms(config, body, _now_ms())}
+
+    def _begin(self, name: str, body: dict[str, Any]) -> Run:
+        run = self.ctx.verifications[name] = Run(body)
+        run.task = asyncio.create_task(self._run(name, run), name=f"{name}|verify")
+        return run
+
+    async def _save(self, name: str, body: Mapping[str, Any]) -> None:
+        if name in self.ctx.snapshot.connectors:
+            await self.ctx.node.leader.write(placement=[verification_record(name, body)])
+
+    async def _repair(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await self.create_snapshot(name, request)
+
+    async def _watch_verifications(self) -> None:
+        while True:
+            try:
+                await self._look_at_verifications()
+            except (MillraceError, RestError, OSError) as error:
+                _log.debug("what is to be verified can't be looked at now: %s", error)
+            await asyncio.sleep(_LOOK_S)
+
+    async def _look_at_verifications(self) -> None:
+        """Continue what another leader left, and start what is due; a follower ends what it ran."""
+        runs = self.ctx.verifications
+        if not self.ctx.node.leader.active:
+            for run in runs.values():
+                if run.task is not None:
+                    run.task.cancel()
+            runs.clear()
+            return
+        connectors = self.ctx.snapshot.connectors
+        for name in [name for name in runs if name not in connectors]:
+            run = runs.pop(name)
             if run.task is not None:
                 run.task.cancel()
-                await asyncio.gather(run.task, return_exceptions=True)
+        stored = self.ctx.node.placement.verifications
+        waiting = {name for name, config in connectors.items() if config.get(INTERVAL)} | set(stored.connectors())
+        for name in sorted(waiting & connectors.keys()):
+            if name in runs and runs[name].busy:
+                continue
+            body = runs[name].body if name in runs else stored.get(name)
+            await self._look_at(name, connectors[name], body)
 
-    async def _run(self, name: str, run: Run, request: Mapping[str, Any]) -> None:
+    async def _look_at(self, name: str, config: Mapping[str, str], body: dict[str, Any] | None) -> None:
+        if body is not None and body["state"] == RUNNING:
+            if self._running() < _MOST:
+                self._begin(name, body)
+            return
+        due = due_ms(config, body, _now_ms())
+        if due is None:
+            return
+        if body is None:
+            await self._save(name, {**_new_body(scheduled_request(config)), "state": SCHEDULED})
+        elif due <= _now_ms() and self._running() < _MOST:
+            run = self._begin(name, _new_body(scheduled_request(config)))
+            await self._save(name, run.body)
+
+    async def _run(self, name: str, run: Run) -> None:
         body = run.body
         try:
-            await self._talk(name, body, request)
-        except asyncio.CancelledError:
-            body["state"] = "cancelled"
-            raise
-        except (RestError, OSError, ValueError) as error:
+            await self._talk(name, body)
+        except (RestError, MillraceError, OSError, ValueError) as error:
             body.update(state="failed", error=str(error))
-        finally:
-            body["ended_ms"] = int(time.time() * 1000)
+        body["ended_ms"] = _now_ms()
+        try:
+            await self._save(name, body)
+            if body["state"] == "completed" and body["request"].get("repair"):
+                request = repair_request(body["result"])
+                if request is not None:
+                    body["repair"] = (await self._repair(name, request))["id"]
+                    await self._save(name, body)
+        except (RestError, MillraceError) as error:
+            _log.warning("Connector %s: the end of its verification could not be kept: %s", name, error)
 
-    async def _talk(self, name: str, body: dict[str, Any], request: Mapping[str, Any]) -> None:
+    async def _talk(self, name: str, body: dict[str, Any]) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -119,7 +248,8 @@ class VerifyOperations:
             if process.stdin is None or process.stdout is None:
                 raise OSError("the process has no pipes")
             first = {
-                **request,
+                **body["request"],
+                "done": [table["table"] for table in (body["result"] or {"tables": ()})["tables"]],
                 "connector": dict(self.ctx.snapshot.connectors[name]),
                 "worker": dict(self.ctx.properties),
             }
@@ -132,17 +262,61 @@ class VerifyOperations:
                         for partition, offset in await read_positions(self.ctx, name)
                     ]
                     process.stdin.write(orjson.dumps({"offsets": offsets}) + b"\n")
-                elif "progress" in message:
-                    body["progress"] = message["progress"]
-                elif "result" in message:
-                    body.update(state="completed", result=message["result"])
                 else:
-                    body.update(state="failed", error=message["error"])
-            if body["state"] == "running":
+                    await self._heard(name, body, message)
+            if body["state"] == RUNNING:
                 body.update(
                     state="failed", error="The process that compared ended; see the worker's memory and its log"
                 )
         finally:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                # With what it has started itself.
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+
+    async def _heard(self, name: str, body: dict[str, Any], message: Mapping[str, Any]) -> None:
+        """Take what the process says, but a question."""
+        if "progress" in message:
+            body["progress"] = message["progress"]
+        elif "tables" in message:
+            body["result"] = body["result"] or {"equal": True, "notes": [], "tables": []}
+            body["tables_total"] = len(message["tables"])
+        elif "table" in message:
+            result = body["result"]
+            result["tables"].append(message["table"])
+            result["notes"] += [note for note in message["notes"] if note not in result["notes"]]
+            result["equal"] = all(table["equal"] for table in result["tables"])
+            await self._save(name, body)
+        elif "completed" in message:
+            body["state"] = "completed"
+        else:
+            body.update(state="failed", error=message["error"])
+
+
+def _new_body(request: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "state": RUNNING,
+        "started_ms": _now_ms(),
+        "ended_ms": None,
+        "tables": request["tables"],
+        "tables_total": None,
+        "progress": "",
+        "error": None,
+        "result": None,
+        "repair": None,
+        "request": dict(request),
+    }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def verify_numbers(ctx: HerderContext) -> dict[str, dict[str, float]]:
+    """Values of metrics by connector; none on a follower."""
+    if not ctx.node.leader.active:
+        return {}
+    stored = ctx.node.placement.verifications
+    bodies = {name: stored.get(name) for name in stored.connectors()}
+    bodies |= {name: run.body for name, run in ctx.verifications.items()}
+    return {name: numbers(body) for name, body in bodies.items() if body is not None}

@@ -31,6 +31,7 @@ from worker.control.fencing import fence_producers
 from worker.control.instructions import instructions_record
 from worker.control.placement import INSTANCE, TOGETHER_KEY, Placement, Unit, Worker, place, requirement
 from worker.control.table import advance, lost_units, row_record
+from worker.control.verifications import verification_record
 from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
@@ -512,8 +513,13 @@ class Leader:
         gone = [
             name for name in self._placement.instructions.connectors() if name not in self._config.snapshot.connectors
         ]
-        if gone:
-            await self.write(placement=[instructions_record(name, []) for name in gone])
+        records = [instructions_record(name, []) for name in gone] + [
+            verification_record(name, None)
+            for name in self._placement.verifications.connectors()
+            if name not in self._config.snapshot.connectors
+        ]
+        if records:
+            await self.write(placement=records)
 
     def _forget_statuses(self) -> None:
         """Remove statuses of connectors and tasks that no longer exist."""

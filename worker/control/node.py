@@ -215,8 +215,9 @@ class Node:
         return wishes
 
     def _instructions(self, name: str, config: Mapping[str, str]) -> bytes:
-        """The instructions of a connector's tasks: operators' requests, and its rule set."""
-        return self.placement.rules.instructions(name, config, self.placement.instructions.encoded(name))
+        """The instructions of a connector's tasks: operators' requests, its rule set, whether a verification waits."""
+        asked = self.placement.rules.instructions(name, config, self.placement.instructions.encoded(name))
+        return self.placement.verifications.instructions(name, asked)
 
     def _wished(self, unit: Unit) -> bool:
         """Whether one unit shall run here now. ``wishes`` looks at all of them: too slow for thousands that stop at once."""

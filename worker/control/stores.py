@@ -29,6 +29,7 @@ from worker.control.instructions import InstructionTable
 from worker.control.placement import Unit
 from worker.control.rule_sets import RuleTable
 from worker.control.table import Table
+from worker.control.verifications import VerificationTable
 from worker.control.waiting import until
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class PlacementStore:
         self.table = Table()
         self.instructions = InstructionTable()
         self.rules = RuleTable()
+        self.verifications = VerificationTable()
         self._on_change = on_change
         self.applied = Applied()
         self.log = CompactedLog(topic, client, self._sink)
@@ -125,7 +127,9 @@ class PlacementStore:
     def _sink(self, partition: int, records: Iterable[Record]) -> None:
         del partition
         for record in records:
-            if not self.instructions.apply(record.key, record.value) and not self.rules.apply(record.key, record.value):
+            if not any(
+                folded.apply(record.key, record.value) for folded in (self.instructions, self.rules, self.verifications)
+            ):
                 self.table.apply(record.key, record.value)
             self.applied.reached(record.offset + 1)
         self._on_change()

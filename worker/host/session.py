@@ -25,6 +25,7 @@ from worker.host.producer import Producer
 from worker.host.routes import topic_complaint
 from worker.host.saved import own_offsets_topic_settings, write_pairs
 from worker.host.tracing import Traces
+from worker.protocol import VERIFICATION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -79,6 +80,8 @@ class Session:
         self.abandoned = False
         self._until: float | None = None
         self._committing = asyncio.Lock()
+        #: While a verification waits for the task's offsets.
+        self._commit_soon = asyncio.Event()
         self._routes: dict[str, Route] = {}
         self._batch_sizes: dict[str, int] = {}
         self._counted = (0, 0, 0, 0.0)
@@ -137,7 +140,12 @@ class Session:
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """Tell the task, now if it works, what the operator asks of it; an error fails it."""
-        self._instructions.replace(instructions)
+        others = [instruction for instruction in instructions if instruction.get("origin") != VERIFICATION]
+        if len(others) < len(instructions):
+            self._commit_soon.set()
+        else:
+            self._commit_soon.clear()
+        self._instructions.replace(others)
 
     def _instruct_task(self, instructions: Sequence[Instruction]) -> None:
         if self._worker is None or self.task is None:
@@ -607,7 +615,7 @@ class Session:
             self.fail(error)
 
     async def commit_regularly(self) -> None:
-        """Commit at each ``offset.flush.interval.ms``, and each second until there was something to save.
+        """Commit at each ``offset.flush.interval.ms``, each second at first and for a verification.
 
         A new source has no saved position before its first commit: a worker that dies then has no position to resume from, and
         reads a log that is rotated meanwhile from the new file on.
@@ -615,7 +623,14 @@ class Session:
         interval_s = self.plan.flush_interval_s
         before = self.stats.commits
         while True:
-            await asyncio.sleep(interval_s if self.stats.commits > before else min(interval_s, _FIRST_COMMIT_S))
+            soon_s = min(interval_s, _FIRST_COMMIT_S)
+            if self.stats.commits > before:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(interval_s):
+                        await self._commit_soon.wait()
+                        await asyncio.sleep(soon_s)
+            else:
+                await asyncio.sleep(soon_s)
             with contextlib.suppress(Retriable):
                 await self.commit()
 

@@ -84,6 +84,8 @@ class WorkerStats:
     render_blocked_s: float = 0.0
     #: Internal topic -> (connected, unreadable records so far).
     topics: dict[str, tuple[bool, int]] = field(default_factory=dict)
+    #: Connector -> values of its last verification, at the leader.
+    verifications: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,10 @@ def _own_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers) 
             ((("connector", name),), {"millrace_connector_lag_seconds": (lag.bounds, lag.cumulative(), lag.total)})
             for name, lag in table.lags.items()
         ],
+    )
+    yield (
+        registry.OWN_VERIFY,
+        [((("connector", name),), values) for name, values in sorted(worker.verifications.items())],
     )
     yield (
         registry.PROCESS,

@@ -97,6 +97,7 @@ OWN_HOST: Final = "millrace-host"
 OWN_TASK: Final = "millrace-task"
 OWN_JOB: Final = "millrace-job"
 OWN_CONNECTOR: Final = "millrace-connector"
+OWN_VERIFY: Final = "millrace-verify"
 PROCESS: Final = "process"
 
 JVM: Final = "jvm"
@@ -201,6 +202,7 @@ _own_worker = _Group(OWN_WORKER, families=_OWN)
 _own_topic = _Group(OWN_TOPIC, "topic", families=_OWN)
 _own_host = _Group(OWN_HOST, "host", "environment", families=_OWN)
 _own_connector = _Group(OWN_CONNECTOR, "connector", families=_OWN)
+_own_verify = _Group(OWN_VERIFY, "connector", families=_OWN)
 _own_task = _Group(OWN_TASK, "connector", "task", families=_OWN)
 _own_job = _Group(OWN_JOB, "connector", "task", families=_OWN)
 _process = _Group(PROCESS, families=_OWN)
@@ -420,6 +422,19 @@ OWN: Final[tuple[Metric, ...]] = (
         "Age of records at their acknowledgement by Kafka, by their own timestamp; each task's latest "
         "batch, once a second.",
     ),
+    _own_verify("millrace_verify_running", _GAUGE, "", "1 while a verification of the connector runs; at the leader."),
+    _own_verify("millrace_verify_failed", _GAUGE, "", "1 if the last verification could not be done."),
+    _own_verify(
+        "millrace_verify_end_time_seconds",
+        _GAUGE,
+        "s",
+        "When the last verification ended, seconds since 1970; 0: not yet.",
+    ),
+    _own_verify("millrace_verify_rows", _GAUGE, "rows", "Rows of the source that the last verification compared."),
+    _own_verify("millrace_verify_missing_rows", _GAUGE, "rows", "Rows of the source that the topic lacked."),
+    _own_verify("millrace_verify_extra_rows", _GAUGE, "rows", "Rows that only the topic had."),
+    _own_verify("millrace_verify_different_rows", _GAUGE, "rows", "Rows that had other contents on the topic."),
+    _own_verify("millrace_verify_unsettled_rows", _GAUGE, "rows", "Rows that differed and still changed."),
     _own_task("millrace_task_lag_seconds", _GAUGE, "s", "Age of the latest batch's records at their acknowledgement."),
     _own_task("millrace_task_commit_duration_seconds", _HISTOGRAM, "s", "Time to commit offsets."),
     _own_task(

@@ -61,8 +61,12 @@ def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def get(url: str, timeout_s: float = 30.0, environment: Mapping[str, str] | None = None) -> bytes:
-    """The answer to a GET, with what the environment says: MILLRACE_REST_USER and _PASSWORD, or _TOKEN; _CA_FILE, _CERT_FILE.
+def get(
+    url: str, timeout_s: float = 30.0, environment: Mapping[str, str] | None = None, *, body: bytes | None = None
+) -> bytes:
+    """The answer to a GET, or to a POST of a JSON ``body``.
+
+    The environment says more: MILLRACE_REST_USER and _PASSWORD, or _TOKEN; _CA_FILE, _CERT_FILE.
 
     Raises:
         ConfigInvalid: the worker refuses, or the environment can't be right; the message says how to mend it.
@@ -75,7 +79,8 @@ def get(url: str, timeout_s: float = 30.0, environment: Mapping[str, str] | None
     handlers: list[Any] = [ProxyHandler({}), _NoRedirect()]
     if url.startswith("https://"):
         handlers.append(HTTPSHandler(context=trust(given)))
-    request = Request(url, headers=credentials(given))  # noqa: S310 - http and https alone, see above
+    kind = {} if body is None else {"Content-Type": "application/json"}
+    request = Request(url, data=body, headers={**credentials(given), **kind})  # noqa: S310 - http and https alone, see above
     try:
         with build_opener(*handlers).open(request, timeout=timeout_s) as answer:
             data: bytes = answer.read()

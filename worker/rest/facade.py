@@ -134,10 +134,13 @@ class Herder(Protocol):
         """Begin to compare a connector's tables with its topics: ``VerifyRun``."""
 
     async def verification(self, name: str) -> dict[str, Any] | None:
-        """The last one that this worker began, or None."""
+        """``VerifyRun`` of the last one, or None."""
 
     async def cancel_verification(self, name: str) -> None:
         """End the one that runs, if one does."""
+
+    async def repair_verified(self, name: str) -> dict[str, Any]:
+        """Send again the rows that the last one found to be missing or different: the snapshot that does it."""
 
     async def loggers(self) -> dict[str, dict[str, Any]]:
         """``{name: {level, last_modified}}``."""

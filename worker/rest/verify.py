@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from worker.rest import bodies
 from worker.rest.call import answer, empty
 from worker.rest.facade import RestError
-from worker.rest.operations import UNKNOWN, Operation, Reply, Tag
+from worker.rest.operations import FORWARD, UNKNOWN, Operation, Reply, Tag
 from worker.rest.routing import Access, Route
+from worker.rest.schemas import Snapshot
 from worker.rest.verify_schemas import VerifyRequest, VerifyRun
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ async def get(call: Call) -> web.Response:
     """``GET /connectors/{connector}/verify``."""
     run = await call.herder.verification(call.connector)
     if run is None:
-        raise RestError(404, f"Connector {call.connector} was not verified by this worker")
+        raise RestError(404, f"Connector {call.connector} was not verified")
     return answer(run)
 
 
@@ -35,6 +36,11 @@ async def cancel(call: Call) -> web.Response:
     """``DELETE /connectors/{connector}/verify``."""
     await call.herder.cancel_verification(call.connector)
     return empty(204)
+
+
+async def repair(call: Call) -> web.Response:
+    """``POST /connectors/{connector}/verify/repair``."""
+    return answer(await call.herder.repair_verified(call.connector), 202)
 
 
 _PATH = "/connectors/{connector}/verify"
@@ -48,17 +54,19 @@ ROUTES = (
         Access.ADMIN,
         operation=Operation(
             "startVerification",
-            "Compare the tables of a MySQL or MariaDB connector with its topics, in a process of its own.",
+            "Compare the tables of a MySQL, MariaDB, Scylla or Cassandra connector with its topics, in a process of its own.",
             Tag.CONNECTORS,
             {202: Reply("It has started.", VerifyRun)},
             {
                 400: "The body is not understood.",
                 404: UNKNOWN,
-                409: "One of this connector runs already, or two run at this worker.",
+                409: "One of this connector runs already, or two run in the cluster.",
             },
             body=VerifyRequest,
             examples={"one table": {"tables": r"shop\.orders"}},
-            note="Writes nothing. The result is kept in the memory of this worker. Two run at a time.",
+            note="The leader runs it, two at a time, and keeps what it finds in the placement topic: after a restart it "
+            "continues with the tables that are not compared yet. Without `repair` it writes to no source and no topic.",
+            query=(FORWARD,),
             kafka=False,
         ),
     ),
@@ -69,10 +77,11 @@ ROUTES = (
         Access.ADMIN,
         operation=Operation(
             "getVerification",
-            "The last verification of a connector that this worker began.",
+            "The last verification of a connector.",
             Tag.CONNECTORS,
-            {200: Reply("Its state, and the result at the end.", VerifyRun)},
-            {404: "There is no such connector, or this worker has not verified it."},
+            {200: Reply("Its state, and the results of the tables that are compared.", VerifyRun)},
+            {404: "There is no such connector, or it was not verified."},
+            query=(FORWARD,),
             kafka=False,
         ),
     ),
@@ -87,6 +96,27 @@ ROUTES = (
             Tag.CONNECTORS,
             {204: Reply("None runs.")},
             {404: UNKNOWN},
+            query=(FORWARD,),
+            kafka=False,
+        ),
+    ),
+    Route(
+        "POST",
+        f"{_PATH}/repair",
+        repair,
+        Access.ADMIN,
+        operation=Operation(
+            "repairVerified",
+            "Send again the rows that the last verification found to be missing or different, by a snapshot of them.",
+            Tag.CONNECTORS,
+            {202: Reply("The snapshot, as `POST .../snapshots` answers it.", Snapshot)},
+            {
+                404: "There is no such connector, or it was not verified.",
+                409: "It still runs, or nothing can be sent again.",
+            },
+            note="MySQL and MariaDB: the rows by their keys, where all are known and their columns are whole numbers or "
+            "strings, else their table. Cassandra: their tables. Rows that are only on the topic stay there.",
+            query=(FORWARD,),
             kafka=False,
         ),
     ),

@@ -35,6 +35,35 @@ class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
             extra={"absent": 300, "refusal": "The field 'timeout_s' must be a whole number from 1 to 86400"},
         ),
     ] = 300
+    settle_s: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=3600,
+                description="Scylla and Cassandra: how long a difference must last, in seconds, until it counts; null: as "
+                "long as a change may take until it is on its way.",
+                extra={"refusal": "The field 'settle_s' must be a whole number from 0 to 3600"},
+            ),
+        ]
+        | None
+    ) = None
+    rows_per_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100_000_000,
+            description="Rows to read of the source per second at most; 0: no limit.",
+            extra={"absent": 0, "refusal": "The field 'rows_per_s' must be a whole number from 0 to 100000000"},
+        ),
+    ] = 0
+    repair: Annotated[
+        bool,
+        Meta(
+            description="Send rows that differ again at the end, by a snapshot of them.",
+            extra={"absent": False, "refusal": "The field 'repair' must be true or false"},
+        ),
+    ] = False
 
 
 class VerifiedTable(Struct):
@@ -52,6 +81,13 @@ class VerifiedTable(Struct):
     older_structure: Annotated[int, Meta(description="Rows that were sent before a column came or went.")]
     examples: Annotated[dict[str, list[str]], Meta(description="Keys by kind of difference.")]
     key_ranges: Annotated[list[list[int]], Meta(description="Ranges of the first key column in which rows differ.")]
+    condition: Annotated[
+        str | None,
+        Meta(
+            description="Of the rows that a repair sends again; empty: the whole table; null: the source takes no snapshots on "
+            "request."
+        ),
+    ]
     note: str
 
 
@@ -66,10 +102,15 @@ class VerifyResult(Struct):
 class VerifyRun(Struct):
     """A verification."""
 
-    state: Annotated[str, Meta(description="running, completed, failed or cancelled.")]
+    state: Annotated[str, Meta(description="scheduled, running, completed, failed or cancelled.")]
     started_ms: Annotated[int, Meta(description="Milliseconds since 1970.")]
     ended_ms: int | None
     tables: Annotated[str, Meta(description="The expression of the request.")]
     progress: Annotated[str, Meta(description="How far it is.")]
     error: Annotated[str | None, Meta(description="Why it failed.")]
+    tables_total: Annotated[int | None, Meta(description="Tables to compare; null: not known yet.")] = None
+    repair: Annotated[str | None, Meta(description="The snapshot that was asked for to send rows again.")] = None
+    next_ms: Annotated[
+        int | None, Meta(description="When the next one starts (`verify.interval.ms`); null: it is not planned.")
+    ] = None
     result: VerifyResult | UnsetType | None = UNSET

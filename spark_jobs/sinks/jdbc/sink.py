@@ -13,11 +13,12 @@ from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.two_phase_commit import Transaction, TwoPhaseCommitSink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import Batch, JobContext, TableSchema
     from spark_jobs.sinks.jdbc.config import Settings
+    from spark_jobs.sinks.jdbc.read_back import JdbcTables
 
 METRICS: Final = (
     JobMetric("jdbc_rows_total", "counter", "rows", "Rows given to tasks of this run, before reduction per key."),
@@ -47,6 +48,17 @@ class JdbcSink(TwoPhaseCommitSink):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._databases = [Database(context, chosen) for chosen in all_settings(context.config)]
+
+    @classmethod
+    def read_back(cls, properties: Mapping[str, str]) -> JdbcTables:
+        """The tables that a job with these properties writes, for ``millrace verify``.
+
+        Raises:
+            Fatal: they have no row of each key.
+        """
+        from spark_jobs.sinks.jdbc.read_back import JdbcTables
+
+        return JdbcTables(properties)
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:

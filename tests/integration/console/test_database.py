@@ -219,6 +219,33 @@ def test_rows_that_differ_are_shown_by_their_keys(view: View, shop: Shop) -> Non
     expect(page.get_by_role("region", name=f"{shop.database}.customers")).to_have_count(0)
 
 
+def test_rows_that_differ_are_sent_again_from_the_page(view: View, shop: Shop) -> None:
+    shop.sql("SET SESSION sql_log_bin = 0", "INSERT INTO orders VALUES (5, 50), (6, 60)")
+    page = view.open(f"#/verify/{shop.database}")
+    page.get_by_role("button", name="Compare now").click()
+    expect(page.get_by_text("2 missing")).to_be_visible(timeout=120_000)
+    page.get_by_role("button", name="Send rows again").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text(f"{shop.database}.orders (2 rows)")).to_be_visible()
+    expect(dialog.get_by_text(f"/connectors/{shop.database}/verify/repair")).to_be_visible()
+    view.check()
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="Send rows again").click()
+    dialog.get_by_role("button", name="Send again").click()
+    expect(dialog.get_by_text("sends them")).to_be_visible()
+    dialog.get_by_role("button", name="Done").click()
+
+    def states() -> list[str]:
+        rows = shop.worker.request("GET", f"/connectors/{shop.database}/snapshots")[1]
+        return [row["state"] for row in rows if row["priority"] == 1]
+
+    assert wait_until(lambda: states() == ["completed"], 90), states()
+    page.get_by_role("button", name="Compare these again").click()
+    expect(page.get_by_text("All tables are equal")).to_be_visible(timeout=120_000)
+    expect(page.get_by_role("button", name="Send rows again")).to_have_count(0)
+
+
 def test_a_verification_that_can_not_work_says_why(view: View, shop: Shop) -> None:
     page = view.open(f"#/verify/{shop.database}")
     page.get_by_role("textbox").fill("(")

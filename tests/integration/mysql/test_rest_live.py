@@ -122,4 +122,16 @@ def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap
         ask("DELETE", f"snapshots/{soon['id']}")
         eventually(lambda: ask("GET", "lag")["bytes_behind"] == 0, "it has read everything")
         assert [(each["table"], each["version"]) for each in ask("GET", "tables")] == [(f"{name}.t", 1)]
+        # What the log does not have is not sent, until somebody asks for it.
+        for statement in ("SET sql_log_bin = 0", "INSERT INTO t VALUES (9500, 1, 1, NOW(3))", "SET sql_log_bin = 1"):
+            cursor.execute(statement)
+        command = ("--connector", name, "--rest", worker.url, "--bootstrap", bootstrap)
+        code, output = asyncio.run(verify(*command, "--repair"))
+        assert code == 1, output
+        assert "sends again" in output
+        repair = next(row for row in ask("GET", "snapshots") if row["priority"] == 1)["id"]
+        eventually(lambda: state(repair)["state"] == "completed", "the row is sent")
+        assert state(repair)["rows_done"] == 1
+        code, output = asyncio.run(verify(*command))
+        assert code == 0, output
         cursor.execute(f"DROP DATABASE {name}")

@@ -15,10 +15,12 @@ from connectors.errors import Retriable
 from connectors.mysql.config import CONFIG
 from connectors.mysql.model import Source
 from connectors.mysql.verify import SourceView
+from worker import verify_rows
 from worker.cli import main
 from worker.converters.json import JsonConverter
 from worker.transforms.pipeline import build_pipeline
-from worker.verify import Verification
+from worker.verify import verification
+from worker.verify_messages import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,6 +198,24 @@ def test_equal_and_then_not(world: World, capsys: pytest.CaptureFixture[str]) ->
     assert world.verify(capsys, "--tables", r".*\.pair")[0] == 0
 
 
+@pytest.mark.parametrize("older", [False, True])
+def test_topics_are_read_by_another_process_where_they_are_long(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, older: bool
+) -> None:
+    monkeypatch.setattr(verify_rows, "MANY_ROWS", 0)
+    asyncio.run(world.send(asyncio.run(world.records())))
+    if older:
+        world.sql("ALTER TABLE t ADD COLUMN more INT NOT NULL DEFAULT 5 FIRST, DROP COLUMN doc")
+    world.sql("UPDATE t SET name = 'changed' WHERE id = 7")
+    world.sql("DELETE FROM pair WHERE a = 'k1' AND b = 3")
+    code, tables, error = world.verify(capsys)
+    assert (code, error) == (1, "")
+    assert tables["t"]["examples"] == {"different": ['{"id":7}']}
+    assert tables["t"]["older_structure"] == (ROWS - 1 if older else 0)
+    assert tables["pair"]["examples"] == {"extra": ['{"a":"k1","b":3}']}
+    assert tables["loose"]["equal"]
+
+
 def test_rows_of_before_a_new_column(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(world.send(asyncio.run(world.records())))
     world.sql("ALTER TABLE t ADD COLUMN more INT NOT NULL DEFAULT 5 FIRST, DROP COLUMN doc")
@@ -259,16 +279,20 @@ def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None
             {"partition": {"server": world.prefix, "snapshot": "initial"}, "offset": {"state": "done"}},
         ]
 
-    made = Verification(world.config, worker, wanted=lambda _table: True, offsets=offsets, folder=str(world.folder))
+    made = verification(
+        world.config, worker, Asked(wanted=lambda _table: True, offsets=offsets, folder=str(world.folder))
+    )
     reports = asyncio.run(made.run())
     assert all(report.equal for report in reports)
     assert (len(asked), made.notes) == (2, [])
-    late = Verification(
+    late = verification(
         world.config,
         worker,
-        wanted=lambda _table: True,
-        timeout_s=0.0,
-        offsets=lambda: [{"partition": {"server": world.prefix}, "offset": {"file": place["file"], "pos": 4}}],
+        Asked(
+            wanted=lambda _table: True,
+            timeout_s=0.0,
+            offsets=lambda: [{"partition": {"server": world.prefix}, "offset": {"file": place["file"], "pos": 4}}],
+        ),
     )
     with pytest.raises(Retriable, match=rf"did not reach .* within 0 s; it is at {place['file']}:4"):
         asyncio.run(late.run())
@@ -277,7 +301,11 @@ def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None
 def test_what_cannot_be_done(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     for more, config, message in (
         ((), {"database.password": "wrong"}, "refuses the user"),
-        ((), {"connector.class": "FileStreamSource"}, "only MySQL and MariaDB connectors can be verified"),
+        (
+            (),
+            {"connector.class": "FileStreamSource"},
+            "only MySQL, MariaDB, Scylla and Cassandra connectors can be verified",
+        ),
         ((), {"value.converter": "StringConverter"}, "verify reads JSON and Avro"),
         (("--tables", "nothing"), {}, "no table is captured and wanted"),
         (("--rest", "http://127.0.0.1:9", "--timeout", "1"), {}, "is a worker there?"),

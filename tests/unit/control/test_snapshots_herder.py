@@ -16,6 +16,7 @@ from worker.control.herder_snapshots import SnapshotOperations
 from worker.control.instructions import KEPT, MOST_BYTES, InstructionTable
 from worker.control.leader import Leader
 from worker.control.rule_sets import RuleTable
+from worker.control.verifications import VerificationTable
 from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
 from worker.rest.facade import RestError
 
@@ -41,7 +42,9 @@ class Cluster:
         self.config = {"offset.storage.topic": "offsets"}
         offsets = SimpleNamespace(read_to_end=self._nothing, positions=self._positions)
         self.node = SimpleNamespace(
-            placement=SimpleNamespace(instructions=self.instructions, rules=RuleTable()),
+            placement=SimpleNamespace(
+                instructions=self.instructions, rules=RuleTable(), verifications=VerificationTable()
+            ),
             pool=self,
             offsets=offsets,
             leader=SimpleNamespace(active=True, write=self.write),

@@ -28,6 +28,7 @@ from worker.control.placement import INSTANCE, Unit
 from worker.control.reconciler import Have, Wish
 from worker.control.rule_sets import RuleTable
 from worker.control.stores import StatusStore
+from worker.control.verifications import VerificationTable
 from worker.logs import LoggerRegistry
 from worker.protocol import TopicForgotten
 
@@ -75,7 +76,10 @@ class Worker:
             "status": self.store,
             "reconciler": SimpleNamespace(have=have),
             "placement": SimpleNamespace(
-                table=SimpleNamespace(owner=self.owners.get), instructions=InstructionTable(), rules=RuleTable()
+                table=SimpleNamespace(owner=self.owners.get),
+                instructions=InstructionTable(),
+                rules=RuleTable(),
+                verifications=VerificationTable(),
             ),
             "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None)),
         }.items():

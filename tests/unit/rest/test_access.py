@@ -115,6 +115,7 @@ WANTED = {
         "POST /connectors/{connector}/verify",
         "GET /connectors/{connector}/verify",
         "DELETE /connectors/{connector}/verify",
+        "POST /connectors/{connector}/verify/repair",
         "PUT /rules/{rules}",
         "DELETE /rules/{rules}",
         "PUT /admin/loggers/{logger}",

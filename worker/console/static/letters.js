@@ -3,6 +3,7 @@ import { may } from "./actions.js";
 import { call, curl } from "./api.js";
 import { placeHref } from "./place.js";
 import { timeText, TopicRecord } from "./topics.js";
+import { canVerify } from "./verify.js";
 import { Button, Calls, counted, Empty, html, Notice, useLoaded, useState } from "./ui.js";
 
 const OPTION = "errors.deadletterqueue.topic.name";
@@ -80,7 +81,10 @@ export function LettersTab({ name, role }) {
   if (error) return html`<${Notice}>${error.message}</${Notice}>`;
   if (!config) return html`<p class="muted" aria-busy="true">One moment …</p>`;
   const topic = (config[OPTION] ?? "").trim();
-  if (topic) return html`<${Letters} topic=${topic} name=${name} again=${may(role, "admin") && READS.some((option) => config[option])} />`;
+  if (topic) {
+    return html`<${Letters} topic=${topic} name=${name} again=${may(role, "admin") && READS.some((option) => config[option])} />
+      ${may(role, "admin") && canVerify({ class: config["connector.class"] ?? "" }) && html`<p class="muted">A source's dead letter has no schema, so it can't be sent as it is. <a href=${placeHref(["verify", name])}>Compare the tables</a> once the cause is fixed, and send the rows again that are missing.</p>`}`;
+  }
   return html`<${Empty} title="No topic for dead letters">
       <p>A record that can't be handled fails its task. With errors.tolerance=all and ${OPTION} it is set aside in a topic instead, and shown here.</p></${Empty}>
     <${Calls} calls=${[curl("GET", `console/connectors/${encodeURIComponent(name)}/config`)]} />`;

@@ -2,7 +2,7 @@
 import { may } from "./actions.js";
 import { call, connectorPath, curl } from "./api.js";
 import { go, placeHref } from "./place.js";
-import { Button, Calls, counted, Empty, html, Notice, secondsText, useEffect, useLoaded, useState } from "./ui.js";
+import { Button, Calls, counted, Dialog, Empty, html, Notice, secondsText, useEffect, useLoaded, useState } from "./ui.js";
 
 const POLL_MS = 1000;
 const KINDS = ["missing", "extra", "different", "unsettled"];
@@ -15,7 +15,7 @@ const MEANING = {
 
 /** Whether a connector's tables can be compared. */
 export function canVerify(row) {
-  return /(^|[.:])(mysqlconnector|mariadbconnector|mysql)$/i.test(row.class);
+  return /(^|[.:])(mysqlconnector|mariadbconnector|mysql|scyllaconnector|scylla|cassandra[45]?connector|cassandra)$/i.test(row.class);
 }
 
 export function VerifyListPage() {
@@ -24,7 +24,7 @@ export function VerifyListPage() {
     <div class="head"><h1>Verify</h1></div>
     ${error && html`<${Notice} title="The connectors can't be read">${error.message}</${Notice}>`}
     ${!rows && !error && html`<p class="muted">One moment …</p>`}
-    ${rows?.length === 0 && html`<${Empty} title="Nothing to verify">Tables of MySQL and MariaDB connectors can be compared with their topics. There is no such connector.</${Empty}>`}
+    ${rows?.length === 0 && html`<${Empty} title="Nothing to verify">Tables of MySQL, MariaDB, Scylla and Cassandra connectors can be compared with their topics. There is no such connector.</${Empty}>`}
     ${rows?.length > 0 &&
     html`<ul class="cards">${rows.map(
       (row) => html`<li class="card split" key=${row.name}><div class="long"><strong>${row.name}</strong></div>
@@ -56,19 +56,61 @@ function exactly(table) {
   return table.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
-function Run({ run, onAgain }) {
+function Cards({ tables }) {
+  return html`<div class="cards">${[...tables].sort((a, b) => Number(a.equal) - Number(b.equal)).map((table) => html`<${Table} key=${table.table} table=${table} />`)}</div>`;
+}
+
+/** Asks before rows are sent again, and says what that is. */
+function RepairDialog({ name, tables, onClose }) {
+  const path = connectorPath(name, "/verify/repair");
+  const [state, setState] = useState(/** @type {{ busy?: boolean, error?: string, snapshot?: any }} */ ({}));
+  const send = async () => {
+    setState({ busy: true });
+    try {
+      setState({ snapshot: await call("POST", path) });
+    } catch (problem) {
+      setState({ error: problem.message });
+    }
+  };
+  const parts = tables.map((table) => `${table.table} (${table.condition ? counted(table.missing + table.different, "row") : "the whole table"})`);
+  return html`<${Dialog} title="Send rows again" onClose=${onClose}>
+    ${state.snapshot
+      ? html`<p role="status">The snapshot ${state.snapshot.id} sends them. Compare again when it has ended.</p>`
+      : html`<p class="long">A snapshot reads from the source and sends again: ${parts.join(", ")}. Every reader of the topics gets these rows once more. Rows that are only on a topic stay there.</p>`}
+    ${state.error && html`<${Notice} title="It was refused">${state.error}</${Notice}>`}
+    <${Calls} calls=${[curl("POST", path)]} open />
+    <div class="dialog-actions">${state.snapshot
+      ? html`<${Button} onClick=${() => go(placeHref(["connectors", name, "snapshots"]))}>Watch the snapshot</${Button}><${Button} kind="primary" onClick=${onClose}>Done</${Button}>`
+      : html`<${Button} onClick=${onClose}>Cancel</${Button}><${Button} kind="primary" busy=${state.busy} onClick=${send}>Send again</${Button}>`}</div>
+  </${Dialog}>`;
+}
+
+/** Tables with rows that a snapshot can send again. */
+function repairable(tables) {
+  return tables.filter((table) => table.condition !== null && table.missing + table.different > 0);
+}
+
+function Run({ name, run, onAgain }) {
+  const [repairing, setRepairing] = useState(false);
   if (run.state === "running") {
-    return html`<div class="card" role="status" aria-busy="true"><strong>Comparing …</strong><p class="muted long">${run.progress || "It begins."}</p></div>`;
+    const done = run.result?.tables ?? [];
+    return html`<div class="card" role="status" aria-busy="true"><strong>Comparing …${run.tables_total > 0 ? ` ${done.length} of ${counted(run.tables_total, "table")}` : ""}</strong><p class="muted long">${run.progress || "It begins."}</p></div>
+      ${done.length > 0 && html`<${Cards} tables=${done} />`}`;
   }
+  if (run.state === "scheduled") return html`<${Empty} title="Not compared yet">The first comparison is scheduled.</${Empty}>`;
   if (run.state === "cancelled") return html`<${Empty} title="It was cancelled">Nothing was compared to its end.</${Empty}>`;
   if (run.state === "failed") return html`<${Notice} title="It could not be compared">${run.error}</${Notice}>`;
   const { result } = run;
+  const fixable = repairable(result.tables);
   const different = result.tables.filter((table) => !table.equal);
   return html`<p role="status">${result.equal ? "All tables are equal" : `${different.length} of ${counted(result.tables.length, "table")} ${different.length === 1 ? "differs" : "differ"}`}, compared in ${secondsText((run.ended_ms - run.started_ms) / 1000)} at ${new Date(run.ended_ms).toLocaleTimeString()}.
-      ${different.length > 0 && html` <${Button} kind="small" onClick=${() => onAgain(different.map((table) => exactly(table.table)).join("|"))}>Compare these again</${Button}>`}</p>
+      ${different.length > 0 && html` <${Button} kind="small" onClick=${() => onAgain(different.map((table) => exactly(table.table)).join("|"))}>Compare these again</${Button}>`}
+      ${fixable.length > 0 && html` <${Button} kind="small" onClick=${() => setRepairing(true)}>Send rows again …</${Button}>`}</p>
+    ${run.repair && html`<p class="muted">The snapshot <a href=${placeHref(["connectors", name, "snapshots"])}>${run.repair}</a> was asked to send the rows again.</p>`}
+    ${repairing && html`<${RepairDialog} name=${name} tables=${fixable} onClose=${() => setRepairing(false)} />`}
     ${result.notes.length > 0 && html`<${Notice} tone="warning">${result.notes.join("\n")}</${Notice}>`}
     ${result.tables.length === 0 && html`<${Empty} title="No table fits">The connector captures no table of this name.</${Empty}>`}
-    <div class="cards">${[...result.tables].sort((a, b) => Number(a.equal) - Number(b.equal)).map((table) => html`<${Table} key=${table.table} table=${table} />`)}</div>`;
+    <${Cards} tables=${result.tables} />`;
 }
 
 export function VerifyPage({ name }) {
@@ -109,8 +151,9 @@ export function VerifyPage({ name }) {
     </form>
     ${failure && html`<${Notice} title="It was refused">${failure}</${Notice}>`}
     ${error && !first && html`<${Notice} title="The result can't be read">${error.message}</${Notice}>`}
-    ${first && html`<${Empty} title="Not compared yet"><p>The tables are read in one view, and the topics up to its place. Nothing is written.</p></${Empty}>`}
-    ${run && html`<${Run} run=${run} onAgain=${start} />`}
+    ${first && html`<${Empty} title="Not compared yet"><p>The tables are compared with what the topics say, while both may change. Nothing is written.</p></${Empty}>`}
+    ${run && html`<${Run} name=${name} run=${run} onAgain=${start} />`}
+    <p class="muted">${run?.next_ms ? `The next one starts at ${new Date(run.next_ms).toLocaleString()}.` : run && !running ? "No further one is scheduled." : ""} <a href=${placeHref(["connectors", name, "edit"])}>Schedule with verify.interval.ms</a></p>
     <p><${Button} kind="small" onClick=${() => go(placeHref(["connectors", name, "snapshots"]))}>Snapshots of the connector</${Button}></p>
     <${Calls} calls=${[curl("POST", path, { tables }), curl("GET", path)]} />
   </div>`;

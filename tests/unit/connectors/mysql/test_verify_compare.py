@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.mysql.verify_compare import Comparison, TableReport, digest
+from connectors.verify.rows import Comparison, TableReport, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,8 +39,8 @@ def test_equal_sides_in_any_order(tmp_path: Path) -> None:
 
     def fill(comparison: Comparison) -> None:
         for number in random.Random(1).sample(numbers, len(numbers)):
-            comparison.topic_row("a.t", key(number), row(number, "old"))
-            comparison.topic_row("a.t", key(number), {"name": f"{number}", "id": number})
+            comparison.topics.row("a.t", key(number), row(number, "old"))
+            comparison.topics.row("a.t", key(number), {"name": f"{number}", "id": number})
         for number in numbers:
             comparison.source("a.t", key(number), row(number, f"{number}"))
 
@@ -55,9 +55,9 @@ def test_equal_sides_in_any_order(tmp_path: Path) -> None:
 def test_missing_extra_and_different(tmp_path: Path) -> None:
     def fill(comparison: Comparison) -> None:
         for number in (1, 2, 3, 50_000, 7):
-            comparison.topic_row("a.t", key(number), row(number))
-        comparison.topic_gone("a.t", key(3))
-        comparison.topic_row("a.t", key(7), row(7, "y"))
+            comparison.topics.row("a.t", key(number), row(number))
+        comparison.topics.gone("a.t", key(3))
+        comparison.topics.row("a.t", key(7), row(7, "y"))
         for number in (1, 3, 7, 9):
             comparison.source("a.t", key(number), row(number))
 
@@ -84,7 +84,7 @@ def test_examples_are_limited_and_counts_are_not(tmp_path: Path) -> None:
 
 def test_rows_of_a_key_that_is_the_whole_row(tmp_path: Path) -> None:
     def fill(comparison: Comparison) -> None:
-        comparison.topic_row("a.t", key(1), key(1))
+        comparison.topics.row("a.t", key(1), key(1))
         comparison.source("a.t", key(1), key(1))
         comparison.source("a.t", key(2), key(2))
 
@@ -95,7 +95,7 @@ def test_rows_of_a_key_that_is_the_whole_row(tmp_path: Path) -> None:
 def test_ranges_grow_wider_instead_of_more(tmp_path: Path) -> None:
     def fill(comparison: Comparison) -> None:
         for number in range(0, 1 << 40, 1 << 32):
-            comparison.topic_row("a.t", key(number), row(number))
+            comparison.topics.row("a.t", key(number), row(number))
             comparison.source("a.t", key(number), row(number, "x" if number else "z"))
 
     report = run(fill, tmp_path)
@@ -109,9 +109,9 @@ def test_ranges_grow_wider_instead_of_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x", None])
 def test_rows_of_an_older_structure_are_compared_on_common_columns(tmp_path: Path, name: str | None) -> None:
     def fill(comparison: Comparison) -> None:
-        comparison.topic_row("a.t", key(1), {"id": 1, "gone": 5})
-        comparison.topic_row("a.t", key(2), {"id": 2, "gone": 5, "name": "other"})
-        comparison.topic_row("a.t", key(3), {"id": 3, "gone": 6, "name": name})
+        comparison.topics.row("a.t", key(1), {"id": 1, "gone": 5})
+        comparison.topics.row("a.t", key(2), {"id": 2, "gone": 5, "name": "other"})
+        comparison.topics.row("a.t", key(3), {"id": 3, "gone": 6, "name": name})
         for number in (1, 2, 3):
             comparison.source("a.t", key(number), row(number, name))
 
@@ -123,14 +123,14 @@ def test_rows_of_an_older_structure_are_compared_on_common_columns(tmp_path: Pat
 
 def test_rows_changed_later_are_not_held_against_a_compacted_topic(tmp_path: Path) -> None:
     def fill(comparison: Comparison) -> None:
-        comparison.topic_later("a.t", key(1))  # its state at the place was compacted away
+        comparison.topics.later("a.t", key(1))  # its state at the place was compacted away
         comparison.source("a.t", key(1), row(1))
-        comparison.topic_row("a.t", key(2), row(2))
-        comparison.topic_later("a.t", key(2))  # still there, and equal
+        comparison.topics.row("a.t", key(2), row(2))
+        comparison.topics.later("a.t", key(2))  # still there, and equal
         comparison.source("a.t", key(2), row(2))
-        comparison.topic_row("a.t", key(3), row(3))
-        comparison.topic_later("a.t", key(3))  # its deletion may have been compacted away
-        comparison.topic_later("a.t", key(4))  # inserted later
+        comparison.topics.row("a.t", key(3), row(3))
+        comparison.topics.later("a.t", key(3))  # its deletion may have been compacted away
+        comparison.topics.later("a.t", key(4))  # inserted later
 
     report = run(fill, tmp_path)
     assert (report.missing, report.extra, report.different, report.unsettled) == (0, 0, 0, 2)
@@ -141,11 +141,11 @@ def test_rows_changed_later_are_not_held_against_a_compacted_topic(tmp_path: Pat
 def test_tables_without_key_are_compared_as_sets_with_repetitions(tmp_path: Path) -> None:
     def fill(comparison: Comparison) -> None:
         for _ in range(3):
-            comparison.topic_row("a.t", None, row(1))
-        comparison.topic_gone("a.t", None, row(1))
-        comparison.topic_row("a.t", None, row(2))
-        comparison.topic_row("a.t", None, row(3))
-        comparison.topic_gone("a.t", None, row(3))
+            comparison.topics.row("a.t", None, row(1))
+        comparison.topics.gone("a.t", None, row(1))
+        comparison.topics.row("a.t", None, row(2))
+        comparison.topics.row("a.t", None, row(3))
+        comparison.topics.gone("a.t", None, row(3))
         for number in (1, 1, 4):
             comparison.source("a.t", None, row(number))
 
@@ -157,7 +157,7 @@ def test_tables_without_key_are_compared_as_sets_with_repetitions(tmp_path: Path
 
 def test_older_rows_without_key_are_counted_and_not_called_missing(tmp_path: Path) -> None:
     def fill(comparison: Comparison) -> None:
-        comparison.topic_row("a.t", None, {"id": 1})
+        comparison.topics.row("a.t", None, {"id": 1})
         comparison.source("a.t", None, row(1))
         comparison.source("a.t", None, row(2))
 

@@ -69,6 +69,8 @@ class TableReport(msgspec.Struct):
         examples: keys of rows that differ, by kind.
         width: how many numbers of the first key column make a range; 0: the key begins with no integer.
         ranges: by number of the range (first key divided by ``width``).
+        condition: of the rows that a snapshot would send again to repair what differs; empty: the whole table; None: the source
+            takes no snapshots on request.
         note: what else is to be known.
     """
 
@@ -83,12 +85,18 @@ class TableReport(msgspec.Struct):
     examples: dict[str, list[str]] = msgspec.field(default_factory=dict)
     width: int = 0
     ranges: dict[int, Range] = msgspec.field(default_factory=dict)
+    condition: str | None = None
     note: str = ""
 
     @property
     def equal(self) -> bool:
         """Whether nothing differs for sure."""
         return not (self.missing or self.extra or self.different)
+
+    def to_send_again(self) -> list[str]:
+        """Keys of all rows that are missing or differ; none where not all of them were kept as examples."""
+        keys = [*self.examples.get("missing", ()), *self.examples.get("different", ())]
+        return keys if len(keys) == self.missing + self.different else []
 
     def bad_ranges(self) -> list[tuple[int, int]]:
         """First and last number of the ranges whose counts or checksums differ."""
@@ -151,75 +159,26 @@ class Structures:
         return [self.digest(row, number) for number in range(len(self._common))]
 
 
-class Comparison:
-    """Collects the rows of both sides, the topic's first, then compares them. A context manager; not thread-safe.
+class RowFiles:
+    """One side's rows, divided by key over files of a folder.
 
     Args:
-        tables: name -> its columns as the topic would show them now.
-        expected: how many rows and events will come, about: decides into how many files they are divided.
-        examples: keys to keep of each kind of difference.
-        folder: where to make the temporary folder; None: the system's place.
+        folder: where.
+        side: the first part of the files' names.
+        count: how many files.
+        tables: names of all tables, in the order of their numbers.
     """
 
-    def __init__(
-        self, tables: Mapping[str, Sequence[str]], *, expected: int = 0, examples: int = 5, folder: str | None = None
-    ) -> None:
-        self.reports = {name: TableReport(name) for name in tables}
+    def __init__(self, folder: str, side: str, count: int, tables: Sequence[str]) -> None:
         self._numbers = {name: number for number, name in enumerate(tables)}
-        self._names = list(tables)
-        self._structures = {name: Structures(columns) for name, columns in tables.items()}
-        self._examples = examples
-        self._count = min(max(expected // 200_000, 8), 512)
-        self._folder = TemporaryDirectory(prefix="millrace-verify-", dir=folder)
-        self._files: list[IO[bytes]] = []
-        self._older: Counter[int] = Counter()
+        self._count = count
+        # Closed by ``close``: they live as long as the comparison.
+        self._files: list[IO[bytes]] = [
+            Path(folder, f"{side}{number}").open("wb", buffering=1 << 16)  # noqa: SIM115
+            for number in range(count)
+        ]
 
-    def __enter__(self) -> Self:
-        for number in range(self._count):
-            # Closed by __exit__: they live as long as the comparison.
-            self._files.append(Path(self._folder.name, str(number)).open("w+b", buffering=1 << 16))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for file in self._files:
-            file.close()
-        self._folder.cleanup()
-
-    def source(self, table: str, key: Any, row: Mapping[str, Any]) -> None:
-        """A row of the source. All rows of the topic must have come before it."""
-        structures = self._structures[table]
-        if key is None:
-            self._put(_LOOSE, table, None, structures.digest(row, 0), 0, [], row)
-        else:
-            self._put(_SOURCE, table, key, digest(key), 0, structures.digests(row))
-
-    def topic_row(self, table: str, key: Any, row: Mapping[str, Any]) -> None:
-        """The topic says that the row is like this now; for a table without key (None), that there is one more like it."""
-        structures = self._structures[table]
-        number = structures.number(row)
-        value = structures.digest(row, number)
-        if key is None:
-            self._put(_PLUS, table, None, value, number, [], row)
-        else:
-            self._put(_SET, table, key, digest(key), number, [value])
-
-    def topic_gone(self, table: str, key: Any, row: Mapping[str, Any] | None = None) -> None:
-        """The topic says that the row is deleted; ``row`` is needed for a table without key."""
-        if key is not None:
-            self._put(_GONE, table, key, digest(key), 0, [])
-        elif row is not None:
-            structures = self._structures[table]
-            number = structures.number(row)
-            self._put(_MINUS, table, None, structures.digest(row, number), number, [], row)
-
-    def topic_later(self, table: str, key: Any) -> None:
-        """The row was changed after the place of comparison: earlier events of it may have been compacted away."""
-        if key is not None:
-            self._put(_LATER, table, key, digest(key), 0, [])
-
-    def _put(
+    def put(
         self,
         kind: int,
         table: str,
@@ -229,6 +188,7 @@ class Comparison:
         digests: Sequence[bytes],
         row: Mapping[str, Any] | None = None,
     ) -> None:
+        """Write one row or event."""
         number = NO_NUMBER
         text = _encode(row if key is None else key)[:_KEY_TEXT]
         if isinstance(key, dict):
@@ -243,36 +203,161 @@ class Comparison:
             + text
         )
 
+    def flush(self) -> None:
+        """Make everything readable in the files."""
+        for file in self._files:
+            file.flush()
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        for file in self._files:
+            file.seek(0)
+            file.truncate()
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+
+class TopicRows:
+    """The topic's side: what it says of rows, in the order of its messages. Not thread-safe.
+
+    Args:
+        folder: of the comparison.
+        count: how many files it has.
+        tables: name -> its columns as the topic would show them now.
+    """
+
+    def __init__(self, folder: str, count: int, tables: Mapping[str, Sequence[str]]) -> None:
+        self.files = RowFiles(folder, "topic", count, list(tables))
+        self.structures = {name: Structures(columns) for name, columns in tables.items()}
+
+    def row(self, table: str, key: Any, row: Mapping[str, Any]) -> None:
+        """The row is like this now; for a table without key (None), there is one more like it."""
+        structures = self.structures[table]
+        number = structures.number(row)
+        value = structures.digest(row, number)
+        if key is None:
+            self.files.put(_PLUS, table, None, value, number, [], row)
+        else:
+            self.files.put(_SET, table, key, digest(key), number, [value])
+
+    def gone(self, table: str, key: Any, row: Mapping[str, Any] | None = None) -> None:
+        """The row is deleted; ``row`` is needed for a table without key."""
+        if key is not None:
+            self.files.put(_GONE, table, key, digest(key), 0, [])
+        elif row is not None:
+            structures = self.structures[table]
+            number = structures.number(row)
+            self.files.put(_MINUS, table, None, structures.digest(row, number), number, [], row)
+
+    def later(self, table: str, key: Any) -> None:
+        """The row was changed after the place of comparison: earlier events of it may have been compacted away."""
+        if key is not None:
+            self.files.put(_LATER, table, key, digest(key), 0, [])
+
+
+class Comparison:
+    """Collects the rows of both sides, the topic's first, then compares them. A context manager; not thread-safe.
+
+    Where another process collects the topic's (``TopicRows`` with ``folder`` and ``count``), both may be read at the same time;
+    ``adopt`` then says whether the source's have to be read once more.
+
+    Args:
+        tables: name -> its columns as the topic would show them now.
+        expected: how many rows and events will come, about: decides into how many files they are divided.
+        examples: keys to keep of each kind of difference.
+        folder: where to make the temporary folder; None: the system's place.
+    """
+
+    def __init__(
+        self, tables: Mapping[str, Sequence[str]], *, expected: int = 0, examples: int = 5, folder: str | None = None
+    ) -> None:
+        self.reports = {name: TableReport(name) for name in tables}
+        self._names = list(tables)
+        self._columns = tables
+        self._examples = examples
+        self.count = min(max(expected // 200_000, 8), 512)
+        self._temporary = TemporaryDirectory(prefix="millrace-verify-", dir=folder)
+        self.folder = self._temporary.name
+        self._older: Counter[int] = Counter()
+
+    def __enter__(self) -> Self:
+        self.topics = TopicRows(self.folder, self.count, self._columns)
+        self._source = RowFiles(self.folder, "source", self.count, self._names)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.topics.files.close()
+        self._source.close()
+        self._temporary.cleanup()
+
+    def source(self, table: str, key: Any, row: Mapping[str, Any]) -> None:
+        """A row of the source. All rows of the topic must have come before it, but see ``adopt``."""
+        structures = self.topics.structures[table]
+        if key is None:
+            self._source.put(_LOOSE, table, None, structures.digest(row, 0), 0, [], row)
+        else:
+            self._source.put(_SOURCE, table, key, digest(key), 0, structures.digests(row))
+
+    def adopt(self, structures: Mapping[str, Structures]) -> bool:
+        """Take the structures of rows that another process has met on the topic.
+
+        Returns:
+            Whether the source's rows have to be read again, for the columns that an older structure shares with them: those
+            that came before are forgotten.
+        """
+        self.topics.structures = dict(structures)
+        older = any(len(item.digests({})) > 1 for item in structures.values())
+        if older:
+            self._source.clear()
+        return older
+
     def compare(self) -> Iterator[tuple[int, int]]:
         """Compare file by file; yields (files done, files) after each. The reports are complete at the end."""
-        for done, file in enumerate(self._files, 1):
-            self._compare(file)
-            if done == self._count:
+        self.topics.files.flush()
+        self._source.flush()
+        for number in range(self.count):
+            self._compare(number)
+            if number + 1 == self.count:
                 self._settle_older()
-            yield done, self._count
+            yield number + 1, self.count
 
-    def _compare(self, file: IO[bytes]) -> None:
-        file.seek(0)
+    def _compare(self, number: int) -> None:
         # (table, identity) -> (structure, digest or None for deleted, changed later, first key, text)
         states: dict[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]] = {}
         loose: Counter[tuple[int, int, bytes]] = Counter()
         texts: dict[tuple[int, int, bytes], bytes] = {}
-        while head := file.read(_HEAD.size):
-            kind, table, structure, number, count, size = _HEAD.unpack(head)
-            identity = file.read(_SIZE)
-            digests = file.read(_SIZE * count)
-            text = file.read(size)
-            if kind in _LOOSE_STEPS:
-                self._loose_row(kind, table, structure, identity, loose)
-                texts.setdefault((table, structure, identity), text)
-            elif kind == _SOURCE:
-                self._source_row(table, identity, digests, number, text, states)
-            else:
-                then = states.get((table, identity), (0, None, False, number, text))
-                if kind == _LATER:
-                    states[table, identity] = (then[0], then[1], True, number, text)
+        head, head_size, before = _HEAD.unpack_from, _HEAD.size, (0, None, False)
+        for side in ("topic", "source"):
+            data = Path(self.folder, f"{side}{number}").read_bytes()
+            at, end = 0, len(data)
+            while at < end:
+                kind, table, structure, first, count, size = head(data, at)
+                at += head_size
+                identity = data[at : at + _SIZE]
+                at += _SIZE
+                digests = data[at : at + _SIZE * count]
+                at += _SIZE * count
+                text = data[at : at + size]
+                at += size
+                if kind == _SET:
+                    later = states.get((table, identity), before)[2]
+                    states[table, identity] = (structure, digests, later, first, text)
+                elif kind == _SOURCE:
+                    self._source_row(table, identity, digests, first, text, states)
+                elif kind in _LOOSE_STEPS:
+                    self._loose_row(kind, table, structure, identity, loose)
+                    texts.setdefault((table, structure, identity), text)
                 else:
-                    states[table, identity] = (structure, digests or None, then[2], number, text)
+                    then = states.get((table, identity), before)
+                    if kind == _LATER:
+                        states[table, identity] = (then[0], then[1], True, first, text)
+                    else:
+                        states[table, identity] = (structure, None, then[2], first, text)
         self._left(states, loose, texts)
 
     def _loose_row(

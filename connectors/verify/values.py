@@ -1,0 +1,151 @@
+"""Whether a value of a target says the same as a value of a message. Pure.
+
+A message in JSON without schemas says of a time only how many units there are since 1970, and of a decimal perhaps only its
+bytes: the target's value, whose type is known, says what to look for.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import math
+import uuid
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import msgspec
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICRO: Final = dt.timedelta(microseconds=1)
+#: Units of a message's times, as micros: seconds, ms, µs; nanoseconds are divided.
+_UNITS: Final = (1_000_000, 1_000, 1)
+_FLOAT_TOLERANCE: Final = 1e-6
+
+
+def same_row(message: dict[str, Any], target: dict[str, Any]) -> bool:
+    """Whether all columns that both have say the same; names are compared without regard to case."""
+    others = {name.lower(): value for name, value in target.items()}
+    return all(same(value, others[name.lower()]) for name, value in message.items() if name.lower() in others)
+
+
+def same(message: Any, target: Any) -> bool:
+    """Whether two values say the same."""
+    if message is None or target is None:
+        return message is target
+    if isinstance(target, bool):
+        return bool(message in (target, int(target), str(target).lower()))
+    if isinstance(target, int | float | Decimal):
+        return _same_number(message, target)
+    if isinstance(target, dt.datetime):
+        return _same_moment(message, target)
+    if isinstance(target, dt.date):
+        return bool(message in ((target - _EPOCH.date()).days, target.isoformat()))
+    if isinstance(target, dt.time | dt.timedelta):
+        return _same_time(message, target)
+    if isinstance(target, bytes | bytearray | memoryview):
+        return _same_bytes(message, bytes(target))
+    if isinstance(target, uuid.UUID):
+        return str(message).lower() == str(target)
+    if isinstance(target, str):
+        return _same_string(message, target)
+    return bool(_plain(message) == _plain(target))
+
+
+def _same_number(message: Any, target: float | Decimal) -> bool:
+    if isinstance(message, bool):
+        return int(message) == target
+    if isinstance(message, float) or isinstance(target, float):
+        with suppress(TypeError, ValueError):
+            left, right = float(message), float(target)
+            return (
+                left == right
+                or math.isclose(left, right, rel_tol=_FLOAT_TOLERANCE)
+                or (math.isnan(left) and math.isnan(right))
+            )
+        return False
+    with suppress(InvalidOperation, TypeError, ValueError):
+        if Decimal(message) == target:
+            return True
+    if isinstance(message, str):
+        # Connect's Decimal: the bytes of the number without its point.
+        with suppress(ValueError):
+            digits = int.from_bytes(base64.b64decode(message, validate=True), "big", signed=True)
+            exponent = target.as_tuple().exponent if isinstance(target, Decimal) else 0
+            return isinstance(exponent, int) and Decimal(digits).scaleb(exponent) == target
+    return False
+
+
+def _micros(moment: dt.datetime) -> int:
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICRO
+
+
+def _same_moment(message: Any, target: dt.datetime) -> bool:
+    micros = _micros(target)
+    if isinstance(message, int):
+        return message // 1000 == micros or any(message * unit == micros for unit in _UNITS)
+    with suppress(ValueError, TypeError):
+        return _micros(dt.datetime.fromisoformat(message)) == micros
+    return False
+
+
+def _same_time(message: Any, target: dt.time | dt.timedelta) -> bool:
+    if isinstance(target, dt.time):
+        whole = dt.timedelta(
+            hours=target.hour, minutes=target.minute, seconds=target.second, microseconds=target.microsecond
+        )
+    else:
+        whole = target
+    micros = whole // _MICRO
+    if isinstance(message, int):
+        return message // 1000 == micros or any(message * unit == micros for unit in _UNITS)
+    return isinstance(target, dt.time) and isinstance(message, str) and _is_time(message, target)
+
+
+def _is_time(message: str, target: dt.time) -> bool:
+    with suppress(ValueError):
+        return dt.time.fromisoformat(message).replace(tzinfo=None) == target.replace(tzinfo=None)
+    return False
+
+
+def _same_bytes(message: Any, target: bytes) -> bool:
+    if not isinstance(message, str):
+        return False
+    with suppress(ValueError):
+        if base64.b64decode(message, validate=True) == target:
+            return True
+    return message.encode() == target
+
+
+def _same_string(message: Any, target: str) -> bool:
+    if message == target or str(message) == target:
+        return True
+    with suppress(msgspec.DecodeError):
+        # JSON has many spellings.
+        return bool(_plain(message) == msgspec.json.decode(target))
+    return False
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        with suppress(msgspec.DecodeError):
+            return msgspec.json.decode(value)
+    return value
+
+
+def key_text(values: dict[str, Any]) -> str:
+    """A key as text that is equal for a message's key and a target's: names in lower case, numbers and strings as text."""
+    parts = {name.lower(): _key_part(value) for name, value in values.items()}
+    return msgspec.json.encode(dict(sorted(parts.items()))).decode()
+
+
+def _key_part(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, Decimal):
+        return format(value.normalize(), "f")
+    if isinstance(value, dt.datetime):
+        return str(_micros(value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(bytes(value)).decode()
+    return str(value)

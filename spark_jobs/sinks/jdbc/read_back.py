@@ -1,0 +1,66 @@
+"""Reads the tables of the JDBC sink back, for ``millrace verify``. Blocks: call it in a thread."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Fatal, Retriable
+from connectors.options import ConfigDef
+from spark_jobs.config_keys import FRAME
+from spark_jobs.sinks.jdbc import plan as plans
+from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, settings
+from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.model import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: Rows that are handed over at once.
+_ROWS: Final = 1_000
+_ACTIVE: Final = "ums_active_"
+
+
+class JdbcTables:
+    """The tables of one job.
+
+    Args:
+        properties: of the job, references resolved.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        definition = ConfigDef([*CONFIG_DEF.keys.values(), FRAME.keys["guarantee"]])
+        self._settings = settings(
+            definition.parse({name: value for name, value in properties.items() if name in definition.keys})
+        )
+        self._dialect = dialect(self._settings.login.address.dialect)
+        if self._settings.mode == INSERT:
+            raise Fatal(f"sink.jdbc.mode={INSERT} keeps every change as a row: there is no row of a key to compare")
+
+    def name(self, namespace: str) -> str:
+        """The table that a source table is written to."""
+        return ".".join(filter(None, plans.target(self._settings, self._dialect, namespace)))
+
+    def rows(self, namespace: str) -> Iterator[list[dict[str, Any]]]:
+        """The rows of that table, some at a time, without those that are deleted.
+
+        Raises:
+            Retriable: the database is unavailable.
+            Fatal: it refuses.
+        """
+        schema, table = plans.target(self._settings, self._dialect, namespace)
+        quoted = ".".join(self._dialect.quote(part) for part in (schema, table) if part)
+        try:
+            with closing(self._dialect.connect(self._settings.login)) as connection:
+                if self._dialect.describe(connection, schema, table) is None:
+                    return
+                with closing(connection.cursor()) as cursor:
+                    cursor.execute(f"SELECT * FROM {quoted}")  # noqa: S608 - names are quoted
+                    names = [column[0] for column in cursor.description]
+                    while rows := cursor.fetchmany(_ROWS):
+                        named = (dict(zip(names, row, strict=True)) for row in rows)
+                        yield [row for row in named if row.get(_ACTIVE, 1) != 0]
+        except Exception as error:
+            fault = self._dialect.classify(error)
+            kind = Retriable if fault is Fault.RETRY else Fatal
+            raise kind(f"table {quoted} of {self._settings.login.text} can't be read: {error}") from error

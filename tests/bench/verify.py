@@ -1,0 +1,111 @@
+"""``millrace verify`` on a table of a MariaDB with a million rows and its topic: ``./millrace bench verify --rows 1000000``.
+
+The topic's events are made by the connector's own builders, as a full snapshot would send them, and a few of them are left out
+or changed, so that the comparison has something to find. The time is that of the whole command, from its start to its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaProducer
+
+from compose.local.kafka import KafkaCluster
+from compose.local.mariadb import MariaDb
+from compose.local.server_pair import execute
+from connectors.mysql.config import CONFIG
+from connectors.mysql.verify import SourceView
+from tests.bench._common import environment
+from worker.converters.json import JsonConverter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_TABLE = """CREATE TABLE bench.t (id BIGINT PRIMARY KEY, name VARCHAR(40) NOT NULL, price DECIMAL(12,2), quantity INT,
+    changed DATETIME(3))"""
+_ROWS = (
+    "INSERT INTO bench.t SELECT seq, CONCAT('customer ', seq), seq / 7, seq MOD 1000, "
+    "'2026-01-02 03:04:05.678' + INTERVAL seq SECOND FROM seq_1_to_{}"
+)
+#: One of this number of rows is not sent.
+_LEFT_OUT = 100_000
+
+
+async def send(config: dict[str, str], bootstrap: str) -> int:
+    """Send the table as a snapshot would, but for some rows; returns how many rows there are."""
+    view, converter, number = SourceView(CONFIG.parse(config)), JsonConverter({"schemas.enable": "false"}), 0
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=50, max_batch_size=1 << 20) as producer:
+        await view.open(lambda _table: True)
+        try:
+            for entry in view.tables.values():
+                async for records in view.records(entry):
+                    for record in records:
+                        number += 1
+                        if number % _LEFT_OUT:
+                            await producer.send(
+                                record.topic,
+                                converter.from_connect("", record.value_schema, record.value),
+                                converter.from_connect("", record.key_schema, record.key),
+                            )
+        finally:
+            await view.close()
+        await producer.flush()
+    return number
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run it and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    options = parser.parse_args(argv)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        kafka = stack.enter_context(KafkaCluster(folder / "kafka", port=None))
+        server = stack.enter_context(MariaDb(folder / "mariadb", port=None))
+        execute(server, "CREATE DATABASE bench", "USE bench", _TABLE, _ROWS.format(options.rows))
+        config = {
+            "name": "bench",
+            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "database.hostname": "127.0.0.1",
+            "database.port": str(server.port),
+            "database.user": server.user,
+            "database.password": server.password,
+            "database.server.id": "7001",
+            "database.include.list": "bench",
+            "topic.prefix": "bench",
+            "key.converter": "JsonConverter",
+            "key.converter.schemas.enable": "false",
+            "value.converter": "JsonConverter",
+            "value.converter.schemas.enable": "false",
+        }
+        rows = asyncio.run(send(config, kafka.bootstrap))
+        path = folder / "connector.json"
+        path.write_text(json.dumps(config))
+        command = [sys.executable, "-m", "worker.cli", "verify", "--connector-config", str(path), "--json"]
+        command += ["--bootstrap-servers", kafka.bootstrap, "--settle", "0.5", "--tmp", str(folder)]
+        began = time.monotonic()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        elapsed = time.monotonic() - began
+        if done.returncode not in {0, 1}:
+            sys.stderr.write(done.stderr)
+            return 1
+        table: dict[str, Any] = json.loads(done.stdout)["tables"][0]
+        print(environment())
+        print(
+            f"{rows} rows compared with {table['rows']['topic']} on the topic in {elapsed:.1f} s "
+            f"({rows / elapsed:,.0f} rows/s): {table['missing']} missing, {table['different']} different"
+        )
+        return 0 if table["missing"] == rows // _LEFT_OUT else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Verifications of a running connector: on a schedule, repaired by its own snapshots, continued after a restart, as metrics."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+
+from compose.local.worker import MillraceWorker
+from tests.support.eventually import eventually
+from tests.support.verified import tables, verify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from compose.local.mariadb import MariaDb
+
+
+def test_what_differs_is_sent_again_and_a_restart_is_survived(mariadb: MariaDb, bootstrap: str, tmp_path: Path) -> None:
+    name = f"repair_{secrets.token_hex(4)}"
+    with (
+        closing(
+            pymysql.connect(
+                host="127.0.0.1",
+                port=int(mariadb.port or 0),
+                user=mariadb.user,
+                password=mariadb.password,
+                autocommit=True,
+            )
+        ) as connection,
+        connection.cursor() as cursor,
+        MillraceWorker(
+            tmp_path, bootstrap, group=name, port=None, processes=1, properties={"offset.flush.interval.ms": "300"}
+        ) as worker,
+    ):
+        for statement in (
+            f"CREATE DATABASE {name}",
+            f"USE {name}",
+            "CREATE TABLE a (id BIGINT PRIMARY KEY, v INT)",
+            "CREATE TABLE b (id VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY, v INT)",
+            "INSERT INTO a SELECT seq, seq FROM seq_1_to_2000",
+            "INSERT INTO b SELECT CONCAT('k''', seq), seq FROM seq_1_to_2000",
+        ):
+            cursor.execute(statement)
+        config = {
+            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "topic.prefix": name,
+            "database.hostname": "127.0.0.1",
+            "database.port": str(mariadb.port),
+            "database.user": mariadb.user,
+            "database.password": mariadb.password,
+            "database.include.list": name,
+        }
+        worker.create(name, config)
+
+        def ask(method: str, path: str, body: Any = None) -> Any:
+            status, answer = worker.request(method, f"/connectors/{name}/{path}", body)
+            assert status < 300, answer
+            return answer
+
+        assert verify(worker, name)["equal"]
+        assert worker.request("POST", f"/connectors/{name}/verify/repair")[0] == 409
+        # Rows that the log does not have are never sent: they are missing, and one is different.
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute("INSERT INTO a VALUES (7000, 1)")
+        cursor.execute("UPDATE b SET v = -1 WHERE id = 'k''7'")
+        cursor.execute("SET sql_log_bin = 1")
+        compared = tables(verify(worker, name))
+        assert (compared["a"]["missing"], compared["b"]["different"]) == (1, 1)
+        assert compared["a"]["condition"] == "(`id` = 7000)"
+        metrics = worker.request("GET", "/metrics")[1]
+        assert f'millrace_verify_missing_rows{{connector="{name}"}} 1' in metrics
+        assert f'millrace_verify_different_rows{{connector="{name}"}} 1' in metrics
+        snapshot = ask("POST", "verify/repair")
+        eventually(
+            lambda: ask("GET", f"snapshots/{snapshot['id']}")["state"] == "completed",
+            "the rows are sent again",
+            detail=lambda: ask("GET", "snapshots"),
+        )
+        # Only the two rows, by their keys.
+        assert ask("GET", f"snapshots/{snapshot['id']}")["rows_done"] == 2
+        assert verify(worker, name)["equal"]
+
+        # A slow one is continued by the next leader, with what is compared already.
+        assert worker.request("POST", f"/connectors/{name}/verify", {"rows_per_s": 1000})[0] == 202
+        first = eventually(
+            lambda: next(
+                (run for run in [ask("GET", "verify")] if run["result"] and len(run["result"]["tables"]) == 1), None
+            ),
+            "one of two tables is compared",
+            detail=lambda: ask("GET", "verify"),
+        )
+        assert first["state"] == "running"
+        worker.stop()
+        worker.start()
+        eventually(
+            lambda: worker.request("GET", f"/connectors/{name}/verify")[0] == 200,
+            "the worker answers",
+            ignore=(OSError,),
+        )
+        continued = ask("GET", "verify")
+        assert continued["started_ms"] == first["started_ms"]
+        assert continued["result"]["tables"][0] == first["result"]["tables"][0]
+        eventually(
+            lambda: ask("GET", "verify")["state"] == "completed", "it is completed", detail=lambda: ask("GET", "verify")
+        )
+        assert [table["table"] for table in ask("GET", "verify")["result"]["tables"]] == [f"{name}.a", f"{name}.b"]
+
+        # On a schedule, with repairs.
+        cursor.execute("SET sql_log_bin = 0")
+        cursor.execute("DELETE FROM b WHERE id = 'k''8'")
+        cursor.execute("INSERT INTO a VALUES (7001, 1)")
+        cursor.execute("SET sql_log_bin = 1")
+        worker.create(
+            name, {**config, "verify.interval.ms": "1000", "verify.repair": "true", "verify.tables": r".*\.a"}
+        )
+        repaired = eventually(
+            lambda: next((run for run in [ask("GET", "verify")] if run["repair"]), None),
+            "a scheduled verification is repaired",
+            detail=lambda: ask("GET", "verify"),
+        )
+        assert repaired["tables"] == r".*\.a"
+        eventually(
+            lambda: (run := ask("GET", "verify"))["state"] == "completed" and run["result"]["equal"],
+            "the next one finds nothing",
+            detail=lambda: ask("GET", "verify"),
+        )
+        assert ask("GET", "verify")["next_ms"] is None or ask("GET", "verify")["next_ms"] > repaired["started_ms"]
+        worker.create(name, config)
+        ask("DELETE", "verify")
+        # A row that only the topic has is not repaired.
+        compared = tables(verify(worker, name))
+        assert compared["b"]["extra"] == 1
+        assert re.search(r"extra|only", worker.request("POST", f"/connectors/{name}/verify/repair")[1]["message"])
+        cursor.execute(f"DROP DATABASE {name}")

@@ -1,0 +1,134 @@
+"""Verifications of the Scylla emulation: equal in each form while it is written to, and what differs is found."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compose.local.scylla.writes import Delete, Insert, Update
+from compose.local.worker import MillraceWorker
+from tests.support.verified import send, tables, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from compose.local.scylla.client import Emulation
+    from compose.local.scylla.writes import Write
+
+FORMS: dict[str, dict[str, str]] = {
+    "partition-update": {"output.format": "partition-update"},
+    "legacy": {},
+    "advanced": {
+        "cdc.output.format": "advanced",
+        "cdc.include.before": "full",
+        "cdc.include.after": "full",
+    },
+}
+FAR_US = 4_000_000_000_000_000
+
+
+def random_write(chance: random.Random, table: str) -> Write:
+    pk, ck = chance.randrange(30), chance.randrange(8)
+    key = {"pk": pk, "ck": ck}
+    writes: list[Write] = [
+        Insert(table, {**key, "a": chance.randrange(1000), "b": f"b{pk}"}),
+        Insert(table, {**key, "a": chance.randrange(1000), "b": "ä"}),
+        Update(table, key, {"a": chance.randrange(1000)}),
+        Update(table, key, {"b": chance.choice([None, "x"])}),
+        Update(table, {"pk": pk}, {"st": chance.choice([None, 1, 2])}),
+        Delete(table, key),
+    ]
+    return chance.choice(writes)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_topic_is_compared_with_its_table(
+    scylla: Emulation, scylla_keyspace: Callable[..., str], bootstrap: str, tmp_path: Path, form: str
+) -> None:
+    if not scylla.emulated:
+        pytest.skip("writes are those of the emulation")
+    name = scylla_keyspace()
+    table = f"{name}.t"
+    cdc = "{'enabled': true, 'preimage': 'full', 'postimage': true}" if form == "advanced" else "{'enabled': true}"
+    scylla.create_table(
+        f"CREATE TABLE {table} (pk int, ck int, st int static, a int, b text, PRIMARY KEY (pk, ck)) WITH cdc = {cdc}"
+    )
+    scylla.new_generation(4, 2, start_ms=int(time.time() * 1000) - 60_000)
+    chance = random.Random(11)
+    for _ in range(300):
+        scylla.apply(random_write(chance, table))
+    scylla.apply(Insert(table, {"pk": 100, "ck": 1, "a": 1, "b": "one"}))
+    scylla.apply(Insert(table, {"pk": 101, "ck": 1, "a": 1, "b": "one"}))
+    with MillraceWorker(
+        tmp_path,
+        bootstrap,
+        group=name,
+        processes=1,
+        properties={
+            "offset.flush.interval.ms": "200",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            "key.converter": "org.apache.kafka.connect.json.JsonConverter"
+            if form != "partition-update"
+            else "org.apache.kafka.connect.converters.ByteArrayConverter",
+            "key.converter.schemas.enable": "false",
+        },
+    ) as worker:
+        worker.create(
+            name,
+            {
+                "connector.class": "scylla",
+                "tasks.max": "1",
+                "topic.prefix": name,
+                "scylla.cluster.ip.addresses": scylla.address,
+                "scylla.table.names": table,
+                "scylla.confidence.window.size": "1000",
+                "scylla.window.min.ms": "100",
+                "scylla.initial.lookback.ms": "50000",
+                "heartbeat.interval.ms": "200",
+                **FORMS[form],
+            },
+        )
+        result = verify(worker, name, settle_s=1)
+        compared = tables(result)["t"]
+        assert compared["equal"], result
+        assert compared["unsettled"] == 0, result
+        assert compared["rows"]["source"] == compared["rows"]["topic"] > 50
+        send(bootstrap, f"{name}.{table}", messages(form))
+        compared = tables(verify(worker, name, settle_s=1))["t"]
+        assert (compared["missing"], compared["extra"], compared["different"]) == (1, 1, 1), compared
+        assert compared["examples"] == {
+            "different": ['{"pk":100,"ck":1}'],
+            "extra": ['{"pk":777,"ck":1}'],
+            "missing": ['{"pk":101,"ck":1}'],
+        }
+
+
+def messages(form: str) -> list[tuple[Any, Any]]:
+    """Row (100, 1) is another one, (777, 1) is there as well, (101, 1) is gone."""
+    if form == "partition-update":
+        plain: dict[str, Any] = {"source": {"schema": "", "snapshot": False}, "write_time": FAR_US}
+        row = {"clustering": {"ck": 1}, "cells": {"b": "other"}}
+        gone = {"clustering": {"ck": 1}, "deletion": {"write_time": FAR_US, "local_deletion_time": 1}}
+        return [
+            (b"1", {**plain, "key": {"pk": 100}, "rows": [row]}),
+            (b"2", {**plain, "key": {"pk": 777}, "rows": [row]}),
+            (b"3", {**plain, "key": {"pk": 101}, "rows": [gone]}),
+        ]
+    source = {"ts_us": FAR_US, "ts_ms": FAR_US // 1000}
+    value: Any = "other" if form == "advanced" else {"value": "other"}
+    return [
+        (
+            {"pk": 100, "ck": 1},
+            {"op": "u", "source": source, "before": None, "after": {"pk": 100, "ck": 1, "b": value}},
+        ),
+        (
+            {"pk": 777, "ck": 1},
+            {"op": "c", "source": source, "before": None, "after": {"pk": 777, "ck": 1, "b": value}},
+        ),
+        ({"pk": 101, "ck": 1}, {"op": "d", "source": source, "before": {"pk": 101, "ck": 1}, "after": None}),
+    ]

@@ -1,0 +1,96 @@
+# ruff: noqa: S608 - names of our own
+"""``millrace verify`` of a flow: rows of a real database with what a topic says; the sink's code reads them back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tests.support.verified import send
+from worker.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+    from tests.integration.spark_jobs.jdbc.conftest import Database
+
+MICROS = 1_767_323_045_678_000
+
+
+def event(op: str, key: int, name: str = "") -> tuple[Any, Any]:
+    """An event of Debezium's form."""
+    row = {"id": key, "name": name, "price": "1.50", "at": MICROS, "flag": True}
+    source = {"db": "shop", "table": "orders", "file": "b.1", "pos": key}
+    return {"id": key}, {"op": op, "source": source, "before": None, "after": None if op == "d" else row}
+
+
+def test_rows_of_the_target_are_compared_with_the_topic(
+    server_db: Database,
+    bootstrap: str,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    database = server_db
+    topic, table = unique("orders"), f"v{unique('t')[-8:]}"
+    moment = "TIMESTAMP" if database.name == "postgresql" else "DATETIME(6)"
+    database.query(
+        f"CREATE TABLE {database.quote(table)} (id BIGINT PRIMARY KEY, name VARCHAR(40), price DECIMAL(10,2), at {moment}, "
+        "flag BOOLEAN, ums_id_ BIGINT, ums_active_ SMALLINT)"
+    )
+    insert = f"INSERT INTO {database.quote(table)} VALUES (%s, %s, 1.50, '2026-01-02 03:04:05.678', TRUE, 1, %s)"
+    for key, name, active in ((1, "one", 1), (2, "two", 1), (3, "three", 0), (4, "other", 1), (6, "six", 1)):
+        database.query(insert, (key, name, active))
+    send(
+        bootstrap,
+        topic,
+        [
+            event("c", 1, "old"),
+            event("u", 1, "one"),
+            event("r", 2, "two"),
+            event("c", 3, "three"),
+            event("d", 3),
+            event("c", 4, "four"),
+            event("c", 5, "five"),
+        ],
+    )
+    config = {
+        "name": "flow",
+        "connector.class": "spark",
+        "source.topics": topic,
+        "source.format": "debezium",
+        "sink.type": "jdbc",
+        "sink.jdbc.table": table,
+        **database.options,
+    }
+    path = tmp_path / "flow.json"
+    path.write_text(json.dumps(config))
+    command = ["verify", "--connector-config", str(path), "--bootstrap-servers", bootstrap, "--settle", "0.2", "--json"]
+
+    def run() -> tuple[int, dict[str, Any]]:
+        capsys.readouterr()
+        code = main(command)
+        out, error = capsys.readouterr()
+        assert out, error
+        return code, json.loads(out)["tables"][0]
+
+    code, report = run()
+    assert code == 1
+    assert report["examples"] == {"missing": ['{"id":"5"}'], "extra": ['{"id":"6"}'], "different": ['{"id":"4"}']}
+    assert report["rows"] == {"source": 4, "topic": 4}
+    assert report["topics"] == [table]
+    database.query(f"DELETE FROM {database.quote(table)} WHERE id = 6")
+    database.query(f"UPDATE {database.quote(table)} SET name = 'four' WHERE id = 4")
+    database.query(insert, (5, "five", 1))
+    code, report = run()
+    assert (code, report["equal"], report["unsettled"]) == (0, True, 0)
+    # What a flow changes on the way can't be compared.
+    path.write_text(json.dumps({**config, "steps": "a"}))
+    assert main(command) == 2
+    assert "changes rows on their way" in capsys.readouterr().err
+    path.write_text(json.dumps({**config, "sink.type": "console"}))
+    assert main(command) == 2
+    database.query(f"DROP TABLE {database.quote(table)}")

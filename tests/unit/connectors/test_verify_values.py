@@ -1,0 +1,70 @@
+"""Values of targets against those of messages."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from connectors.verify.values import key_text, same, same_row
+
+MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000)  # noqa: DTZ001 - as databases without time zones give it
+MICROS = 1_767_323_045_678_000
+
+
+@pytest.mark.parametrize(
+    ("message", "target", "equal"),
+    [
+        (None, None, True),
+        (None, 0, False),
+        (0, None, False),
+        (1, True, True),
+        (False, 0, True),
+        (2, True, False),
+        (7, 7, True),
+        ("7", 7, True),
+        (7, 8, False),
+        ("1.50", Decimal("1.5"), True),
+        (base64.b64encode((150).to_bytes(2, "big", signed=True)).decode(), Decimal("1.50"), True),
+        (base64.b64encode((150).to_bytes(2, "big", signed=True)).decode(), Decimal("1.51"), False),
+        (0.1, 0.1, True),
+        (0.1, 0.2, False),
+        (MICROS, MOMENT, True),
+        (MICROS // 1000, MOMENT, True),
+        (MICROS * 1000, MOMENT, True),
+        ("2026-01-02T03:04:05.678Z", MOMENT, True),
+        (MICROS + 1, MOMENT, False),
+        ("no moment", MOMENT, False),
+        (20_455, dt.date(2026, 1, 2), True),
+        (20_456, dt.date(2026, 1, 2), False),
+        (3_600_000_000, dt.time(1), True),
+        (3_600_000, dt.timedelta(hours=1), True),
+        ("01:00:00", dt.time(1), True),
+        ("x", dt.time(1), False),
+        ("AQI=", b"\x01\x02", True),
+        ("AQI=", b"\x01\x03", False),
+        ("ab", "ab", True),
+        ("ab", "ac", False),
+        ('{"a":1, "b":[2]}', '{"b": [2], "a": 1}', True),
+        ('{"a":1}', {"a": 1}, True),
+        ({"a": 1}, '{"a": 1}', True),
+        ("50554D6E-29BB-11E5-B345-FEFF819CDC9F", uuid.UUID("50554d6e-29bb-11e5-b345-feff819cdc9f"), True),
+    ],
+)
+def test_the_target_says_what_a_value_means(message: Any, target: Any, *, equal: bool) -> None:
+    assert same(message, target) is equal
+
+
+def test_columns_that_both_have_are_compared() -> None:
+    assert same_row({"Id": 1, "only_here": 5}, {"id": 1, "ums_id_": 9})
+    assert not same_row({"id": 1, "v": "a"}, {"ID": 1, "V": "b"})
+
+
+def test_keys_of_both_sides_are_one_text() -> None:
+    assert key_text({"B": "x", "a": 1}) == key_text({"A": Decimal("1.0"), "b": "x"})
+    assert key_text({"a": 1}) != key_text({"a": 2})
+    assert key_text({"t": MICROS}) == key_text({"t": MOMENT})

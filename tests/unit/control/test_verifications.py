@@ -1,0 +1,154 @@
+"""Verifications as records, when they are due, and what repairs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from worker.control.verifications import (
+    INTERVAL,
+    MOST_BYTES,
+    RATE,
+    REPAIR,
+    TABLES,
+    VERIFY_KEYS,
+    VerificationTable,
+    due_ms,
+    numbers,
+    repair_request,
+    scheduled_request,
+    verification_record,
+)
+from worker.protocol import VERIFICATION
+from worker.source_config import SOURCE_CONFIG
+
+
+def table(name: str, condition: str | None = "", **counts: int) -> dict[str, Any]:
+    """A compared table."""
+    return {
+        "table": name,
+        "rows": {"source": 10, "topic": 9},
+        "examples": {"missing": ["{}"] * counts.get("missing", 0)},
+        "key_ranges": [[0, 1]],
+        "condition": condition,
+        **{kind: counts.get(kind, 0) for kind in ("missing", "extra", "different", "unsettled")},
+    }
+
+
+def body(*tables: dict[str, Any], state: str = "completed") -> dict[str, Any]:
+    """The record of a verification."""
+    return {
+        "state": state,
+        "started_ms": 1000,
+        "ended_ms": 2000,
+        "result": {"equal": False, "notes": [], "tables": list(tables)},
+    }
+
+
+def test_the_last_verification_of_each_connector_is_kept() -> None:
+    kept = VerificationTable()
+    key, value = verification_record("a", body(table("t")))
+    assert kept.apply(key, value)
+    assert kept.apply(*verification_record("b", body(state="running")))
+    assert not kept.apply(b"instructions-a", b"{}")
+    assert kept.connectors() == ["a", "b"]
+    assert kept.get("a") == body(table("t"))
+    assert kept.apply(key, b"not JSON")
+    assert kept.get("a") == body(table("t"))
+    assert kept.apply(*verification_record("a", None))
+    assert kept.get("a") is None
+    assert kept.connectors() == ["b"]
+
+
+def test_tasks_save_their_positions_while_a_verification_waits_for_them() -> None:
+    kept = VerificationTable()
+    asked = orjson.dumps([{"id": "s", "origin": "rest"}])
+    assert kept.instructions("a", asked) == asked
+    kept.apply(*verification_record("a", body(state="running")))
+    assert [row["origin"] for row in orjson.loads(kept.instructions("a", asked))] == ["rest", VERIFICATION]
+    assert kept.instructions("b", asked) == asked
+    kept.apply(*verification_record("a", body()))
+    assert kept.instructions("a", asked) == asked
+    kept.apply(*verification_record("a", body(state="running")))
+    kept.apply(*verification_record("a", None))
+    assert kept.instructions("a", asked) == asked
+
+
+def test_a_record_stays_small() -> None:
+    large = body(*(table(f"t{number}", "id = 1", missing=5_000) for number in range(50)))
+    _, value = verification_record("a", large)
+    assert value is not None
+    assert len(value) < MOST_BYTES
+    (first, *_) = orjson.loads(value)["result"]["tables"]
+    assert first["missing"] == 5_000
+    assert len(first["examples"]["missing"]) == 10
+    # Without all keys the whole table has to be read.
+    assert first["condition"] == ""
+    _, small = verification_record("a", body(table("t", "id = 1")))
+    assert orjson.loads(small or b"")["result"]["tables"][0]["condition"] == "id = 1"
+
+
+def test_when_a_verification_is_due() -> None:
+    daily = {INTERVAL: "86400000"}
+    assert due_ms({}, None, 5) is None
+    assert due_ms({INTERVAL: "0"}, None, 5) is None
+    assert due_ms({INTERVAL: "daily"}, None, 5) is None
+    assert due_ms(daily, None, 5) == 86_400_005
+    assert due_ms(daily, body(), 5) == 86_401_000
+    assert due_ms(daily, body(state="failed"), 5) == 86_401_000
+    assert due_ms(daily, body(state="running"), 5) is None
+
+
+def test_what_a_scheduled_verification_is_asked() -> None:
+    asked = scheduled_request({TABLES: "a.b", RATE: "500", REPAIR: "TRUE"})
+    assert (asked["tables"], asked["rows_per_s"], asked["repair"]) == ("a.b", 500, True)
+    asked = scheduled_request({RATE: "fast"})
+    assert (asked["tables"], asked["rows_per_s"], asked["repair"]) == ("", 0, False)
+
+
+def test_what_repairs_a_result() -> None:
+    assert repair_request(None) is None
+    assert repair_request(body(table("a.t"))["result"]) is None
+    result = body(
+        table("a.equal", "id = 1"),
+        table("a.t-1", "(`id` = 7)", missing=1),
+        table("a.whole", different=1),
+        table("a.extra", "id = 1", extra=1),
+        table("k.scylla", None, missing=1),
+    )["result"]
+    assert repair_request(result) == {
+        "tables": [r"a\.t\-1", r"a\.whole"],
+        "conditions": {r"a\.t\-1": "(`id` = 7)"},
+        "priority": 1,
+    }
+
+
+def test_values_of_metrics() -> None:
+    values = numbers(body(table("a", missing=2, extra=1), table("b", different=3, unsettled=4)))
+    assert values == {
+        "millrace_verify_running": 0,
+        "millrace_verify_failed": 0,
+        "millrace_verify_end_time_seconds": 2,
+        "millrace_verify_rows": 20,
+        "millrace_verify_missing_rows": 2,
+        "millrace_verify_extra_rows": 1,
+        "millrace_verify_different_rows": 3,
+        "millrace_verify_unsettled_rows": 4,
+    }
+    running = {**body(state="running"), "result": None, "ended_ms": None}
+    assert numbers(running)["millrace_verify_running"] == 1
+    assert numbers(running)["millrace_verify_end_time_seconds"] == 0
+
+
+def test_the_options_are_those_of_every_source() -> None:
+    assert {key.name for key in VERIFY_KEYS} <= SOURCE_CONFIG.keys.keys()
+    (interval,) = (key for key in VERIFY_KEYS if key.name == INTERVAL)
+    assert interval.validator is not None
+    assert [bool(interval.validator(INTERVAL, value)) for value in (0, 1, 999, 1000, -5)] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]

@@ -1,0 +1,223 @@
+"""Verifications of connectors: their options, and their state and results as records of the placement topic. Pure.
+
+One record for each connector, ``verification-CONNECTOR``, written by the leader: what REST shows of its last verification. A
+leader that takes over continues with the tables that are not compared yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from connectors.options import ConfigKey, ConfigType, Importance, at_least
+from worker.protocol import VERIFICATION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from offsets.records import Pair
+
+_KEY: Final = "verification-"
+_GROUP: Final = "Common"
+INTERVAL: Final = "verify.interval.ms"
+TABLES: Final = "verify.tables"
+RATE: Final = "verify.rows.per.second"
+REPAIR: Final = "verify.repair"
+#: Bytes of one record: well below what brokers accept by default.
+MOST_BYTES: Final = 500_000
+#: Keys that are kept of each kind of difference of a table where all of them are too much.
+_EXAMPLES_OF_LARGE: Final = 10
+SCHEDULED: Final = "scheduled"
+RUNNING: Final = "running"
+_LEAST_MS: Final = 1_000
+
+
+def _interval(name: str, value: Any) -> str | None:
+    return None if value == 0 else at_least(_LEAST_MS)(name, value)
+
+
+VERIFY_KEYS: Final = (
+    ConfigKey(
+        name=INTERVAL,
+        type=ConfigType.LONG,
+        default=0,
+        unit="ms",
+        validator=_interval,
+        importance=Importance.MEDIUM,
+        group=_GROUP,
+        order=17,
+        display_name="Interval of verifications",
+        doc="How often the tables are compared with their topics, from the start of one verification to the start of the next "
+        "(MySQL, MariaDB, Scylla and Cassandra); at least a second. 0: only when somebody asks.",
+        example="86400000",
+    ),
+    ConfigKey(
+        name=TABLES,
+        type=ConfigType.STRING,
+        default="",
+        importance=Importance.LOW,
+        group=_GROUP,
+        order=18,
+        display_name="Tables to verify",
+        doc="A regular expression for whole names of the tables that are compared; empty: all.",
+        example=r"shop\.orders",
+    ),
+    ConfigKey(
+        name=RATE,
+        type=ConfigType.INT,
+        default=0,
+        unit="rows",
+        validator=at_least(0),
+        importance=Importance.LOW,
+        group=_GROUP,
+        order=19,
+        display_name="Rows per second of a verification",
+        doc="How many rows a scheduled verification reads of the source per second at most. 0: no limit.",
+    ),
+    ConfigKey(
+        name=REPAIR,
+        type=ConfigType.BOOLEAN,
+        default=False,
+        importance=Importance.LOW,
+        group=_GROUP,
+        order=20,
+        display_name="Repair what differs",
+        doc="Whether rows that differ after a scheduled verification are sent again, by a snapshot of them.",
+    ),
+)
+
+
+class VerificationTable:
+    """The records folded. Nothing blocks."""
+
+    def __init__(self) -> None:
+        self._encoded: dict[str, bytes] = {}
+        #: Connectors that are being verified.
+        self._running: set[str] = set()
+
+    def apply(self, key: bytes | None, value: bytes | None) -> bool:
+        """Fold one record in; False if it is of another kind. An unreadable one changes nothing."""
+        name = (key or b"").decode(errors="replace")
+        if not name.startswith(_KEY):
+            return False
+        connector = name[len(_KEY) :]
+        if value is None:
+            self._encoded.pop(connector, None)
+            self._running.discard(connector)
+            return True
+        try:
+            state = orjson.loads(value)["state"]
+        except (orjson.JSONDecodeError, LookupError, TypeError):
+            return True
+        if isinstance(state, str):
+            self._encoded[connector] = value
+            self._running.discard(connector)
+            if state == RUNNING:
+                self._running.add(connector)
+        return True
+
+    def connectors(self) -> list[str]:
+        """Connectors with a verification."""
+        return list(self._encoded)
+
+    def get(self, connector: str) -> dict[str, Any] | None:
+        """The last verification as REST shows it, to be changed freely; None: there was no verification."""
+        encoded = self._encoded.get(connector)
+        return None if encoded is None else dict(orjson.loads(encoded))
+
+    def instructions(self, connector: str, encoded: bytes) -> bytes:
+        """The instructions of a connector's tasks, with one that a verification waits for their offsets, while one does."""
+        if connector not in self._running:
+            return encoded
+        return orjson.dumps(
+            [*orjson.loads(encoded), {"id": VERIFICATION, "state": "running", "origin": VERIFICATION, "created_ms": 0}]
+        )
+
+
+def verification_record(connector: str, body: Mapping[str, Any] | None) -> Pair:
+    """The record of a connector's verification, with fewer keys of rows where it would be too large; None deletes it."""
+    key = (_KEY + connector).encode()
+    if body is None:
+        return key, None
+    encoded = orjson.dumps(body)
+    return key, encoded if len(encoded) <= MOST_BYTES else orjson.dumps(shortened(body))
+
+
+def shortened(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body with a few keys of each kind of difference; without the key ranges, and without repairs by key."""
+    result = body["result"]
+    if result is None:
+        return dict(body)
+    tables = [
+        {
+            **table,
+            "examples": {kind: keys[:_EXAMPLES_OF_LARGE] for kind, keys in table["examples"].items()},
+            "key_ranges": [],
+            "condition": "" if table["condition"] else table["condition"],
+        }
+        for table in result["tables"]
+    ]
+    return {**body, "result": {**result, "notes": result["notes"][:_EXAMPLES_OF_LARGE], "tables": tables}}
+
+
+def due_ms(config: Mapping[str, str], body: Mapping[str, Any] | None, now_ms: int) -> int | None:
+    """When a connector's next verification starts, milliseconds since 1970; None: no one is scheduled, or one runs."""
+    text = config.get(INTERVAL, "").strip()
+    interval = int(text) if text.isascii() and text.isdecimal() else 0
+    if interval <= 0 or (body is not None and body["state"] == RUNNING):
+        return None
+    return (now_ms if body is None else body["started_ms"]) + interval
+
+
+def scheduled_request(config: Mapping[str, str]) -> dict[str, Any]:
+    """The request of a scheduled verification of a connector."""
+    rate = config.get(RATE, "").strip()
+    return {
+        "tables": config.get(TABLES, ""),
+        "examples": 100,
+        "timeout_s": 3600,
+        "rows_per_s": int(rate) if rate.isascii() and rate.isdecimal() else 0,
+        "repair": config.get(REPAIR, "").strip().lower() == "true",
+    }
+
+
+def numbers(body: Mapping[str, Any]) -> dict[str, float]:
+    """A verification as values of metrics."""
+    result = body["result"] or {"tables": []}
+    tables = result["tables"]
+    return {
+        "millrace_verify_running": float(body["state"] == RUNNING),
+        "millrace_verify_failed": float(body["state"] == "failed"),
+        "millrace_verify_end_time_seconds": (body["ended_ms"] or 0) / 1000,
+        "millrace_verify_rows": float(sum(table["rows"]["source"] for table in tables)),
+        **{
+            f"millrace_verify_{kind}_rows": float(sum(table[kind] for table in tables))
+            for kind in ("missing", "extra", "different", "unsettled")
+        },
+    }
+
+
+def repair_request(result: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The request for a snapshot (``POST .../snapshots``) that sends again what a verification found to differ; None: nothing.
+
+    Rows that are only on the topic are not among it: a snapshot deletes nothing.
+    """
+    tables: list[str] = []
+    conditions: dict[str, str] = {}
+    for table in (result or {"tables": []})["tables"]:
+        condition = table["condition"]
+        if condition is None or not table["missing"] + table["different"]:
+            continue
+        name = _exactly(table["table"])
+        tables.append(name)
+        if condition:
+            conditions[name] = condition
+    if not tables:
+        return None
+    return {"tables": tables, "priority": 1, **({"conditions": conditions} if conditions else {})}
+
+
+def _exactly(table: str) -> str:
+    """A table's name as an expression that fits it alone, in Java's syntax as well."""
+    return "".join(letter if letter.isalnum() or letter == "_" else f"\\{letter}" for letter in table)
