@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.scylla import positions
-from connectors.scylla.config import ReadSettings
 from connectors.scylla.events import builder
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.fast_rows import fast_feed
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.lanes import GroupState
@@ -21,6 +19,7 @@ from connectors.scylla.reader import Reader
 from connectors.scylla.windows import WindowRules
 from connectors.testing.contexts import SavedOffsets
 from tests.support.both_paths import Delivered, Paths
+from tests.support.settings import scylla_events, scylla_reading
 from tests.unit.connectors.scylla.test_reader import (
     SPAN,
     START,
@@ -68,10 +67,10 @@ def log_rows() -> list[tuple[Any, ...]]:
 
 async def one_life(saved: SavedOffsets, paths: Paths | None, kill_after: int, max_batch: int) -> tuple[Any, bool, int]:
     """Deliver until the reader is killed after a batch: the records, whether it came to the end, how many were encoded."""
-    options = ReadSettings(confidence_ms=0, streams_per_query=2, heartbeat_ms=60_000, fetch_size=7, max_batch=max_batch)
+    options = scylla_reading(confidence_ms=0, streams_per_query=2, heartbeat_ms=60_000, fetch_size=7, max_batch=max_batch)
     log: Any = Log(log_rows())
     reader = Reader(log, options, Metrics(), LOG, refresh=no_refresh, rules=WindowRules(head_ms=50, first_ms=400))
-    settings = EventSettings(topic_prefix="p")
+    settings = scylla_events(topic_prefix="p")
 
     def make_builder(version: TableVersion) -> Any:
         return builder(version, settings, lambda: 5.0)

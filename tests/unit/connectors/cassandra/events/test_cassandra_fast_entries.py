@@ -22,6 +22,7 @@ from connectors.cql.types import frozen
 from connectors.formats.masking import parse_rules
 from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Stamp
 from tests.support.both_paths import Delivered, Paths
+from tests.support.settings import cassandra_events
 from tests.unit.connectors.cassandra.events import test_cassandra_events_fast as world
 from tests.unit.connectors.cassandra.test_cassandra_stream import Known
 from tests.unit.connectors.cql.mutation_world import KEYS, SOURCE, TABLE_ID, stamps, tables, updates, with_time
@@ -129,7 +130,7 @@ def test_ordinary_entries_and_others_between_them(limit: int) -> None:
     mutations = [*ordinary[:8], *world._mutations(), *ordinary]
     # The first batch of a table is records: the runtime is asked behind it.
     count, encoded = same(
-        world.TABLE, [*mutations, *mutations], EventSettings(topic_prefix="p", output_format="debezium"), limit=limit
+        world.TABLE, [*mutations, *mutations], cassandra_events(topic_prefix="p", output_format="debezium"), limit=limit
     )
     assert count > 300
     assert encoded > (100 if limit < 1000 else -1)
@@ -140,7 +141,7 @@ def test_more_entries_than_are_encoded_in_one_call() -> None:
         world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), c='ä"\\\n😀\x00' * (number % 3)))
         for number in range(3 * CHUNK_ENTRIES + 9)
     ]
-    options = EventSettings(topic_prefix="p", output_format="debezium")
+    options = cassandra_events(topic_prefix="p", output_format="debezium")
     for envelope in ("false", "true"):
         count, encoded = same(world.TABLE, ordinary, options, limit=150, envelope=envelope)
         assert count == len(ordinary)
@@ -148,7 +149,7 @@ def test_more_entries_than_are_encoded_in_one_call() -> None:
 
 
 OPTIONS = st.builds(
-    EventSettings,
+    cassandra_events,
     topic_prefix=st.just("p"),
     output_format=st.just("debezium"),
     cluster=st.sampled_from(["", 'c"ä']),
@@ -177,7 +178,7 @@ def plain_tables(draw: st.DrawFn) -> TableDefinition:
 def test_simple_rows_of_any_table_are_the_same(data: st.DataObject, options: EventSettings, version: int) -> None:
     table = data.draw(plain_tables())
     excluded = data.draw(st.sets(st.sampled_from([f"{table}.{column.name}" for column in table.regular] or [""])))
-    options = EventSettings(
+    options = cassandra_events(
         **{name: getattr(options, name) for name in options.__struct_fields__} | {"excluded": frozenset(excluded)}
     )
     mutations = []
@@ -215,7 +216,7 @@ def test_where_only_records_will_do() -> None:
     masks = parse_rules({"mask.rules": "a", "mask.a.columns": r"ks\.t\.c", "mask.a.type": "hash"})
 
     def encoder_of(version: int = 7, **options: Any) -> object:
-        chosen = EventSettings(**{"topic_prefix": "p", "output_format": "debezium", **options})
+        chosen = cassandra_events(**{"topic_prefix": "p", "output_format": "debezium", **options})
         return asyncio.run(fast_entries(wire, builder(world.TABLE, version, chosen)))
 
     assert encoder_of() is not None

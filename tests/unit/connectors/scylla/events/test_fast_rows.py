@@ -20,6 +20,7 @@ from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.fast_rows import CHUNK_ROWS, FastFeed, fast_feed
 from connectors.scylla.model import INSERT, PARTITION_DELETE, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, Run
 from tests.support.both_paths import Delivered, Paths
+from tests.support.settings import scylla_events
 from tests.unit.connectors.cql.strategies import TYPES, natives, values
 from tests.unit.connectors.scylla.events import golden_cases, making
 from tests.unit.connectors.scylla.events_forms import strategies
@@ -101,7 +102,7 @@ def test_recorded_rows_are_the_same(name: str, run: str, envelope: str) -> None:
 
 OPTIONS = st.one_of(
     st.builds(
-        EventSettings,
+        scylla_events,
         topic_prefix=st.just("p"),
         legacy_columns=st.sampled_from(["scalar", "all"]),
         tombstones=st.booleans(),
@@ -118,7 +119,7 @@ OPTIONS = st.one_of(
         collections_mode=st.sampled_from(["values", "values", "delta"]),
     ),
     st.builds(
-        EventSettings,
+        scylla_events,
         topic_prefix=st.just("p"),
         output_format=st.just("advanced"),
         include_after=st.sampled_from(["none", "none", "full"]),
@@ -179,7 +180,7 @@ def test_long_runs_are_encoded_in_chunks() -> None:
         making.row(version, number // 3, number, (INSERT, UPDATE, ROW_DELETE, PARTITION_DELETE)[number % 4], pk=number)
         for number in range(3 * CHUNK_ROWS + 1)
     ]
-    both = Both(version, EventSettings(topic_prefix="p"))
+    both = Both(version, scylla_events(topic_prefix="p"))
     assert len(both.check([run_of(rows)], all_fast=True)) > len(rows)
     assert both.encoded > len(rows)
 
@@ -192,7 +193,7 @@ def test_text_and_numbers_that_writers_treat_differently() -> None:
         making.row(version, number, 0, INSERT, p=string, d=doubles[number % 5], f=doubles[number % 3])
         for number, string in enumerate(strings)
     ]
-    Both(version, EventSettings(topic_prefix="p")).check([run_of(rows)], all_fast=True)
+    Both(version, scylla_events(topic_prefix="p")).check([run_of(rows)], all_fast=True)
 
 
 def test_a_bad_cell_and_a_row_that_was_delivered_go_the_general_way() -> None:
@@ -210,7 +211,7 @@ def test_a_bad_cell_and_a_row_that_was_delivered_go_the_general_way() -> None:
         )
         for number in range(3)
     ]
-    both = Both(version, EventSettings(topic_prefix="p"))
+    both = Both(version, scylla_events(topic_prefix="p"))
     assert len(both.check([run_of(rows)])) == 2
     assert both.encoded == 0
     good = [rows[0], rows[2]]
@@ -225,7 +226,7 @@ def test_records_keep_their_order_around_an_odd_run() -> None:
         run_of([making.row(version, 2, 0, PARTITION_DELETE, pk=1)]),
         run_of([making.row(version, 3, 0, UPDATE, pk=1, c1="a", c2=2)]),
     ]
-    both = Both(version, EventSettings(topic_prefix="p", deletes_mode="events"))
+    both = Both(version, scylla_events(topic_prefix="p", deletes_mode="events"))
     assert [record.value is not None and b'"op":"d"' in record.value for record in both.check(runs)] == [
         False,
         True,
@@ -238,7 +239,7 @@ def test_where_only_records_will_do() -> None:
     paths = Paths(json(), json())
 
     def encoder_of(version: TableVersion, **options: Any) -> FastFeed | None:
-        return asyncio.run(fast_feed(paths.wire, builder(version, EventSettings(topic_prefix="p", **options))))
+        return asyncio.run(fast_feed(paths.wire, builder(version, scylla_events(topic_prefix="p", **options))))
 
     version = making.table()
     assert encoder_of(version) is not None
