@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-from pymysql.err import MySQLError
+from pymysql.err import MySQLError, raise_mysql_exception
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.formats import ums
 from connectors.mysql import catalog, columns, config, connection, events, text_rows
-from connectors.mysql.driver import read_packet, send_query
+from connectors.mysql.driver import read_packet, send_query, stream_of
 from connectors.mysql.filters import TableFilter
 from connectors.mysql.lag import saved_place
 from connectors.mysql.logical import Logical, parse
@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 
 #: Types of key fields whose values SQL takes as they are.
 _PLAIN: Final = frozenset({Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.STRING})
-#: Rows that are handed over at once.
+#: Bytes that are received at once; a frame of the protocol: length and number, then the bytes.
+_READ: Final = 1 << 18
+_FRAME_HEAD: Final = 4
+_FULL_FRAME: Final = (1 << 24) - 1
+#: First bytes of the packets that end a result, and how long the one of a good end is at most.
+_ERROR, _EOF, _LONGEST_EOF = b"\xff", b"\xfe", 9
+#: Rows that are handed over at once, at least.
 _ROWS: Final = 1000
 
 
@@ -179,32 +185,43 @@ class SourceView:
         """
         decode = entry.decoder()
         rows: list[dict[str, Any]] = []
-        async for packet in self._packets(entry.sql()):
-            try:
-                rows.append(decode(packet))
-            except Skippable as error:
-                entry.bad += 1
-                entry.complaint = entry.complaint or str(error)
-                continue
+        async for packets in self._packets(entry.sql()):
+            for packet in packets:
+                try:
+                    rows.append(decode(packet))
+                except Skippable as error:
+                    entry.bad += 1
+                    entry.complaint = entry.complaint or str(error)
             if len(rows) >= _ROWS:
                 yield entry.records(rows, self.place)
                 rows = []
         if rows:
             yield entry.records(rows, self.place)
 
-    async def _packets(self, sql: str) -> AsyncIterator[bytes]:
-        """The row packets of a result, without its being held in memory anywhere."""
+    async def _packets(self, sql: str) -> AsyncIterator[list[bytes]]:
+        """The row packets of a result, some at a time, without its being held in memory anywhere."""
         opened = self._connection
         try:
             await send_query(opened, sql)
             count = (await read_packet(opened)).read_length_encoded_integer()
             for _ in range(count + 1):  # the columns' descriptions and the packet that ends them
                 await read_packet(opened)
+            # The driver takes two turns of the event loop for each packet; a table has many.
+            received, first = bytearray(), b""
             while True:
-                packet = await read_packet(opened)
-                if packet.is_eof_packet():
+                data = await stream_of(opened).read(_READ)
+                if not data:
+                    raise EOFError("the server closed the connection")  # noqa: TRY301 - as the driver does
+                received += data
+                packets, first = cut_packets(received, first)
+                last = packets[-1] if packets else b""
+                if last[:1] == _ERROR:
+                    raise_mysql_exception(last)
+                if last[:1] == _EOF and len(last) < _LONGEST_EOF:
+                    yield packets[:-1]
                     return
-                yield bytes(packet.get_all_data())
+                if packets:
+                    yield packets
         except (MySQLError, OSError, EOFError, RuntimeError) as error:
             raise connection.failure(error, f"running {sql[:200]}") from error
 
@@ -213,6 +230,36 @@ class SourceView:
         opened, self._connection = self._connection, None
         if opened is not None:
             opened.close()
+
+
+def cut_packets(received: bytearray, first: bytes = b"") -> tuple[list[bytes], bytes]:
+    """Take the complete packets out of what was received.
+
+    Args:
+        received: bytes of the protocol; those of an incomplete packet stay.
+        first: what came of a packet that is longer than one frame holds.
+
+    Returns:
+        The packets, and what came of one that goes over several frames.
+    """
+    packets: list[bytes] = []
+    at, end = 0, len(received)
+    while end - at >= _FRAME_HEAD:
+        size = int.from_bytes(received[at : at + 3], "little")
+        start = at + _FRAME_HEAD
+        if end - start < size:
+            break
+        at = start + size
+        if size == _FULL_FRAME or first:
+            first += received[start:at]
+            if size == _FULL_FRAME:
+                continue
+            packets.append(first)
+            first = b""
+        else:
+            packets.append(bytes(received[start:at]))
+    del received[:at]
+    return packets, first
 
 
 async def open_view(opened: Any, info: ServerInfo) -> Place:

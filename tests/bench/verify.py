@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -92,9 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         path.write_text(json.dumps(config))
         command = [sys.executable, "-m", "worker.cli", "verify", "--connector-config", str(path), "--json"]
         command += ["--bootstrap-servers", kafka.bootstrap, "--settle", "0.5", "--tmp", str(folder)]
-        began = time.monotonic()
+        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        elapsed = time.monotonic() - began
+        elapsed, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         if done.returncode not in {0, 1}:
             sys.stderr.write(done.stderr)
             return 1
@@ -102,7 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(environment())
         print(
             f"{rows} rows compared with {table['rows']['topic']} on the topic in {elapsed:.1f} s "
-            f"({rows / elapsed:,.0f} rows/s): {table['missing']} missing, {table['different']} different"
+            f"({rows / elapsed:,.0f} rows/s, {cpu:.1f} s of CPU without the servers): {table['missing']} missing, "
+            f"{table['different']} different"
         )
         return 0 if table["missing"] == rows // _LEFT_OUT else 1
 

@@ -15,6 +15,7 @@ from tests.integration.metrics.public_queries import EXPECTED_EMPTY
 from tests.support.eventually import pass_turns
 from tests.support.prometheus_text import read_samples, rewrite
 from tests.unit.metrics.exposition import Exposed, parse
+from worker.control.verifications import numbers
 from worker.metrics.exporter import (
     ConnectorNumbers,
     Options,
@@ -55,6 +56,7 @@ def worker(**changes: object) -> WorkerStats:
         protocol="faust",
         leader_name="http://w1:8083/",
         last_rebalance_at=1990.0,
+        verifications={"my-file": numbers({"state": "completed", "ended_ms": 1000, "result": None})},
         rebalances=2,
         rebalance_s=3.0,
         rebalance_s_max=2.0,

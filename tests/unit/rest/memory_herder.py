@@ -290,6 +290,9 @@ class MemoryHerder:
         self.known(name)
         self.verifications.pop(name, None)
 
+    async def repair_verified(self, name: str) -> dict[str, Any]:
+        return await self.create_snapshot(name, {"tables": ["t"], "priority": 1})
+
     async def loggers(self) -> dict[str, dict[str, Any]]:
         return self.levels
 

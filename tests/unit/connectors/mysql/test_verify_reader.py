@@ -6,7 +6,7 @@ import pytest
 
 from connectors.formats import ums
 from connectors.mysql.model import Place
-from connectors.mysql.verify import Change, Reader, reached
+from connectors.mysql.verify import Change, Reader, cut_packets, reached
 
 TABLES = {"shop.t": ("id",), "shop.loose": ()}
 PLACE = Place(file="bin.000002", pos=500)
@@ -144,3 +144,34 @@ def test_reached(file: str, pos: int, expected: bool) -> None:
     two = [({"server": "s", "shard": "0/2"}, far), ({"server": "s", "shard": "1/2"}, offset)]
     assert reached("s", two, PLACE)[0] is expected
     assert reached("s", [progress], PLACE) == (False, "nowhere yet")
+
+
+def test_packets_are_cut_out_of_what_was_received() -> None:
+    def frame(data: bytes) -> bytes:
+        return len(data).to_bytes(3, "little") + b"\x01" + data
+
+    full = bytes((1 << 24) - 1)
+    stream = (
+        frame(b"one")
+        + frame(b"")
+        + frame(full)
+        + frame(full)
+        + frame(b"end")
+        + frame(full)
+        + frame(b"")
+        + frame(b"two")
+    )
+    expected = [b"one", b"", full + full + b"end", full, b"two"]
+    for width in (len(stream), 1 << 23, 5_000_003):
+        received, first = bytearray(), b""
+        cut: list[bytes] = []
+        for at in range(0, len(stream), width):
+            received += stream[at : at + width]
+            packets, first = cut_packets(received, first)
+            cut += packets
+        assert [len(packet) for packet in cut] == [len(packet) for packet in expected]
+        assert cut == expected
+        assert (bytes(received), first) == (b"", b"")
+    received = bytearray(frame(b"one")[:5])
+    assert cut_packets(received) == ([], b"")
+    assert len(received) == 5

@@ -16,7 +16,6 @@ from connectors.cql.values import BadCell
 from connectors.encoded_parts import EncodedParts
 from connectors.formats.masking import parse_rules
 from connectors.scylla.events import builder
-from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.fast_rows import CHUNK_ROWS, FastFeed, fast_feed
 from connectors.scylla.model import INSERT, PARTITION_DELETE, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, Run
 from tests.support.both_paths import Delivered, Paths
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import BadRecord, SourceRecord
+    from connectors.scylla.events.contract import EventSettings
     from connectors.scylla.model import LogRow, TableVersion
 
 

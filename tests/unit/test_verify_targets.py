@@ -1,0 +1,78 @@
+"""Targets of flows: what messages say, which flows are refused, and how a report is turned."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from connectors.errors import ConfigInvalid
+from connectors.verify.rows import Range, TableReport
+from worker.verify_rows import tables_by_topic
+from worker.verify_targets import KeyedRow, open_target, read_event, turned
+
+KEY = b'{"id":1}'
+
+
+def event(op: str, **source: Any) -> dict[str, Any]:
+    """An event of Debezium's form."""
+    return {"op": op, "source": {"db": "shop", "table": "t", **source}, "before": None, "after": {"id": 1, "v": "a"}}
+
+
+def test_messages_with_and_without_schemas() -> None:
+    plain = json.dumps(event("c")).encode()
+    said = read_event(KEY, plain)
+    assert said is not None
+    assert (said.namespace, said.key, said.row) == ("shop.t", {"id": 1}, {"id": 1, "v": "a"})
+    enveloped = json.dumps({"schema": {}, "payload": event("d")}).encode()
+    said = read_event(b'{"schema":{},"payload":{"id":1}}', enveloped)
+    assert said is not None
+    assert said.row is None
+    assert read_event(KEY, json.dumps(event("r", db=None, keyspace_name="k")).encode()) == (
+        "k.t",
+        {"id": 1},
+        {"id": 1, "v": "a"},
+    )
+    for nothing in (None, b"null", b'{"ts_ms":1}', json.dumps(event("m")).encode()):
+        assert read_event(KEY, nothing) is None
+    with pytest.raises(ValueError, match="no key"):
+        read_event(None, plain)
+
+
+def test_the_last_write_of_a_key_counts() -> None:
+    table: Any = None
+    assert KeyedRow(table, [], 0).rows == {}
+    assert KeyedRow(table, [["set", {"v": 1}], ["gone"]], 0).rows == {}
+    assert KeyedRow(table, [["gone"], ["set", {"v": 1}]], 0).rows == {b"null": {"v": 1}}
+
+
+def test_the_topic_is_the_source_of_a_target() -> None:
+    report = TableReport("t", total=Range(1, 2, 3, 4), missing=5, extra=6, examples={"missing": ["m"]})
+    report = turned(report)
+    assert (report.missing, report.extra, report.examples) == (6, 5, {"missing": [], "extra": ["m"]})
+    assert report.total == Range(2, 1, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sink.type": "console"}, "jdbc back, and no others yet"),
+        ({"sink.type": "nothing"}, "jdbc back, and no others yet"),
+        ({"steps": "a"}, "changes rows on their way"),
+        ({"mask.rules": "m"}, "changes rows on their way"),
+        ({"source.format": "ums"}, "source.format=debezium"),
+        ({"source.topics": ""}, "source.topics"),
+    ],
+)
+def test_flows_that_can_not_be_compared(change: dict[str, str], message: str) -> None:
+    flow = {"sink.type": "jdbc", "source.format": "debezium", "source.topics": "t", "sink.jdbc.url": "jdbc:sqlite:/x"}
+    with pytest.raises(ConfigInvalid, match=message):
+        open_target({**flow, **change})
+
+
+def test_tables_of_one_topic_are_compared_together() -> None:
+    homes: Any = {
+        name: type("Home", (), {"topic": topic}) for name, topic in (("a", "one"), ("b", "two"), ("c", "one"))
+    }
+    assert tables_by_topic(homes) == [["a", "c"], ["b"]]
