@@ -15,6 +15,7 @@ from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, saved_windo
 from connectors.scylla.snapshot import from_offset, is_snapshot, remaining, request_of, taken_over
 from connectors.snapshot import requests
 from connectors.snapshot.requests import INITIAL, PROGRESS, STATE
+from connectors.snapshot.state import estimates
 from connectors.snapshot.views import views
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from connectors.scylla.snapshot import SnapshotPosition
 
 _RING: Final = (TokenRange(MIN_TOKEN, MAX_TOKEN),)
-#: Less than this of a table does not tell how many rows it has.
-_TELLING_PERCENT: Final = 1.0
-
 #: Saved positions of a table's snapshot, with their source partitions.
 _Saved = list[tuple["Position", "SnapshotPosition"]]
 
@@ -43,14 +41,9 @@ def check_request(request: Mapping[str, Any], captured: Sequence[TableId], skipp
     Raises:
         ConfigInvalid: it can't be carried out; the message says what is expected.
     """
-    if request.get("conditions"):
-        raise ConfigInvalid(
-            "conditions can't be used with Scylla: a filter would make it read whole tables all the same "
-            "(ALLOW FILTERING); ask for tables only"
-        )
+    checked = requests.check_plain_request(request, "Scylla")
     if "r" in skipped:
         raise ConfigInvalid("skipped.operations has r: the rows of a snapshot would be left out")
-    checked = requests.check_request(request, fields=frozenset({"tables", "conditions", "priority"}))
     if not wanted_tables(checked["tables"], captured):
         raise ConfigInvalid(
             f"none of the connector's tables ({', '.join(map(str, captured))}) matches {', '.join(checked['tables'])}"
@@ -133,18 +126,15 @@ def _table(table: TableId, positions: _Saved, now_ms: int) -> dict[str, Any]:
     percent = 100.0 * (1 - size(left) / size(_RING))
     seconds = ((finished_ms or now_ms) - started_ms) / 1000 if started_ms else 0.0
     running = bool(started_ms) and bool(left)
-    telling = percent >= _TELLING_PERCENT
     return {
         "table": str(table),
         "state": "done" if not left else "running" if started_ms else "waiting",
         "rows_done": rows,
-        "rows_total": rows if not left else round(rows * 100 / percent) if telling else None,
         "percent": round(percent, 2),
-        "rows_per_s": round(rows / seconds, 1) if seconds > 0 else None,
-        "eta_s": round(seconds * (100 - percent) / percent, 1) if running and telling and seconds > 0 else None,
         "started_ms": started_ms or None,
         "finished_ms": finished_ms or None,
         "error": None,
+        **estimates(rows, percent, seconds, done=not left, running=running),
     }
 
 

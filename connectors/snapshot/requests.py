@@ -256,6 +256,20 @@ def check_request(
     return {**checked, "surrogate_key": surrogate} if surrogate else checked
 
 
+def check_plain_request(request: Mapping[str, Any], system: str) -> dict[str, Any]:
+    """``check_request`` for a system that reads whole tables only.
+
+    Raises:
+        ConfigInvalid: a member is not what it has to be; the message says what is expected.
+    """
+    if request.get("conditions"):
+        raise ConfigInvalid(
+            f"conditions can't be used with {system}: a filter would make it read whole tables all the same "
+            "(ALLOW FILTERING); ask for tables only"
+        )
+    return check_request(request, fields=FIELDS - {"surrogate_key"})
+
+
 def _expression(member: str, text: str) -> None:
     try:
         compile_java(text)

@@ -24,6 +24,8 @@ OPEN: Final = frozenset({"waiting", "running"})
 #: The stage of a table that is another task's: it is not shown.
 ELSEWHERE: Final = "elsewhere"
 _SHOWN: Final = {"done": "completed", "vanished": "completed"}
+#: Less than this of a table does not tell how many rows it has.
+_TELLING_PERCENT: Final = 1.0
 _PACKED: Final = "z:"
 _LONG: Final = 4_000
 
@@ -115,6 +117,27 @@ def shown_note(
             }
             for table, members in zip(note.tables, tables, strict=True)
         ],
+    }
+
+
+def estimates(rows: int, percent: float, seconds: float, *, done: bool, running: bool) -> dict[str, Any]:
+    """The size and the speed of a table of which only the share that was read is known.
+
+    Args:
+        rows: read so far.
+        percent: read of the table, 0 to 100.
+        seconds: since the start; 0: not started.
+        done: whether it was read to its end.
+        running: whether it is being read.
+
+    Returns:
+        ``rows_total``, ``rows_per_s`` and ``eta_s``; None for what is not known.
+    """
+    telling = percent >= _TELLING_PERCENT
+    return {
+        "rows_total": rows if done else round(rows * 100 / percent) if telling else None,
+        "rows_per_s": round(rows / seconds, 1) if seconds > 0 else None,
+        "eta_s": round(seconds * (100 - percent) / percent, 1) if running and telling and seconds > 0 else None,
     }
 
 

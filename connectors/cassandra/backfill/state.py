@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.cql.token_ranges import TokenRange, size, subtract
-from connectors.snapshot.state import SnapshotNote, SnapshotTable, pack, shown_note, shown_state, unpack
+from connectors.snapshot.state import SnapshotNote, SnapshotTable, estimates, pack, shown_note, shown_state, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-#: Less than this of a table does not tell how many rows it has.
-_TELLING_PERCENT: Final = 1.0
 
 
 class TableNote(SnapshotTable, kw_only=True, omit_defaults=True):
@@ -68,20 +65,17 @@ def shown(request: str, value: Any) -> dict[str, Any]:
 
 def progress(request: str, note: PullNote) -> dict[str, Any]:
     """Show a request."""
-    tables = [_speed(table) for table in note.tables]
+    tables = [_members(table) for table in note.tables]
     return shown_note(request, note, state=shown_state(note.state), percent=percent(note), tables=tables)
 
 
-def _speed(note: TableNote) -> dict[str, Any]:
-    known = note.percent >= _TELLING_PERCENT
+def _members(note: TableNote) -> dict[str, Any]:
     seconds = ((note.finished_ms or note.saved_ms) - note.started_ms) / 1000 if note.started_ms else 0.0
-    running = note.stage == "running"
+    done, running = note.stage == "done", note.stage == "running"
     return {
         "table": note.name,
         "bad": note.bad,
-        "rows_total": note.rows if note.stage == "done" else round(note.rows * 100 / note.percent) if known else None,
-        "rows_per_s": round(note.rows / seconds, 1) if seconds > 0 else None,
-        "eta_s": round(seconds * (100 - note.percent) / note.percent, 1) if running and known and seconds > 0 else None,
+        **estimates(note.rows, note.percent, seconds, done=done, running=running),
     }
 
 

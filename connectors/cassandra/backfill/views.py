@@ -10,7 +10,6 @@ from connectors.api import SNAPSHOT_ENDED
 from connectors.cassandra.backfill.model import new_table_id, reads_again
 from connectors.cassandra.backfill.state import newest, note_of, shown
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
-from connectors.errors import ConfigInvalid
 from connectors.snapshot import requests
 from connectors.snapshot.requests import INITIAL, SnapshotRequest
 from connectors.snapshot.views import views
@@ -49,12 +48,7 @@ def check_request(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigInvalid: a member is not what it has to be; the message says what is expected.
     """
-    if request.get("conditions"):
-        raise ConfigInvalid(
-            "conditions can't be used with Cassandra: a filter would make it read whole tables all the same "
-            "(ALLOW FILTERING); ask for tables only"
-        )
-    return requests.check_request(request, fields=frozenset({"tables", "conditions", "priority"}))
+    return requests.check_plain_request(request, "Cassandra")
 
 
 def snapshots(
