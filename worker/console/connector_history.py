@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -10,8 +10,9 @@ from connectors.options import ConfigKey, ConfigType
 from worker.console.history import shown
 from worker.rest.call import answer
 from worker.rest.facade import RestError
-from worker.rest.operations import UNKNOWN, Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.operations import UNKNOWN, Reply, Tag
+from worker.rest.own_routes import OwnRoutes
+from worker.rest.routing import Access
 from worker.rest.schemas import ConfigVersion, DeadLetter, Redriven
 from worker.secrets.masking import mask_config
 
@@ -44,38 +45,30 @@ async def redrive(call: Call) -> web.Response:
     return answer(await call.herder.redrive(call.connector, letter.partition, letter.offset))
 
 
+_CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
+
 ROUTES = (
-    Route(
-        "POST",
+    _CONSOLE.post(
         "/console/connectors/{connector}/redrive",
         redrive,
-        Access.ADMIN,
-        operation=Operation(
-            "redriveDeadLetter",
-            "Send a dead letter to the topic that it was read from, without the headers that say what was wrong.",
-            Tag.CONSOLE,
-            {200: Reply("Where it is now. The dead letter stays, too.", Redriven)},
-            {
-                400: "The connector reads no topics or sets no records aside, or the dead letter names no topic of it.",
-                404: "There is no such connector, or no such dead letter any more.",
-                503: "Kafka does not answer in time.",
-            },
-            body=DeadLetter,
-            examples={"the first": {"partition": 0, "offset": 0}},
-            kafka=False,
-        ),
+        "redriveDeadLetter",
+        "Send a dead letter to the topic that it was read from, without the headers that say what was wrong.",
+        Reply("Where it is now. The dead letter stays, too.", Redriven),
+        {
+            400: "The connector reads no topics or sets no records aside, or the dead letter names no topic of it.",
+            404: "There is no such connector, or no such dead letter any more.",
+            503: "Kafka does not answer in time.",
+        },
+        access=Access.ADMIN,
+        body=DeadLetter,
+        examples={"the first": {"partition": 0, "offset": 0}},
     ),
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/connectors/{connector}/history",
         history,
-        operation=Operation(
-            "listConfigVersions",
-            "A connector's earlier configurations, as far as Kafka's config topic still has them, without secrets.",
-            Tag.CONSOLE,
-            {200: Reply("The newest first, each with what it changed.", list[ConfigVersion])},
-            {404: UNKNOWN},
-            kafka=False,
-        ),
+        "listConfigVersions",
+        "A connector's earlier configurations, as far as Kafka's config topic still has them, without secrets.",
+        Reply("The newest first, each with what it changed.", list[ConfigVersion]),
+        {404: UNKNOWN},
     ),
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from worker.rest import bodies
 from worker.rest.call import answer
 from worker.rest.flow_schemas import FlowPlan, FlowPreview, PreviewRequest
-from worker.rest.operations import UNKNOWN, Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.operations import UNKNOWN, Reply, Tag
+from worker.rest.own_routes import OwnRoutes
+from worker.rest.routing import Access
 from worker.rest.schemas import ConfigBody
 
 if TYPE_CHECKING:
@@ -45,39 +46,31 @@ async def merge(call: Call, patch: Mapping[str, str | None]) -> dict[str, str]:
 _EDIT = {"transform.step.paid.condition": "amount > 10"}
 _REFUSED = {400: "The body is not understood, or the connector is no flow.", 404: UNKNOWN}
 
+_CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
+
 ROUTES = (
-    Route(
-        "POST",
+    _CONSOLE.post(
         "/console/connectors/{connector}/plan",
         plan,
-        Access.ADMIN,
-        operation=Operation(
-            "planEdit",
-            "As `POST /flows/plan`, of a flow with some properties changed; changes nothing.",
-            Tag.CONSOLE,
-            {200: Reply("The plan; `errors` say why the configuration can't work.", FlowPlan)},
-            _REFUSED,
-            body=ConfigBody,
-            examples={"another condition": _EDIT},
-            note="Null takes a property away.",
-            kafka=False,
-        ),
+        "planEdit",
+        "As `POST /flows/plan`, of a flow with some properties changed; changes nothing.",
+        Reply("The plan; `errors` say why the configuration can't work.", FlowPlan),
+        _REFUSED,
+        access=Access.ADMIN,
+        body=ConfigBody,
+        examples={"another condition": _EDIT},
+        note="Null takes a property away.",
     ),
-    Route(
-        "POST",
+    _CONSOLE.post(
         "/console/connectors/{connector}/preview",
         preview,
-        Access.ADMIN,
-        operation=Operation(
-            "previewEdit",
-            "As `POST /flows/preview`, of a flow with some properties changed; changes nothing.",
-            Tag.CONSOLE,
-            {200: Reply("Rows in and out of each step.", FlowPreview)},
-            _REFUSED,
-            body=PreviewRequest,
-            examples={"another limit": {"config": {"source.max.offsets.per.trigger": "1000"}, "limit": 10}},
-            note="Null takes a property away.",
-            kafka=False,
-        ),
+        "previewEdit",
+        "As `POST /flows/preview`, of a flow with some properties changed; changes nothing.",
+        Reply("Rows in and out of each step.", FlowPreview),
+        _REFUSED,
+        access=Access.ADMIN,
+        body=PreviewRequest,
+        examples={"another limit": {"config": {"source.max.offsets.per.trigger": "1000"}, "limit": 10}},
+        note="Null takes a property away.",
     ),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from worker.rest.access import readable
 from worker.rest.call import answer
-from worker.rest.operations import Operation, Reply, Tag
-from worker.rest.routing import Route
+from worker.rest.operations import Reply, Tag
+from worker.rest.own_routes import OwnRoutes
 from worker.rest.schemas import Pipeline
 
 if TYPE_CHECKING:
@@ -25,17 +25,14 @@ async def pipeline(call: Call) -> web.Response:
     )
 
 
+_CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
+
 ROUTES = (
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/pipeline",
         pipeline,
-        operation=Operation(
-            "getPipeline",
-            "The live workers, and what each connector reads and writes.",
-            Tag.CONSOLE,
-            {200: Reply("All workers, and the connectors that the caller may read.", Pipeline)},
-            kafka=False,
-        ),
+        "getPipeline",
+        "The live workers, and what each connector reads and writes.",
+        Reply("All workers, and the connectors that the caller may read.", Pipeline),
     ),
 )

@@ -19,8 +19,9 @@ from worker.rest import bodies
 from worker.rest.access import readable
 from worker.rest.call import answer, empty
 from worker.rest.facade import RestError
-from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Operation, Query, Reply, Tag
-from worker.rest.routing import REASONS, Access, Route
+from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Query, Reply, Tag
+from worker.rest.own_routes import OwnRoutes
+from worker.rest.routing import REASONS, Access
 from worker.rest.schemas import Config, ConfigBody, ConfigInfos, ConnectorRow, ConsoleSession
 from worker.rest.signing import UNSIGNED
 from worker.secrets.masking import mask_config
@@ -250,165 +251,113 @@ def _shown(call: Call, proof: str | None) -> dict[str, Any]:
     }
 
 
+_CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
+_INTERNAL: Final = OwnRoutes(Tag.INTERNAL)
+
 ROUTES = (
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console",
         page,
-        Access.PUBLIC,
+        "getConsole",
+        "The console: a page for a browser.",
+        Reply("The page.", str, media="text/html"),
+        {503: "Its libraries are not here."},
+        access=Access.PUBLIC,
         when_ready=False,
         negotiate=False,
-        operation=Operation(
-            "getConsole",
-            "The console: a page for a browser.",
-            Tag.CONSOLE,
-            {200: Reply("The page.", str, media="text/html")},
-            {503: "Its libraries are not here."},
-            kafka=False,
-        ),
     ),
-    Route(
-        "POST",
+    _CONSOLE.post(
         "/console/session",
         open_session,
+        "openSession",
+        "Begin a session of the console with the credentials of this request: its cookie stands for them.",
+        Reply("Who the caller is; without authentication there is no cookie.", ConsoleSession),
         when_ready=False,
-        operation=Operation(
-            "openSession",
-            "Begin a session of the console with the credentials of this request: its cookie stands for them.",
-            Tag.CONSOLE,
-            {200: Reply("Who the caller is; without authentication there is no cookie.", ConsoleSession)},
-            kafka=False,
-        ),
     ),
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/session",
         get_session,
+        "getSession",
+        "Who the caller is, and what it may do.",
+        Reply("The caller.", ConsoleSession),
         when_ready=False,
-        operation=Operation(
-            "getSession",
-            "Who the caller is, and what it may do.",
-            Tag.CONSOLE,
-            {200: Reply("The caller.", ConsoleSession)},
-            kafka=False,
-        ),
     ),
-    Route(
-        "DELETE",
+    _CONSOLE.delete(
         "/console/session",
         end_session,
+        "endSession",
+        "End the session.",
+        {204: Reply("It has ended.")},
         when_ready=False,
-        operation=Operation(
-            "endSession",
-            "End the session.",
-            Tag.CONSOLE,
-            {204: Reply("It has ended.")},
-            kafka=False,
-        ),
     ),
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/connectors",
         rows,
-        operation=Operation(
-            "listConnectorRows",
-            "All connectors in short, with rates and lag.",
-            Tag.CONSOLE,
-            {200: Reply("Those that the caller may read, by name.", list[ConnectorRow])},
-            kafka=False,
-        ),
+        "listConnectorRows",
+        "All connectors in short, with rates and lag.",
+        Reply("Those that the caller may read, by name.", list[ConnectorRow]),
     ),
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/connectors/{connector}/config",
         shown_config,
-        operation=Operation(
-            "getShownConfig",
-            "A connector's configuration as people may see it: `[hidden]` stands for secrets.",
-            Tag.CONSOLE,
-            {200: Reply("The configuration.", Config)},
-            {404: UNKNOWN},
-            kafka=False,
-        ),
+        "getShownConfig",
+        "A connector's configuration as people may see it: `[hidden]` stands for secrets.",
+        Reply("The configuration.", Config),
+        {404: UNKNOWN},
     ),
-    Route(
-        "PATCH",
+    _CONSOLE.patch(
         "/console/connectors/{connector}/config",
         patch_config,
-        Access.ADMIN,
-        operation=Operation(
-            "patchShownConfig",
-            "Change some properties as `PATCH /connectors/{connector}/config` does; the answer has no values of secrets.",
-            Tag.CONSOLE,
-            {200: Reply("They are changed.", Config)},
-            {400: "The configuration is invalid, or the body is not understood.", 404: UNKNOWN, 409: CONFLICT},
-            (FORWARD,),
-            ConfigBody,
-            {"one more": {"tasks.max": "2"}},
-            note="Null takes a property away.",
-            kafka=False,
-        ),
+        "patchShownConfig",
+        "Change some properties as `PATCH /connectors/{connector}/config` does; the answer has no values of secrets.",
+        Reply("They are changed.", Config),
+        {400: "The configuration is invalid, or the body is not understood.", 404: UNKNOWN, 409: CONFLICT},
+        query=(FORWARD,),
+        body=ConfigBody,
+        examples={"one more": {"tasks.max": "2"}},
+        access=Access.ADMIN,
+        note="Null takes a property away.",
     ),
-    Route(
-        "PUT",
+    _CONSOLE.put(
         "/console/connectors/{connector}/check",
         check,
-        Access.ADMIN,
-        operation=Operation(
-            "checkChange",
-            "Check what a change of some properties would make of a connector's configuration; changes nothing.",
-            Tag.CONSOLE,
-            {200: Reply("As `PUT /connector-plugins/{plugin}/config/validate` of the whole.", ConfigInfos)},
-            {400: "There is no such plugin, or the body is not understood.", 404: UNKNOWN},
-            body=ConfigBody,
-            examples={"one more": {"tasks.max": "2"}},
-            note="Null takes a property away.",
-            kafka=False,
-        ),
+        "checkChange",
+        "Check what a change of some properties would make of a connector's configuration; changes nothing.",
+        Reply("As `PUT /connector-plugins/{plugin}/config/validate` of the whole.", ConfigInfos),
+        {400: "There is no such plugin, or the body is not understood.", 404: UNKNOWN},
+        access=Access.ADMIN,
+        body=ConfigBody,
+        examples={"one more": {"tasks.max": "2"}},
+        note="Null takes a property away.",
     ),
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/events",
         events,
+        "watchConnectors",
+        "What changes, as server-sent events: `rows` (as `GET /console/connectors`), or with `connector` one's status.",
+        Reply("A stream that ends within a minute; browsers come again.", str, media="text/event-stream"),
         negotiate=False,
-        operation=Operation(
-            "watchConnectors",
-            "What changes, as server-sent events: `rows` (as `GET /console/connectors`), or with `connector` one's status.",
-            Tag.CONSOLE,
-            {200: Reply("A stream that ends within a minute; browsers come again.", str, media="text/event-stream")},
-            query=(Query("connector", "The connector to watch; without it all."),),
-            kafka=False,
-        ),
+        query=(Query("connector", "The connector to watch; without it all."),),
     ),
-    Route(
-        "GET",
+    _INTERNAL.get(
         "/console/rates",
         rates,
-        Access.INTERNAL,
-        operation=Operation(
-            "getRates",
-            "Between workers: rates and lag of this worker's tasks.",
-            Tag.INTERNAL,
-            {200: Reply("By connector: records per second, and seconds behind.", dict[str, list[float | None]])},
-            {400: "The request has no signature."},
-            kafka=False,
-        ),
+        "getRates",
+        "Between workers: rates and lag of this worker's tasks.",
+        Reply("By connector: records per second, and seconds behind.", dict[str, list[float | None]]),
+        {400: "The request has no signature."},
+        access=Access.INTERNAL,
     ),
     # The last: a name that is not one of those above.
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/{file}",
         file,
-        Access.PUBLIC,
+        "getConsoleFile",
+        "A file of the console.",
+        Reply("The file.", str, media="text/javascript"),
+        {404: "There is no such file.", 503: "The console's libraries are not here."},
+        access=Access.PUBLIC,
         when_ready=False,
         negotiate=False,
-        operation=Operation(
-            "getConsoleFile",
-            "A file of the console.",
-            Tag.CONSOLE,
-            {200: Reply("The file.", str, media="text/javascript")},
-            {404: "There is no such file.", 503: "The console's libraries are not here."},
-            kafka=False,
-        ),
     ),
 )

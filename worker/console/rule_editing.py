@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
 from worker.rest import bodies
 from worker.rest.call import answer
-from worker.rest.operations import Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.operations import Reply, Tag
+from worker.rest.own_routes import OwnRoutes
+from worker.rest.routing import Access
 from worker.rest.rule_schemas import ReadRules, RuleOperator, RulesRead
 from worker.rest.rules import RULES
 
@@ -57,33 +58,25 @@ def both_forms(rules: Any) -> dict[str, Any]:
     return {"rules": document, "text": yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)}
 
 
+_CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
+
 ROUTES = (
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/rules/operators",
         operators,
-        operation=Operation(
-            "listRuleOperators",
-            "The operators of steps of the connector `logs`, with their options.",
-            Tag.CONSOLE,
-            {200: Reply("All of them.", list[RuleOperator])},
-            kafka=False,
-        ),
+        "listRuleOperators",
+        "The operators of steps of the connector `logs`, with their options.",
+        Reply("All of them.", list[RuleOperator]),
     ),
-    Route(
-        "POST",
+    _CONSOLE.post(
         "/console/rules/read",
         read,
-        Access.ADMIN,
-        operation=Operation(
-            "readRules",
-            "A rule set as an object and as YAML text, whichever of these it is given as. It need not work yet.",
-            Tag.CONSOLE,
-            {200: Reply("Both forms.", ReadRules)},
-            {400: "The text is not YAML or JSON, or the body is not understood."},
-            body=RulesRead,
-            examples={"an object": {"rules": RULES}},
-            kafka=False,
-        ),
+        "readRules",
+        "A rule set as an object and as YAML text, whichever of these it is given as. It need not work yet.",
+        Reply("Both forms.", ReadRules),
+        {400: "The text is not YAML or JSON, or the body is not understood."},
+        access=Access.ADMIN,
+        body=RulesRead,
+        examples={"an object": {"rules": RULES}},
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -10,8 +10,9 @@ from worker.console.flow_editing import merge
 from worker.rest import bodies
 from worker.rest.call import answer
 from worker.rest.checks import check_no_nulls
-from worker.rest.operations import UNKNOWN, Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.operations import UNKNOWN, Reply, Tag
+from worker.rest.own_routes import OwnRoutes
+from worker.rest.routing import Access
 from worker.rest.schemas import ConfigBody
 
 if TYPE_CHECKING:
@@ -56,51 +57,38 @@ _EXAMPLE = {
     "database.password": "${file:/etc/millrace/secrets.properties:mysql}",
 }
 
+_CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
+
 ROUTES = (
-    Route(
-        "PUT",
+    _CONSOLE.put(
         "/console/tables",
         tables,
-        Access.ADMIN,
-        operation=Operation(
-            "listSourceTables",
-            "The tables that a source has, to choose from; changes nothing.",
-            Tag.CONSOLE,
-            {200: Reply("The tables, by name.", SourceTables)},
-            _REFUSED,
-            body=ConfigBody,
-            examples={"MySQL": _EXAMPLE},
-            note="Only what it takes to connect has to be in the configuration.",
-            kafka=False,
-        ),
+        "listSourceTables",
+        "The tables that a source has, to choose from; changes nothing.",
+        Reply("The tables, by name.", SourceTables),
+        _REFUSED,
+        access=Access.ADMIN,
+        body=ConfigBody,
+        examples={"MySQL": _EXAMPLE},
+        note="Only what it takes to connect has to be in the configuration.",
     ),
-    Route(
-        "PUT",
+    _CONSOLE.put(
         "/console/connectors/{connector}/tables",
         tables_of_edit,
-        Access.ADMIN,
-        operation=Operation(
-            "listTablesOfEdit",
-            "The tables that a connector's source has, with some properties changed; changes nothing.",
-            Tag.CONSOLE,
-            {200: Reply("The tables, by name.", SourceTables)},
-            {**_REFUSED, 404: UNKNOWN},
-            body=ConfigBody,
-            examples={"another host": {"database.hostname": "db2"}},
-            note="Null takes a property away.",
-            kafka=False,
-        ),
+        "listTablesOfEdit",
+        "The tables that a connector's source has, with some properties changed; changes nothing.",
+        Reply("The tables, by name.", SourceTables),
+        {**_REFUSED, 404: UNKNOWN},
+        access=Access.ADMIN,
+        body=ConfigBody,
+        examples={"another host": {"database.hostname": "db2"}},
+        note="Null takes a property away.",
     ),
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/providers",
         providers,
-        operation=Operation(
-            "listProviders",
-            "Names of the config providers that configurations may refer to.",
-            Tag.CONSOLE,
-            {200: Reply("The names.", list[str])},
-            kafka=False,
-        ),
+        "listProviders",
+        "Names of the config providers that configurations may refer to.",
+        Reply("The names.", list[str]),
     ),
 )

@@ -9,8 +9,9 @@ import msgspec
 from worker.rest.access import refusal
 from worker.rest.call import answer
 from worker.rest.facade import RestError
-from worker.rest.operations import Operation, Query, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.operations import Query, Reply, Tag
+from worker.rest.own_routes import OwnRoutes
+from worker.rest.routing import Access
 from worker.rest.schemas import TopicRecords, TopicUse
 
 if TYPE_CHECKING:
@@ -92,50 +93,38 @@ def _asked(query: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+_CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
+
 ROUTES = (
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/topics",
         topics,
-        operation=Operation(
-            "listTopics",
-            "The topics that connectors use.",
-            Tag.CONSOLE,
-            {200: Reply("Those that the caller may look into, by name.", list[TopicUse])},
-            kafka=False,
-        ),
+        "listTopics",
+        "The topics that connectors use.",
+        Reply("Those that the caller may look into, by name.", list[TopicUse]),
     ),
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/topics/{topic}",
         records,
-        operation=Operation(
-            "readTopic",
-            "The newest records of a topic, decoded; without a consumer group.",
-            Tag.CONSOLE,
-            {
-                200: Reply(
-                    "The newest first. Who is no admin of the topic's connectors sees `***` for values.", TopicRecords
-                )
-            },
-            {
-                400: "A parameter is wrong.",
-                403: "The caller may not look into the topic, or filter by what is hidden.",
-                404: "There is no such topic.",
-                503: "Kafka does not answer in time.",
-            },
-            query=(
-                Query("limit", f"How many records, up to {_MOST}.", int, _LIMIT),
-                Query(
-                    "before",
-                    "As JSON: partition to the offset before which to read; the answer has it for the next page.",
-                ),
-                Query("key", "A string that the key contains."),
-                Query("where", "A condition in CEL, such as `value.op == 'd'`."),
-                Query("form", "`auto`, `json`, `text` or `bytes`.", default="auto"),
-                Query("connector", "The connector whose converters decode; by default one that uses the topic."),
+        "readTopic",
+        "The newest records of a topic, decoded; without a consumer group.",
+        Reply("The newest first. Who is no admin of the topic's connectors sees `***` for values.", TopicRecords),
+        {
+            400: "A parameter is wrong.",
+            403: "The caller may not look into the topic, or filter by what is hidden.",
+            404: "There is no such topic.",
+            503: "Kafka does not answer in time.",
+        },
+        query=(
+            Query("limit", f"How many records, up to {_MOST}.", int, _LIMIT),
+            Query(
+                "before",
+                "As JSON: partition to the offset before which to read; the answer has it for the next page.",
             ),
-            kafka=False,
+            Query("key", "A string that the key contains."),
+            Query("where", "A condition in CEL, such as `value.op == 'd'`."),
+            Query("form", "`auto`, `json`, `text` or `bytes`.", default="auto"),
+            Query("connector", "The connector whose converters decode; by default one that uses the topic."),
         ),
     ),
 )

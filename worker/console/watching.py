@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from worker.console.trail import MOST_CHANGES, SAMPLE_S, Samples, together
 from worker.rest.call import answer
 from worker.rest.facade import RestError
-from worker.rest.operations import Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.operations import Reply, Tag
+from worker.rest.own_routes import OwnRoutes
+from worker.rest.routing import Access
 from worker.rest.schemas import Change, OwnChange, Sample, WorkerSamples
 from worker.rest.signing import UNSIGNED
 
@@ -69,58 +70,41 @@ def _signed(call: Call) -> None:
 
 
 _UNSIGNED: Final = {400: "The request has no signature."}
+_CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
+_INTERNAL: Final = OwnRoutes(Tag.INTERNAL)
+
 ROUTES = (
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/audit",
         audit,
-        Access.ADMIN,
-        operation=Operation(
-            "listChanges",
-            "Who changed what, or was refused, since the workers started: the last 1,000 changes of each.",
-            Tag.CONSOLE,
-            {200: Reply("The newest first.", list[Change])},
-            kafka=False,
-        ),
+        "listChanges",
+        "Who changed what, or was refused, since the workers started: the last 1,000 changes of each.",
+        Reply("The newest first.", list[Change]),
+        access=Access.ADMIN,
     ),
-    Route(
-        "GET",
+    _CONSOLE.get(
         "/console/metrics",
         metrics,
-        operation=Operation(
-            "listSamples",
-            "Numbers of all workers over the last half hour, one sample every five seconds.",
-            Tag.CONSOLE,
-            {200: Reply("By worker; the oldest sample first.", list[WorkerSamples])},
-            kafka=False,
-        ),
+        "listSamples",
+        "Numbers of all workers over the last half hour, one sample every five seconds.",
+        Reply("By worker; the oldest sample first.", list[WorkerSamples]),
     ),
-    Route(
-        "GET",
+    _INTERNAL.get(
         _CHANGES,
         own_changes,
-        Access.INTERNAL,
-        operation=Operation(
-            "getOwnChanges",
-            "Between workers: the changes that were asked of this worker.",
-            Tag.INTERNAL,
-            {200: Reply("The newest first.", list[OwnChange])},
-            _UNSIGNED,
-            kafka=False,
-        ),
+        "getOwnChanges",
+        "Between workers: the changes that were asked of this worker.",
+        Reply("The newest first.", list[OwnChange]),
+        _UNSIGNED,
+        access=Access.INTERNAL,
     ),
-    Route(
-        "GET",
+    _INTERNAL.get(
         _SAMPLES,
         own_samples,
-        Access.INTERNAL,
-        operation=Operation(
-            "getOwnSamples",
-            "Between workers: this worker's numbers.",
-            Tag.INTERNAL,
-            {200: Reply("The oldest first.", list[Sample])},
-            _UNSIGNED,
-            kafka=False,
-        ),
+        "getOwnSamples",
+        "Between workers: this worker's numbers.",
+        Reply("The oldest first.", list[Sample]),
+        _UNSIGNED,
+        access=Access.INTERNAL,
     ),
 )

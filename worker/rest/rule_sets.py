@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from worker.rest import bodies
 from worker.rest.call import answer, empty
 from worker.rest.facade import RestError
-from worker.rest.operations import CONFLICT, FORWARD, Operation, Query, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.operations import CONFLICT, FORWARD, Query, Reply, Tag
+from worker.rest.own_routes import OwnRoutes
+from worker.rest.routing import Access
 from worker.rest.rule_schemas import RuleSet, RuleSetInfo, RuleSetRequest, RuleVersion, RuleVersionRules
 from worker.rest.rules import RULES
 
@@ -63,104 +64,76 @@ async def delete(call: Call) -> web.Response:
 _PATH = "/rules/{rules}"
 _UNKNOWN = {404: "There is no such rule set, or no such version of it."}
 
+_RULES: Final = OwnRoutes(Tag.RULES)
+
 ROUTES = (
-    Route(
-        "GET",
+    _RULES.get(
         "/rules",
         list_all,
-        operation=Operation(
-            "listRuleSets",
-            "The rule sets that the cluster keeps.",
-            Tag.RULES,
-            {200: Reply("All of them, sorted by name.", list[RuleSetInfo])},
-            kafka=False,
-        ),
+        "listRuleSets",
+        "The rule sets that the cluster keeps.",
+        Reply("All of them, sorted by name.", list[RuleSetInfo]),
     ),
-    Route(
-        "GET",
+    _RULES.get(
         _PATH,
         get,
-        operation=Operation(
-            "getRuleSet",
-            "A rule set, with the rules of its newest version.",
-            Tag.RULES,
-            {200: Reply("The rule set.", RuleSet)},
-            _UNKNOWN,
-            kafka=False,
-        ),
+        "getRuleSet",
+        "A rule set, with the rules of its newest version.",
+        Reply("The rule set.", RuleSet),
+        _UNKNOWN,
     ),
-    Route(
-        "PUT",
+    _RULES.put(
         _PATH,
         put,
-        Access.ADMIN,
-        operation=Operation(
-            "putRuleSet",
-            "Save a rule set as a new version. Running connectors that name it without a version take it over.",
-            Tag.RULES,
-            {
-                200: Reply("A new version, or the newest one if it has the same rules.", RuleSet),
-                201: Reply("The first version of a new rule set.", RuleSet),
-            },
-            {
-                400: "The rules can't work, or without `force`: golden lines make other rows, a table's version has to rise, "
-                "or a connector or its schema registry refuses them.",
-                409: CONFLICT,
-                503: "A connector that names the rule set, or its schema registry, does not answer now.",
-            },
-            (
-                Query(
-                    "force",
-                    "Save it although golden lines fail or something else speaks against it.",
-                    bool,
-                    default=False,
-                ),
-                FORWARD,
+        "putRuleSet",
+        "Save a rule set as a new version. Running connectors that name it without a version take it over.",
+        {
+            200: Reply("A new version, or the newest one if it has the same rules.", RuleSet),
+            201: Reply("The first version of a new rule set.", RuleSet),
+        },
+        {
+            400: "The rules can't work, or without `force`: golden lines make other rows, a table's version has to rise, "
+            "or a connector or its schema registry refuses them.",
+            409: CONFLICT,
+            503: "A connector that names the rule set, or its schema registry, does not answer now.",
+        },
+        query=(
+            Query(
+                "force",
+                "Save it although golden lines fail or something else speaks against it.",
+                bool,
+                default=False,
             ),
-            RuleSetRequest,
-            {"a rule set": {"rules": RULES, "comment": "the first rules"}},
-            kafka=False,
+            FORWARD,
         ),
+        body=RuleSetRequest,
+        examples={"a rule set": {"rules": RULES, "comment": "the first rules"}},
+        access=Access.ADMIN,
     ),
-    Route(
-        "DELETE",
+    _RULES.delete(
         _PATH,
         delete,
-        Access.ADMIN,
-        operation=Operation(
-            "deleteRuleSet",
-            "Delete a rule set with all its versions.",
-            Tag.RULES,
-            {204: Reply("It is deleted.")},
-            {**_UNKNOWN, 409: f"A connector names it. {CONFLICT}"},
-            (FORWARD,),
-            kafka=False,
-        ),
+        "deleteRuleSet",
+        "Delete a rule set with all its versions.",
+        {204: Reply("It is deleted.")},
+        {**_UNKNOWN, 409: f"A connector names it. {CONFLICT}"},
+        query=(FORWARD,),
+        access=Access.ADMIN,
     ),
-    Route(
-        "GET",
+    _RULES.get(
         f"{_PATH}/versions",
         versions,
-        operation=Operation(
-            "listRuleVersions",
-            "The versions of a rule set.",
-            Tag.RULES,
-            {200: Reply("The newest first.", list[RuleVersion])},
-            _UNKNOWN,
-            kafka=False,
-        ),
+        "listRuleVersions",
+        "The versions of a rule set.",
+        Reply("The newest first.", list[RuleVersion]),
+        _UNKNOWN,
     ),
-    Route(
-        "GET",
+    _RULES.get(
         f"{_PATH}/versions/{{version}}",
         version,
-        operation=Operation(
-            "getRuleVersion",
-            "One version of a rule set.",
-            Tag.RULES,
-            {200: Reply("The version with its rules.", RuleVersionRules)},
-            _UNKNOWN,
-            kafka=False,
-        ),
+        "getRuleVersion",
+        "One version of a rule set.",
+        Reply("The version with its rules.", RuleVersionRules),
+        _UNKNOWN,
     ),
 )
