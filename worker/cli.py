@@ -281,7 +281,7 @@ def _add_console(commands: Any) -> None:
 def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     simulate = commands.add_parser(
         "simulate",
-        help="run the cluster under simulation: virtual time, a modelled Kafka, faults drawn from seeds",
+        help="run the cluster under simulation, with faults drawn from seeds",
         description="Runs seeds of the simulated cluster (docs/simulation.md). The first seed that breaks a rule is shortened "
         "and printed, and the exit code is 1.",
     )

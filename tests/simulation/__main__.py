@@ -10,10 +10,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from tests.simulation.delivery import run_delivery
 from tests.simulation.run import Verdict, run_seed, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    Trace = Sequence[tuple[float, str, str]]
 
 _REPORT_S: Final = 30.0
 
@@ -43,9 +46,18 @@ def run_seeds(seeds: range, options: argparse.Namespace) -> int:
     """Run seeds one after the other, and report."""
     began = reported = time.monotonic()
     failed: list[int] = []
-    ran = acknowledged = steps = 0
+    ran = acknowledged = steps = records = 0
     virtual_s = longest_s = 0.0
     for seed in seeds:
+        delivered = run_delivery(seed)
+        records += delivered.records
+        if delivered.broken:
+            failed.append(seed)
+            print(f"seed {seed}, delivery, exactly once: {delivered.exactly_once}: {delivered.broken}", flush=True)
+            if options.trace or not options.all:
+                print_trace(delivered.trace)
+            if not options.all:
+                break
         verdict = run_seed(seed)
         ran += 1
         acknowledged += verdict.acknowledged
@@ -53,7 +65,7 @@ def run_seeds(seeds: range, options: argparse.Namespace) -> int:
         virtual_s += verdict.virtual_s
         longest_s = max(longest_s, verdict.settled_s)
         if options.trace:
-            print_trace(verdict)
+            print_trace(verdict.trace)
         if verdict.broken:
             failed.append(seed)
             print(f"seed {seed}: {verdict.broken}", flush=True)
@@ -70,14 +82,14 @@ def run_seeds(seeds: range, options: argparse.Namespace) -> int:
     print(
         f"{ran} seeds from {seeds.start} on in {took:.1f} s ({ran / max(took, 0.001):.1f} a second): {len(failed)} failed; "
         f"{steps} steps, {virtual_s / 3600:.2f} hours of virtual time, {acknowledged} requests acknowledged, all runs again "
-        f"within {longest_s:.1f} s after the faults"
+        f"within {longest_s:.1f} s after the faults; {records} records delivered"
     )
     return 1 if failed else 0
 
 
-def print_trace(verdict: Verdict) -> None:
+def print_trace(trace: Trace) -> None:
     """Print what happened in a run."""
-    for at, process, text in verdict.trace:
+    for at, process, text in trace:
         print(f"{at - 1000:10.3f} {process:24} {text}")
 
 
@@ -85,7 +97,7 @@ def print_shortest(verdict: Verdict) -> None:
     """Print the shortest plan that fails."""
     print("looking for the shortest schedule that fails ...", flush=True)
     shortest = shorten(verdict.plan)
-    print_trace(shortest)
+    print_trace(shortest.trace)
     plan = shortest.plan
     print(f"\nseed {plan.seed}, {plan.workers} workers, exactly once: {plan.exactly_once}; {shortest.broken}")
     for event in plan.events:

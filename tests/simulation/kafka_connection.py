@@ -7,7 +7,9 @@ Requests go over as objects, without their bytes; record batches are bytes.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
 
 from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError
@@ -18,7 +20,7 @@ from tests.simulation.loop import CURRENT
 from tests.simulation.network import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 #: The newest of each request that aiokafka knows.
 _VERSIONS: Final = dict.fromkeys(range(80), (0, 100))
@@ -128,3 +130,11 @@ def connector(cluster: Cluster, machine_of: Callable[[], str]) -> Any:
         return ModelConnection(cluster, broker, machine, timeout_s, on_close)
 
     return create_conn
+
+
+@contextmanager
+def connected(cluster: Cluster, machine_of: Callable[[], str]) -> Iterator[None]:
+    """Let all Kafka clients connect to the modelled brokers."""
+    connect = connector(cluster, machine_of)
+    with mock.patch("aiokafka.client.create_conn", connect), mock.patch("offsets.refusal.create_conn", connect):
+        yield

@@ -23,7 +23,6 @@ _CHECKED_FROM: Final = 21
 _REMEMBERED: Final = 5
 
 OUT_OF_ORDER: Final = 45
-DUPLICATE: Final = 46
 INVALID_EPOCH: Final = 47
 INVALID_TRANSACTION_STATE: Final = 48
 OUT_OF_RANGE: Final = 1
@@ -90,7 +89,7 @@ class PartitionLog:
                     if first == sequence and last == sequence + delta:
                         return 0, base
                 if state.last_sequence >= 0 and sequence != state.last_sequence + 1:
-                    return (DUPLICATE if sequence + delta <= state.last_sequence else OUT_OF_ORDER), -1
+                    return OUT_OF_ORDER, -1
             elif state is not None and sequence != 0:
                 return OUT_OF_ORDER, -1
             if transactional and not in_transaction(producer, epoch):

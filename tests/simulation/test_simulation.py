@@ -10,8 +10,10 @@ from typing import Final
 
 import pytest
 
+from tests.simulation.delivery import run_delivery
 from tests.simulation.run import Verdict, run_plan, run_seed
 from tests.simulation.schedule import Event, make_plan
+from worker.host.exactly_once import TransactionalSession
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 #: The first seeds are run at each commit; how many fit into the time depends on the machine.
@@ -67,3 +69,21 @@ def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         if verdict.broken:
             break
     assert any(verdict.broken and "while it runs in" in verdict.broken for verdict in verdicts)
+
+
+def test_a_delivery_is_the_same_again() -> None:
+    first, second = run_delivery(4), run_delivery(4)
+    assert first == second
+    assert first.records > 100
+
+
+def test_a_task_that_reads_its_position_before_it_fences_its_predecessor_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def open_unfenced(session: TransactionalSession) -> None:
+        session._receipts = []
+        await session.persist(session.plan.offsets.load)
+        await session._start_producer()
+
+    monkeypatch.setattr(TransactionalSession, "open", open_unfenced)
+    assert any(run_delivery(seed).broken for seed in range(1, 60))

@@ -14,7 +14,7 @@ from connectors.errors import MillraceError, Retriable
 from tests.simulation.control import SimulatedControl, worker_properties
 from tests.simulation.hosts import ModelledHost, current_machine
 from tests.simulation.kafka_cluster import Cluster
-from tests.simulation.kafka_connection import connector
+from tests.simulation.kafka_connection import connected
 from tests.simulation.network import Channel, Network
 from tests.simulation.processes import Children
 from tests.simulation.watch import Watch
@@ -77,7 +77,7 @@ class World:
     def installed(self) -> Iterator[None]:
         """Put the models where the product finds them."""
         with ExitStack() as stack:
-            stack.enter_context(mock.patch("aiokafka.client.create_conn", connector(self.kafka, current_machine)))
+            stack.enter_context(connected(self.kafka, current_machine))
             stack.enter_context(
                 mock.patch("worker.control.hosts.socket", SimpleNamespace(socketpair=self.children.socketpair))
             )

@@ -1,0 +1,237 @@
+"""Delivery under simulation: real task hosts (session, producer, commits, exactly once) against the modelled Kafka.
+
+Hosts are killed, paused and cut off, with exactly once also doubled; brokers fail and leaders move. A saved position never
+passes a record that is not written, and with exactly once the topic holds every number once and in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from offsets.store import OffsetStore
+from tests.simulation.hosts import current_machine
+from tests.simulation.kafka_cluster import Cluster
+from tests.simulation.kafka_connection import connected
+from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
+from tests.simulation.network import Network
+from tests.simulation.source import TOPIC
+from worker.host.host import Host
+from worker.protocol import Init, ReadOffsets, StartTask, TaskId
+
+if TYPE_CHECKING:
+    from tests.simulation.loop import Process
+
+_FAULTS: Final = ("kill", "kill", "double", "pause", "cut", "cut broker", "broker", "leaders", "coordinators", "slow")
+_LOOK_S: Final = 0.1
+_RECOVERED_S: Final = 120.0
+_NAME: Final = "counter"
+
+
+class _Channel:
+    """A host's way to its control process: that of saved offsets."""
+
+    def __init__(self, store: OffsetStore, *, exactly_once: bool) -> None:
+        self._store = store
+        self._exactly_once = exactly_once
+
+    async def request(self, message: Any, deadline_s: float) -> Any:
+        """Read saved offsets as a control process does."""
+        assert isinstance(message, ReadOffsets)
+        await self._store.read_to_end(deadline_s, open_transactions=self._exactly_once)
+        return self._store.raw(message.connector)
+
+    def event(self, message: Any) -> None:
+        """States of tasks are looked at nowhere."""
+        del message
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The outcome of a run: the first broken rule, the records in the topic, the digest of all steps, and the trace."""
+
+    seed: int
+    exactly_once: bool
+    broken: str | None
+    records: int
+    digest: int
+    trace: tuple[tuple[float, str, str], ...]
+
+
+class Delivery:
+    """A run from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        draw = self._draw = random.Random(seed)
+        self.seed = seed
+        self.exactly_once = draw.random() < 0.7
+        self.loop = VirtualLoop(seed)
+        self.loop.adopt_outside()
+        self.network = Network(self.loop)
+        self.kafka = Cluster(self.loop, self.network)
+        self.broken: str | None = None
+        self._watcher = self.loop.spawn("watcher")
+        self._hosts: list[Process] = []
+        self._epoch = 0
+        self._saved = 0
+
+    async def main(self) -> None:
+        """Let faults happen, and look at what is delivered."""
+        self.kafka.create("offsets", 2)
+        self.kafka.create(TOPIC, 1)
+        self._start_host()
+        loop, end = self.loop, self.loop.time() + self._draw.uniform(10, 30)
+        while loop.time() < end and not self.broken:
+            await asyncio.sleep(self._draw.uniform(0.1, 4))
+            self._fault(self._draw.choice(_FAULTS))
+            self._check()
+        self._heal()
+        before, until = self._saved, loop.time() + _RECOVERED_S
+        while not self.broken and self._saved < before + 50:
+            if loop.time() > until:
+                self.broken = f"{self._saved} is saved {_RECOVERED_S:g} s after all faults, as much as before"
+            await asyncio.sleep(_LOOK_S)
+            self._check()
+
+    # Hosts.
+
+    def _start_host(self) -> None:
+        process = self.loop.spawn(f"host-{len(self._hosts)}", f"machine-{len(self._hosts)}")
+        self._hosts.append(process)
+        self._epoch += 1
+        self.loop.note(f"{process.name} starts")
+        self.loop.run_in(process, self._host_main(self._epoch))
+
+    async def _host_main(self, generation: int) -> None:
+        store = OffsetStore("offsets", {"bootstrap_servers": self.kafka.addresses})
+        while True:
+            try:
+                await store.start()
+                break
+            except Exception:  # noqa: BLE001 - Kafka is unavailable
+                await asyncio.sleep(1)
+        host = Host(_Channel(store, exactly_once=self.exactly_once))
+        await host.handle(Init("machine:8083", 0, self._properties(), {}, "modelled"))
+        config = {
+            "name": _NAME,
+            "connector.class": "tests.simulation.source.CountingConnector",
+            "errors.restart.policy": "always",
+            "errors.restart.delay.ms": "500",
+        }
+        await host.handle(StartTask(TaskId(_NAME, 0), config, {}, generation))
+        await asyncio.Event().wait()
+
+    def _properties(self) -> dict[str, str]:
+        return {
+            "bootstrap.servers": self.kafka.addresses,
+            "group.id": "cluster",
+            "offset.storage.topic": "offsets",
+            "offset.flush.interval.ms": "300",
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "plugin.path": "tests.simulation.source:CountingConnector",
+            "exactly.once.source.support": "enabled" if self.exactly_once else "disabled",
+            "producer.request.timeout.ms": "5000",
+            "producer.transaction.timeout.ms": "20000",
+            "topic.creation.enable": "false",
+        }
+
+    # Faults.
+
+    def _fault(self, kind: str) -> None:
+        loop, draw, host = self.loop, self._draw, self._hosts[-1]
+        self.loop.note(f"fault: {kind}")
+        length = draw.choice((draw.uniform(0.05, 1), draw.uniform(1, 8)))
+        if kind == "kill" or (kind == "double" and not self.exactly_once):
+            loop.kill(host)
+            self._start_host()
+        elif kind == "double":
+            self._start_host()  # the earlier one runs too: it must be fenced
+        elif kind == "pause":
+            host.paused = True
+            loop.call_in(self._watcher, length, setattr, host, "paused", False)
+        elif kind in ("cut", "cut broker"):
+            brokers = self.kafka.brokers if kind == "cut" else [draw.choice(self.kafka.brokers)]
+            for broker in brokers:
+                self.network.cut(host.machine, broker.name)
+                loop.call_in(self._watcher, length, self.network.join, host.machine, broker.name)
+        elif kind == "broker":
+            number = draw.randrange(len(self.kafka.brokers))
+            self.kafka.stop_broker(number, silent=draw.random() < 0.3)
+            loop.call_in(self._watcher, length, self.kafka.start_broker, number)
+        elif kind == "leaders":
+            for topic, partition in sorted(self.kafka.leaders):
+                self.kafka.move_leader(topic, partition)
+        elif kind == "coordinators":
+            self.kafka.move_coordinators()
+        else:
+            self.network.slow_s = 2.0
+            loop.call_in(self._watcher, length, setattr, self.network, "slow_s", 0.05)
+
+    def _heal(self) -> None:
+        self.loop.note("all faults are over")
+        self.network.slow_s = 0.05
+        for host in self._hosts:
+            host.paused = False
+            for broker in self.kafka.brokers:
+                self.network.join(host.machine, broker.name)
+        for broker in self.kafka.brokers:
+            self.kafka.start_broker(broker.number)
+        # A host that was fenced by a later one stays so.
+        for host in self._hosts:
+            self.loop.kill(host)
+        self._start_host()
+
+    # Rules.
+
+    def _check(self) -> None:
+        numbers = [int(value or b"-1") for _, _, value in self.kafka.topics[TOPIC][0].records(committed=True)]
+        saved = [
+            json.loads(value)["n"]
+            for log in self.kafka.topics["offsets"]
+            for _, _, value in log.records(committed=True)
+            if value
+        ]
+        if saved != sorted(saved):
+            self.broken = self.broken or f"saved positions go back: {saved[-5:]}"
+        self._saved = saved[-1] if saved else 0
+        missing = set(range(self._saved)).difference(numbers)
+        if missing:
+            self.broken = self.broken or f"{self._saved} is saved, and {sorted(missing)[:5]} are not written"
+        if self.exactly_once and numbers != list(range(len(numbers))):
+            wrong = next(index for index, number in enumerate(numbers) if index != number)
+            self.broken = self.broken or f"record {wrong} is {numbers[max(0, wrong - 2) : wrong + 3]}"
+
+    def outcome(self) -> Delivered:
+        """How it went."""
+        records = len(self.kafka.topics[TOPIC][0].records(committed=True))
+        return Delivered(self.seed, self.exactly_once, self.broken, records, self.loop.digest, tuple(self.loop.trace))
+
+
+def run_delivery(seed: int) -> Delivered:
+    """Run a seed."""
+    collecting = gc.isenabled()
+    gc.disable()
+    delivery = Delivery(seed)
+    loop = delivery.loop
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    asyncio.set_event_loop(loop)
+    try:
+        with virtual_world(loop, seed), connected(delivery.kafka, current_machine):
+            try:
+                loop.run_until_complete(loop.run_in(loop.spawn("main"), delivery.main()))
+            except SimulationStuck as error:
+                delivery.broken = str(error)
+            return delivery.outcome()
+    finally:
+        logging.disable(level)
+        asyncio.set_event_loop(None)
+        close_quietly(loop)
+        if collecting:
+            gc.enable()
