@@ -155,6 +155,8 @@ class Stream:
 
         for table in self._new:
             table.fast = await fast_entries(self._wire, table.events)
+            if table.fast is not None:
+                self._log.info("%s: updates are written straight to bytes (fast.path)", table.definition)
         self._new.clear()
 
     def skipped(self) -> int:
