@@ -147,7 +147,7 @@ class Stream:
         """Ask the runtime how updates of tables that came up become bytes. Until then they become records.
 
         Raises:
-            Retriable: a service that a converter needs does not answer.
+            Fatal: a service that a converter needs refuses this client.
         """
         if self._wire is None or not self._new:
             return

@@ -42,7 +42,7 @@ async def fast_entries(wire: Wire, events: object) -> FastEntries | None:
         events: makes the records.
 
     Raises:
-        Retriable: a service that a converter needs does not answer.
+        Fatal: a service that a converter needs refuses this client.
     """
     if not isinstance(events, DebeziumEvents) or not events.begin:
         return None

@@ -52,7 +52,7 @@ async def fast_feed(wire: Wire, builder: object) -> FastFeed | None:
         builder: makes the records.
 
     Raises:
-        Retriable: a service that a converter needs does not answer.
+        Fatal: a service that a converter needs refuses this client.
     """
     if not isinstance(builder, DebeziumBuilder):
         return None
