@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -267,6 +269,60 @@ def test_bytes_in_avro_are_those_of_the_general_path(
         images = [same for same in images for _ in (0, 1)]
     if both.state.fast is not None:
         both.check(rows_event(table, kind, images))
+
+
+@functools.cache
+def of_kind(number: int, avro: bool) -> tuple[Table, Both]:
+    """A table with a column of this kind that must have a value, and one that need not."""
+    kind = KINDS[number]
+    members = (
+        Column(name="n", type=codes.LONG, nullable=False),
+        kind.column("required", False),
+        kind.column("optional", True),
+    )
+    table = Table(name=TableName("world", "customers"), columns=members, key=("n", "required"), completed=True)
+    converters = [LocalAvro(AvroSettings()) if avro else json() for _ in (0, 1)]
+    return table, Both(table, key=converters[0], value=converters[1])
+
+
+@pytest.mark.parametrize("number", range(len(KINDS)))
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_values_of_each_kind(number: int, data: st.DataObject) -> None:
+    values = data.draw(st.lists(KINDS[number].values, min_size=1, max_size=12))
+    for avro in (False, True):
+        table, both = of_kind(number, avro)
+        for value in values:
+            for optional in (value, None):
+                both.check(rows_event(table, "write", [image(table, [bytes(4), value, optional])]))
+
+
+def test_doubles_that_java_writes_otherwise() -> None:
+    members = (Column(name="n", type=codes.LONG, nullable=False), Column(name="d", type=codes.DOUBLE))
+    table = Table(name=TableName("world", "customers"), columns=members, key=("n",), completed=True)
+    both = Both(table)
+    numbers = [
+        0.0,
+        -0.0,
+        1e300,
+        -1e300,
+        5e-324,
+        1e7,
+        9999999.5,
+        1e8,
+        123456789.0,
+        1e21,
+        0.001,
+        0.00099,
+        -0.001,
+        -1e7,
+        0.1,
+    ]
+    rows = [image(table, [at.to_bytes(4, "little"), struct.pack("<d", number)]) for at, number in enumerate(numbers)]
+    delivered = both.check(rows_event(table, "write", rows))
+    assert delivered is not None
+    shown = [(record.value or b"").partition(b'"d":')[2].partition(b"}")[0] for record in delivered]
+    assert shown[:6] == [b"0.0", b"-0.0", b"1.0E300", b"-1.0E300", b"4.9E-324", b"1.0E7"]
 
 
 WIDE = Table(
