@@ -133,7 +133,12 @@ class FastEntries:
     def _records(self, data: bytes, entries: Sequence[Entry], where: Where) -> list[SourceRecord]:
         """The same records the general way."""
         records: list[SourceRecord] = []
-        self._events.entries(data, entries, where, records)
+        while len(records) < len(entries):
+            done = self._events.entries(data, entries[len(records) :], where, records)
+            if not done:  # the decoder has forgotten the list of columns meanwhile
+                start, end, where.position = entries[len(records)]
+                where.done = 0
+                self._events.update(data, start + 1, end, where, records)
         return records
 
     def _loop(self) -> Callable[..., tuple[list[Any], list[Any]]]:

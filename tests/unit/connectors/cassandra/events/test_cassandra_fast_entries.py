@@ -19,6 +19,7 @@ from connectors.cassandra.stream import Stream
 from connectors.cql.mutations.definition import Column, make
 from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.types import frozen
+from connectors.encoded_parts import EncodedParts
 from connectors.formats.masking import parse_rules
 from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Stamp
 from tests.support.both_paths import Delivered, Paths
@@ -160,6 +161,33 @@ def test_more_entries_than_are_encoded_in_one_call() -> None:
         count, encoded = same(world.TABLE, ordinary, options, limit=150, converter=converter)
         assert count == len(ordinary)
         assert encoded == count - 150
+
+
+def test_records_are_made_again_also_when_the_decoder_has_forgotten_their_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ordinary = [
+        world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), a=number)) for number in range(9)
+    ]
+    chunk = chunk_of(ordinary, 7)
+    options = EventSettings(topic_prefix="p", output_format="debezium")
+    events: Any = builder(world.TABLE, 7, options)
+    where = Where(partition={"node": "n"}, node="n", segment=77, version=7, read_ms=5)
+    for entry in chunk.entries:
+        events.update(chunk.data, entry.start + 1, entry.end, where, [])
+    paths = Paths(plain_json(), plain_json())
+    fast = asyncio.run(fast_entries(paths.wire, events))
+    assert fast is not None
+    parts = EncodedParts()
+    assert fast.take(chunk.data, chunk.entries, where, 0, parts) == len(ordinary)
+    (part,) = parts.collect()
+    expected = asyncio.run(paths.convert(part.records()))
+    assert [record.position for record in expected] == [
+        {"segment": 77, "position": 1000 * (number + 1), "index": 0, "finished": False} for number in range(9)
+    ]
+    assert paths.encoded(part) == expected
+    monkeypatch.setattr(events, "entries", lambda *_: 0)
+    assert asyncio.run(paths.convert(part.records())) == expected
 
 
 @pytest.mark.parametrize("chain", CHAINS[:2])
