@@ -147,7 +147,7 @@ class Stream:
         """Ask the runtime how updates of tables that came up become bytes. Until then they become records.
 
         Raises:
-            Retriable: a service that a converter needs does not answer.
+            Fatal: a service that a converter needs refuses this client.
         """
         if self._wire is None or not self._new:
             return
@@ -155,6 +155,8 @@ class Stream:
 
         for table in self._new:
             table.fast = await fast_entries(self._wire, table.events)
+            if table.fast is not None:
+                self._log.info("%s: updates are written straight to bytes (fast.path)", table.definition)
         self._new.clear()
 
     def skipped(self) -> int:

@@ -397,7 +397,7 @@ class Reader:
             refused.source_offset = offset
         self._out += records
         self._bad += bad
-        if bad:
+        if records or bad:
             self._moved[state.name] = (state.partition, offset)
 
     # Lanes.

@@ -250,6 +250,7 @@ class _Run:
         fast = await fast_feed(wire, feed.builder(version))
         if fast is not None:
             feed.fast[version.version] = fast
+            self._log.info("%s: rows are written straight to bytes (fast.path)", feed.table)
 
     def _builder(self, version: TableVersion) -> EventBuilder:
         return builder(version, self._events)

@@ -145,16 +145,21 @@ class Bench:
         producer = {f"producer.{name}": value for name, value in _PRODUCER.items()}
         with self.worker("throughput", **producer) as worker:
             for form in stages.FORMS:
-                figures = []
+                modes: dict[str, list[Figure]] = {"auto": []}
+                if form.label == _DEBEZIUM:
+                    modes["off"] = []
                 for run in range(self.options.runs + 1):  # the first warms up and is not counted
-                    prefix = f"b{secrets.token_hex(4)}"
-                    directory = rows_of.copied(self.node.cdc_raw, self.folder / "raw" / prefix)
-                    await self.create(worker, {**self.config(prefix, directory), **self.form(form.label)})
-                    found = await self.counted(worker.pid, f"{prefix}.{FULL}", rows)
-                    await asyncio.to_thread(worker.request, "DELETE", f"/connectors/{prefix}")
-                    if run:
-                        figures.append(found)
-                report(form.label, figures)
+                    for mode, measured in modes.items():
+                        prefix = f"b{secrets.token_hex(4)}"
+                        directory = rows_of.copied(self.node.cdc_raw, self.folder / "raw" / prefix)
+                        config = {**self.config(prefix, directory), **self.form(form.label), "fast.path": mode}
+                        await self.create(worker, config)
+                        found = await self.counted(worker.pid, f"{prefix}.{FULL}", rows)
+                        await asyncio.to_thread(worker.request, "DELETE", f"/connectors/{prefix}")
+                        if run:
+                            measured.append(found)
+                for mode, measured in modes.items():
+                    report(form.label + (", fast.path=off" if mode == "off" else ""), measured)
         if self.options.no_peer:
             print(
                 f"Debezium's jar took about {RECORDED_US} us a record without Kafka (recorded before, not in this run)"

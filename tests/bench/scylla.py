@@ -29,17 +29,25 @@ from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.scylla.writes import Insert
 from compose.local.worker import MillraceWorker
 from connectors.cql.session import CqlSession
+from connectors.encoded_parts import EncodedParts
 from connectors.scylla import events, tables
 from connectors.scylla.config import read_settings, session_settings
 from connectors.scylla.config import settings as event_settings
 from connectors.scylla.connector import ScyllaConnector
+from connectors.scylla.events.fast_rows import fast_feed
 from connectors.scylla.log_table import META_COLUMNS, log_name
 from connectors.scylla.model import Run, TableId
 from tests.bench._common import cpu_seconds, environment, resident_bytes, spread, topic_ends, until_appended
 from worker.converters.json import JsonConverter
+from worker.converters.simple_header import SimpleHeaderConverter
+from worker.host.fast_path import wire_of
+from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.model import TableVersion
 
 JAVA_US = (160, 216)
 JSON = {
@@ -129,7 +137,7 @@ async def throughput(
     )
     single: list[float] = []
     for tasks, processes in shapes:
-        figures = []
+        modes: dict[str, list[tuple[float, float, float]]] = {"off": [], "auto": []}
         with MillraceWorker(
             folder / f"w{tasks}-{processes}",
             kafka.bootstrap,
@@ -138,16 +146,19 @@ async def throughput(
             processes=processes,
         ) as worker:
             for run in range(runs + 1):  # the first warms up and is not counted
-                found = await _read_all(worker, kafka.bootstrap, config(node.direct, table, tasks), rows)
-                if run:
-                    figures.append(found)
-        rates, cpus, peaks = zip(*figures, strict=True)
-        single = single or list(rates)
-        print(
-            f"{f'{tasks} x {processes}':20}{spread(rates, 0):>30}{spread(cpus):>26}{spread(peaks, 0):>26}"
-            f"   {statistics.median(rates) / statistics.median(single):.2f} x the first",
-            flush=True,
-        )
+                for mode, figures in modes.items():
+                    properties = config(node.direct, table, tasks, **{"fast.path": mode})
+                    found = await _read_all(worker, kafka.bootstrap, properties, rows)
+                    if run:
+                        figures.append(found)
+        for mode, figures in modes.items():
+            rates, cpus, peaks = zip(*figures, strict=True)
+            single = single or list(rates)
+            print(
+                f"{f'{tasks} x {processes}, {mode}':20}{spread(rates, 0):>30}{spread(cpus):>26}{spread(peaks, 0):>26}"
+                f"   {statistics.median(rates) / statistics.median(single):.2f} x the first",
+                flush=True,
+            )
 
 
 async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float | None) -> None:
@@ -195,12 +206,39 @@ async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float |
             build, encode = build + built - began, encode + time.process_time() - built
             count += len(records)
     build, encode = build / count * 1e6, encode / count * 1e6
+    fast = await _fast_us(version, event_settings(parsed), pages)
     left = f", the rest (produce, offsets, metrics, windows) {total_us - read - build - encode:.2f}" if total_us else ""
     print(
         f"\nstages, CPU us/row over {count} rows ({size / count:.0f} bytes an event): "
-        f"read {read:.2f}, build {build:.2f}, encode {encode:.2f}{left}",
+        f"read {read:.2f}, fast.path=off: build {build:.2f}, encode {encode:.2f}{left}; auto: both {fast:.2f}",
         flush=True,
     )
+
+
+async def _fast_us(version: TableVersion, settings: EventSettings, pages: Sequence[list[Any]]) -> float:
+    """CPU microseconds a row of the fast path, from rows to bytes."""
+    converter = JsonConverter({"schemas.enable": "false"})
+    wire = wire_of("auto", build_pipeline({}), converter, converter, SimpleHeaderConverter({}))
+    if wire is None:
+        raise RuntimeError("there is no fast path")
+    builder = events.builder(version, settings)
+    feed = await fast_feed(wire, builder)
+    if feed is None:
+        raise RuntimeError("the fast path does not take the table")
+    partition, offset = {"vnode_id": "1"}, {"window_start": "x", "window_end": "y"}
+    used, count = 0.0, 0
+    for rows in pages:
+        for start in range(0, len(rows), 500):
+            parts = EncodedParts()
+            run = Run(partition, offset, rows[start : start + 500], None, True, False)
+            began = time.process_time()
+            if feed.take(run, 0, parts) is None:
+                raise RuntimeError("the fast path does not take a run")
+            count += parts.count
+            encoded = parts.collect()
+            del encoded
+            used += time.process_time() - began
+    return used / count * 1e6
 
 
 def events_meta_types() -> tuple[Any, ...]:

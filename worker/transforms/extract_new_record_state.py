@@ -365,6 +365,8 @@ class ExtractNewRecordState(Transform):
         after = shape.get("after")
         if schema is None or after is None or isinstance(after, str | Fixed):
             return None
+        if any(not isinstance(marker, str | Fixed) for marker in after.values()):
+            return None  # cells of Scylla and Cassandra are structs of their own
         if rewriting and any(field.schema.default is not None for field in _block(envelope, "after").fields):
             return None
         members: dict[str, Any] = dict(after)

@@ -52,7 +52,7 @@ async def fast_feed(wire: Wire, builder: object) -> FastFeed | None:
         builder: makes the records.
 
     Raises:
-        Retriable: a service that a converter needs does not answer.
+        Fatal: a service that a converter needs refuses this client.
     """
     if not isinstance(builder, DebeziumBuilder):
         return None
@@ -66,7 +66,10 @@ async def fast_feed(wire: Wire, builder: object) -> FastFeed | None:
         return None
     key = Encoding(schemas.key, {column.name: ROW for column in schemas.key_places}) if builder.keyed else None
     writer = await wire.writer(builder.topic, key, Encoding(schemas.value, _envelope_shape(builder)))
-    return None if writer is None else FastFeed(builder, writer)
+    try:
+        return None if writer is None else FastFeed(builder, writer)
+    except ValueError:  # the runtime can't encode deletions, which are in any run
+        return None
 
 
 def _envelope_shape(builder: DebeziumBuilder) -> Shape:
@@ -178,6 +181,8 @@ class _Generator:
         self._writer = writer
         self._code = CodeBuilder(Odd=OddRowError, time_parts=struct.Struct(">IHH8x").unpack)
         self._used = {TIME, OPERATION}
+        #: Lines before the loop.
+        self._before_loop: list[str] = []
 
     def function(self) -> Build:
         """The function."""
@@ -194,6 +199,8 @@ class _Generator:
         add(1, "keys, values, ends = [], [], []")
         add(1, "add_key, add_value = keys.append, values.append")
         add(1, "last = None")
+        for line in self._before_loop:
+            add(1, line)
         add(1, f"for ({names},) in rows:")
         for depth, line in body:
             add(2 + depth, line)
@@ -269,6 +276,8 @@ class _Generator:
                 members[column.name] = self._leaf(form, where, column)
                 continue
             cell = form.build(where, {"value": self._leaf(form, (*where, "value"), column)})
+            null = self._code.new_name("null")
+            self._before_loop.append(f"{null} = {form.leaf(where, 'None', checked=True)}")
             is_set = f"{self._cell(column.value)} is not None or {self._cell(column.deleted)}"
-            members[column.name] = f"({cell} if {is_set} else None)"
+            members[column.name] = f"({cell} if {is_set} else {null})"
         return form.build(path, members)

@@ -67,7 +67,9 @@ def log_rows() -> list[tuple[Any, ...]]:
 
 async def one_life(saved: SavedOffsets, paths: Paths | None, kill_after: int, max_batch: int) -> tuple[Any, bool, int]:
     """Deliver until the reader is killed after a batch: the records, whether it came to the end, how many were encoded."""
-    options = scylla_reading(confidence_ms=0, streams_per_query=2, heartbeat_ms=60_000, fetch_size=7, max_batch=max_batch)
+    options = scylla_reading(
+        confidence_ms=0, streams_per_query=2, heartbeat_ms=60_000, fetch_size=7, max_batch=max_batch
+    )
     log: Any = Log(log_rows())
     reader = Reader(log, options, Metrics(), LOG, refresh=no_refresh, rules=WindowRules(head_ms=50, first_ms=400))
     settings = scylla_events(topic_prefix="p")

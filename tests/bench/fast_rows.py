@@ -1,0 +1,240 @@
+"""CPU of a row between its source's form and bytes for Kafka: ``fast.path=off`` next to ``auto``, in turns in one process.
+
+Without a server: rows of a Scylla log and mutations of a Cassandra log are made here, of the tables that the benches of both
+connectors use. ``off`` is taken apart: records, their bytes, and freeing them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import statistics
+import time
+import uuid
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from connectors.cassandra.capture import Capture
+from connectors.cassandra.catalog import Catalog, TableFilter
+from connectors.cassandra.events import builder as cassandra_builder
+from connectors.cassandra.events.contract import EventSettings as CassandraSettings
+from connectors.cassandra.events.contract import Where
+from connectors.cassandra.model import Entry, Stretch
+from connectors.cassandra.stream import Stream
+from connectors.cql.mutations.definition import Column as CassandraColumn
+from connectors.cql.mutations.definition import make
+from connectors.cql.mutations.encode import write_mutation, write_update
+from connectors.cql.types import parse
+from connectors.encoded_parts import EncodedParts
+from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Source, Stamp
+from connectors.scylla.events import builder as scylla_builder
+from connectors.scylla.events.contract import EventSettings as ScyllaSettings
+from connectors.scylla.events.fast_rows import fast_feed
+from connectors.scylla.model import INSERT, CdcOptions, Column, Run, TableId, TableVersion
+from tests.bench._common import environment
+from worker.converters.json import JsonConverter
+from worker.converters.simple_header import SimpleHeaderConverter
+from worker.host.fast_path import wire_of
+from worker.transforms.pipeline import build_pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from connectors.api import SourceRecord
+
+_LOG: Final = logging.LoggerAdapter(logging.getLogger(__name__), {})
+_START_US: Final = 1_790_000_000_000_000
+#: Records that are alive at one time, about as in a task.
+_ALIVE: Final = 2000
+#: Rows of a run of Scylla's reader.
+_RUN: Final = 500
+_JSON: Final = JsonConverter({"schemas.enable": "false"})
+
+
+class Turn(NamedTuple):
+    """CPU seconds of all rows."""
+
+    build: float
+    encode: float
+    free: float
+    fast: float
+
+
+def _wire() -> Any:
+    return wire_of("auto", build_pipeline({}), _JSON, _JSON, SimpleHeaderConverter({}))
+
+
+def _encode(records: list[SourceRecord]) -> None:
+    key, value = (_JSON.encoder("t", schema) for schema in (records[0].key_schema, records[0].value_schema))
+    for record in records:
+        key(record.key)
+        value(record.value)
+
+
+async def scylla(rows: int) -> Callable[[], Turn]:
+    """A turn over rows of a Scylla log, in the legacy format."""
+    names = (("pk", "bigint", "partition_key", 0), ("ck", "int", "clustering", 0))
+    regular = (("flag", "boolean"), ("n", "bigint"), ("v", "text"))
+    columns = [Column(name, parse(kind), part, index) for name, kind, part, index in names]  # type: ignore[arg-type]
+    columns += [Column(name, parse(kind), "regular") for name, kind in regular]
+    version = TableVersion(TableId("bench", "t"), tuple(columns), CdcOptions(), "one")
+    builder: Any = scylla_builder(version, ScyllaSettings(topic_prefix="bench"))
+    log = []
+    for number in range(rows):
+        ticks = 0x01B21DD213814000 + (_START_US + number) * 10
+        fields = (ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0xFFF | 0x1000, 0x80, 1, number)
+        value = f"{number:060}"
+        cells = (number, number % 7, bool(number & 1), None, number * 3, None, value, None)
+        log.append((b"s" * 16, uuid.UUID(fields=fields).bytes, 0, INSERT, None, True, *cells))
+    partition, offset = {"vnode_id": "1"}, {"window_start": "x", "window_end": "y"}
+    fast = await fast_feed(_wire(), builder)
+    if fast is None:
+        raise RuntimeError("the fast path does not take the table")
+
+    def runs(start: int) -> list[Run]:
+        return [
+            Run(partition, offset, log[first : first + _RUN], None, last=True, may_be_bad=False)
+            for first in range(start, min(start + _ALIVE, rows), _RUN)
+        ]
+
+    def turn() -> Turn:
+        build = encode = free = quick = 0.0
+        for start in range(0, rows, _ALIVE):
+            chunk = runs(start)
+            records: list[SourceRecord] = []
+            began = time.process_time()
+            for run in chunk:
+                builder.feed(run, records, [])
+            built = time.process_time()
+            _encode(records)
+            encoded = time.process_time()
+            records.clear()
+            freed = time.process_time()
+            parts = EncodedParts()
+            for run in chunk:
+                fast.take(run, 0, parts)
+            if parts.count != sum(len(run.rows) for run in chunk):
+                raise RuntimeError("the fast path does not take all rows")
+            parts.collect()
+            quick += time.process_time() - freed
+            build, encode, free = build + built - began, encode + encoded - built, free + freed - encoded
+        return Turn(build, encode, free, quick)
+
+    return turn
+
+
+async def cassandra(rows: int) -> Callable[[], Turn]:
+    """A turn over mutations of a Cassandra log, in Debezium's form."""
+    kinds = {
+        "name": "text",
+        "amount": "bigint",
+        "price": "double",
+        "active": "boolean",
+        "note": "text",
+        "seen": "timestamp",
+    }
+    columns = [
+        CassandraColumn("pk", parse("bigint"), "partition_key", 0),
+        CassandraColumn("ck", parse("int"), "clustering", 0),
+        *(CassandraColumn(name, parse(kind), "regular") for name, kind in kinds.items()),
+    ]
+    table = make("bench", "t", "0a0a0a0a-0000-11ee-8000-00000000000a", columns, cdc=True)
+    source = Source(connector="", cluster="", keyspace="", table="")
+    catalog = Catalog(TableFilter(), _LOG)
+    catalog.remember([table], {table.table_id: Capture(now=True, ever=True)})
+    mutations: list[bytes] = []
+    entries: list[Entry] = []
+    for number in range(rows):
+        stamp = Stamp(_START_US + number)
+        values = {
+            "active": bool(number & 1),
+            "amount": number * 3,
+            "name": f"{number:030}",
+            "note": f"{number:060}",
+            "price": number / 7 + 1,
+            "seen": 1_790_000_000_000 + number,
+        }
+        cells = tuple(Cell(name, None, value, stamp) for name, value in values.items())
+        row = Row(clustering=(number % 7,), liveness=stamp, cells=cells)
+        update = PartitionUpdate(source=source, key=(number,), write_time=stamp.write_time, rows=(row,))
+        mutations.append(write_mutation([write_update(update, table, 7)], 7))
+        begin = entries[-1].end if entries else 0
+        entries.append(Entry(begin, begin + len(mutations[-1]), 100 + begin + len(mutations[-1])))
+    log = Stretch(1, 7, b"".join(mutations), entries, entries[-1].position)
+    settings = CassandraSettings(topic_prefix="bench", output_format="debezium")
+    wire = _wire()
+
+    async def stream_of(**more: Any) -> Stream:
+        stream = Stream(
+            Where(partition={"node": "n"}, node="n", segment=0, version=0),
+            None,
+            catalog,
+            lambda definition, version: cassandra_builder(definition, version, settings),
+            _LOG,
+            **more,
+        )
+        stream.take(log, 0, 10, [], [])  # the runtime is asked behind a table's first batch
+        await stream.agree()
+        return stream
+
+    streams = [await stream_of(), await stream_of(wire=wire)]
+
+    segments = count(2)
+
+    def turn() -> Turn:
+        build = encode = free = quick = 0.0
+        chunk = log._replace(segment=next(segments))  # a stream passes over what it has read before
+        for stream in streams:
+            number = 0
+            while number < rows:
+                records: list[SourceRecord] = []
+                began = time.process_time()
+                number = stream.take(chunk, number, _ALIVE, records, [])
+                built = time.process_time()
+                if not records:
+                    stream.encoded.collect()
+                    quick += time.process_time() - began
+                    continue
+                if stream is streams[1]:
+                    raise RuntimeError("the fast path does not take all rows")
+                _encode(records)
+                encoded = time.process_time()
+                records.clear()
+                build, encode, free = (
+                    build + built - began,
+                    encode + encoded - built,
+                    free + time.process_time() - encoded,
+                )
+        return Turn(build, encode, free, quick)
+
+    return turn
+
+
+async def _run(rows: int, turns: int) -> None:
+    for name, make_turn in (("Scylla, legacy", scylla), ("Cassandra, Debezium's form", cassandra)):
+        turn = await make_turn(rows)
+        turn()
+        gc.collect()
+        gc.freeze()
+        measured = [turn() for _ in range(turns)]
+        gc.unfreeze()
+        build, encode, free, fast = (statistics.median(seconds) / rows * 1e6 for seconds in zip(*measured, strict=True))
+        whole = statistics.median(sum(costs[:3]) for costs in measured) / rows * 1e6
+        print(
+            f"{name:28} off: records {build:.2f}, bytes {encode:.2f}, freeing {free:.2f}, all {whole:.2f}; auto: {fast:.2f}",
+            flush=True,
+        )
+
+
+def main(argv: list[str]) -> int:
+    """Run it; a few seconds."""
+    parser = argparse.ArgumentParser(prog="millrace bench fast_rows", description=__doc__)
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--turns", type=int, default=5)
+    options = parser.parse_args(argv)
+    print(environment())
+    print("CPU us/row, medians")
+    asyncio.run(_run(options.rows, options.turns))
+    return 0
