@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from aiokafka.errors import KafkaError
 
 from connectors.errors import MillraceError
 from worker.control.herder_offsets import read_positions
@@ -176,8 +177,8 @@ class VerifyOperations:
         while True:
             try:
                 await self._look_at_verifications()
-            except (MillraceError, RestError, OSError) as error:
-                _log.debug("what is to be verified can't be looked at now: %s", error)
+            except Exception as error:  # noqa: BLE001 - whatever one look meets, the next one comes
+                _log.debug("what is to be verified can't be looked at now: %r", error)
             await asyncio.sleep(_LOOK_S)
 
     async def _look_at_verifications(self) -> None:
@@ -199,18 +200,18 @@ class VerifyOperations:
         for name in sorted(waiting & connectors.keys()):
             if name in runs and runs[name].busy:
                 continue
-            body = runs[name].body if name in runs else stored.get(name)
-            await self._look_at(name, connectors[name], body)
+            await self._look_at(name, connectors[name], runs[name].body if name in runs else stored.summary(name))
 
-    async def _look_at(self, name: str, config: Mapping[str, str], body: dict[str, Any] | None) -> None:
-        if body is not None and body["state"] == RUNNING:
-            if self._running() < _MOST:
+    async def _look_at(self, name: str, config: Mapping[str, str], summary: Mapping[str, Any] | None) -> None:
+        if summary is not None and summary["state"] == RUNNING:
+            body = self.ctx.node.placement.verifications.get(name)
+            if body is not None and self._running() < _MOST:
                 self._begin(name, body)
             return
-        due = due_ms(config, body, _now_ms())
+        due = due_ms(config, summary, _now_ms())
         if due is None:
             return
-        if body is None:
+        if summary is None:
             await self._save(name, {**_new_body(scheduled_request(config)), "state": SCHEDULED})
         elif due <= _now_ms() and self._running() < _MOST:
             run = self._begin(name, _new_body(scheduled_request(config)))
@@ -230,7 +231,7 @@ class VerifyOperations:
                 if request is not None:
                     body["repair"] = (await self._repair(name, request))["id"]
                     await self._save(name, body)
-        except (RestError, MillraceError) as error:
+        except (RestError, MillraceError, KafkaError) as error:
             _log.warning("Connector %s: the end of its verification could not be kept: %s", name, error)
 
     async def _talk(self, name: str, body: dict[str, Any]) -> None:
@@ -316,7 +317,5 @@ def verify_numbers(ctx: HerderContext) -> dict[str, dict[str, float]]:
     """Values of metrics by connector; none on a follower."""
     if not ctx.node.leader.active:
         return {}
-    stored = ctx.node.placement.verifications
-    bodies = {name: stored.get(name) for name in stored.connectors()}
-    bodies |= {name: run.body for name, run in ctx.verifications.items()}
-    return {name: numbers(body) for name, body in bodies.items() if body is not None}
+    running = {name: numbers(run.body) for name, run in ctx.verifications.items()}
+    return {**ctx.node.placement.verifications.numbers(), **running}

@@ -93,8 +93,9 @@ class VerificationTable:
 
     def __init__(self) -> None:
         self._encoded: dict[str, bytes] = {}
-        #: Connectors that are being verified.
-        self._running: set[str] = set()
+        #: State and start of each, and its values of metrics: bodies are too large to be decoded at each look.
+        self._summaries: dict[str, dict[str, Any]] = {}
+        self._numbers: dict[str, dict[str, float]] = {}
 
     def apply(self, key: bytes | None, value: bytes | None) -> bool:
         """Fold one record in; False if it is of another kind. An unreadable one changes nothing."""
@@ -103,18 +104,16 @@ class VerificationTable:
             return False
         connector = name[len(_KEY) :]
         if value is None:
-            self._encoded.pop(connector, None)
-            self._running.discard(connector)
+            for kept in (self._encoded, self._summaries, self._numbers):
+                kept.pop(connector, None)
             return True
         try:
-            state = orjson.loads(value)["state"]
-        except (orjson.JSONDecodeError, LookupError, TypeError):
+            body = orjson.loads(value)
+            summary = {"state": str(body["state"]), "started_ms": int(body["started_ms"])}
+            values = numbers(body)
+        except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
             return True
-        if isinstance(state, str):
-            self._encoded[connector] = value
-            self._running.discard(connector)
-            if state == RUNNING:
-                self._running.add(connector)
+        self._encoded[connector], self._summaries[connector], self._numbers[connector] = value, summary, values
         return True
 
     def connectors(self) -> list[str]:
@@ -126,9 +125,18 @@ class VerificationTable:
         encoded = self._encoded.get(connector)
         return None if encoded is None else dict(orjson.loads(encoded))
 
+    def summary(self, connector: str) -> dict[str, Any] | None:
+        """``state`` and ``started_ms`` of the last verification; None: there was no verification."""
+        return self._summaries.get(connector)
+
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """Values of metrics by connector."""
+        return dict(self._numbers)
+
     def instructions(self, connector: str, encoded: bytes) -> bytes:
         """The instructions of a connector's tasks, with one that a verification waits for their offsets, while one does."""
-        if connector not in self._running:
+        summary = self._summaries.get(connector)
+        if summary is None or summary["state"] != RUNNING:
             return encoded
         return orjson.dumps(
             [*orjson.loads(encoded), {"id": VERIFICATION, "state": "running", "origin": VERIFICATION, "created_ms": 0}]

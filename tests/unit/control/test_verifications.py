@@ -54,10 +54,14 @@ def test_the_last_verification_of_each_connector_is_kept() -> None:
     assert not kept.apply(b"instructions-a", b"{}")
     assert kept.connectors() == ["a", "b"]
     assert kept.get("a") == body(table("t"))
+    assert kept.summary("a") == {"state": "completed", "started_ms": 1000}
+    assert kept.numbers()["b"]["millrace_verify_running"] == 1
     assert kept.apply(key, b"not JSON")
     assert kept.get("a") == body(table("t"))
     assert kept.apply(*verification_record("a", None))
     assert kept.get("a") is None
+    assert kept.summary("a") is None
+    assert list(kept.numbers()) == ["b"]
     assert kept.connectors() == ["b"]
 
 
