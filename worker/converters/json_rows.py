@@ -7,6 +7,7 @@ that are shared make one such text, which is the value of the first of them. Tex
 
 from __future__ import annotations
 
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -16,7 +17,15 @@ from connectors.schema import DECIMAL, Type
 from connectors.wire import EVENT, ROW, Fixed
 from worker.converters.javatext import decimal_text
 from worker.converters.json_compile import compile_encoder
-from worker.converters.json_text import INTEGER_BITS, JsonSettings, float_json, java_escapes, schema_text, value_text
+from worker.converters.json_text import (
+    INTEGER_BITS,
+    JsonSettings,
+    float_json,
+    java_escapes,
+    schema_text,
+    string_text,
+    value_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -161,43 +170,46 @@ class JsonRowForm:
     # Members that are shared.
 
     def _constants(self) -> Callable[..., tuple[Any, ...]]:
-        """The function that writes the runs of one event."""
+        """The function that writes the runs of one event: numbers and quoted text between what is fixed."""
         code = CodeBuilder(Raw=msgspec.Raw, quote=_quoted)
         arguments = {path: f"e{number}" for number, path in enumerate(self.events)}
-        runs = [self._run(run, arguments, code) for run in self._runs]
-        code.define(f"constants({', '.join(arguments.values())})", [f"return ({''.join(f'{run}, ' for run in runs)})"])
+        lines = [
+            line
+            for run in self._runs
+            for path, schema, item in run.members
+            if item is EVENT
+            for line in self._shared(schema, arguments[path], code)
+        ]
+        runs = [self._run(run, arguments) for run in self._runs]
+        code.define(
+            f"constants({', '.join(arguments.values())})",
+            [*lines, f"return ({''.join(f'Raw({run}), ' for run in runs)})"],
+        )
         return code.function("constants", f"shared json of {self._stem}")
 
-    def _run(self, run: _Run, arguments: Mapping[Path, str], code: CodeBuilder) -> str:
-        """The expression of a run; its first member's name is the struct's."""
-        template = b""
-        values: list[str] = []
+    def _run(self, run: _Run, arguments: Mapping[Path, str]) -> str:
+        """The expression of a run's text; its first member's name is the struct's."""
+        text = ""
         for path, schema, item in run.members:
-            if template:
-                template += b"," + _quoted(path[-1]).replace(b"%", b"%%") + b":"
-            if isinstance(item, Fixed):
-                template += value_text(schema, item.value, self._settings).encode().replace(b"%", b"%%")
-            else:
-                form, value = self._shared(schema, arguments[path], code)
-                template += form
-                values.append(value)
-        if not values:
-            return code.bind("run", msgspec.Raw(template % ()))
-        return f"Raw({code.bind('text', template)} % ({', '.join(values)},))"
+            if text:
+                text += "," + _literal(_quoted(path[-1])) + ":"
+            fixed = isinstance(item, Fixed)
+            text += _literal(value_text(schema, item.value, self._settings)) if fixed else f"{{{arguments[path]}}}"
+        return f"f{text!r}"
 
-    def _shared(self, schema: Schema, name: str, code: CodeBuilder) -> tuple[bytes, str]:
-        """The conversion and the expression of a member's text."""
+    def _shared(self, schema: Schema, name: str, code: CodeBuilder) -> list[str]:
+        """Statements that make the value in ``name`` its text, or a number."""
         null = ""
         if schema.default is not None and self._settings.replace_null:
-            null = code.bind("null", bytes(self._default(schema)))
+            null = code.bind("null", bytes(self._default(schema)).decode())
         elif schema.optional:
-            null = "b'null'"
+            null = "'null'"
         if schema.type in INTEGER_BITS:
-            return (b"%b", f"({null} if {name} is None else b'%d' % {name})") if null else (b"%d", name)
+            return [f"if {name} is None: {name} = {null}"] if null else []
         if schema.type is Type.STRING:
-            return b"%b", f"({null} if {name} is None else quote({name}))" if null else f"quote({name})"
+            return [f"{name} = {null} if {name} is None else quote({name})" if null else f"{name} = quote({name})"]
         encode = compile_encoder(schema, self._settings, envelope=False)
-        return b"%b", f"{code.bind('encode', encode)}({name})"
+        return [f"{name} = {code.bind('encode', encode)}({name}).decode()"]
 
     # Bytes.
 
@@ -219,10 +231,15 @@ class JsonRowForm:
         return lines
 
 
-def _quoted(value: str) -> bytes:
+def _quoted(value: str) -> str:
     """A JSON string."""
-    encoded = _encode(value)
-    return java_escapes(encoded) if _BACKSLASH in encoded or not encoded.isascii() else encoded
+    text = encode_basestring(value)
+    return text if text.isascii() and "\\" not in text else string_text(value)
+
+
+def _literal(text: str) -> str:
+    """Text inside of an f-string."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _raw_double(value: float) -> msgspec.Raw:

@@ -78,6 +78,7 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
         "codegen",
         "text_files",
         "tls",
+        "wire",
         folder.name,
     }
     imports = re.compile(r"^\s*(?:from|import) (worker|connectors|offsets|compose)(?:\.(\w+))?", re.MULTILINE)

@@ -174,7 +174,10 @@ KINDS: tuple[Kind, ...] = (
     _varying(codes.GEOMETRY, 4, 4, _POINTS, geometry=1),
     _varying(codes.GEOMETRY, 4, 4, _POINTS),
     _varying(
-        codes.VECTOR, 4, 4, st.lists(st.floats(width=32), max_size=3).map(lambda f: struct.pack(f"<{len(f)}f", *f))
+        codes.VECTOR,
+        4,
+        4,
+        st.lists(st.floats(width=32, allow_nan=False), max_size=3).map(lambda f: struct.pack(f"<{len(f)}f", *f)),
     ),
     _varying(codes.STRING, 16, 1, st.binary(max_size=16), collation=codes.BINARY, declared="uuid"),
     _varying(codes.STRING, 4, 1, st.binary(max_size=4), collation=codes.BINARY, declared="inet4"),
