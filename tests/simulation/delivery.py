@@ -85,14 +85,14 @@ class Delivery:
         self.kafka.create("offsets", 2)
         self.kafka.create(TOPIC, 1)
         self._start_host()
-        loop, end = self.loop, self.loop.time() + self._draw.uniform(10, 30)
+        loop, end = self.loop, self.loop.time() + self._draw.uniform(8, 20)
         while loop.time() < end and not self.broken:
             await asyncio.sleep(self._draw.uniform(0.1, 4))
             self._fault(self._draw.choice(_FAULTS))
             self._check()
         self._heal()
         before, until = self._saved, loop.time() + _RECOVERED_S
-        while not self.broken and self._saved < before + 50:
+        while not self.broken and self._saved < before + 30:
             if loop.time() > until:
                 self.broken = f"{self._saved} is saved {_RECOVERED_S:g} s after all faults, as much as before"
             await asyncio.sleep(_LOOK_S)
