@@ -180,12 +180,12 @@ class PartitionLog:
                 kept.append(_rebuilt(batch, records))
         self.batches = kept
 
-    def records(self, *, committed: bool) -> list[tuple[int, bytes | None, bytes | None]]:
-        """All visible records: offset, key, value."""
+    def records(self, *, committed: bool, producer: int | None = None) -> list[tuple[int, bytes | None, bytes | None]]:
+        """All visible records, or those of one producer: offset, key, value."""
         limit = self.stable_end if committed else self.end
         result: list[tuple[int, bytes | None, bytes | None]] = []
         for batch in self.batches:
-            if batch.control or batch.base >= limit:
+            if batch.control or batch.base >= limit or producer not in (None, batch.producer):
                 continue
             if committed and any(
                 owner == batch.producer and first <= batch.base < end for owner, first, end in self.aborted

@@ -19,6 +19,7 @@ import secrets
 import sys
 import time
 import uuid
+import warnings
 import zlib
 from collections import deque
 from contextlib import contextmanager
@@ -327,7 +328,8 @@ def close_quietly(loop: VirtualLoop) -> None:
     logging.disable(logging.CRITICAL)
     try:
         for task in left:
-            with contextlib.suppress(BaseException):
+            with warnings.catch_warnings(), contextlib.suppress(BaseException):
+                warnings.simplefilter("ignore", RuntimeWarning)
                 task.get_coro().close()
         loop.set_exception_handler(lambda _loop, _context: None)
         left.clear()

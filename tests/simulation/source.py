@@ -31,7 +31,7 @@ class CountingTask(SourceTask):
             ]
             position += count
             yield Batch(records)
-            await asyncio.sleep(random.random() ** 2 * 0.2)
+            await asyncio.sleep(random.random() * 0.5)
 
 
 class CountingConnector(SourceConnector):
