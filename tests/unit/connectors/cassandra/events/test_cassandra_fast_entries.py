@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from connectors.cassandra.events.contract import EventSettings, Where
 from connectors.cassandra.events.fast_entries import CHUNK_ENTRIES, fast_entries
 from connectors.cassandra.model import Entry, Stretch
 from connectors.cassandra.stream import Stream
-from connectors.cql.mutations.definition import Column, make
+from connectors.cql.mutations.definition import Column, make, parse
 from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.types import frozen
 from connectors.encoded_parts import EncodedParts
@@ -25,6 +26,7 @@ from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Stam
 from tests.support.both_paths import Delivered, Paths
 from tests.support.settings import cassandra_events
 from tests.unit.connectors.cassandra.events import test_cassandra_events_fast as world
+from tests.unit.connectors.cassandra.events.test_cassandra_events_recorded import PARTS
 from tests.unit.connectors.cassandra.test_cassandra_stream import Known
 from tests.unit.connectors.cql.mutation_world import KEYS, SOURCE, TABLE_ID, stamps, tables, updates, with_time
 from tests.unit.connectors.cql.strategies import TYPES, values
@@ -164,6 +166,33 @@ def test_more_entries_than_are_encoded_in_one_call() -> None:
         assert encoded == count - 150
 
 
+def test_recorded_mutations_are_the_same() -> None:
+    """Each comes several times: code is made for a list of columns once it has been seen."""
+    total = 0
+    for part in PARTS.values():
+        if part.get("snapshot"):
+            continue
+        options = EventSettings(topic_prefix=part["prefix"], output_format="debezium", **part["options"])
+        for name, text in part["definitions"].items():
+            mutations = [
+                write_mutation([bytes.fromhex(update)], part["version"])
+                for table, _, update in part["updates"]
+                if table == name
+                for _ in range(6)
+            ]
+            if mutations:
+                _, encoded = same(
+                    parse(json.dumps(text)),
+                    mutations,
+                    options,
+                    version=part["version"],
+                    limit=5,
+                    converter=json_with_schemas,
+                )
+                total += encoded
+    assert total > 100
+
+
 def test_records_are_made_again_also_when_the_decoder_has_forgotten_their_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -266,8 +295,8 @@ def test_any_updates_of_any_table_are_the_same(data: st.DataObject, options: Eve
 
 
 def test_where_only_records_will_do() -> None:
-    json = JsonConverter({"schemas.enable": "false"})
-    wire = Paths(json, json).wire
+    converter = plain_json()
+    wire = Paths(converter, converter).wire
     masks = parse_rules({"mask.rules": "a", "mask.a.columns": r"ks\.t\.c", "mask.a.type": "hash"})
 
     def encoder_of(version: int = 7, **options: Any) -> object:
