@@ -177,7 +177,7 @@ def build(found: Sequence[Stretch], catalog: Catalog, form: Form) -> Costs:
 
 async def build_fast(chunks: Sequence[Stretch], catalog: Catalog, form: Form) -> Costs | None:
     """CPU of everything between a chunk of the log and bytes for Kafka; None if the fast path does not take the form."""
-    settings = EventSettings(topic_prefix="bench", output_format=form.name)
+    settings = cassandra_events(topic_prefix="bench", output_format=form.name)
     where = Where(partition={CLUSTER: "bench", NODE: "local"}, node="local", segment=0, version=0)
     converter = JsonConverter({"schemas.enable": "false"})
     wire = wire_of("auto", build_pipeline({}), converter, converter, SimpleHeaderConverter({}))

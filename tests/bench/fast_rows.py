@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from connectors.cassandra.capture import Capture
 from connectors.cassandra.catalog import Catalog, TableFilter
 from connectors.cassandra.events import builder as cassandra_builder
-from connectors.cassandra.events.contract import EventSettings as CassandraSettings
 from connectors.cassandra.events.contract import Where
 from connectors.cassandra.model import Entry, Stretch
 from connectors.cassandra.stream import Stream
@@ -30,10 +29,10 @@ from connectors.cql.types import parse
 from connectors.encoded_parts import EncodedParts
 from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Source, Stamp
 from connectors.scylla.events import builder as scylla_builder
-from connectors.scylla.events.contract import EventSettings as ScyllaSettings
 from connectors.scylla.events.fast_rows import fast_feed
 from connectors.scylla.model import INSERT, CdcOptions, Column, Run, TableId, TableVersion
 from tests.bench._common import environment
+from tests.support.settings import cassandra_events, scylla_events
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.host.fast_path import wire_of
@@ -80,7 +79,7 @@ async def scylla(rows: int) -> Callable[[], Turn]:
     columns = [Column(name, parse(kind), part, index) for name, kind, part, index in names]  # type: ignore[arg-type]
     columns += [Column(name, parse(kind), "regular") for name, kind in regular]
     version = TableVersion(TableId("bench", "t"), tuple(columns), CdcOptions(), "one")
-    builder: Any = scylla_builder(version, ScyllaSettings(topic_prefix="bench"))
+    builder: Any = scylla_builder(version, scylla_events(topic_prefix="bench"))
     log = []
     for number in range(rows):
         ticks = 0x01B21DD213814000 + (_START_US + number) * 10
@@ -163,7 +162,7 @@ async def cassandra(rows: int) -> Callable[[], Turn]:
         begin = entries[-1].end if entries else 0
         entries.append(Entry(begin, begin + len(mutations[-1]), 100 + begin + len(mutations[-1])))
     log = Stretch(1, 7, b"".join(mutations), entries, entries[-1].position)
-    settings = CassandraSettings(topic_prefix="bench", output_format="debezium")
+    settings = cassandra_events(topic_prefix="bench", output_format="debezium")
     wire = _wire()
 
     async def stream_of(**more: Any) -> Stream:

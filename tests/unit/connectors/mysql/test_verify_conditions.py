@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from connectors.mysql.config_keys_rules import is_condition
 
 from connectors.mysql.columns import FieldPlan
+from connectors.mysql.statements import is_condition
 from connectors.mysql.verify import TableEntry, key_condition
 from connectors.schema import BYTES, INT64, STRING, Schema, timestamp
 from connectors.verify.rows import TableReport
