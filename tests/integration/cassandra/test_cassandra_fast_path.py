@@ -1,0 +1,104 @@
+"""``fast.path=verify`` on a real commit log: bytes and records are the same for every kind of mutation, and get into Kafka."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from aiokafka.errors import KafkaError
+
+from compose.local.cassandra_cluster import execute
+from compose.local.topics import read_topic
+from compose.local.worker import MillraceWorker
+from tests.support.eventually import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import HasCassandra
+
+_JSON = "org.apache.kafka.connect.json.JsonConverter"
+ORDINARY = 100
+
+
+def writes(table: str, first: int) -> list[str]:
+    """Ordinary rows, and between them what the general path has to do."""
+    rows = range(first, first + ORDINARY)
+    statements = [
+        f"INSERT INTO {table} (pk, ck, v, d, n) VALUES ({row}, 1, 'ä\"\\ {row}', {row / 7 - 5}, {row})"  # noqa: S608
+        for row in rows
+    ]
+    statements[ORDINARY // 2 : ORDINARY // 2] = [
+        f"UPDATE {table} USING TTL 1000 SET v = 'ttl', d = NULL WHERE pk = {first} AND ck = 1",  # noqa: S608
+        f"DELETE FROM {table} WHERE pk = {first} AND ck = 1",  # noqa: S608
+        f"DELETE FROM {table} WHERE pk = {first} AND ck > 1",  # noqa: S608
+        f"UPDATE {table} SET m = {{'a': 1}} WHERE pk = {first} AND ck = 2",  # noqa: S608
+        f"DELETE FROM {table} WHERE pk = {first}",  # noqa: S608
+    ]
+    return statements
+
+
+def test_a_worker_that_verifies(
+    cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], bootstrap: str, tmp_path: Path
+) -> None:
+    name = cassandra_keyspace()
+    table = f"{name}.t"
+    execute(
+        cassandra.address,
+        f"CREATE TABLE {table} (pk int, ck int, v text, d double, n bigint, m map<text, int>, PRIMARY KEY (pk, ck)) "
+        "WITH cdc = true",
+    )
+    with MillraceWorker(
+        tmp_path,
+        bootstrap,
+        group=name,
+        processes=1,
+        properties={
+            "offset.flush.interval.ms": "200",
+            "key.converter": _JSON,
+            "key.converter.schemas.enable": "false",
+            "value.converter": _JSON,
+            "value.converter.schemas.enable": "false",
+        },
+    ) as worker:
+        worker.create(
+            name,
+            {
+                "connector.class": "cassandra",
+                "topic.prefix": name,
+                "cassandra.hosts": cassandra.address,
+                "cdc.raw.directories": str(cassandra.cdc_raw),
+                "table.include.list": f"{name}\\..*",
+                "commit.log.delete": "false",
+                "output.format": "debezium",
+                "snapshot.mode": "never",
+                "max.batch.size": "20",
+                "fast.path": "verify",
+            },
+        )
+        topic = f"{name}.{table}"
+
+        def wait_for(row: int) -> None:
+            eventually(
+                lambda: any(json.loads(record.key or b"{}")["pk"] == row for record in read_topic(bootstrap, topic)),
+                f"row {row} is in the topic",
+                every=0.5,
+                detail=lambda: (worker.states(name), [record.key for record in read_topic(bootstrap, topic)]),
+                ignore=KafkaError,
+            )
+
+        eventually(lambda: worker.states(name)[1] == ["RUNNING"], "the task runs")
+        execute(cassandra.address, *writes(table, 0))
+        wait_for(ORDINARY - 1)
+        # By now the runtime was asked about the table.
+        eventually(
+            lambda: "straight to bytes (fast.path)" in worker.service.log_path.read_text(),
+            "the fast path takes the table",
+            detail=lambda: worker.states(name),
+        )
+        execute(cassandra.address, *writes(table, 1000))
+        wait_for(1000 + ORDINARY - 1)
+        assert worker.states(name)[1] == ["RUNNING"]
+    values = [None if record.value is None else json.loads(record.value) for record in read_topic(bootstrap, topic)]
+    assert [value["op"] for value in values if value is not None].count("i") == 2 * ORDINARY
