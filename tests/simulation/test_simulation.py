@@ -17,7 +17,7 @@ from worker.host.exactly_once import TransactionalSession
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 #: The first seeds are run at each commit, or as many of them as fit into the time on a busy machine.
-_SEEDS: Final = 150
+_SEEDS: Final = 300
 _SECONDS: Final = 90
 
 
