@@ -78,6 +78,8 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
         "codegen",
         "text_files",
         "tls",
+        "verify",
+        "encoded_parts",
         "wire",
         folder.name,
     }
