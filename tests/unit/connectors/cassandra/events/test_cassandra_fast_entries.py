@@ -172,7 +172,7 @@ def test_recorded_mutations_are_the_same() -> None:
     for part in PARTS.values():
         if part.get("snapshot"):
             continue
-        options = EventSettings(topic_prefix=part["prefix"], output_format="debezium", **part["options"])
+        options = cassandra_events(topic_prefix=part["prefix"], output_format="debezium", **part["options"])
         for name, text in part["definitions"].items():
             mutations = [
                 write_mutation([bytes.fromhex(update)], part["version"])
