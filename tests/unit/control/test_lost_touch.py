@@ -45,7 +45,6 @@ async def test_while_joining_only_the_coordinator_confirms_the_membership(answer
     note_contact(coordinator, cast("Any", SimpleNamespace(contact=contact, takeover_s=1.0)))
     joining = asyncio.create_task(coordinator._do_rejoin_group(None))
     await eventually_async(lambda: bool(asked), "a question")
-    await asyncio.sleep(0)
     joining.cancel()
     await asyncio.gather(joining, return_exceptions=True)
     assert asked[0] == 7
