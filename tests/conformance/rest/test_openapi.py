@@ -101,6 +101,7 @@ NOT_REACHED = {
     ("listSourceTables", 200),
     ("listTablesOfEdit", 200),
     ("redriveDeadLetter", 200),
+    ("repairVerified", 202),
     ("getOwnChanges", 200),
     ("getOwnSamples", 200),
     ("putTaskConfigs", 204),
