@@ -37,7 +37,7 @@ class ScyllaView:
     """See ``connectors.verify.source.CellSource``."""
 
     settle_s = _SETTLE_S
-    condition: str | None = None
+    condition: str | None = ""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         """Read the configuration.

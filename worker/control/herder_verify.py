@@ -132,7 +132,7 @@ class VerifyOperations:
             raise RestError(
                 409,
                 f"The last verification of connector {name} found no row that can be sent again: rows that are only on the "
-                "topic are not deleted by a snapshot, and a Scylla connector takes no snapshots on request",
+                "topic are not deleted by a snapshot",
             )
         return await self._repair(name, request)
 
