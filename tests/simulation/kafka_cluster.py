@@ -160,7 +160,7 @@ class Broker:
                     continue
                 code, offset = log.append(
                     bytes(data),
-                    lambda producer, epoch, target=(topic, partition): cluster.transactions.contains(  # type: ignore[misc]
+                    lambda producer, epoch, target=(topic, partition): cluster.transactions.check_write(  # type: ignore[misc]
                         request.transactional_id, producer, epoch, target
                     ),
                 )

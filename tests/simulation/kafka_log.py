@@ -24,7 +24,6 @@ _REMEMBERED: Final = 5
 
 OUT_OF_ORDER: Final = 45
 INVALID_EPOCH: Final = 47
-INVALID_TRANSACTION_STATE: Final = 48
 OUT_OF_RANGE: Final = 1
 
 
@@ -71,16 +70,20 @@ class PartitionLog:
         """The last stable offset."""
         return min(self.open.values(), default=self.end)
 
-    def append(self, data: bytes, in_transaction: Callable[[int, int], bool]) -> tuple[int, int]:
+    def append(self, data: bytes, check_write: Callable[[int, int], int]) -> tuple[int, int]:
         """Append what a producer sent; returns Kafka's error code and the base offset.
 
         Args:
             data: one batch.
-            in_transaction: whether a producer, with an epoch, has added the partition to its transaction.
+            check_write: the coordinator's error code for a producer, with an epoch, that writes in a transaction.
         """
         *_, attributes, delta, _first, _last, producer, epoch, sequence, _count = _HEAD.unpack_from(data)
         transactional = bool(attributes & _TRANSACTIONAL_BIT)
         if producer >= 0:
+            # As a broker does: before it looks at the batch, and not again while the transaction is open in the log.
+            error = check_write(producer, epoch) if transactional and producer not in self.open else 0
+            if error:
+                return error, -1
             state = self.producers.get(producer)
             if state is not None and epoch < state.epoch:
                 return INVALID_EPOCH, -1
@@ -92,8 +95,6 @@ class PartitionLog:
                     return OUT_OF_ORDER, -1
             elif state is not None and sequence != 0:
                 return OUT_OF_ORDER, -1
-            if transactional and not in_transaction(producer, epoch):
-                return INVALID_TRANSACTION_STATE, -1
             if state is None or state.epoch != epoch:
                 state = self.producers[producer] = ProducerState(epoch)
             state.last_sequence = sequence + delta

@@ -131,13 +131,11 @@ class Transactions:
         transaction.state = "Committed" if transaction.state == "Commit" else "Aborted"
         transaction.partitions = set()
 
-    def contains(self, name: str | None, producer: int, epoch: int, partition: Partition) -> bool:
-        """Whether a producer may write to a partition in its open transaction."""
+    def check_write(self, name: str | None, producer: int, epoch: int, partition: Partition) -> int:
+        """The error code for a producer that writes to a partition; 0: it has added it to its open transaction."""
         transaction = self.by_name.get(name or "")
-        return (
-            transaction is not None
-            and transaction.producer == producer
-            and transaction.epoch == epoch
-            and transaction.state == "Ongoing"
-            and partition in transaction.partitions
-        )
+        if transaction is None or transaction.producer != producer:
+            return INVALID_STATE
+        if transaction.epoch != epoch:
+            return INVALID_EPOCH
+        return 0 if transaction.state == "Ongoing" and partition in transaction.partitions else INVALID_STATE

@@ -8,6 +8,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.simulation.kafka_cluster import Cluster
@@ -64,6 +65,7 @@ def check_compaction(cluster: Cluster) -> None:
             assert {key: value for _offset, key, value in log.records(committed=True)} == before
 
 
+@pytest.mark.slow
 @given(steps=STEPS, seed=st.integers(0, 1000))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_transactions_and_fencing(bootstrap: str, steps: list[Step], seed: int) -> None:
