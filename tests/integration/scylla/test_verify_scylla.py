@@ -81,6 +81,9 @@ def capture(scylla: Emulation, table: str, bootstrap: str, folder: Path, form: s
                 **FORMS[form],
             },
         )
+        topics = f"/connectors/{name}/topics"
+        # The log's first window is read after its confidence window; a verification does not wait for a first row.
+        assert wait_until(lambda: f"{name}.{table}" in worker.request("GET", topics)[1][name]["topics"], 90, 0.5)
         yield worker
 
 
