@@ -46,18 +46,19 @@ class ConsoleOperations:
         await self.ctx.catch_up()
         rates = await self._all_rates()
         snapshot, state = self.ctx.snapshot, self.ctx.node.status.state
-        before, now = self.ctx.rows, {}
+        # Another catalog may know a connector's type that this one does not.
+        before, now, catalog = self.ctx.rows, {}, self.ctx.node.plugins.catalog
         for number, (name, config) in enumerate(sorted(snapshot.connectors.items())):
             if number % _STEP == _STEP - 1:
                 await asyncio.sleep(0)
             tasks = [state.task(name, task) for task in range(len(snapshot.task_configs(name)))]
-            inputs = (config, state.connector(name), tasks, rates.get(name))
+            instance, rate = state.connector(name), rates.get(name)
+            inputs = (catalog, config, instance, tasks, rate)
             cached = before.get(name)
             # Most inputs are the same objects as a second ago: comparing them costs far less than a new row.
             if cached is not None and cached[0] == inputs:
                 now[name] = cached
             else:
-                instance, rate = inputs[1], inputs[3]
                 now[name] = inputs, row(name, config, self.ctx.connector_type(config), instance, tasks, rate)
         self.ctx.rows = now
         return [cached_row for _, cached_row in now.values()]
