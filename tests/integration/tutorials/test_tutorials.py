@@ -167,7 +167,9 @@ def _pages() -> list[str]:
     "page", [pytest.param(page, marks=[] if page in _QUICK else [pytest.mark.slow]) for page in _pages()]
 )
 def test_a_tutorial(reader: Reader, page: str) -> None:
-    before, _, after = _read(_START).partition(_DONE)
+    text = _read(page)
+    # A page that does not lead to the first one begins and ends without it.
+    before, _, after = _read(_START).partition(_DONE) if f"({_START})" in text else ("", "", "")
     reader.follow(_START, before)
-    reader.follow(page, _read(page))
+    reader.follow(page, text)
     reader.follow(_START, after)
