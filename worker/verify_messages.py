@@ -176,6 +176,9 @@ class TopicReader:
         self._starts: dict[TopicPartition, int] = {}
         #: Where each partition is read on, of the topics that were chosen.
         self._next: dict[TopicPartition, int] = {}
+        #: Topics that are not there (yet), of those that were opened; and of those that were chosen.
+        self._missing: set[str] = set()
+        self._awaited: set[str] = set()
 
     async def start(self) -> None:
         """Connect.
@@ -190,25 +193,34 @@ class TopicReader:
         await self._consumer.stop()
 
     async def open(self, topics: Collection[str]) -> None:
-        """Find the partitions of topics; a topic that is not there is noted."""
+        """Find the partitions of topics; a topic that is not there is noted, and looked for again with each ``read``."""
+        self._missing = set(topics)
+        self._next = await self._look_for(self._missing)
+        self._notes += [_no_topic(topic) for topic in sorted(self._missing)]
+
+    async def _look_for(self, topics: Collection[str]) -> dict[TopicPartition, int]:
+        """The partitions of those of the missing topics that are there by now, with their first message."""
         from aiokafka import TopicPartition
 
-        found: list[TopicPartition] = []
+        partitions: list[TopicPartition] = []
         client = kafka_clients.client_arguments(kafka_clients.inherited(self._worker, "admin."), "admin")
         async with TopicAdmin(client.arguments) as admin:
             for topic in sorted(topics):
                 count = await admin.partitions(topic)
-                if count is None:
-                    self._notes.append(f"there is no topic {topic}: nothing was ever sent to it")
-                found += [TopicPartition(topic, number) for number in range(count or 0)]
-        if found:
-            self._consumer.assign(found)
-            self._starts = dict(await self._consumer.beginning_offsets(found))
-            self._next = dict(self._starts)
+                if count is not None:
+                    self._missing.discard(topic)
+                    partitions += [TopicPartition(topic, number) for number in range(count)]
+        if not partitions:
+            return {}
+        self._consumer.assign(partitions)
+        starts = dict(await self._consumer.beginning_offsets(partitions))
+        self._starts.update(starts)
+        return starts
 
     def choose(self, topics: Collection[str]) -> None:
         """Read these topics from their beginning, and no others."""
         self._next = {partition: start for partition, start in self._starts.items() if partition.topic in topics}
+        self._awaited = self._missing.intersection(topics)
 
     async def waiting(self) -> int:
         """About how many messages are not read."""
@@ -246,6 +258,11 @@ class TopicReader:
 
     async def read(self, handle: Callable[[Sequence[Any]], Awaitable[None]]) -> None:
         """Give the messages that came since the last call to ``handle``, some at a time, up to the present end."""
+        if self._awaited:
+            self._next |= await self._look_for(self._awaited)
+            for topic in self._awaited - self._missing:
+                self._notes.remove(_no_topic(topic))
+            self._awaited &= self._missing
         ends = await self._consumer.end_offsets(list(self._next)) if self._next else {}
         left = {partition: end for partition, end in ends.items() if self._next[partition] < end}
         if not left:
@@ -266,6 +283,10 @@ class TopicReader:
                     self._next[partition] = left.pop(partition)
                     self._consumer.pause(partition)
             self._progress.say(f"reading topics: {read} messages, {len(left)} partitions to go")
+
+
+def _no_topic(topic: str) -> str:
+    return f"there is no topic {topic}: nothing was ever sent to it"
 
 
 @contextmanager

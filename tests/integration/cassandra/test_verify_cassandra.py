@@ -12,6 +12,7 @@ from compose.local.cassandra_cluster import execute
 from compose.local.errors import StackError
 from compose.local.worker import MillraceWorker
 from tests.support.cassandra_load import Workload
+from tests.support.eventually import eventually
 from tests.support.verified import send, tables, verify
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def test_a_topic_is_compared_with_its_tables(
                 "heartbeat.interval.ms": "200",
             },
         )
-        # While the connector delivers what the tables held, they change: nothing is waited for but by verify.
+        wait_for_topic(worker, name, "t")
+        # While the connector delivers what the tables held, they change: nothing else is waited for but by verify.
         execute(
             cassandra.address,
             f"UPDATE {name}.t SET v = 'new', n = null WHERE pk = 1 AND ck = 'c1'",
@@ -88,6 +90,17 @@ def test_a_topic_is_compared_with_its_tables(
             "extra": ['{"pk":777,"ck":"c8"}'],
             "different": ['{"pk":8,"ck":"c8"}'],
         }
+
+
+def wait_for_topic(worker: MillraceWorker, connector: str, table: str) -> None:
+    """Wait for a table's first row: a verification waits for changes under way, not for a connector that still starts."""
+    topic = f"{connector}.{connector}.{table}"
+    path = f"/connectors/{connector}/topics"
+
+    def is_there() -> bool:
+        return topic in worker.request("GET", path)[1][connector]["topics"]
+
+    eventually(is_there, f"{topic} is there", within=90)
 
 
 def messages_of(form: str) -> list[tuple[Any, Any]]:
@@ -152,6 +165,7 @@ def test_statements_of_every_kind(
                 "snapshot.mode": "never",
             },
         )
-        result = verify(worker, name, settle_s=2)
+        wait_for_topic(worker, name, "t")
+        result = verify(worker, name, settle_s=5)
         assert result["equal"], result
         assert tables(result)["t"]["rows"]["source"] > 0
