@@ -30,10 +30,10 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system CPU seconds of a process and its living descendants."""
+def cpu_seconds(pid: int, *, descendants: bool = True) -> float:
+    """User and system CPU seconds of a process, with those of its living descendants unless they are left out."""
     total = 0
-    for number in family(pid):
+    for number in family(pid) if descendants else [pid]:
         try:
             fields = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
