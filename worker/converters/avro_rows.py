@@ -8,11 +8,11 @@ is checked or seldom (unions, enums, lists, maps) is written by ``avro_write``.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.codegen import CodeBuilder
 from connectors.schema import DECIMAL, Type
-from connectors.wire import EVENT, ROW, Fixed
+from connectors.wire import EVENT, ROW, Fixed, Items
 from worker.converters.avro_schema import AvroSettings, is_enum, is_union, null_last
 from worker.converters.avro_write import LENGTH, SHORT, long_bytes, value_bytes, zigzag_bytes
 from worker.converters.json_text import INTEGER_BITS
@@ -82,13 +82,17 @@ class AvroRowForm:
                 self._runs[parts[-1]].append((position, member.schema, item))  # type: ignore[index]
                 continue
             parts.append(member.name)
-            if item != ROW:
+            if isinstance(item, Items):
+                self._add(position, cast("Schema", member.schema.value_schema), item.shape)
+            elif item != ROW:
                 self._add(position, member.schema, item)
         self._parts[path] = parts
 
     def build(self, path: Path, members: Mapping[str, str]) -> str:
         """See ``RowForm``."""
         schema = self._schemas[path]
+        if schema.type is Type.ARRAY:
+            schema = cast("Schema", schema.value_schema)
         expressions = (
             [f"{self._stem}_head"] if not path else [repr(_branch(schema, null=False))] if schema.optional else []
         )
@@ -100,6 +104,17 @@ class AvroRowForm:
             absent = members[part] == "None" and (*path, part) in self._parts
             expressions.append(repr(_branch(nested, null=True)) if absent else members[part])
         return f"{self._stem}_join(({', '.join(expressions)},))"
+
+    def array(self, path: Path, name: str) -> str:
+        """See ``RowForm``."""
+        schema, stem = self._schemas[path], self._stem
+        branch = f"{_branch(schema, null=False)!r}, " if schema.optional else ""
+        return f"{stem}_join(({branch}{self._length(f'len({name})')}, *{name}, b'\\0'))"
+
+    def _length(self, expression: str) -> str:
+        """The expression of a length, which stays in a variable."""
+        number = f"{self._stem}_n"
+        return f"({self._stem}_LENGTH[{number}] if ({number} := {expression}) < {len(LENGTH)} else {self._stem}_long({number}))"
 
     # Members that differ from row to row.
 
@@ -119,6 +134,8 @@ class AvroRowForm:
             function = f"{self._stem}_checked{self._count}"
             default = schema.default
             names[function] = lambda value: value_bytes(schema, default if value is None else value, settings)
+            if nullable and not checked and schema.optional and default is None and not is_union(schema):
+                return f"({_branch(schema, null=True)!r} if {name} is None else {function}({name}))"
             return f"{function}({name})"
         present = self._present(schema, name)
         if schema.optional:
@@ -140,8 +157,7 @@ class AvroRowForm:
         if kind is Type.STRING or kind is Type.BYTES:
             data = f"{stem}_t"
             value = f"{name}.encode()" if kind is Type.STRING else name
-            length = f"len({data} := {value})"
-            return f"({stem}_LENGTH[{number}] if ({number} := {length}) < {len(LENGTH)} else {stem}_long({number})) + {data}"
+            return f"{self._length(f'len({data} := {value})')} + {data}"
         if kind is Type.BOOLEAN:
             return f"(b'\\1' if {name} else b'\\0')"
         if kind is Type.FLOAT64:

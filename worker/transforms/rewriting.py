@@ -110,6 +110,10 @@ class RewrittenForm:
         }
         return self._form.build((), values)
 
+    def array(self, path: Path, name: str) -> str:
+        """See ``RowForm``: only partition updates have them, which no transform rewrites."""
+        raise ValueError(f"{name} at {path}")
+
     def encode(self, rows: list[Any]) -> list[bytes]:
         """See ``RowForm``."""
         return self._form.encode(rows)
