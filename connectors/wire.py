@@ -85,12 +85,12 @@ class RowForm(Protocol):
             ValueError: records of this kind (with these "None") can't be encoded so.
         """
 
-    def array(self, path: tuple[str, ...], name: str) -> str:
+    def array(self, path: tuple[str, ...], elements: Sequence[str]) -> str:
         """The expression of an array marked ``Items``; it counts as a struct that is built before the one it is in.
 
         Args:
             path: the member.
-            name: the variable with the list of its elements, at least one, that expressions of ``build(path)`` have made.
+            elements: at least one: expressions of ``build(path)``, or variables with what these have made.
         """
 
     def encode(self, rows: list[Any]) -> list[bytes]:

@@ -13,6 +13,7 @@ import logging
 import statistics
 import time
 import uuid
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -31,6 +32,7 @@ from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Sour
 from connectors.scylla.events import builder as scylla_builder
 from connectors.scylla.events.fast_rows import fast_feed
 from connectors.scylla.model import INSERT, CdcOptions, Column, Run, TableId, TableVersion
+from tests.bench._cassandra_stages import FORMS
 from tests.bench._common import environment
 from tests.support.settings import cassandra_events, scylla_events
 from worker.converters.json import JsonConverter
@@ -39,9 +41,11 @@ from worker.host.fast_path import wire_of
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from connectors.api import SourceRecord
+    from tests.bench._cassandra_stages import Form
+    from worker.converters.base import Converter
 
 _LOG: Final = logging.LoggerAdapter(logging.getLogger(__name__), {})
 _START_US: Final = 1_790_000_000_000_000
@@ -61,12 +65,13 @@ class Turn(NamedTuple):
     fast: float
 
 
-def _wire() -> Any:
-    return wire_of("auto", build_pipeline({}), _JSON, _JSON, SimpleHeaderConverter({}))
+def _wire(key: Converter, value: Converter) -> Any:
+    return wire_of("auto", build_pipeline({}), key, value, SimpleHeaderConverter({}))
 
 
-def _encode(records: list[SourceRecord]) -> None:
-    key, value = (_JSON.encoder("t", schema) for schema in (records[0].key_schema, records[0].value_schema))
+def _encode(records: list[SourceRecord], key_converter: Converter, value_converter: Converter) -> None:
+    key = key_converter.encoder("t", records[0].key_schema)
+    value = value_converter.encoder("t", records[0].value_schema)
     for record in records:
         key(record.key)
         value(record.value)
@@ -88,7 +93,7 @@ async def scylla(rows: int) -> Callable[[], Turn]:
         cells = (number, number % 7, bool(number & 1), None, number * 3, None, value, None)
         log.append((b"s" * 16, uuid.UUID(fields=fields).bytes, 0, INSERT, None, True, *cells))
     partition, offset = {"vnode_id": "1"}, {"window_start": "x", "window_end": "y"}
-    fast = await fast_feed(_wire(), builder)
+    fast = await fast_feed(_wire(_JSON, _JSON), builder)
     if fast is None:
         raise RuntimeError("the fast path does not take the table")
 
@@ -107,7 +112,7 @@ async def scylla(rows: int) -> Callable[[], Turn]:
             for run in chunk:
                 builder.feed(run, records, [])
             built = time.process_time()
-            _encode(records)
+            _encode(records, _JSON, _JSON)
             encoded = time.process_time()
             records.clear()
             freed = time.process_time()
@@ -124,8 +129,8 @@ async def scylla(rows: int) -> Callable[[], Turn]:
     return turn
 
 
-async def cassandra(rows: int) -> Callable[[], Turn]:
-    """A turn over mutations of a Cassandra log, in Debezium's form."""
+async def cassandra(rows: int, form: Form) -> Callable[[], Turn]:
+    """A turn over mutations of a Cassandra log."""
     kinds = {
         "name": "text",
         "amount": "bigint",
@@ -162,8 +167,8 @@ async def cassandra(rows: int) -> Callable[[], Turn]:
         begin = entries[-1].end if entries else 0
         entries.append(Entry(begin, begin + len(mutations[-1]), 100 + begin + len(mutations[-1])))
     log = Stretch(1, 7, b"".join(mutations), entries, entries[-1].position)
-    settings = cassandra_events(topic_prefix="bench", output_format="debezium")
-    wire = _wire()
+    settings = cassandra_events(topic_prefix="bench", output_format=form.name)
+    wire = _wire(form.key, form.value)
 
     async def stream_of(**more: Any) -> Stream:
         stream = Stream(
@@ -198,7 +203,7 @@ async def cassandra(rows: int) -> Callable[[], Turn]:
                     continue
                 if stream is streams[1]:
                     raise RuntimeError("the fast path does not take all rows")
-                _encode(records)
+                _encode(records, form.key, form.value)
                 encoded = time.process_time()
                 records.clear()
                 build, encode, free = (
@@ -212,7 +217,9 @@ async def cassandra(rows: int) -> Callable[[], Turn]:
 
 
 async def _run(rows: int, turns: int) -> None:
-    for name, make_turn in (("Scylla, legacy", scylla), ("Cassandra, Debezium's form", cassandra)):
+    turns_of: list[tuple[str, Callable[[int], Awaitable[Callable[[], Turn]]]]] = [("Scylla, legacy", scylla)]
+    turns_of += [(f"Cassandra, {form.label}", partial(cassandra, form=form)) for form in FORMS]
+    for name, make_turn in turns_of:
         turn = await make_turn(rows)
         turn()
         gc.collect()
@@ -222,7 +229,7 @@ async def _run(rows: int, turns: int) -> None:
         build, encode, free, fast = (statistics.median(seconds) / rows * 1e6 for seconds in zip(*measured, strict=True))
         whole = statistics.median(sum(costs[:3]) for costs in measured) / rows * 1e6
         print(
-            f"{name:28} off: records {build:.2f}, bytes {encode:.2f}, freeing {free:.2f}, all {whole:.2f}; auto: {fast:.2f}",
+            f"{name:38} off: records {build:.2f}, bytes {encode:.2f}, freeing {free:.2f}, all {whole:.2f}; auto: {fast:.2f}",
             flush=True,
         )
 

@@ -18,7 +18,7 @@ from worker.converters.avro_write import LENGTH, SHORT, long_bytes, value_bytes,
 from worker.converters.json_text import INTEGER_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.schema import Schema
     from connectors.wire import Encoding, Shape
@@ -49,6 +49,8 @@ class AvroRowForm:
         self._parts: dict[Path, list[str | int]] = {}
         self._runs: list[list[tuple[Path, Schema, Any]]] = []
         self._count = 0
+        #: By the expression of a struct or array, those whose bytes it joins: what it is in joins them itself.
+        self._pieces: dict[str, list[str]] = {}
         self.names: dict[str, Any] = {
             f"{stem}_{name}": value
             for name, value in {
@@ -102,14 +104,22 @@ class AvroRowForm:
                 continue
             nested = self._schemas[*path, part]
             absent = members[part] == "None" and (*path, part) in self._parts
-            expressions.append(repr(_branch(nested, null=True)) if absent else members[part])
-        return f"{self._stem}_join(({', '.join(expressions)},))"
+            written = repr(_branch(nested, null=True)) if absent else members[part]
+            expressions += self._pieces.get(written, [written])
+        return self._joined(expressions)
 
-    def array(self, path: Path, name: str) -> str:
+    def _joined(self, expressions: list[str]) -> str:
+        expression = f"{self._stem}_join(({', '.join(expressions)},))"
+        self._pieces[expression] = expressions
+        return expression
+
+    def array(self, path: Path, elements: Sequence[str]) -> str:
         """See ``RowForm``."""
-        schema, stem = self._schemas[path], self._stem
-        branch = f"{_branch(schema, null=False)!r}, " if schema.optional else ""
-        return f"{stem}_join(({branch}{self._length(f'len({name})')}, *{name}, b'\\0'))"
+        schema = self._schemas[path]
+        count = long_bytes(len(elements))
+        begin = _branch(schema, null=False) + count if schema.optional else count
+        pieces = [piece for element in elements for piece in self._pieces.get(element, [element])]
+        return self._joined([repr(begin), *pieces, repr(b"\0")])
 
     def _length(self, expression: str) -> str:
         """The expression of a length, which stays in a variable."""

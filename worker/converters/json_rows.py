@@ -28,7 +28,7 @@ from worker.converters.json_text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.schema import Schema
     from connectors.wire import Encoding, Shape
@@ -125,10 +125,10 @@ class JsonRowForm:
         values = [members[slot] if isinstance(slot, str) else self._run_name(self._number(slot)) for slot in slots]
         return f"{name}({', '.join(values)})"
 
-    def array(self, path: Path, name: str) -> str:
+    def array(self, path: Path, elements: Sequence[str]) -> str:
         """See ``RowForm``."""
         del path
-        return name
+        return f"[{', '.join(elements)}]"
 
     def _number(self, run: _Run) -> int:
         return next(number for number, other in enumerate(self._runs) if other is run)

@@ -60,9 +60,9 @@ class _WholeForm:
         del members
         raise ValueError(f"no struct {path}")
 
-    def array(self, path: tuple[str, ...], name: str) -> str:
+    def array(self, path: tuple[str, ...], elements: Sequence[str]) -> str:
         """See ``RowForm``: there are no members."""
-        del name
+        del elements
         raise ValueError(f"no member {path}")
 
     def encode(self, rows: list[Any]) -> list[bytes]:

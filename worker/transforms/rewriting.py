@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from connectors.wire import Fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.api import Header
     from connectors.wire import Encoding, RowForm, Shape
@@ -110,9 +110,10 @@ class RewrittenForm:
         }
         return self._form.build((), values)
 
-    def array(self, path: Path, name: str) -> str:
+    def array(self, path: Path, elements: Sequence[str]) -> str:
         """See ``RowForm``: only partition updates have them, which no transform rewrites."""
-        raise ValueError(f"{name} at {path}")
+        del elements
+        raise ValueError(f"no array {path}")
 
     def encode(self, rows: list[Any]) -> list[bytes]:
         """See ``RowForm``."""

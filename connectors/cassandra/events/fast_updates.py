@@ -195,7 +195,7 @@ class _Loop:
             "write_time": form.leaf(("write_time",), "us", nullable=False),
             "ttl": form.leaf(("ttl",), "ttl"),
             "expires": form.leaf(("expires",), "expires"),
-            "rows": form.array(("rows",), "rows"),
+            "rows": form.array(("rows",), ["row"]),
         }
         code.define(
             "build(data, entries, where)",
@@ -210,7 +210,6 @@ class _Loop:
                 "        _, clustering, inserted, us, ttl, expires, names, cells = rows[0]",
                 "        make = (inserts if inserted else updated).get(names) or make_row(names, inserted)",
                 "        key, row = make(key, clustering, cells)",
-                "        rows = [row]",
                 f"        {_TIME}",
                 f"        add_value({form.build((), members)})",
                 "        add_key(key_bytes)",

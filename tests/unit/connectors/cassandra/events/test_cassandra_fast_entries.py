@@ -24,13 +24,14 @@ from connectors.encoded_parts import EncodedParts
 from connectors.formats.masking import parse_rules
 from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Stamp
 from tests.support.both_paths import Delivered, Paths
+from tests.support.local_avro import LocalAvro
 from tests.support.settings import cassandra_events
 from tests.unit.connectors.cassandra.events import test_cassandra_events_fast as world
 from tests.unit.connectors.cassandra.events.test_cassandra_events_recorded import PARTS
 from tests.unit.connectors.cassandra.test_cassandra_stream import Known
 from tests.unit.connectors.cql.mutation_world import KEYS, SOURCE, TABLE_ID, stamps, tables, updates, with_time
 from tests.unit.connectors.cql.strategies import TYPES, values
-from tests.unit.connectors.mysql.test_fast_rows import CHAINS, LocalAvro
+from tests.unit.connectors.mysql.test_fast_rows import CHAINS
 from worker.converters.avro_schema import AvroSettings
 from worker.converters.json import JsonConverter
 

@@ -19,9 +19,10 @@ from connectors.scylla.events import builder
 from connectors.scylla.events.fast_rows import CHUNK_ROWS, FastFeed, fast_feed
 from connectors.scylla.model import INSERT, PARTITION_DELETE, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, Column, Run
 from tests.support.both_paths import Delivered, Paths
+from tests.support.local_avro import LocalAvro
 from tests.support.settings import scylla_events
 from tests.unit.connectors.cql.strategies import TYPES, natives, values
-from tests.unit.connectors.mysql.test_fast_rows import CHAINS, LocalAvro
+from tests.unit.connectors.mysql.test_fast_rows import CHAINS
 from tests.unit.connectors.scylla.events import golden_cases, making
 from tests.unit.connectors.scylla.events_forms import strategies
 from tests.unit.connectors.scylla.events_forms.model import VERSION, version_of
