@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.cassandra.events.contract import CONNECTOR, Where
 from connectors.cassandra.events.debezium import INSERT, LAST_MICROS, UPDATE, DebeziumEvents
 from connectors.cassandra.events.envelope import RANGE_END, RANGE_START, VERSION
+from connectors.cassandra.events.fast_updates import update_build
 from connectors.codegen import CodeBuilder, unpack_names
 from connectors.wire import EVENT, ROW, Encoding, Fixed
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from connectors.cassandra.model import Entry
     from connectors.cql.mutations.definition import Column
     from connectors.encoded_parts import EncodedParts
+    from connectors.formats.record_masks import RecordMasker
     from connectors.wire import RowForm, RowWriter, Shape, Wire
 
     #: ``(partition key, clustering values, values, expiry in µs) -> (key, after)``: structs to be encoded.
@@ -37,27 +39,36 @@ _SHAPES: Final = 1000
 _SOURCE: Final = {"ts_ms": "us // 1000", "ts_us": "us", "ts_ns": "us * 1000", "pos": "position"}
 
 
-async def fast_entries(wire: Wire, events: object) -> FastEntries | None:
+async def fast_entries(wire: Wire, events: TableEvents | None) -> FastEntries | None:
     """The encoder of a table's mutations; None where only records will do.
 
     Args:
         wire: of the task.
-        events: makes the records.
+        events: makes the records; None: nobody does.
 
     Raises:
         Fatal: a service that a converter needs refuses this client.
     """
-    from connectors.cassandra.events.fast_updates import fast_updates
+    if events is None:
+        return None
+    plain: object = events
+    masker: RecordMasker | None = getattr(events, "masker", None)
+    if masker is not None:  # of ``MaskedEvents``, which is imported only where there are masks
+        from connectors.formats.masked_wire import MaskedWire
 
-    if not isinstance(events, DebeziumEvents):
-        return await fast_updates(wire, events)
+        plain, wire = events.inner, MaskedWire(wire, masker)  # type: ignore[attr-defined]
+    made = await (_build(wire, plain) if isinstance(plain, DebeziumEvents) else update_build(wire, plain))
+    return None if made is None else FastEntries(events, *made)
+
+
+async def _build(wire: Wire, events: DebeziumEvents) -> tuple[RowWriter, Build] | None:
     if not events.begin:
         return None
     table, schemas = events.table, events.schemas
     key_columns = (*table.key, *table.clustering)
     key = Encoding(schemas.key, {column.name: ROW for column in key_columns})
     writer = await wire.writer(events.topic, key, Encoding(schemas.value, _envelope_shape(events)))
-    return None if writer is None else FastEntries(events, writer, _Loop(events, writer).function())
+    return None if writer is None else (writer, _Loop(events, writer).function())
 
 
 def _envelope_shape(events: DebeziumEvents) -> Shape:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cassandra.events.contract import record_time
-from connectors.cassandra.events.fast_entries import FastEntries
 from connectors.cassandra.events.partition_update import NO_VALUE, PartitionUpdateEvents, deleted_line
 from connectors.cassandra.events.raw import (
     KEY_AT,
@@ -47,18 +46,25 @@ _TIME: Final = "ms = us // 1000"
 _TIMESTAMP: Final = "ms if 0 <= ms <= read_ms else record_time(ms, read_ms)"
 
 
-async def fast_updates(wire: Wire, events: object) -> FastEntries | None:
-    """As ``fast_entries``."""
+async def update_build(wire: Wire, events: object) -> tuple[RowWriter, Build] | None:
+    """The writer of a table's partition updates and what ``FastEntries`` makes them with; None where only records will do.
+
+    Args:
+        wire: of the task.
+        events: makes the records.
+
+    Raises:
+        Fatal: a service that a converter needs refuses this client.
+    """
     if isinstance(events, RawEvents):
         if not events.begin or events.checks_values:
             return None
         shape: Shape = {"source": _source_shape(events.id), "write_time": ROW, "update": ROW}
         writer = await wire.writer(events.topic, BYTES, Encoding(events.schema, shape))
-        return None if writer is None else FastEntries(events, writer, _raw_loop(events, writer))
+        return None if writer is None else (writer, _raw_loop(events, writer))
     if isinstance(events, PartitionUpdateEvents) and events.begin:
-        value = Encoding(events.layout.schema, _update_shape(events))
-        writer = await wire.writer(events.topic, BYTES, value)
-        return None if writer is None else FastEntries(events, writer, _Loop(events, writer).function())
+        writer = await wire.writer(events.topic, BYTES, Encoding(events.layout.schema, _update_shape(events)))
+        return None if writer is None else (writer, _Loop(events, writer).function())
     return None
 
 
