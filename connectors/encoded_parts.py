@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class _Part:
     """Records of one topic that come one after the other."""
 
-    __slots__ = ("after", "keys", "remakes", "values", "writer")
+    __slots__ = ("after", "keys", "remakes", "timestamps", "values", "writer")
 
     def __init__(self, writer: RowWriter, after: int) -> None:
         self.writer = writer
@@ -26,6 +26,7 @@ class _Part:
         self.keys: list[bytes] = []
         self.values: list[bytes | None] = []
         self.remakes: list[Remake] = []
+        self.timestamps: list[int | None] = []
 
 
 class EncodedParts:
@@ -43,7 +44,13 @@ class EncodedParts:
         self._after = 0
 
     def add(
-        self, writer: RowWriter, after: int, keys: list[bytes] | None, values: list[bytes | None], remake: Remake
+        self,
+        writer: RowWriter,
+        after: int,
+        keys: list[bytes] | None,
+        values: list[bytes | None],
+        remake: Remake,
+        timestamps: list[int | None] | None = None,
     ) -> None:
         """Take encoded records.
 
@@ -53,6 +60,7 @@ class EncodedParts:
             keys: of each record; None: all are null.
             values: of each record, at least one.
             remake: makes the same records the general way.
+            timestamps: of each record; None: none has one. All records of a writer have one, or none has.
         """
         if after != self._after:
             self._open.clear()
@@ -63,6 +71,8 @@ class EncodedParts:
             self._parts.append(part)
         if keys is not None:
             part.keys += keys
+        if timestamps is not None:
+            part.timestamps += timestamps
         part.values += values
         part.remakes.append(remake)
         self.count += len(values)
@@ -79,6 +89,7 @@ class EncodedParts:
                 part.keys or None,
                 part.values,
                 lambda remakes=part.remakes: _records(remakes),  # type: ignore[misc]
+                part.timestamps or None,
             )
             for part in parts
         )

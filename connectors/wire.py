@@ -29,8 +29,14 @@ class Fixed(NamedTuple):
     value: Any
 
 
+class Items(NamedTuple):
+    """A member that is an array of structs, see ``RowForm.array``: how often the members of these change."""
+
+    shape: Shape
+
+
 #: How often the members of a struct change, by their names; a mapping stands for a struct that is built separately.
-Shape = Mapping[str, "Literal['row', 'event'] | Fixed | Shape"]
+Shape = Mapping[str, "Literal['row', 'event'] | Fixed | Items | Shape"]
 
 
 class Encoding(NamedTuple):
@@ -79,8 +85,18 @@ class RowForm(Protocol):
             ValueError: records of this kind (with these "None") can't be encoded so.
         """
 
+    def array(self, path: tuple[str, ...], elements: Sequence[str]) -> str:
+        """The expression of an array marked ``Items``; it counts as a struct that is built before the one it is in.
+
+        Args:
+            path: the member.
+            elements: at least one: expressions of ``build(path)``, or variables with what these have made.
+        """
+
     def encode(self, rows: list[Any]) -> list[bytes]:
-        """The bytes of structs that expressions of ``build(())`` have made. Call it per event: a few rows fit into the cache.
+        """The bytes of structs that expressions of ``build(())`` have made, or of keys that are no structs.
+
+        Call it per event: a few rows fit into the cache.
 
         Raises:
             Exception: a value can't be encoded: hand over the event's rows as records, for which that is reported.
@@ -105,13 +121,13 @@ class Wire(Protocol):
     """Makes writers; belongs to one task."""
 
     async def writer(
-        self, topic: str, key: Encoding | None, value: Encoding, headers: Sequence[Header] = ()
+        self, topic: str, key: Encoding | Schema | None, value: Encoding, headers: Sequence[Header] = ()
     ) -> RowWriter | None:
         """A writer for records of a topic; None: only records will do.
 
         Args:
             topic: the topic.
-            key: the keys; None: they are null.
+            key: the keys; a schema: they are no structs, and ``encode`` takes them as they are; None: they are null.
             value: the values.
             headers: those of each record.
 
@@ -130,6 +146,7 @@ class EncodedBatch(msgspec.Struct, gc=False):
         values: of each record; None for a tombstone.
         records: makes all of them again as ``SourceRecord``s, each with its own position. Called only for records that can't be
             sent, and by ``fast.path=verify``; until the batch is delivered.
+        timestamps: of each record, see ``SourceRecord``; None: none has one.
     """
 
     writer: RowWriter
@@ -137,6 +154,7 @@ class EncodedBatch(msgspec.Struct, gc=False):
     keys: list[bytes] | None
     values: list[bytes | None]
     records: Callable[[], list[SourceRecord]]
+    timestamps: list[int | None] | None = None
 
 
 def unscaled_bytes(number: int) -> bytes:

@@ -9,13 +9,14 @@ from offsets.aiokafka_internals import fetch_all_metadata
 
 
 class Read(NamedTuple):
-    """One record as read."""
+    """One record as read; ``timestamp`` is in milliseconds since 1970."""
 
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...]
+    timestamp: int = 0
 
 
 async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> list[Read]:
@@ -48,7 +49,14 @@ async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> li
                 return found
             for batch in (await consumer.getmany(*behind, timeout_ms=300)).values():
                 found += [
-                    Read(record.partition, record.offset, record.key, record.value, tuple(record.headers))
+                    Read(
+                        record.partition,
+                        record.offset,
+                        record.key,
+                        record.value,
+                        tuple(record.headers),
+                        record.timestamp,
+                    )
                     for record in batch
                 ]
     finally:

@@ -19,7 +19,7 @@ from connectors.errors import ConfigInvalid
 from connectors.formats import partition_update, partition_update_raw, ums
 from connectors.formats.mask_functions import value_text
 from connectors.formats.masking import Mask, Masks, Target, row_masker
-from connectors.formats.update_masks import mask_update, refuse_key_columns, refuse_raw
+from connectors.formats.update_masks import cell_masks, mask_update, refuse_key_columns, refuse_raw
 from connectors.schema import BOOLEAN, BYTES, FLOAT64, INT32, INT64, STRING, Field, Schema, Type
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ _CACHED: Final = 1024
 
 #: Changes one row (a copy is made) or returns the same object.
 RowFunction = Callable[[dict[str, Any]], dict[str, Any]]
+Path = tuple[str, ...]
 _copy_record: Final = cast("Callable[[SourceRecord], SourceRecord]", SourceRecord.__copy__)  # type: ignore[attr-defined]
 
 
@@ -174,6 +175,41 @@ class RecordMasker:
             self._row(key, self._names(topic, ""), in_key=True)
         if value is not None:
             self._value(value, topic, "")
+
+    def members(self, schema: Schema, topic: str, *, in_key: bool = False) -> tuple[Schema, dict[Path, Mask]]:
+        """What ``mask`` does to keys (structs) or values of one table, member by member.
+
+        Args:
+            schema: of a key, an envelope or a partition update, for which ``check`` finds nothing.
+            topic: of the records.
+            in_key: whether they are keys.
+
+        Returns:
+            The schema of what is masked, and the masks by the path of the member that they are for.
+        """
+        tables = self._names(topic, "")
+        if in_key:
+            return self._row(schema, tables, in_key=True)[0] or schema, self._paths((), schema, tables, in_key=True)
+        masked = self._value(schema, topic, "")[0] or schema
+        if _form(schema) == partition_update.FORM:
+            return masked, cell_masks(schema, self._masks)
+        masks: dict[Path, Mask] = {}
+        for field in schema.fields:
+            if field.schema.type is Type.STRUCT and field.name not in (*_NO_VALUES, _DELETION):
+                is_key = field.name not in (*_IMAGES, _DELTA)
+                masks |= self._paths((field.name,), field.schema, tables, in_key=is_key)
+        return masked, masks
+
+    def _paths(self, path: Path, schema: Schema, tables: Sequence[str], *, in_key: bool) -> dict[Path, Mask]:
+        """The masks of a row's members, see ``_row``."""
+        names = tuple(field.name for field in schema.fields)
+        masks = {}
+        for field in schema.fields:
+            content = _cell_content(field.schema)
+            mask = self._mask(tables, field.name, content or field.schema, names, in_key=in_key)
+            if mask is not None and field.name not in _RANGES:
+                masks[(*path, field.name) if content is None else (*path, field.name, "value")] = mask
+        return masks
 
     def check_ums(self, namespace: str, fields: Sequence[dict[str, Any]]) -> None:
         """Raise ``ConfigInvalid`` where UMS messages with these fields can't be masked."""

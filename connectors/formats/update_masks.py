@@ -68,14 +68,7 @@ def mask_update(schema: Schema, masks: Masks) -> tuple[Schema, Change | None]:
             for field in schema.fields
         ),
     )
-    ident = Source(
-        connector="",
-        cluster="",
-        keyspace="",
-        table="",
-        table_id=schema.parameter("table_id") or "",
-        schema_version=masked.parameter(_VERSION) or "",
-    ).schema
+    ident = identity_of(masked)
 
     def change(message: dict[str, Any]) -> dict[str, Any]:
         result = dict(message)
@@ -89,6 +82,29 @@ def mask_update(schema: Schema, masks: Masks) -> tuple[Schema, Change | None]:
         return result
 
     return masked, change
+
+
+def cell_masks(schema: Schema, masks: Masks) -> dict[tuple[str, ...], Mask]:
+    """The masks of regular columns in partition updates of ``schema``, by path; see ``mask_update``."""
+    table, row = _table(schema), _row(schema)
+    salts = tuple(field.name for field in (*_columns(schema, "key"), *_columns(row, "clustering")))
+    return {
+        ("rows", "cells", field.name): mask
+        for field in _columns(row, "cells")
+        if (mask := _mask(f"{table}.{column_name(field.name)}", field.schema, masks, salts)) is not None
+    }
+
+
+def identity_of(schema: Schema) -> str:
+    """``source.schema`` of partition updates of ``schema``."""
+    return Source(
+        connector="",
+        cluster="",
+        keyspace="",
+        table="",
+        table_id=schema.parameter("table_id") or "",
+        schema_version=schema.parameter(_VERSION) or "",
+    ).schema
 
 
 def refuse_key_columns(schema: Schema, masks: Masks) -> None:

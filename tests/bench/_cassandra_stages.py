@@ -6,7 +6,6 @@ import gc
 import logging
 import time
 import uuid
-from collections.abc import Callable  # noqa: TC003 - of a NamedTuple
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from connectors.cassandra.catalog import Catalog, TableFilter
@@ -20,9 +19,10 @@ from connectors.cql.mutations.compiled import Decoder
 from connectors.cql.mutations.head import mutation
 from connectors.cql.session import CqlSession
 from tests.bench._cassandra_rows import FULL, finished
+from tests.support.local_avro import LocalAvro
 from tests.support.settings import cassandra_events
-from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_schema import AvroSettings
+from worker.converters.base import Converter  # noqa: TC001 - of a NamedTuple
 from worker.converters.bytearray import ByteArrayConverter
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
@@ -36,23 +36,15 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord, SourceRecord
     from connectors.cassandra.model import Stretch
     from connectors.cql.mutations.definition import TableDefinition
-    from connectors.schema import Schema
     from worker.converters.base import Encode
 
 _LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
 _ALIVE = 2000  # records that are there at one time, about as in a task
 
 
-def _json(schema: Schema | None) -> Encode:
-    return JsonConverter({"schemas.enable": "false"}).encoder("t", schema)
-
-
-def _avro(schema: Schema | None) -> Encode:
-    return compile_avro(schema, AvroSettings(), b"\0\0\0\0\1")
-
-
-def _bytes(schema: Schema | None) -> Encode:
-    return ByteArrayConverter({}).encoder("t", schema)
+_JSON: Final = JsonConverter({"schemas.enable": "false"})
+_AVRO: Final = LocalAvro(AvroSettings())
+_BYTES: Final = ByteArrayConverter({})
 
 
 class Form(NamedTuple):
@@ -60,14 +52,14 @@ class Form(NamedTuple):
 
     label: str
     name: Literal["partition-update", "partition-update-raw", "debezium"]
-    key: Callable[[Schema | None], Encode]
-    value: Callable[[Schema | None], Encode]
+    key: Converter
+    value: Converter
 
 
 FORMS: Final = (
-    Form("partition-update-raw, Avro", "partition-update-raw", _bytes, _avro),
-    Form("partition-update, Avro", "partition-update", _bytes, _avro),
-    Form("debezium, JSON", "debezium", _json, _json),
+    Form("partition-update-raw, Avro", "partition-update-raw", _BYTES, _AVRO),
+    Form("partition-update, Avro", "partition-update", _BYTES, _AVRO),
+    Form("debezium, JSON", "debezium", _JSON, _JSON),
 )
 
 
@@ -163,7 +155,10 @@ def build(found: Sequence[Stretch], catalog: Catalog, form: Form) -> Costs:
             if out:
                 schema = out[0].value_schema
                 if id(schema) not in encoders:
-                    encoders[id(schema)] = form.key(out[0].key_schema), form.value(schema)
+                    encoders[id(schema)] = (
+                        form.key.encoder("t", out[0].key_schema),
+                        form.value.encoder("t", schema),
+                    )
                     built = time.process_time()
                 key, value = encoders[id(schema)]
                 for record in out:
@@ -179,8 +174,7 @@ async def build_fast(chunks: Sequence[Stretch], catalog: Catalog, form: Form) ->
     """CPU of everything between a chunk of the log and bytes for Kafka; None if the fast path does not take the form."""
     settings = cassandra_events(topic_prefix="bench", output_format=form.name)
     where = Where(partition={CLUSTER: "bench", NODE: "local"}, node="local", segment=0, version=0)
-    converter = JsonConverter({"schemas.enable": "false"})
-    wire = wire_of("auto", build_pipeline({}), converter, converter, SimpleHeaderConverter({}))
+    wire = wire_of("auto", build_pipeline({}), form.key, form.value, SimpleHeaderConverter({}))
     stream = Stream(where, None, catalog, lambda table, version: builder(table, version, settings), _LOG, wire)
     used, count, size, first = 0.0, 0, 0, True
     for chunk in chunks:
@@ -236,7 +230,7 @@ async def run(folder: Path, config: Mapping[str, Any]) -> None:
                 f"({costs.record_bytes:.0f} bytes)",
                 flush=True,
             )
-            fast = await build_fast(found, catalog, form) if form.value is _json else None
+            fast = await build_fast(found, catalog, form)
             if fast is not None:
                 print(
                     f"{form.label + ', fast path':34}{fast.build:>8.2f} to bytes ({fast.record_bytes:.0f} bytes)",

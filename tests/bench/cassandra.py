@@ -145,9 +145,7 @@ class Bench:
         producer = {f"producer.{name}": value for name, value in _PRODUCER.items()}
         with self.worker("throughput", **producer) as worker:
             for form in stages.FORMS:
-                modes: dict[str, list[Figure]] = {"auto": []}
-                if form.label == _DEBEZIUM:
-                    modes["off"] = []
+                modes: dict[str, list[Figure]] = {"auto": [], "off": []}
                 for run in range(self.options.runs + 1):  # the first warms up and is not counted
                     for mode, measured in modes.items():
                         prefix = f"b{secrets.token_hex(4)}"

@@ -12,7 +12,7 @@ import gc
 import logging
 import statistics
 import time
-import uuid
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,16 +22,14 @@ from connectors.cassandra.events import builder as cassandra_builder
 from connectors.cassandra.events.contract import Where
 from connectors.cassandra.model import Entry, Stretch
 from connectors.cassandra.stream import Stream
-from connectors.cql.mutations.definition import Column as CassandraColumn
-from connectors.cql.mutations.definition import make
-from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.types import parse
 from connectors.encoded_parts import EncodedParts
-from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Source, Stamp
 from connectors.scylla.events import builder as scylla_builder
 from connectors.scylla.events.fast_rows import fast_feed
-from connectors.scylla.model import INSERT, CdcOptions, Column, Run, TableId, TableVersion
+from connectors.scylla.model import CdcOptions, Column, Run, TableId, TableVersion
+from tests.bench._cassandra_stages import FORMS
 from tests.bench._common import environment
+from tests.bench._log_rows import LOG_VERSION, SCYLLA_COLUMNS, cassandra_log, cassandra_table, scylla_rows
 from tests.support.settings import cassandra_events, scylla_events
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
@@ -39,12 +37,13 @@ from worker.host.fast_path import wire_of
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from connectors.api import SourceRecord
+    from tests.bench._cassandra_stages import Form
+    from worker.converters.base import Converter
 
 _LOG: Final = logging.LoggerAdapter(logging.getLogger(__name__), {})
-_START_US: Final = 1_790_000_000_000_000
 #: Records that are alive at one time, about as in a task.
 _ALIVE: Final = 2000
 #: Rows of a run of Scylla's reader.
@@ -61,12 +60,13 @@ class Turn(NamedTuple):
     fast: float
 
 
-def _wire() -> Any:
-    return wire_of("auto", build_pipeline({}), _JSON, _JSON, SimpleHeaderConverter({}))
+def _wire(key: Converter, value: Converter) -> Any:
+    return wire_of("auto", build_pipeline({}), key, value, SimpleHeaderConverter({}))
 
 
-def _encode(records: list[SourceRecord]) -> None:
-    key, value = (_JSON.encoder("t", schema) for schema in (records[0].key_schema, records[0].value_schema))
+def _encode(records: list[SourceRecord], key_converter: Converter, value_converter: Converter) -> None:
+    key = key_converter.encoder("t", records[0].key_schema)
+    value = value_converter.encoder("t", records[0].value_schema)
     for record in records:
         key(record.key)
         value(record.value)
@@ -74,21 +74,15 @@ def _encode(records: list[SourceRecord]) -> None:
 
 async def scylla(rows: int) -> Callable[[], Turn]:
     """A turn over rows of a Scylla log, in the legacy format."""
-    names = (("pk", "bigint", "partition_key", 0), ("ck", "int", "clustering", 0))
-    regular = (("flag", "boolean"), ("n", "bigint"), ("v", "text"))
-    columns = [Column(name, parse(kind), part, index) for name, kind, part, index in names]  # type: ignore[arg-type]
-    columns += [Column(name, parse(kind), "regular") for name, kind in regular]
+    columns = [
+        Column(name, parse(kind), part, position)  # type: ignore[arg-type]
+        for name, kind, part, position in SCYLLA_COLUMNS
+    ]
     version = TableVersion(TableId("bench", "t"), tuple(columns), CdcOptions(), "one")
     builder: Any = scylla_builder(version, scylla_events(topic_prefix="bench"))
-    log = []
-    for number in range(rows):
-        ticks = 0x01B21DD213814000 + (_START_US + number) * 10
-        fields = (ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0xFFF | 0x1000, 0x80, 1, number)
-        value = f"{number:060}"
-        cells = (number, number % 7, bool(number & 1), None, number * 3, None, value, None)
-        log.append((b"s" * 16, uuid.UUID(fields=fields).bytes, 0, INSERT, None, True, *cells))
+    log = scylla_rows(rows)
     partition, offset = {"vnode_id": "1"}, {"window_start": "x", "window_end": "y"}
-    fast = await fast_feed(_wire(), builder)
+    fast = await fast_feed(_wire(_JSON, _JSON), builder)
     if fast is None:
         raise RuntimeError("the fast path does not take the table")
 
@@ -107,7 +101,7 @@ async def scylla(rows: int) -> Callable[[], Turn]:
             for run in chunk:
                 builder.feed(run, records, [])
             built = time.process_time()
-            _encode(records)
+            _encode(records, _JSON, _JSON)
             encoded = time.process_time()
             records.clear()
             freed = time.process_time()
@@ -124,46 +118,16 @@ async def scylla(rows: int) -> Callable[[], Turn]:
     return turn
 
 
-async def cassandra(rows: int) -> Callable[[], Turn]:
-    """A turn over mutations of a Cassandra log, in Debezium's form."""
-    kinds = {
-        "name": "text",
-        "amount": "bigint",
-        "price": "double",
-        "active": "boolean",
-        "note": "text",
-        "seen": "timestamp",
-    }
-    columns = [
-        CassandraColumn("pk", parse("bigint"), "partition_key", 0),
-        CassandraColumn("ck", parse("int"), "clustering", 0),
-        *(CassandraColumn(name, parse(kind), "regular") for name, kind in kinds.items()),
-    ]
-    table = make("bench", "t", "0a0a0a0a-0000-11ee-8000-00000000000a", columns, cdc=True)
-    source = Source(connector="", cluster="", keyspace="", table="")
+async def cassandra(rows: int, form: Form) -> Callable[[], Turn]:
+    """A turn over mutations of a Cassandra log."""
+    table = cassandra_table()
     catalog = Catalog(TableFilter(), _LOG)
     catalog.remember([table], {table.table_id: Capture(now=True, ever=True)})
-    mutations: list[bytes] = []
-    entries: list[Entry] = []
-    for number in range(rows):
-        stamp = Stamp(_START_US + number)
-        values = {
-            "active": bool(number & 1),
-            "amount": number * 3,
-            "name": f"{number:030}",
-            "note": f"{number:060}",
-            "price": number / 7 + 1,
-            "seen": 1_790_000_000_000 + number,
-        }
-        cells = tuple(Cell(name, None, value, stamp) for name, value in values.items())
-        row = Row(clustering=(number % 7,), liveness=stamp, cells=cells)
-        update = PartitionUpdate(source=source, key=(number,), write_time=stamp.write_time, rows=(row,))
-        mutations.append(write_mutation([write_update(update, table, 7)], 7))
-        begin = entries[-1].end if entries else 0
-        entries.append(Entry(begin, begin + len(mutations[-1]), 100 + begin + len(mutations[-1])))
-    log = Stretch(1, 7, b"".join(mutations), entries, entries[-1].position)
-    settings = cassandra_events(topic_prefix="bench", output_format="debezium")
-    wire = _wire()
+    data, spans = cassandra_log(rows)
+    entries = [Entry(*span) for span in spans]
+    log = Stretch(1, LOG_VERSION, data, entries, entries[-1].position)
+    settings = cassandra_events(topic_prefix="bench", output_format=form.name)
+    wire = _wire(form.key, form.value)
 
     async def stream_of(**more: Any) -> Stream:
         stream = Stream(
@@ -198,7 +162,7 @@ async def cassandra(rows: int) -> Callable[[], Turn]:
                     continue
                 if stream is streams[1]:
                     raise RuntimeError("the fast path does not take all rows")
-                _encode(records)
+                _encode(records, form.key, form.value)
                 encoded = time.process_time()
                 records.clear()
                 build, encode, free = (
@@ -212,7 +176,9 @@ async def cassandra(rows: int) -> Callable[[], Turn]:
 
 
 async def _run(rows: int, turns: int) -> None:
-    for name, make_turn in (("Scylla, legacy", scylla), ("Cassandra, Debezium's form", cassandra)):
+    turns_of: list[tuple[str, Callable[[int], Awaitable[Callable[[], Turn]]]]] = [("Scylla, legacy", scylla)]
+    turns_of += [(f"Cassandra, {form.label}", partial(cassandra, form=form)) for form in FORMS]
+    for name, make_turn in turns_of:
         turn = await make_turn(rows)
         turn()
         gc.collect()
@@ -222,7 +188,7 @@ async def _run(rows: int, turns: int) -> None:
         build, encode, free, fast = (statistics.median(seconds) / rows * 1e6 for seconds in zip(*measured, strict=True))
         whole = statistics.median(sum(costs[:3]) for costs in measured) / rows * 1e6
         print(
-            f"{name:28} off: records {build:.2f}, bytes {encode:.2f}, freeing {free:.2f}, all {whole:.2f}; auto: {fast:.2f}",
+            f"{name:38} off: records {build:.2f}, bytes {encode:.2f}, freeing {free:.2f}, all {whole:.2f}; auto: {fast:.2f}",
             flush=True,
         )
 

@@ -1,7 +1,8 @@
 """Whether a row costs more CPU than in the commit before: stages of both, in turns in one run; a minute.
 
 Stages are measured in processes of their own, on the same bytes, without a server: from binlog events to records
-(``decode``), and to batches that a Kafka client would send (``whole``). A stage has become slower if it takes 10 % more CPU,
+(``decode``), and to batches that a Kafka client would send (``whole``); from rows of a Scylla log and mutations of a Cassandra
+log to keys and values for Kafka (``bytes``). A stage has become slower if it takes 10 % more CPU,
 both by the median of the pairs of turns and by the best turns, in three measurements with new processes: other load on the
 machine does not hit one side alone so often. Without history, or where nothing that runs has changed, there is nothing to
 compare, which counts as passed.
@@ -21,10 +22,11 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.bench._binlog_events import binlog
 from tests.bench._common import environment
+from tests.bench._log_rows import CASSANDRA_COLUMNS, SCYLLA_COLUMNS, cassandra_log, scylla_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,12 +41,24 @@ _SHAPES: Final = {
     "wide": ("wide", 1500, 100, False),
     "single": ("narrow", 2500, 1, False),
 }
-_STAGES: Final = tuple(f"{kind} {name}" for name in _SHAPES for kind in ("decode", "whole"))
+_LOGS: Final = ("scylla", "raw", "update", "debezium")
+#: Rows of a Scylla log, and mutations of a Cassandra log.
+_LOG_ROWS: Final = 6000
+#: By the program that measures them.
+_PROGRAMS: Final = {
+    "_gate_stages.py": tuple(f"{kind} {name}" for name in _SHAPES for kind in ("decode", "whole")),
+    "_gate_logs.py": tuple(f"bytes {name}" for name in _LOGS),
+}
+_STAGES: Final = tuple(stage for stages in _PROGRAMS.values() for stage in stages)
 _LABELS: Final = {
     "narrow": "narrow inserts, 100 rows a transaction",
     "updates": "narrow updates, 100 rows a transaction",
     "wide": "wide inserts, 100 rows a transaction",
     "single": "narrow inserts, 1 row a transaction",
+    "scylla": "Scylla, legacy format, JSON",
+    "raw": "Cassandra, partition-update-raw, Avro",
+    "update": "Cassandra, partition-update, Avro",
+    "debezium": "Cassandra, debezium, JSON",
 }
 #: How often a regression must be measured before it counts.
 _TIMES: Final = 3
@@ -74,15 +88,16 @@ class Side:
 
     Args:
         tree: the folder.
+        program: the file that measures, in this folder.
         events: what it measures with.
         failure: raised with a message if the code does not run the stages.
     """
 
-    def __init__(self, tree: Path, events: Path, failure: type[Exception]) -> None:
+    def __init__(self, tree: Path, program: str, events: Path, failure: type[Exception]) -> None:
         """Blocks for some seconds."""
         self._failure = failure
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("_gate_stages.py")), str(events)],
+            [sys.executable, str(Path(__file__).with_name(program)), str(events)],
             env={**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -116,8 +131,36 @@ class Side:
         self._process.communicate()
 
 
-def compare(before: Path, now: Path, events: Path, stages: Sequence[str], turns: int, until: float) -> dict[str, Costs]:
+def compare(
+    before: Path, now: Path, events: Mapping[str, Path], stages: Sequence[str], turns: int, until: float
+) -> dict[str, Costs]:
     """Measure both in turns, in new processes; with few turns from the time ``until`` on.
+
+    Args:
+        before: the folder with the code to compare with.
+        now: the folder with that to be judged.
+        events: by program: what it measures with.
+        stages: all but those that the code of ``before`` does not run are in the result.
+        turns: of each side.
+        until: ``time.monotonic()``.
+
+    Raises:
+        RuntimeError: the code of ``now`` does not run these stages.
+    """
+    costs: dict[str, Costs] = {}
+    for program, all_of_it in _PROGRAMS.items():
+        chosen = [stage for stage in stages if stage in all_of_it]
+        try:
+            costs |= _compare(before, now, program, events[program], chosen, turns, until) if chosen else {}
+        except Unable as error:
+            print(f"not compared, for the revision does not run the stages: {', '.join(chosen)}: {error}")
+    return costs
+
+
+def _compare(
+    before: Path, now: Path, program: str, events: Path, stages: Sequence[str], turns: int, until: float
+) -> dict[str, Costs]:
+    """As ``compare``, by one program.
 
     Raises:
         Unable: the code of ``before`` does not run these stages.
@@ -126,7 +169,7 @@ def compare(before: Path, now: Path, events: Path, stages: Sequence[str], turns:
     with ExitStack() as stack:
         sides = []
         for tree, failure in ((before, Unable), (now, RuntimeError)):
-            sides.append(Side(tree, events, failure))
+            sides.append(Side(tree, program, events, failure))
             stack.callback(sides[-1].close)
         costs: dict[str, Costs] = {}
         for stage in stages:
@@ -170,6 +213,15 @@ def slower(
     return suspects, []
 
 
+def logs() -> dict[str, Any]:
+    """What ``_gate_logs.py`` measures with: plain values."""
+    data, spans = cassandra_log(_LOG_ROWS)
+    return {
+        "scylla": (SCYLLA_COLUMNS, scylla_rows(_LOG_ROWS)),
+        "cassandra": (CASSANDRA_COLUMNS, data, spans),
+    }
+
+
 def _git(*arguments: str) -> bytes | None:
     """Return git's answer; None if it has none."""
     try:
@@ -207,7 +259,8 @@ def main(argv: list[str]) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="millrace-gate-") as name:
         folder = Path(name)
-        before, events = folder / "before", folder / "events.pickle"
+        before = folder / "before"
+        events = {program: folder / f"{program}.pickle" for program in _PROGRAMS}
         if not _extract(options.against, before):
             print(f"not compared: git does not give the files of {options.against}")
             return 0
@@ -215,16 +268,13 @@ def main(argv: list[str]) -> int:
             shape: (binlog(table, rows, size, update=update), rows)
             for shape, (table, rows, size, update) in _SHAPES.items()
         }
-        events.write_bytes(pickle.dumps(shapes))
-        try:
-            regressions, unsure = slower(
-                lambda stages: compare(before, ROOT, events, stages, options.turns, until),
-                limit=options.limit,
-                until=until,
-            )
-        except Unable as error:
-            print(f"not compared: {options.against} does not run the stages: {error}")
-            return 0
+        for path, content in zip(events.values(), (shapes, logs()), strict=True):
+            path.write_bytes(pickle.dumps(content))
+        regressions, unsure = slower(
+            lambda stages: compare(before, ROOT, events, stages, options.turns, until),
+            limit=options.limit,
+            until=until,
+        )
     if unsure:
         print(f"perhaps slower than {options.against}, but no time was left to be sure: {', '.join(unsure)}")
     for stage, ratio in regressions.items():

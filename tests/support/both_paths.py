@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 
 
 class Delivered(NamedTuple):
-    """One record as it would get into Kafka, with its position; None for a record whose position only its batch tells."""
+    """One record as it would get into Kafka, with its position; None for a record whose position only its batch tells.
+
+    ``timestamp`` is the record's own; None for the time at which it is sent.
+    """
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: Headers
     position: Position | None
+    timestamp: int | None = None
 
 
 class Paths:
@@ -56,12 +60,13 @@ class Paths:
                 continue
             count = len(converted.values)
             delivered += [
-                Delivered(converted.topic, key, value, headers, record.source_offset)
-                for record, key, value, headers in zip(
+                Delivered(converted.topic, key, value, headers, record.source_offset, timestamp)
+                for record, key, value, headers, timestamp in zip(
                     converted.records,
                     converted.keys or [None] * count,
                     converted.values,
                     converted.headers or [[]] * count,
+                    converted.timestamps or [None] * count,
                     strict=True,
                 )
             ]
@@ -70,12 +75,19 @@ class Paths:
     def encoded(self, part: EncodedBatch, *, positions: bool = True) -> list[Delivered]:
         """Encoded records as they are delivered, with the positions that ``records`` tells."""
         records = part.records() if positions else None
-        no_keys: list[bytes | None] = [None] * len(part.values)
+        nulls: list[None] = [None] * len(part.values)
         return [
             Delivered(
-                part.writer.topic, key, value, headers_of(part), records[index].source_offset if records else None
+                part.writer.topic,
+                key,
+                value,
+                headers_of(part),
+                records[index].source_offset if records else None,
+                timestamp,
             )
-            for index, (key, value) in enumerate(zip(part.keys or no_keys, part.values, strict=True))
+            for index, (key, value, timestamp) in enumerate(
+                zip(part.keys or nulls, part.values, part.timestamps or nulls, strict=True)
+            )
         ]
 
     async def deliver(self, batch: Batch) -> list[Delivered]:

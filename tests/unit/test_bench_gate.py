@@ -66,6 +66,19 @@ def test_without_time_to_be_sure_nothing_has_failed() -> None:
     assert slower(Measured({STAGE: SLOWER}), seconds=0) == ({}, [STAGE])
 
 
+def test_a_stage_that_the_other_revision_does_not_run_is_left_out() -> None:
+    measured = Measured({STAGE: SLOWER, OTHER: SLOWER}, {STAGE: SLOWER}, {STAGE: SLOWER})
+
+    def without_logs(stages: Sequence[str]) -> dict[str, Costs]:
+        return {stage: costs for stage, costs in measured(stages).items() if not stage.startswith("bytes ")}
+
+    regressions, unsure = gate.slower(without_logs, limit=10, until=time.monotonic() + 3600)
+    assert regressions == {STAGE: pytest.approx(12.1 / 10.2)}
+    assert not unsure
+    assert any(stage.startswith("bytes ") for stage in measured.asked[0])
+    assert measured.asked[1:] == [[STAGE, OTHER], [STAGE]]
+
+
 def test_without_history_nothing_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

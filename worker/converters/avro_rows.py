@@ -8,17 +8,17 @@ is checked or seldom (unions, enums, lists, maps) is written by ``avro_write``.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.codegen import CodeBuilder
 from connectors.schema import DECIMAL, Type
-from connectors.wire import EVENT, ROW, Fixed
+from connectors.wire import EVENT, ROW, Fixed, Items
 from worker.converters.avro_schema import AvroSettings, is_enum, is_union, null_last
 from worker.converters.avro_write import LENGTH, SHORT, long_bytes, value_bytes, zigzag_bytes
 from worker.converters.json_text import INTEGER_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.schema import Schema
     from connectors.wire import Encoding, Shape
@@ -49,6 +49,8 @@ class AvroRowForm:
         self._parts: dict[Path, list[str | int]] = {}
         self._runs: list[list[tuple[Path, Schema, Any]]] = []
         self._count = 0
+        #: By the expression of a struct or array, those whose bytes it joins: what it is in joins them itself.
+        self._pieces: dict[str, list[str]] = {}
         self.names: dict[str, Any] = {
             f"{stem}_{name}": value
             for name, value in {
@@ -82,13 +84,17 @@ class AvroRowForm:
                 self._runs[parts[-1]].append((position, member.schema, item))  # type: ignore[index]
                 continue
             parts.append(member.name)
-            if item != ROW:
+            if isinstance(item, Items):
+                self._add(position, cast("Schema", member.schema.value_schema), item.shape)
+            elif item != ROW:
                 self._add(position, member.schema, item)
         self._parts[path] = parts
 
     def build(self, path: Path, members: Mapping[str, str]) -> str:
         """See ``RowForm``."""
         schema = self._schemas[path]
+        if schema.type is Type.ARRAY:
+            schema = cast("Schema", schema.value_schema)
         expressions = (
             [f"{self._stem}_head"] if not path else [repr(_branch(schema, null=False))] if schema.optional else []
         )
@@ -98,8 +104,27 @@ class AvroRowForm:
                 continue
             nested = self._schemas[*path, part]
             absent = members[part] == "None" and (*path, part) in self._parts
-            expressions.append(repr(_branch(nested, null=True)) if absent else members[part])
-        return f"{self._stem}_join(({', '.join(expressions)},))"
+            written = repr(_branch(nested, null=True)) if absent else members[part]
+            expressions += self._pieces.get(written, [written])
+        return self._joined(expressions)
+
+    def _joined(self, expressions: list[str]) -> str:
+        expression = f"{self._stem}_join(({', '.join(expressions)},))"
+        self._pieces[expression] = expressions
+        return expression
+
+    def array(self, path: Path, elements: Sequence[str]) -> str:
+        """See ``RowForm``."""
+        schema = self._schemas[path]
+        count = long_bytes(len(elements))
+        begin = _branch(schema, null=False) + count if schema.optional else count
+        pieces = [piece for element in elements for piece in self._pieces.get(element, [element])]
+        return self._joined([repr(begin), *pieces, repr(b"\0")])
+
+    def _length(self, expression: str) -> str:
+        """The expression of a length, which stays in a variable."""
+        number = f"{self._stem}_n"
+        return f"({self._stem}_LENGTH[{number}] if ({number} := {expression}) < {len(LENGTH)} else {self._stem}_long({number}))"
 
     # Members that differ from row to row.
 
@@ -119,6 +144,8 @@ class AvroRowForm:
             function = f"{self._stem}_checked{self._count}"
             default = schema.default
             names[function] = lambda value: value_bytes(schema, default if value is None else value, settings)
+            if nullable and not checked and schema.optional and default is None and not is_union(schema):
+                return f"({_branch(schema, null=True)!r} if {name} is None else {function}({name}))"
             return f"{function}({name})"
         present = self._present(schema, name)
         if schema.optional:
@@ -140,8 +167,7 @@ class AvroRowForm:
         if kind is Type.STRING or kind is Type.BYTES:
             data = f"{stem}_t"
             value = f"{name}.encode()" if kind is Type.STRING else name
-            length = f"len({data} := {value})"
-            return f"({stem}_LENGTH[{number}] if ({number} := {length}) < {len(LENGTH)} else {stem}_long({number})) + {data}"
+            return f"{self._length(f'len({data} := {value})')} + {data}"
         if kind is Type.BOOLEAN:
             return f"(b'\\1' if {name} else b'\\0')"
         if kind is Type.FLOAT64:

@@ -8,13 +8,13 @@ that are shared make one such text, which is the value of the first of them. Tex
 from __future__ import annotations
 
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
 from connectors.codegen import CodeBuilder
 from connectors.schema import DECIMAL, Type
-from connectors.wire import EVENT, ROW, Fixed
+from connectors.wire import EVENT, ROW, Fixed, Items
 from worker.converters.javatext import decimal_text
 from worker.converters.json_compile import compile_encoder
 from worker.converters.json_text import (
@@ -28,7 +28,7 @@ from worker.converters.json_text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.schema import Schema
     from connectors.wire import Encoding, Shape
@@ -108,7 +108,9 @@ class JsonRowForm:
                 slots[-1].members.append((position, member.schema, item))  # type: ignore[union-attr]
                 continue
             slots.append(member.name)
-            if item != ROW:
+            if isinstance(item, Items):
+                self._add(position, cast("Schema", member.schema.value_schema), item.shape)
+            elif item != ROW:
                 self._add(position, member.schema, item)
         names = [slot if isinstance(slot, str) else slot.members[0][0][-1] for slot in slots]
         fields = [(f"f{index}", Any) for index in range(len(names))]
@@ -122,6 +124,11 @@ class JsonRowForm:
         name, slots = self._structs[path]
         values = [members[slot] if isinstance(slot, str) else self._run_name(self._number(slot)) for slot in slots]
         return f"{name}({', '.join(values)})"
+
+    def array(self, path: Path, elements: Sequence[str]) -> str:
+        """See ``RowForm``."""
+        del path
+        return f"[{', '.join(elements)}]"
 
     def _number(self, run: _Run) -> int:
         return next(number for number, other in enumerate(self._runs) if other is run)

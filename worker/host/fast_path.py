@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.errors import Fatal, Fenced
+from connectors.schema import Schema
 from worker.host.routes import topic_complaint
 from worker.transforms.rewriting import RewrittenForm, SymbolicRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.api import Batch, Header, SourceRecord
     from connectors.wire import EncodedBatch, Encoding, RowForm
-    from worker.converters.base import Converter, HeaderConverter
+    from worker.converters.base import Converter, Encode, HeaderConverter
     from worker.host.chunk import Headers
     from worker.host.convert import Converted
     from worker.transforms.pipeline import Pipeline
@@ -33,6 +34,41 @@ class TaskRowWriter:
     key: RowForm | None
     value: RowForm
     headers: Headers
+
+
+class _WholeForm:
+    """A ``RowForm`` of keys that are no structs: a converter's ordinary function writes each."""
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self.names: dict[str, Any] = {}
+        self.constants: Callable[..., tuple[Any, ...]] = tuple
+        self.events: tuple[tuple[str, ...], ...] = ()
+        self.unpack = ""
+
+    def unscaled(self, path: tuple[str, ...]) -> bool:
+        """See ``RowForm``: there are no members."""
+        raise ValueError(f"no member {path}")
+
+    def leaf(self, path: tuple[str, ...], name: str, *, nullable: bool = True, checked: bool = False) -> str:
+        """See ``RowForm``: there are no members."""
+        del name, nullable, checked
+        raise ValueError(f"no member {path}")
+
+    def build(self, path: tuple[str, ...], members: Mapping[str, str]) -> str:
+        """See ``RowForm``: there is no struct."""
+        del members
+        raise ValueError(f"no struct {path}")
+
+    def array(self, path: tuple[str, ...], elements: Sequence[str]) -> str:
+        """See ``RowForm``: there are no members."""
+        del elements
+        raise ValueError(f"no member {path}")
+
+    def encode(self, rows: list[Any]) -> list[bytes]:
+        """See ``RowForm``."""
+        encode = self._encode
+        return [encode(row) for row in rows]  # type: ignore[misc]  # none is null
 
 
 class TaskWire:
@@ -56,7 +92,7 @@ class TaskWire:
         self.verify = verify
 
     async def writer(
-        self, topic: str, key: Encoding | None, value: Encoding, headers: Sequence[Header] = ()
+        self, topic: str, key: Encoding | Schema | None, value: Encoding, headers: Sequence[Header] = ()
     ) -> TaskRowWriter | None:
         """See ``connectors.wire.Wire``: None also where records would be refused, or a service is unavailable."""
         try:
@@ -66,9 +102,9 @@ class TaskWire:
             original, topic, value = value, record.topic, record.value
             await self._value.prepare(topic, value.schema)
             if key is not None:
-                await self._key.prepare(topic, key.schema)
+                await self._key.prepare(topic, key if isinstance(key, Schema) else key.schema)
             value_form = self._value.row_form(topic, value, "value")
-            key_form = None if key is None else self._key.row_form(topic, key, "key")
+            key_form = None if key is None else self._key_form(topic, key)
             if value_form is None or (key is not None and key_form is None):
                 return None
             if self._value.header_encoder(topic, value.schema) is not None:
@@ -86,6 +122,11 @@ class TaskWire:
         if record.paths is not None:
             value_form = RewrittenForm(value_form, record, original)
         return TaskRowWriter(topic, key_form, value_form, converted)
+
+    def _key_form(self, topic: str, key: Encoding | Schema) -> RowForm | None:
+        if isinstance(key, Schema):
+            return _WholeForm(self._key.encoder(topic, key))
+        return self._key.row_form(topic, key, "key")
 
 
 def wire_of(
@@ -108,6 +149,14 @@ def wire_of(
 def count_encoded(batch: Batch) -> int:
     """How many records of a batch are bytes already."""
     return sum([len(part.values) for part in batch.encoded])
+
+
+def last_timestamp(batch: Batch) -> int | None:
+    """The timestamp of a batch's last record."""
+    if batch.encoded and batch.encoded[-1].after == len(batch.records):
+        timestamps = batch.encoded[-1].timestamps
+        return timestamps[-1] if timestamps else None
+    return batch.records[-1].timestamp if batch.records else None
 
 
 def parts_of(batch: Batch) -> list[Sequence[SourceRecord] | EncodedBatch]:
@@ -140,23 +189,26 @@ def compare(part: EncodedBatch, records: Sequence[SourceRecord], runs: Sequence[
     Raises:
         Fatal: they are not the same; says where and what.
     """
-    no_keys: list[bytes | None] = [None] * len(part.values)
-    encoded = zip(part.keys or no_keys, part.values, strict=True)
+    nulls: list[None] = [None] * len(part.values)
+    encoded = zip(part.keys or nulls, part.values, part.timestamps or nulls, strict=True)
     topic, expected_headers = part.writer.topic, headers_of(part) or []
     done = 0
     for run in runs:
         count = len(run.values)
         keys = run.keys or [None] * count
         headers = run.headers or [[]] * count
-        for record, key, value, heads in zip(run.records, keys, run.values, headers, strict=True):
+        times = run.timestamps or [None] * count
+        for record, key, value, heads, time in zip(run.records, keys, run.values, headers, times, strict=True):
             ours = next(encoded, None)
             if ours is None:
                 raise _different(record, "there is one record less on the fast path", done)
             for name, expected, encoded_value in (("key", key, ours[0]), ("value", value, ours[1])):
                 if expected != encoded_value:
                     raise _different(record, _first_difference(name, expected, encoded_value), done)
-            if run.topic != topic or heads != expected_headers or run.partitions or run.timestamps or run.everywhere:
-                raise _different(record, f"topic, headers, partition or timestamp: {topic!r} and {run.topic!r}", done)
+            if run.topic != topic or heads != expected_headers or run.partitions or run.everywhere:
+                raise _different(record, f"topic, headers or partition: {topic!r} and {run.topic!r}", done)
+            if time != ours[2]:
+                raise _different(record, f"timestamp: general path {time}, fast path {ours[2]}", done)
             done += 1
     if done != len(part.values) or done != len(records):
         raise Fatal(

@@ -19,7 +19,7 @@ from offsets.topics import ensure_internal_topic
 from worker.host.commits import Ledger, Unit, position_key
 from worker.host.convert import Conversion, Refused, runs
 from worker.host.errors import DeadLetter, ErrorHandler, Stage, backoff
-from worker.host.fast_path import compare, count_encoded, headers_of, parts_of
+from worker.host.fast_path import compare, count_encoded, headers_of, last_timestamp, parts_of
 from worker.host.instructions import InstructionSchedule
 from worker.host.producer import Producer
 from worker.host.routes import topic_complaint
@@ -420,7 +420,7 @@ class Session:
         for partition, offset in batch.offsets:
             key = position_key(partition)
             positions[key] = (key, partition, offset)
-        return Unit(tuple(positions.values()), records[-1].timestamp if records else None, batch.receipt)
+        return Unit(tuple(positions.values()), last_timestamp(batch), batch.receipt)
 
     async def deliver(self, batch: Batch, unit: Unit) -> None:
         """Transform, convert and hand over all records of a batch."""
@@ -464,7 +464,12 @@ class Session:
             route = await self.route(topic)
             heads = self._traces.headers(topic, [headers] * len(values) if headers else None, len(values))
             for index, error in route.append(
-                unit, values, None if part.keys is None else part.keys[start:stop], None, None, heads
+                unit,
+                values,
+                None if part.keys is None else part.keys[start:stop],
+                None,
+                None if part.timestamps is None else part.timestamps[start:stop],
+                heads,
             ):
                 record = self._records_of(part)[start + index]
                 await self._skip(self.errors.bad(Stage.KAFKA_PRODUCE, error, record), unit)

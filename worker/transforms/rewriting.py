@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from connectors.wire import Fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.api import Header
     from connectors.wire import Encoding, RowForm, Shape
@@ -109,6 +109,11 @@ class RewrittenForm:
             if source[:-1] in self._built and source[-1] in self._built[source[:-1]]
         }
         return self._form.build((), values)
+
+    def array(self, path: Path, elements: Sequence[str]) -> str:
+        """See ``RowForm``: only partition updates have them, which no transform rewrites."""
+        del elements
+        raise ValueError(f"no array {path}")
 
     def encode(self, rows: list[Any]) -> list[bytes]:
         """See ``RowForm``."""

@@ -1,7 +1,7 @@
-"""Mutations of the log straight to keys and values in bytes: ``connectors.wire`` for Debezium's form.
+"""Mutations of the log straight to keys and values in bytes, for ``connectors.wire``; here those of Debezium's form.
 
 One function goes over entries, another one for each list of written columns builds a row. Neither has effects: they stop at the
-first entry that they can't do, which goes the general way.
+first entry that they can't do, which goes the general way. Partition updates: see ``fast_updates``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.cassandra.events.contract import CONNECTOR, Where
 from connectors.cassandra.events.debezium import INSERT, LAST_MICROS, UPDATE, DebeziumEvents
 from connectors.cassandra.events.envelope import RANGE_END, RANGE_START, VERSION
+from connectors.cassandra.events.fast_updates import update_build
 from connectors.codegen import CodeBuilder, unpack_names
 from connectors.wire import EVENT, ROW, Encoding, Fixed
 
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.api import SourceRecord
+    from connectors.cassandra.events.contract import TableEvents
     from connectors.cassandra.model import Entry
     from connectors.cql.mutations.definition import Column
     from connectors.encoded_parts import EncodedParts
+    from connectors.formats.record_masks import RecordMasker
     from connectors.wire import RowForm, RowWriter, Shape, Wire
 
     #: ``(partition key, clustering values, values, expiry in µs) -> (key, after)``: structs to be encoded.
     MakeRow = Callable[..., tuple[Any, Any]]
+    #: (the bytes that entries are in, entries, where they are) -> keys and values to be encoded, and timestamps or nothing.
+    Build = Callable[[bytes, Sequence[Entry], Where], tuple[list[Any], list[Any], list[int | None]]]
 
 #: Entries that are encoded in one call: few enough to stay in the processor's cache.
 CHUNK_ENTRIES: Final = 64
@@ -34,23 +39,36 @@ _SHAPES: Final = 1000
 _SOURCE: Final = {"ts_ms": "us // 1000", "ts_us": "us", "ts_ns": "us * 1000", "pos": "position"}
 
 
-async def fast_entries(wire: Wire, events: object) -> FastEntries | None:
+async def fast_entries(wire: Wire, events: TableEvents | None) -> FastEntries | None:
     """The encoder of a table's mutations; None where only records will do.
 
     Args:
         wire: of the task.
-        events: makes the records.
+        events: makes the records; None: nobody does.
 
     Raises:
         Fatal: a service that a converter needs refuses this client.
     """
-    if not isinstance(events, DebeziumEvents) or not events.begin:
+    if events is None:
+        return None
+    plain: object = events
+    masker: RecordMasker | None = getattr(events, "masker", None)
+    if masker is not None:  # of ``MaskedEvents``, which is imported only where there are masks
+        from connectors.formats.masked_wire import MaskedWire
+
+        plain, wire = events.inner, MaskedWire(wire, masker)  # type: ignore[attr-defined]
+    made = await (_build(wire, plain) if isinstance(plain, DebeziumEvents) else update_build(wire, plain))
+    return None if made is None else FastEntries(events, *made)
+
+
+async def _build(wire: Wire, events: DebeziumEvents) -> tuple[RowWriter, Build] | None:
+    if not events.begin:
         return None
     table, schemas = events.table, events.schemas
     key_columns = (*table.key, *table.clustering)
     key = Encoding(schemas.key, {column.name: ROW for column in key_columns})
     writer = await wire.writer(events.topic, key, Encoding(schemas.value, _envelope_shape(events)))
-    return None if writer is None else FastEntries(events, writer)
+    return None if writer is None else (writer, _Loop(events, writer).function())
 
 
 def _envelope_shape(events: DebeziumEvents) -> Shape:
@@ -78,13 +96,18 @@ def _envelope_shape(events: DebeziumEvents) -> Shape:
 
 
 class FastEntries:
-    """Encodes mutations of one definition of a table; not thread-safe, does not block."""
+    """Encodes mutations of one definition of a table; not thread-safe, does not block.
 
-    def __init__(self, events: DebeziumEvents, writer: RowWriter) -> None:
+    Args:
+        events: makes the same records the general way.
+        writer: of the table.
+        build: goes over entries, up to the first that is not one simple update of the table.
+    """
+
+    def __init__(self, events: TableEvents, writer: RowWriter, build: Build) -> None:
         self._events = events
         self._writer = writer
-        self._rows: dict[tuple[str, ...], MakeRow] = {}
-        self._build = self._loop()
+        self._build = build
 
     def take(self, data: bytes, entries: Sequence[Entry], where: Where, after: int, parts: EncodedParts) -> int:
         """Encode entries up to the first that is not one simple update of the table.
@@ -99,15 +122,15 @@ class FastEntries:
         Returns:
             How many entries are done, each with one record.
         """
-        events, key_form = self._events, self._writer.key
+        key_form = self._writer.key
         if key_form is None:
             return 0
         keys: list[bytes] = []
         values: list[bytes | None] = []
-        file = events.file_of(where)
+        timestamps: list[int | None] = []
         for start in range(0, len(entries), CHUNK_ENTRIES):
             chunk = entries[start : start + CHUNK_ENTRIES]
-            key_rows, value_rows = self._build(data, chunk, where.read_ms, file)
+            key_rows, value_rows, times = self._build(data, chunk, where)
             if not value_rows:
                 break
             try:
@@ -116,6 +139,7 @@ class FastEntries:
             except Exception:  # noqa: BLE001 - the general way finds out what it is, and reports it
                 break
             keys += key_chunk
+            timestamps += times
             if len(value_rows) < len(chunk):
                 break
         done = len(values)
@@ -127,7 +151,14 @@ class FastEntries:
                 version=where.version,
                 read_ms=where.read_ms,
             )
-            parts.add(self._writer, after, keys, values, lambda: self._records(data, entries[:done], position))
+            parts.add(
+                self._writer,
+                after,
+                keys,
+                values,
+                lambda: self._records(data, entries[:done], position),
+                timestamps or None,
+            )
         return done
 
     def _records(self, data: bytes, entries: Sequence[Entry], where: Where) -> list[SourceRecord]:
@@ -141,11 +172,29 @@ class FastEntries:
                 self._events.update(data, start + 1, end, where, records)
         return records
 
-    def _loop(self) -> Callable[..., tuple[list[Any], list[Any]]]:
-        """The function (data, entries, time of reading, segment's file) -> structs of keys and of values."""
+
+class _Loop:
+    """Writes the function that goes over entries.
+
+    Args:
+        events: makes the same records the general way.
+        writer: of the table.
+    """
+
+    def __init__(self, events: DebeziumEvents, writer: RowWriter) -> None:
+        self._events = events
+        self._writer = writer
+        self._rows: dict[tuple[str, ...], MakeRow] = {}
+
+    def function(self) -> Build:
+        """The function."""
         events, form = self._events, self._writer.value
         code = CodeBuilder(
-            plain_of=events.decoder.plain, begin=events.begin, rows_of=self._rows, make_row=self._make_row
+            plain_of=events.decoder.plain,
+            begin=events.begin,
+            rows_of=self._rows,
+            make_row=self._make_row,
+            file_of=events.file_of,
         )
         source = {
             name: form.leaf(("source", name), text if text.isidentifier() else f"({text})", nullable=False)
@@ -158,8 +207,9 @@ class FastEntries:
         }
         arguments = ", ".join("read_ms" if path == ("ts_ms",) else "file" for path in form.events)
         code.define(
-            "build(data, entries, read_ms, file)",
+            "build(data, entries, where)",
             [
+                "read_ms, file = where.read_ms, file_of(where)",
                 f"{form.unpack} = {code.bind('constants', form.constants)}({arguments})",
                 "keys, values = [], []",
                 "add_key, add_value = keys.append, values.append",
@@ -178,7 +228,7 @@ class FastEntries:
                 "        add_key(key)",
                 # Whatever it is: the general way finds it out, and reports it.
                 "except Exception: pass",
-                "return keys, values",
+                "return keys, values, []",
             ],
         )
         code.names |= form.names

@@ -25,38 +25,42 @@ if TYPE_CHECKING:
 class MaskedEvents:
     """A ``TableEvents`` around another one.
 
+    Attributes:
+        inner: makes what is masked.
+        masker: masks it.
+
     Raises:
         ConfigInvalid: a rule names a column that can't be masked in the output form.
     """
 
     def __init__(self, inner: DebeziumEvents | PartitionUpdateEvents | RawEvents, masks: Masks) -> None:
-        self._inner = inner
+        self.inner = inner
         self.table: TableDefinition = inner.table
         self.topic: str = inner.topic
         self.skipped: Counter[str] = inner.skipped
         table = inner.table
         clustering = frozenset(column.name for column in table.clustering)
-        self._masker = RecordMasker(
+        self.masker = RecordMasker(
             masks, table=str(table), clustering=clustering, keys=clustering | {column.name for column in table.key}
         )
         if isinstance(inner, DebeziumEvents):
-            self._masker.check(inner.schemas.key, inner.schemas.value, inner.topic)
+            self.masker.check(inner.schemas.key, inner.schemas.value, inner.topic)
         else:
             schema = inner.layout.schema if isinstance(inner, PartitionUpdateEvents) else inner.schema
-            self._masker.check(None, schema, inner.topic)
+            self.masker.check(None, schema, inner.topic)
 
     @property
     def full_decodes(self) -> int:
         """See ``TableEvents``."""
-        return self._inner.full_decodes
+        return self.inner.full_decodes
 
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.update``."""
         done = where.done
         made: list[SourceRecord] = []
         try:
-            found = self._inner.update(data, pos, end, where, made)
-            records = [self._masker.mask(record) for record in made]
+            found = self.inner.update(data, pos, end, where, made)
+            records = [self.masker.mask(record) for record in made]
         except Skippable:
             where.done = done
             raise
@@ -66,10 +70,10 @@ class MaskedEvents:
     def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.entries``; ends before a record that can't be masked, of which ``update`` says why."""
         made: list[SourceRecord] = []
-        count = self._inner.entries(data, entries, where, made)
+        count = self.inner.entries(data, entries, where, made)
         for index, record in enumerate(made):
             try:
-                out.append(self._masker.mask(record))
+                out.append(self.masker.mask(record))
             except Skippable:
                 return index
         return count
@@ -77,5 +81,5 @@ class MaskedEvents:
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
         """See ``TableEvents.backfill``."""
         made: list[SourceRecord] = []
-        self._inner.backfill(update, partition, offset, made)
-        out += [self._masker.mask(record) for record in made]
+        self.inner.backfill(update, partition, offset, made)
+        out += [self.masker.mask(record) for record in made]

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     MakeRow = Callable[[tuple[Any, ...], list[Any], Any, Any], dict[str, Any]]
 
 _INSERTED: Final = {"stamp": None}
+#: The expression that says whether no column was given a value; behind ``deleted_line``.
+NO_VALUE: Final = "deleted and len(deleted) == len(NAMES)"
 #: Functions for rows by the columns that they write; more shapes than this are made anew each time they change.
 _SHAPES: Final = 1000
 
@@ -48,6 +50,9 @@ class PartitionUpdateEvents:
 
     Attributes:
         layout: the schema of the records' values and the columns that it is made of.
+        decoder: reads mutations.
+        begin: what mutations of one update of the table begin with, if their versions have no flags before it.
+        id: ``source.schema`` of the records' values.
     """
 
     def __init__(self, table: TableDefinition, version: int, settings: EventSettings) -> None:
@@ -74,11 +79,10 @@ class PartitionUpdateEvents:
         )
         self._settings = settings
         self._version = version
-        self._decoder = Decoder(table, version)
-        #: What mutations of one update of the table begin with, if their versions have no flags before it.
-        self._begin = b"" if version >= VERSION_WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
+        self.decoder = Decoder(table, version)
+        self.begin = b"" if version >= VERSION_WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
         self._encode = encoder(self.layout)
-        self._id = self.layout.source.schema
+        self.id = self.layout.source.schema
         self._key = _struct_maker(table.key)
         self._maker = _RowMaker(table)
         self._rows: dict[tuple[str, ...], MakeRow] = {}
@@ -91,7 +95,7 @@ class PartitionUpdateEvents:
 
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.update``."""
-        plain = self._decoder.plain(data, pos)
+        plain = self.decoder.plain(data, pos)
         if plain is None:
             return self._full(data, pos, end, where, out)
         key, key_bytes, rows, found = plain
@@ -106,7 +110,7 @@ class PartitionUpdateEvents:
         where.done = done + 1
         value: dict[str, Any] = {
             "source": {
-                "schema": self._id,
+                "schema": self.id,
                 "snapshot": False,
                 "read_time": read_ms,
                 "position": {"node": where.node, "segment": where.segment, "position": where.position, "index": done},
@@ -143,11 +147,11 @@ class PartitionUpdateEvents:
 
     def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.entries``."""
-        begin = self._begin
+        begin = self.begin
         if not begin:
             return 0
         partition, node, segment, read_ms, topic = where.partition, where.node, where.segment, where.read_ms, self.topic
-        schema, identity, plain_of, key_of = self.layout.schema, self._id, self._decoder.plain, self._key
+        schema, identity, plain_of, key_of = self.layout.schema, self.id, self.decoder.plain, self._key
         rows_of, rest, new, add = self._rows, self._rest, SourceRecord, out.append
         before = len(out)
         try:
@@ -257,7 +261,7 @@ class PartitionUpdateEvents:
 
     def _full(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
         """What is not simple."""
-        update, found = self._decoder.full(data, pos, self.layout.source)
+        update, found = self.decoder.full(data, pos, self.layout.source)
         self.full_decodes += 1
         if not (update.rows or update.ranges or update.static or update.deletion):
             return found if end is None else end
@@ -277,7 +281,7 @@ class PartitionUpdateEvents:
         done, final = where.done, where.done + len(values) - 1
         for index, (value, write_time) in enumerate(values, done):
             value["source"] = {
-                "schema": self._id,
+                "schema": self.id,
                 "snapshot": False,
                 "read_time": where.read_ms,
                 "position": {"node": where.node, "segment": where.segment, "position": where.position, "index": index},
@@ -297,6 +301,13 @@ class PartitionUpdateEvents:
                 )
             )
         where.done = final + 1
+
+
+def deleted_line(names: Sequence[str]) -> str:
+    """The statement that makes ``deleted`` of a row's ``values``, of the columns ``names``, which are also in ``NAMES``."""
+    if not names:
+        return "deleted = None"
+    return "deleted = [name for name, value in zip(NAMES, values) if value is None] if None in values else None"
 
 
 class _RowMaker:
@@ -326,13 +337,12 @@ class _RowMaker:
                 members.append(("clustering", _struct_display(self._clustering, "c", code)))
             members += [("liveness", "live"), ("deletion", "None")]
         members.append(("stamp", "own"))
+        lines.append(deleted_line(names))
         if self._simple[kind] or self._complex[kind]:
-            members.append(
-                ("cells", _struct_display([self._columns[name] for name in names], "v", code) if names else "None")
-            )
+            cells = _struct_display([self._columns[name] for name in names], "v", code)
+            members.append(("cells", f"(None if {NO_VALUE} else {cells})" if names else "None"))
         if self._simple[kind]:
-            deleted = "[name for name, value in zip(NAMES, values) if value is None] if None in values else None"
-            members += [("deleted", deleted if names else "None"), ("stamps", "None")]
+            members += [("deleted", "deleted"), ("stamps", "None")]
         if self._complex[kind]:
             members.append(("complex_deletions", "None"))
         code.define("row(clustering, values, live, own)", [*lines, f"return {dict_display(members)}"])

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from connectors.formats.partition_update import PartitionUpdate
 
 #: The least timestamp nearly always has seven bytes, the first with six leading ones: 2015 plus 2 to 17 years.
-_SIX_MORE: Final = 0x7E
-_SIX_MORE_BITS: Final = (1 << 49) - 1
-_unpack_word = struct.Struct(">Q").unpack_from
-_ONE_BYTE: Final = 0x80
+SIX_MORE: Final = 0x7E
+SIX_MORE_BITS: Final = (1 << 49) - 1
+unpack_word = struct.Struct(">Q").unpack_from
+ONE_BYTE: Final = 0x80
 _WITH_EPOCHS: Final = 9
 #: Of a mutation of one update, where the key begins as a rule: behind the count, the table id and a length of one byte.
-_KEY_AT: Final = 18
+KEY_AT: Final = 18
 #: By first byte: how many bytes an unsigned variable-length number has.
-_SIZE: Final = bytes(9 - (~first & 0xFF).bit_length() for first in range(256))
+SIZE: Final = bytes(9 - (~first & 0xFF).bit_length() for first in range(256))
 #: Lists of columns that are remembered as good; the newest first.
 _REMEMBERED: Final = 16
 
@@ -56,6 +56,10 @@ class RawEvents:
 
     Attributes:
         schema: of the records' values.
+        begin: what mutations of one update of the table begin with, if their versions have no flags before it.
+        id: ``source.schema`` of the records' values.
+        checks_values: whether values have to be decoded.
+        good: lists of columns as they are written that the definition has, by whether a list of static ones comes first.
     """
 
     def __init__(self, table: TableDefinition, version: int, settings: EventSettings) -> None:
@@ -77,26 +81,25 @@ class RawEvents:
             schema_version=table.version,
         )
         self.schema = partition_update_raw.schema(constants, table, version, POSITION)
-        self._id = constants.schema
+        self.id = constants.schema
         self._constants = constants
         self._settings = settings
         self._version = version
-        #: What mutations of one update of the table begin with, if their versions have no flags before it.
-        self._begin = b"" if version >= _WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
+        self.begin = b"" if version >= _WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
         self._passing = Reader(table, version, values=False)
         self._checking = Decoder(table, version) if any(_has_fields(each.type) for each in table.columns) else None
+        self.checks_values = self._checking is not None
         self._columns = frozenset(
             [each.name.encode() for each in (*table.static, *table.regular)]
             + [each.name.encode() for each in table.dropped]
         )
-        #: Lists as they are written, by whether a list of static columns comes first.
-        self._good: tuple[list[bytes], list[bytes]] = ([], [])
+        self.good: tuple[list[bytes], list[bytes]] = ([], [])
 
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.update``. With ``end`` the cells are taken on trust: their checksum was right."""
         try:
             start = pos + 16
-            if self._version < _WITH_EPOCHS and data[start] < _ONE_BYTE:
+            if self._version < _WITH_EPOCHS and data[start] < ONE_BYTE:
                 key_end = start + 1 + data[start]
                 start += 1
             else:
@@ -106,20 +109,20 @@ class RawEvents:
                 return key_end + 1
             at = key_end + 1
             try:
-                (word,) = _unpack_word(data, at)
+                (word,) = unpack_word(data, at)
             except struct.error:
                 word = 0  # fewer than eight bytes, which is all right
-            if word >> 57 == _SIX_MORE:
-                write_time = (word >> 8 & _SIX_MORE_BITS) + TIMESTAMP_EPOCH
+            if word >> 57 == SIX_MORE:
+                write_time = (word >> 8 & SIX_MORE_BITS) + TIMESTAMP_EPOCH
                 at += 7
             else:
                 write_time = least_write_time(data, pos, self._version)
-                at += _SIZE[data[at]]
-            at += _SIZE[data[at]]
-            at += _SIZE[data[at]]
-            good = self._good[1 if flags & HAS_STATIC_ROW else 0]
+                at += SIZE[data[at]]
+            at += SIZE[data[at]]
+            at += SIZE[data[at]]
+            good = self.good[1 if flags & HAS_STATIC_ROW else 0]
             if not (good and data.startswith(good[0], at)):
-                self._check_columns(data, pos, at, good, where, lists=2 if flags & HAS_STATIC_ROW else 1)
+                self.check_columns(data, pos, at, good, where, lists=2 if flags & HAS_STATIC_ROW else 1)
             if self._checking is not None and self._checking.plain(data, pos) is None:
                 self._checking.full(data, pos, self._constants)
                 self.full_decodes += 1
@@ -143,7 +146,7 @@ class RawEvents:
                 self.topic,
                 {
                     "source": {
-                        "schema": self._id,
+                        "schema": self.id,
                         "snapshot": False,
                         "read_time": read_ms,
                         "position": {
@@ -168,30 +171,30 @@ class RawEvents:
 
     def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.entries``."""
-        begin = self._begin
-        if self._checking is not None or not begin:
+        begin = self.begin
+        if self.checks_values or not begin:
             return 0
         partition, node, segment, read_ms, topic = where.partition, where.node, where.segment, where.read_ms, self.topic
-        schema, identity, size, unpack, add, new = self.schema, self._id, _SIZE, _unpack_word, out.append, SourceRecord
+        schema, identity, size, unpack, add, new = self.schema, self.id, SIZE, unpack_word, out.append, SourceRecord
         before = len(out)
         try:
             for start, end, position in entries:
-                key_start = start + _KEY_AT
+                key_start = start + KEY_AT
                 key_end = key_start + data[key_start - 1]
                 flags = data[key_end]
                 # A key of more than 127 bytes has a longer length.
-                if not data.startswith(begin, start) or data[key_start - 1] >= _ONE_BYTE or flags & IS_EMPTY:
+                if not data.startswith(begin, start) or data[key_start - 1] >= ONE_BYTE or flags & IS_EMPTY:
                     break
                 at = key_end + 8
                 (word,) = unpack(data, key_end + 1)
-                if word >> 57 != _SIX_MORE:
+                if word >> 57 != SIX_MORE:
                     break
                 at += size[data[at]]
                 at += size[data[at]]
-                good = self._good[1 if flags & HAS_STATIC_ROW else 0]
+                good = self.good[1 if flags & HAS_STATIC_ROW else 0]
                 if not (good and data.startswith(good[0], at)):
-                    self._check_columns(data, start + 1, at, good, where, lists=2 if flags & HAS_STATIC_ROW else 1)
-                write_time = (word >> 8 & _SIX_MORE_BITS) + TIMESTAMP_EPOCH
+                    self.check_columns(data, start + 1, at, good, where, lists=2 if flags & HAS_STATIC_ROW else 1)
+                write_time = (word >> 8 & SIX_MORE_BITS) + TIMESTAMP_EPOCH
                 milliseconds = write_time // 1000
                 add(
                     new(
@@ -223,7 +226,7 @@ class RawEvents:
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
         """See ``TableEvents.backfill``; a large partition is divided."""
         read = update.source
-        source = {"schema": self._id, "snapshot": read.snapshot, "read_time": read.read_time, "position": read.position}
+        source = {"schema": self.id, "snapshot": read.snapshot, "read_time": read.read_time, "position": read.position}
         records = []
         for part in divided(update, self._settings.max_rows, self._settings.max_bytes):
             data = write_update(part, self.table, self._version)
@@ -244,7 +247,7 @@ class RawEvents:
             )
         out += records
 
-    def _check_columns(self, data: bytes, pos: int, at: int, good: list[bytes], where: Where, *, lists: int) -> None:
+    def check_columns(self, data: bytes, pos: int, at: int, good: list[bytes], where: Where, *, lists: int) -> None:
         """Whether the definition has all columns of the lists that begin at ``at``; those that it has are remembered."""
         for index, each in enumerate(good):
             if data.startswith(each, at):

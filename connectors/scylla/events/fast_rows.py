@@ -21,8 +21,9 @@ from connectors.wire import EVENT, ROW, Encoding, Fixed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from connectors.api import Position
+    from connectors.api import Position, SourceRecord
     from connectors.encoded_parts import EncodedParts
+    from connectors.formats.record_masks import RecordMasker
     from connectors.scylla.events.contract import EventSettings
     from connectors.scylla.events.debezium import Clock
     from connectors.scylla.events.shape import Place
@@ -54,6 +55,11 @@ async def fast_feed(wire: Wire, builder: object) -> FastFeed | None:
     Raises:
         Fatal: a service that a converter needs refuses this client.
     """
+    masker: RecordMasker | None = getattr(builder, "masker", None)
+    if masker is not None:  # of ``MaskedBuilder``, which is imported only where there are masks
+        from connectors.formats.masked_wire import MaskedWire
+
+        builder, wire = builder.inner, MaskedWire(wire, masker)  # type: ignore[attr-defined]
     if not isinstance(builder, DebeziumBuilder):
         return None
     settings, schemas = builder.settings, builder.schemas
@@ -67,7 +73,7 @@ async def fast_feed(wire: Wire, builder: object) -> FastFeed | None:
     key = Encoding(schemas.key, {column.name: ROW for column in schemas.key_places}) if builder.keyed else None
     writer = await wire.writer(builder.topic, key, Encoding(schemas.value, _envelope_shape(builder)))
     try:
-        return None if writer is None else FastFeed(builder, writer)
+        return None if writer is None else FastFeed(builder, writer, masker)
     except ValueError:  # the runtime can't encode deletions, which are in any run
         return None
 
@@ -108,14 +114,17 @@ def _envelope_shape(builder: DebeziumBuilder) -> Shape:
 class FastFeed:
     """Encodes the rows of one table version; not thread-safe, does not block.
 
-    Attributes:
+    Args:
         builder: makes the same records the general way.
+        writer: of the table version.
+        masker: masks these records; None: nobody does.
     """
 
-    __slots__ = ("_build", "_writer", "builder")
+    __slots__ = ("_build", "_builder", "_masker", "_writer")
 
-    def __init__(self, builder: DebeziumBuilder, writer: RowWriter) -> None:
-        self.builder = builder
+    def __init__(self, builder: DebeziumBuilder, writer: RowWriter, masker: RecordMasker | None = None) -> None:
+        self._builder = builder
+        self._masker = masker
         self._writer = writer
         self._build = _Generator(builder, writer).function()
 
@@ -130,7 +139,7 @@ class FastFeed:
         Returns:
             The source offset of the last record; None: the run has to go the general way.
         """
-        builder, rows = self.builder, run.rows
+        builder, rows = self._builder, run.rows
         if (
             run.skip is not None
             or builder.has_open_ranges
@@ -145,8 +154,13 @@ class FastFeed:
         last = next((row for row in reversed(rows) if row[OPERATION] not in _IMAGES), None)
         if last is None:
             return None
-        parts.add(self._writer, after, keys, values, lambda: builder.plain_records(run, clock))
+        parts.add(self._writer, after, keys, values, lambda: self._records(run, clock))
         return {**run.offset, OFFSET_TIME: uuid_text(last[TIME]), OFFSET_SEQ: last[SEQ]}
+
+    def _records(self, run: Run, clock: Clock) -> list[SourceRecord]:
+        """The same records the general way."""
+        records = self._builder.plain_records(run, clock)
+        return records if self._masker is None else [self._masker.mask(record) for record in records]
 
     def encode(self, rows: list[LogRow], clock: Clock) -> tuple[list[bytes] | None, list[bytes | None]]:
         """Keys and values of ordinary rows.

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 class MaskedBuilder:
     """An ``EventBuilder`` around another one.
 
+    Attributes:
+        inner: makes what is masked.
+        masker: masks it.
+
     Raises:
         ConfigInvalid: a rule names a column that can't be masked in the output form.
     """
@@ -30,39 +34,39 @@ class MaskedBuilder:
     def __init__(
         self, inner: DebeziumBuilder | PartitionUpdateBuilder | UmsBuilder, version: TableVersion, masks: Masks
     ) -> None:
-        self._inner = inner
+        self.inner = inner
         names = {
             kind: frozenset(column.name for column in version.columns if column.kind == kind)
             for kind in ("partition_key", "clustering")
         }
-        self._masker = RecordMasker(
+        self.masker = RecordMasker(
             masks,
             table=str(version.id),
             keys=names["partition_key"] | names["clustering"],
             clustering=names["clustering"],
         )
         if isinstance(inner, UmsBuilder):
-            self._masker.check_ums(inner.namespace, inner.fields)
+            self.masker.check_ums(inner.namespace, inner.fields)
         elif isinstance(inner, PartitionUpdateBuilder):
-            self._masker.check(None, inner.layout.schema, inner.topic)
+            self.masker.check(None, inner.layout.schema, inner.topic)
         else:
-            self._masker.check(inner.schemas.key, inner.schemas.value, inner.topic)
+            self.masker.check(inner.schemas.key, inner.schemas.value, inner.topic)
 
     @property
     def skipped(self) -> Counter[str]:
         """Changes that were left out, by kind."""
-        found: Counter[str] | None = getattr(self._inner, "skipped", None)
+        found: Counter[str] | None = getattr(self.inner, "skipped", None)
         return Counter() if found is None else found
 
     def feed(self, run: Run, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """See ``EventBuilder.feed``."""
         made: list[SourceRecord] = []
-        self._inner.feed(run, made, bad)
+        self.inner.feed(run, made, bad)
         self._mask(made, out, bad)
 
     def reset(self) -> None:
         """See ``EventBuilder.reset``."""
-        self._inner.reset()
+        self.inner.reset()
 
     def snapshot_row(
         self,
@@ -75,12 +79,12 @@ class MaskedBuilder:
     ) -> None:
         """See ``EventBuilder.snapshot_row``."""
         made: list[SourceRecord] = []
-        self._inner.snapshot_row(partition, offset, cells, write_time_us, made, bad)
+        self.inner.snapshot_row(partition, offset, cells, write_time_us, made, bad)
         self._mask(made, out, bad)
 
     def _mask(self, made: Iterable[SourceRecord], out: list[SourceRecord], bad: list[BadRecord]) -> None:
         for record in made:
             try:
-                out.append(self._masker.mask(record))
+                out.append(self.masker.mask(record))
             except Skippable as error:
                 bad.append(BadRecord(record.source_partition, record.source_offset, error, topic=record.topic))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from aiokafka.errors import KafkaError
 
 from compose.local.cassandra_cluster import execute
@@ -39,8 +42,22 @@ def writes(table: str, first: int) -> list[str]:
     return statements
 
 
+def key_of(form: str, row: int) -> Any:
+    """The key of a row's records: a struct, or the bytes of the partition key."""
+    return {"pk": row, "ck": 1} if form == "debezium" else base64.b64encode(struct.pack(">i", row)).decode()
+
+
+@pytest.mark.parametrize(
+    ("form", "masked"),
+    [("debezium", False), ("debezium", True), ("partition-update", True), ("partition-update-raw", False)],
+)
 def test_a_worker_that_verifies(
-    cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], bootstrap: str, tmp_path: Path
+    cassandra: HasCassandra,
+    cassandra_keyspace: Callable[[], str],
+    bootstrap: str,
+    tmp_path: Path,
+    form: str,
+    masked: bool,
 ) -> None:
     name = cassandra_keyspace()
     table = f"{name}.t"
@@ -71,17 +88,24 @@ def test_a_worker_that_verifies(
                 "cdc.raw.directories": str(cassandra.cdc_raw),
                 "table.include.list": f"{name}\\..*",
                 "commit.log.delete": "false",
-                "output.format": "debezium",
+                "output.format": form,
                 "snapshot.mode": "never",
                 "max.batch.size": "20",
                 "fast.path": "verify",
+                **(
+                    {"mask.rules": "m", "mask.m.columns": f"{name}\\.t\\.(v|n)", "mask.m.type": "hash"}
+                    if masked
+                    else {}
+                ),
             },
         )
         topic = f"{name}.{table}"
 
         def wait_for(row: int) -> None:
             eventually(
-                lambda: any(json.loads(record.key or b"{}")["pk"] == row for record in read_topic(bootstrap, topic)),
+                lambda: any(
+                    json.loads(record.key or b"0") == key_of(form, row) for record in read_topic(bootstrap, topic)
+                ),
                 f"row {row} is in the topic",
                 every=0.5,
                 detail=lambda: (worker.states(name), [record.key for record in read_topic(bootstrap, topic)]),
@@ -100,5 +124,13 @@ def test_a_worker_that_verifies(
         execute(cassandra.address, *writes(table, 1000))
         wait_for(1000 + ORDINARY - 1)
         assert worker.states(name)[1] == ["RUNNING"]
-    values = [None if record.value is None else json.loads(record.value) for record in read_topic(bootstrap, topic)]
-    assert [value["op"] for value in values if value is not None].count("i") == 2 * ORDINARY
+    records = [record for record in read_topic(bootstrap, topic) if record.value is not None]
+    values = [json.loads(record.value or b"") for record in records]
+    if form == "debezium":
+        assert [value["op"] for value in values].count("i") == 2 * ORDINARY
+    else:
+        assert len(values) == 2 * (ORDINARY + 5)
+        assert [record.timestamp for record in records] == [value["write_time"] // 1000 for value in values]
+    assert any("ä" in (record.value or b"").decode() for record in records) != (
+        masked or form == "partition-update-raw"
+    )

@@ -8,15 +8,16 @@ import pytest
 
 from connectors.api import Batch, Header, SourceRecord
 from connectors.errors import Fatal, Skippable
-from connectors.schema import INT32, STRING, struct
+from connectors.schema import BYTES, INT32, STRING, struct
 from connectors.wire import EVENT, ROW, EncodedBatch, Encoding, Fixed
 from tests.support.both_paths import Paths
+from worker.converters.bytearray import ByteArrayConverter
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.converters.string import StringConverter
 from worker.host.convert import Conversion
 from worker.host.convert import runs as runs_of
-from worker.host.fast_path import TaskWire, compare, count_encoded, parts_of, wire_of
+from worker.host.fast_path import TaskWire, compare, count_encoded, last_timestamp, parts_of, wire_of
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:
@@ -170,5 +171,46 @@ async def test_verify_tells_where_and_what_is_different() -> None:
     with_header.headers = (Header("h", "x", STRING),)
     part = await encoded(wire, 1)
     part.records = lambda: [with_header]
-    with pytest.raises(Fatal, match="topic, headers, partition or timestamp"):
+    with pytest.raises(Fatal, match="topic, headers or partition"):
         await verified(part)
+
+
+async def test_records_of_both_paths_have_the_same_timestamps() -> None:
+    wire = Paths(json(), json()).wire
+    with_time = record(2)
+    with_time.timestamp = 77
+    part = await encoded(wire, 1, 2)
+    part.records = lambda: [record(1), with_time]
+    with pytest.raises(Fatal, match="timestamp: general path 77, fast path None"):
+        await verified(part)
+    part.timestamps = [None, 78]
+    with pytest.raises(Fatal, match="timestamp: general path 77, fast path 78"):
+        await verified(part)
+    part.timestamps = [None, 77]
+    await verified(part)
+    part.records = lambda: [record(1), record(2)]
+    with pytest.raises(Fatal, match="timestamp: general path None, fast path 77"):
+        await verified(part)
+
+
+async def test_the_newest_timestamp_of_a_batch_is_that_of_its_last_record() -> None:
+    part = await encoded(Paths(json(), json()).wire, 1, 2)
+    with_time = record(3)
+    with_time.timestamp = 5
+    assert last_timestamp(Batch([])) is None
+    assert last_timestamp(Batch([with_time])) == 5
+    assert last_timestamp(Batch([], encoded=(part,))) is None
+    part.timestamps = [7, 8]
+    assert last_timestamp(Batch([], encoded=(part,))) == 8
+    assert last_timestamp(Batch([with_time], encoded=(part,))) == 5
+    part.after = 1
+    assert last_timestamp(Batch([with_time], encoded=(part,))) == 8
+
+
+async def test_keys_that_are_no_structs_are_written_by_any_converter() -> None:
+    shape: Any = {"a": ROW, "b": ROW, "c": ROW}
+    for key, expected in ((ByteArrayConverter({}, is_key=True), b"\x00k"), (json(), b'"AGs="')):
+        writer = await wire_with(key, json()).writer("t", BYTES, Encoding(VALUE, shape))
+        assert writer is not None
+        assert writer.key is not None
+        assert writer.key.encode([b"\x00k"]) == [expected]

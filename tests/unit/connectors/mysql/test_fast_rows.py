@@ -19,25 +19,20 @@ from connectors.mysql.decode import BadRow
 from connectors.mysql.event_types import row_kind
 from connectors.mysql.model import BLOCK, Column, Shard, Table, TableName
 from connectors.mysql.tables import TableState
-from connectors.options import ConfigDef
 from connectors.schema import STRING
 from tests.support.both_paths import Delivered, Paths
+from tests.support.local_avro import LocalAvro
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events import making
 from tests.unit.connectors.mysql.row_strategies import KINDS, image, rows_event
-from worker.converters.avro_compile import compile_avro
-from worker.converters.avro_rows import AvroRowForm
 from worker.converters.avro_schema import AvroSettings
-from worker.converters.base import Converter
 from worker.converters.json import JsonConverter
 from worker.host.fast_path import wire_of
 
 if TYPE_CHECKING:
     from connectors.mysql.events.contract import EventSettings
     from connectors.mysql.types import ValueOptions
-    from connectors.schema import Schema
-    from connectors.wire import Encoding
-    from worker.converters.base import Encode
+    from worker.converters.base import Converter
 
 OPS = {"write": "c", "update": "u", "delete": "d"}
 HEADERS = (Header("a", "x", STRING), Header("b", "ä", STRING))
@@ -47,31 +42,6 @@ def json(**options: str) -> JsonConverter:
     return JsonConverter(
         {"schemas.enable": "false", **{name.replace("_", "."): value for name, value in options.items()}}
     )
-
-
-class LocalAvro(Converter):
-    """AvroConverter without a registry: each schema has the same id."""
-
-    config_def = ConfigDef([])
-    null_needs_schema = False
-
-    def __init__(self, settings: AvroSettings) -> None:
-        self._settings = settings
-        self._encoders: dict[Any, Any] = {}
-
-    def encoder(self, topic: str, schema: Schema | None) -> Encode:
-        del topic
-        if schema not in self._encoders:
-            self._encoders[schema] = compile_avro(schema, self._settings, b"head!")
-        encode: Encode = self._encoders[schema]
-        return encode
-
-    def row_form(self, topic: str, encoding: Encoding, stem: str) -> AvroRowForm:
-        del topic
-        return AvroRowForm(encoding, self._settings, b"head!", stem)
-
-    def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
-        raise NotImplementedError
 
 
 class Both:

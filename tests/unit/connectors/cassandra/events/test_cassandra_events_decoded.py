@@ -114,7 +114,7 @@ def test_any_update_is_told(data: st.DataObject, version: int) -> None:
 def test_generated_code_says_the_same(written: PartitionUpdate) -> None:
     made = Made()
     first, last = made(written), made.often(written)
-    assert made.events._decoder.plain(write_update(written, TABLE, 7), 0) is not None  # type: ignore[attr-defined]
+    assert made.events.decoder.plain(write_update(written, TABLE, 7), 0) is not None  # type: ignore[attr-defined]
     assert said(last) == said(first) == content([written])
     assert [each.value_schema for each in first] == [each.value_schema for each in last]
     assert [(each.key, each.source_offset, each.timestamp) for each in first] == [

@@ -7,8 +7,9 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from connectors.api import Batch
@@ -21,16 +22,19 @@ from connectors.cql.mutations.definition import Column, make, parse
 from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.types import frozen
 from connectors.encoded_parts import EncodedParts
+from connectors.errors import ConfigInvalid
 from connectors.formats.masking import parse_rules
 from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Stamp
 from tests.support.both_paths import Delivered, Paths
+from tests.support.local_avro import LocalAvro
+from tests.support.mask_rules import mask_rules
 from tests.support.settings import cassandra_events
 from tests.unit.connectors.cassandra.events import test_cassandra_events_fast as world
 from tests.unit.connectors.cassandra.events.test_cassandra_events_recorded import PARTS
 from tests.unit.connectors.cassandra.test_cassandra_stream import Known
 from tests.unit.connectors.cql.mutation_world import KEYS, SOURCE, TABLE_ID, stamps, tables, updates, with_time
 from tests.unit.connectors.cql.strategies import TYPES, values
-from tests.unit.connectors.mysql.test_fast_rows import CHAINS, LocalAvro
+from tests.unit.connectors.mysql.test_fast_rows import CHAINS
 from worker.converters.avro_schema import AvroSettings
 from worker.converters.json import JsonConverter
 
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from worker.converters.base import Converter
 
 LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
+FORMS = ("debezium", "partition-update", "partition-update-raw")
 READ_NS = 1_795_000_000_000_000_000
 
 
@@ -140,39 +145,42 @@ def same(
     return len(fast.delivered), fast.encoded
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("limit", [1, 7, 10_000])
-def test_ordinary_entries_and_others_between_them(limit: int) -> None:
+def test_ordinary_entries_and_others_between_them(limit: int, form: str) -> None:
     ordinary = [
         world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), a=number)) for number in range(100)
     ]
     mutations = [*ordinary[:8], *world._mutations(), *ordinary]
     # The first batch of a table is records: the runtime is asked behind it.
     count, encoded = same(
-        world.TABLE, [*mutations, *mutations], cassandra_events(topic_prefix="p", output_format="debezium"), limit=limit
+        world.TABLE, [*mutations, *mutations], cassandra_events(topic_prefix="p", output_format=form), limit=limit
     )
-    assert count > 300
+    assert count > 250
     assert encoded > (100 if limit < 1000 else -1)
 
 
-def test_more_entries_than_are_encoded_in_one_call() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_more_entries_than_are_encoded_in_one_call(form: str) -> None:
     ordinary = [
         world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), c='ä"\\\n😀\x00' * (number % 3)))
         for number in range(3 * CHUNK_ENTRIES + 9)
     ]
-    options = cassandra_events(topic_prefix="p", output_format="debezium")
+    options = cassandra_events(topic_prefix="p", output_format=form)
     for converter in (plain_json, json_with_schemas, avro):
         count, encoded = same(world.TABLE, ordinary, options, limit=150, converter=converter)
         assert count == len(ordinary)
         assert encoded == count - 150
 
 
-def test_recorded_mutations_are_the_same() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_recorded_mutations_are_the_same(form: str) -> None:
     """Each comes several times: code is made for a list of columns once it has been seen."""
     total = 0
     for part in PARTS.values():
         if part.get("snapshot"):
             continue
-        options = cassandra_events(topic_prefix=part["prefix"], output_format="debezium", **part["options"])
+        options = cassandra_events(topic_prefix=part["prefix"], output_format=form, **part["options"])
         for name, text in part["definitions"].items():
             mutations = [
                 write_mutation([bytes.fromhex(update)], part["version"])
@@ -187,20 +195,21 @@ def test_recorded_mutations_are_the_same() -> None:
                     options,
                     version=part["version"],
                     limit=5,
-                    converter=json_with_schemas,
+                    converter=avro if form == "partition-update" else json_with_schemas,
                 )
                 total += encoded
     assert total > 100
 
 
+@pytest.mark.parametrize("form", FORMS)
 def test_records_are_made_again_also_when_the_decoder_has_forgotten_their_columns(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     ordinary = [
         world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), a=number)) for number in range(9)
     ]
     chunk = chunk_of(ordinary, 7)
-    options = cassandra_events(topic_prefix="p", output_format="debezium")
+    options = cassandra_events(topic_prefix="p", output_format=form)
     events: Any = builder(world.TABLE, 7, options)
     where = Where(partition={"node": "n"}, node="n", segment=77, version=7, read_ms=5)
     for entry in chunk.entries:
@@ -234,7 +243,7 @@ def test_transformed_records_are_the_same(chain: dict[str, str]) -> None:
 OPTIONS = st.builds(
     cassandra_events,
     topic_prefix=st.just("p"),
-    output_format=st.just("debezium"),
+    output_format=st.sampled_from(FORMS),
     cluster=st.sampled_from(["", 'c"ä']),
     tombstones=st.booleans(),
     extended=st.booleans(),
@@ -281,7 +290,8 @@ def test_simple_rows_of_any_table_are_the_same(data: st.DataObject, options: Eve
         key = tuple(data.draw(values(column.type)) for column in table.key)
         update = with_time(PartitionUpdate(source=SOURCE, key=key, write_time=0, rows=(row,)))
         mutations.append(write_mutation([write_update(update, table, version)], version))
-    same(table, [mutation for mutation in mutations for _ in range(6)], options, version=version, limit=4)
+    repeated = [mutation for mutation in mutations for _ in range(6)]
+    same(table, repeated, options, version=version, limit=4, converter=data.draw(st.sampled_from([plain_json, avro])))
 
 
 @given(st.data(), OPTIONS, st.sampled_from([7, 8, 9]))
@@ -291,19 +301,54 @@ def test_any_updates_of_any_table_are_the_same(data: st.DataObject, options: Eve
     mutations = [
         write_mutation([write_update(data.draw(updates(table, version)), table, version)], version) for _ in range(2)
     ]
-    same(table, [mutation for mutation in mutations for _ in range(5)], options, version=version, limit=4)
+    repeated = [mutation for mutation in mutations for _ in range(5)]
+    same(table, repeated, options, version=version, limit=4, converter=data.draw(st.sampled_from([plain_json, avro])))
+
+
+@given(st.data(), OPTIONS.filter(lambda options: options.output_format != "partition-update-raw"))
+@LIMITS
+def test_masked_tables_are_the_same(data: st.DataObject, options: EventSettings) -> None:
+    """Also rows whose values a mask refuses, and updates of every kind."""
+    table = data.draw(plain_tables() | tables())
+    columns = [column.name for column in table.regular if not column.type.is_multicell]
+    if options.output_format == "debezium" or not columns:
+        columns += [column.name for column in table.key]
+    options = msgspec.structs.replace(options, masks=data.draw(mask_rules(columns, salt=table.key[0].name)))
+    try:
+        builder(table, 7, options)
+    except ConfigInvalid:
+        assume(False)
+    mutations = [
+        write_mutation([write_update(data.draw(updates(table, 7)), table, 7)], 7)
+        for _ in range(data.draw(st.integers(1, 3)))
+    ]
+    repeated = [mutation for mutation in mutations for _ in range(5)]
+    same(table, repeated, options, limit=4, converter=data.draw(st.sampled_from([plain_json, json_with_schemas, avro])))
+
+
+@pytest.mark.parametrize("form", ["debezium", "partition-update"])
+@pytest.mark.parametrize("converter", [plain_json, json_with_schemas, avro])
+def test_masked_rows_are_bytes(form: str, converter: Callable[[], Converter]) -> None:
+    ordinary = [
+        world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), a=number, c=f"secret{number}"))
+        for number in range(20)
+    ]
+    rules = {"mask.rules": "a", "mask.a.columns": r"ks\.t\.[ac]", "mask.a.type": "hash"}
+    options = cassandra_events(topic_prefix="p", output_format=form, masks=parse_rules(rules))
+    assert same(world.TABLE, ordinary, options, limit=5, converter=converter) == (20, 15)
 
 
 def test_where_only_records_will_do() -> None:
     converter = plain_json()
     wire = Paths(converter, converter).wire
-    masks = parse_rules({"mask.rules": "a", "mask.a.columns": r"ks\.t\.c", "mask.a.type": "hash"})
+    rules = {"mask.rules": "a", "mask.a.columns": r"ks\.t\.c", "mask.a.type": "hash"}
 
     def encoder_of(version: int = 7, **options: Any) -> object:
         chosen = cassandra_events(**{"topic_prefix": "p", "output_format": "debezium", **options})
         return asyncio.run(fast_entries(wire, builder(world.TABLE, version, chosen)))
 
-    assert encoder_of() is not None
-    assert encoder_of(version=9) is None
-    assert encoder_of(output_format="partition-update-raw") is None
-    assert encoder_of(masks=masks) is None
+    for form in FORMS:
+        assert encoder_of(output_format=form) is not None
+        assert encoder_of(version=9, output_format=form) is None
+    assert encoder_of(masks=parse_rules(rules)) is not None
+    assert encoder_of(masks=parse_rules({**rules, "mask.a.salt.field": "pk"})) is None

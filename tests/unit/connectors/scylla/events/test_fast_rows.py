@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from connectors.api import Batch
@@ -14,14 +15,17 @@ from connectors.cql.debezium_names import Names
 from connectors.cql.types import CqlType, frozen
 from connectors.cql.values import BadCell
 from connectors.encoded_parts import EncodedParts
+from connectors.errors import ConfigInvalid
 from connectors.formats.masking import parse_rules
 from connectors.scylla.events import builder
 from connectors.scylla.events.fast_rows import CHUNK_ROWS, FastFeed, fast_feed
 from connectors.scylla.model import INSERT, PARTITION_DELETE, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, Column, Run
 from tests.support.both_paths import Delivered, Paths
+from tests.support.local_avro import LocalAvro
+from tests.support.mask_rules import mask_rules
 from tests.support.settings import scylla_events
 from tests.unit.connectors.cql.strategies import TYPES, natives, values
-from tests.unit.connectors.mysql.test_fast_rows import CHAINS, LocalAvro
+from tests.unit.connectors.mysql.test_fast_rows import CHAINS
 from tests.unit.connectors.scylla.events import golden_cases, making
 from tests.unit.connectors.scylla.events_forms import strategies
 from tests.unit.connectors.scylla.events_forms.model import VERSION, version_of
@@ -197,6 +201,35 @@ def test_values_of_all_types_are_the_same(data: st.DataObject, options: EventSet
         assert both.encoded
 
 
+@given(st.data(), OPTIONS)
+@LIMITS
+def test_masked_tables_are_the_same(data: st.DataObject, options: EventSettings) -> None:
+    masks = data.draw(mask_rules([column.name for column in VERSION.columns], salt=VERSION.columns[0].name))
+    options = msgspec.structs.replace(options, masks=masks)
+    try:
+        builder(VERSION, options)
+    except ConfigInvalid:
+        assume(False)
+    changes, _ = data.draw(strategies.histories())
+    avro = data.draw(st.booleans())
+    Both(VERSION, options, paths=paths_in("avro") if avro else None).check(data.draw(strategies.runs(changes)))
+
+
+@pytest.mark.parametrize("form", ["json", "json with schemas", "avro"])
+@pytest.mark.parametrize("columns", ["v", "pk|n", "c1|v|n"])
+def test_masked_rows_are_bytes(form: str, columns: str) -> None:
+    rules = {"mask.rules": "a", "mask.a.columns": rf"ks\.t\.({columns})", "mask.a.type": "hash"}
+    version = making.table(Column("w", CqlType("int"), "regular"))
+    rows = [
+        making.row(version, number, 0, operation, pk=number, c1="secret", c2=2, n=number, v="secret", deleted_n=True)
+        for number, operation in enumerate([INSERT, UPDATE, ROW_DELETE] * 5)
+    ]
+    for more in ({}, {"output_format": "advanced", "key_placement": frozenset({"kafka-key", "payload-key"})}):
+        options = scylla_events(topic_prefix="p", tombstones=True, masks=parse_rules(rules), **more)
+        records = Both(version, options, paths=paths_in(form)).check([run_of(rows)], all_fast=True)
+        assert records
+
+
 def test_long_runs_are_encoded_in_chunks() -> None:
     version = making.table(clustering=False)
     rows = [
@@ -267,7 +300,9 @@ def test_where_only_records_will_do() -> None:
         return asyncio.run(fast_feed(paths.wire, builder(version, scylla_events(topic_prefix="p", **options))))
 
     version = making.table()
+    rules = {"mask.rules": "a", "mask.a.columns": r"ks\.t\.v", "mask.a.type": "hash"}
     assert encoder_of(version) is not None
+    assert encoder_of(version, masks=parse_rules(rules)) is not None
     assert encoder_of(version, output_format="advanced") is not None
     for options in (
         {"output_format": "partition-update"},
@@ -277,6 +312,6 @@ def test_where_only_records_will_do() -> None:
         {"skipped_operations": frozenset({"c"})},
         {"output_format": "advanced", "include_before": "full"},
         {"output_format": "advanced", "key_placement": frozenset({"kafka-key", "kafka-headers"})},
-        {"masks": parse_rules({"mask.rules": "a", "mask.a.columns": r"ks\.t\.v", "mask.a.type": "hash"})},
+        {"masks": parse_rules({**rules, "mask.a.salt.field": "pk"})},
     ):
         assert encoder_of(version, **options) is None, options
