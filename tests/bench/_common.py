@@ -72,7 +72,7 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
     """Create a topic, for messages of up to 8 MiB."""
     new_topic = NewTopic(topic, partitions, 1, config={"max.message.bytes": str(8 << 20)})
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # has to live until the answer is there
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})  # has to live until the answer is there
     admin.create_topics([new_topic])[topic].result(30)
 
 

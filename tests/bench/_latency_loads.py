@@ -47,7 +47,7 @@ class Load:
     """Writes at a rate in a thread of its own, and keeps when the commit of each row returned.
 
     Args:
-        source: where to; closed at the end.
+        source: where to; no other thread uses it meanwhile.
         rate: rows a second.
 
     Attributes:
@@ -82,11 +82,9 @@ class Load:
                     committed += [time.monotonic_ns()] * (due - done)
         except Exception as error:  # noqa: BLE001 - the measuring thread raises it
             self.failure = error
-        finally:
-            self._source.close()
 
     def stop(self) -> None:
-        """End it; waits until the last commit has returned."""
+        """End it; waits until the last commit has returned. May be repeated."""
         self._stop.set()
         self._thread.join()
 

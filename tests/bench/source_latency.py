@@ -16,11 +16,12 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from compose.local.cassandra import CassandraNode
 from compose.local.cassandra_cluster import execute as execute_cql
 from compose.local.connect import DEBEZIUM, JavaConnect
+from compose.local.errors import StackError
 from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
@@ -28,6 +29,7 @@ from compose.local.ports import LOOPBACK, free_port
 from compose.local.worker import MillraceWorker
 from tests.bench import _cassandra_rows as cassandra_rows
 from tests.bench import scylla as scylla_bench
+from tests.bench._cassandra_peer import DebeziumCassandra
 from tests.bench._common import cpu_seconds, environment, make_topic
 from tests.bench._latency_loads import CassandraRows, FileLines, Load, MySqlRows, ScyllaRows, SyslogMessages
 from tests.bench.mysql import BROKER, JSON, config
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tests.bench._latency_loads import Source
-
-    Worker = JavaConnect | MillraceWorker
 
 _SOURCES: Final = ("mysql", "scylla", "cassandra", "file", "logs")
 _DATABASE: Final = "bench"
@@ -72,6 +72,100 @@ class Route(NamedTuple):
     source: Source
     topic: str
     properties: Mapping[str, str]
+
+
+class Reader(Protocol):
+    """What reads a source into a topic, one measurement after the other.
+
+    Attributes:
+        pid: of its process.
+    """
+
+    @property
+    def pid(self) -> int: ...
+
+    def start(self, properties: Mapping[str, str]) -> None:
+        """Begin, with these properties."""
+
+    def running(self) -> bool:
+        """Whether it reads by now.
+
+        Raises:
+            RuntimeError: it has failed.
+        """
+
+    def stop(self) -> None:
+        """End it; it may not have begun."""
+
+
+class Connector:
+    """A connector on a worker; see ``Reader``."""
+
+    def __init__(self, worker: JavaConnect | MillraceWorker) -> None:
+        self._worker = worker
+        self._name = ""
+
+    @property
+    def pid(self) -> int:
+        """Of the worker."""
+        return self._worker.pid
+
+    def start(self, properties: Mapping[str, str]) -> None:
+        """Create it; each time it has another name."""
+        self._name = f"l{secrets.token_hex(4)}"
+        status, answer = self._worker.request("PUT", f"/connectors/{self._name}/config", dict(properties))
+        if status >= 400:
+            raise RuntimeError(f"the connector was refused: {status} {answer}")
+
+    def running(self) -> bool:
+        """See ``Reader``."""
+        status, answer = self._worker.request("GET", f"/connectors/{self._name}/status")
+        if status != 200:
+            return False
+        for part in [answer["connector"], *answer["tasks"]]:
+            if part["state"] == "FAILED":
+                raise RuntimeError(f"the connector has failed: {str(part.get('trace')).splitlines()[0]}")
+        return bool(answer["tasks"]) and all(task["state"] == "RUNNING" for task in answer["tasks"])
+
+    def stop(self) -> None:
+        """Delete it."""
+        self._worker.request("DELETE", f"/connectors/{self._name}")
+
+
+class CassandraPeer:
+    """Debezium's connector, a program of its own; see ``Reader``."""
+
+    def __init__(self, bench: Bench, node: CassandraNode) -> None:
+        self._bench = bench
+        self._node = node
+        self._program: DebeziumCassandra | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the program."""
+        assert self._program is not None
+        return self._program.pid
+
+    def start(self, properties: Mapping[str, str]) -> None:
+        """Start the program. Without the option it reads complete segments only, which takes minutes at a low rate."""
+        self._program = DebeziumCassandra(
+            self._bench.folder / f"peer-{properties['topic.prefix']}",
+            self._node,
+            self._node.cdc_raw,
+            self._bench.kafka.bootstrap,
+            properties["topic.prefix"],
+            more={"commit.log.real.time.processing.enabled": "true"},
+        )
+        self._program.start()
+
+    def running(self) -> bool:
+        """See ``Reader``."""
+        return True
+
+    def stop(self) -> None:
+        """End the program."""
+        if self._program is not None:
+            self._program.kill()
 
 
 class Arrivals:
@@ -114,7 +208,7 @@ class Bench:
         self.folder = folder
         self.kafka = kafka
 
-    def ours(self, stack: ExitStack, name: str, **properties: str) -> MillraceWorker:
+    def ours(self, stack: ExitStack, name: str, **properties: str) -> Connector:
         """A worker of ours, with one process; keys of ``properties`` have underscores for dots."""
         more = {key.replace("_", "."): value for key, value in properties.items()}
         worker = MillraceWorker(
@@ -125,9 +219,9 @@ class Bench:
             properties={**_WORKER, **more},
             processes=1,
         )
-        return stack.enter_context(worker)
+        return Connector(stack.enter_context(worker))
 
-    def java(self, stack: ExitStack, name: str, plugins: Sequence[str] = (), **properties: str) -> JavaConnect:
+    def java(self, stack: ExitStack, name: str, plugins: Sequence[str] = (), **properties: str) -> Connector:
         """A worker of Kafka Connect; as ``ours``."""
         more = {key.replace("_", "."): value for key, value in properties.items()}
         worker = JavaConnect(
@@ -139,58 +233,46 @@ class Bench:
             properties={**_WORKER, **more},
             heap=Heap(512, 2048),
         )
-        return stack.enter_context(worker)
+        return Connector(stack.enter_context(worker))
 
-    def measure(self, label: str, worker: Worker, make_route: Callable[[], Route]) -> None:
+    def measure(self, label: str, reader: Reader, make_route: Callable[[], Route]) -> None:
         """Print a line for each rate."""
         for rate in self.options.rates:
+            line = f"{label:42} {rate:>6,}/s"
             try:
-                self._measure(f"{label:42} {rate:>6,}/s", worker, make_route(), rate)
-            except (RuntimeError, TimeoutError) as error:
-                print(f"{label:42} {rate:>6,}/s: not measured: {error}", flush=True)
+                self._measure(line, reader, make_route(), rate)
+            except (RuntimeError, StackError) as error:
+                print(f"{line}: not measured: {error}", flush=True)
 
-    def _measure(self, label: str, worker: Worker, route: Route, rate: int) -> None:
+    def _measure(self, line: str, reader: Reader, route: Route, rate: int) -> None:
         make_topic(self.kafka.bootstrap, route.topic, 1)
-        name = f"l{secrets.token_hex(4)}"
-        status, answer = worker.request("PUT", f"/connectors/{name}/config", dict(route.properties))
-        if status >= 400:
-            route.source.close()
-            raise RuntimeError(f"the connector was refused: {status} {answer}")
-        with Arrivals(self.kafka.bootstrap, route.topic, self.folder / f"{name}.arrivals") as arrivals:
-            load = None
-            try:
-                _wait(lambda: _running(worker, name), "the connector does not run")
-                load = Load(route.source, rate)
-                _wait(lambda: _arrived(arrivals, load), "no row has come")
-                _sleep(self.options.warm, worker, name)
-                first, cpu, began = len(load.committed), cpu_seconds(worker.pid), time.monotonic()
-                _sleep(self.options.seconds, worker, name)
-                end, took = len(load.committed), time.monotonic() - began
-                cores = (cpu_seconds(worker.pid) - cpu) / took
-                missing = _await_rows(arrivals, range(first, end))
-            finally:
-                if load is not None:
-                    load.stop()
-                worker.request("DELETE", f"/connectors/{name}")
-            _report(label, load, arrivals, range(first, end), took, cores, missing)
+        path = self.folder / f"{route.topic}.arrivals"
+        with ExitStack() as stack:
+            stack.callback(route.source.close)
+            arrivals = stack.enter_context(Arrivals(self.kafka.bootstrap, route.topic, path))
+            stack.callback(reader.stop)
+            reader.start(route.properties)
+            _wait(reader.running, "the connector does not run")
+            load = Load(route.source, rate)
+            stack.callback(load.stop)
+            _wait(lambda: _arrived(arrivals, load), "no row has come")
+            time.sleep(self.options.warm)
+            first, cpu, began = len(load.committed), cpu_seconds(reader.pid), time.monotonic()
+            time.sleep(self.options.seconds)
+            end, took = len(load.committed), time.monotonic() - began
+            cores = (cpu_seconds(reader.pid) - cpu) / took
+            reader.running()
+            missing = _await_rows(arrivals, range(first, end))
+            load.stop()
+            _report(line, load, arrivals, range(first, end), took, cores, missing)
 
 
 def _wait(condition: Callable[[], bool], problem: str) -> None:
     deadline = time.monotonic() + _FIRST_S
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{problem} after {_FIRST_S} s")
+            raise RuntimeError(f"{problem} after {_FIRST_S} s")
         time.sleep(0.1)
-
-
-def _running(worker: Worker, name: str) -> bool:
-    status, answer = worker.request("GET", f"/connectors/{name}/status")
-    if status != 200:
-        return False
-    for part in [answer["connector"], *answer["tasks"]]:
-        if part["state"] == "FAILED":
-            raise RuntimeError(f"the connector has failed: {str(part.get('trace')).splitlines()[0]}")
-    return bool(answer["tasks"]) and all(task["state"] == "RUNNING" for task in answer["tasks"])
 
 
 def _arrived(arrivals: Arrivals, load: Load) -> bool:
@@ -198,11 +280,6 @@ def _arrived(arrivals: Arrivals, load: Load) -> bool:
         raise RuntimeError(f"the load ended: {load.failure}") from load.failure
     arrivals.read()
     return bool(arrivals.at)
-
-
-def _sleep(seconds: float, worker: Worker, name: str) -> None:
-    time.sleep(seconds)
-    _running(worker, name)
 
 
 def _await_rows(arrivals: Arrivals, numbers: range) -> int:
@@ -291,6 +368,8 @@ def _cassandra(bench: Bench, stack: ExitStack) -> None:
         }
         return Route(rows, f"{prefix}.{rows.table}", properties)
 
+    if not bench.options.no_peer:
+        bench.measure("Cassandra, Debezium, real-time processing", CassandraPeer(bench, node), route)
     bench.measure("Cassandra (marker mode), Millrace", bench.ours(stack, "cassandra-worker"), route)
 
 
