@@ -259,7 +259,7 @@ CONFIG: Final = ConfigDef(
         ),
         _LOG.low.integer(
             POLL,
-            "How often the directory is looked at when nothing is new.",
+            "How often the directory is looked at when nothing is new. Right after a change it is looked at sooner.",
             default=100,
             unit="ms",
             validator=between(1, 60_000),

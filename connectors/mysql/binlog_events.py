@@ -33,6 +33,8 @@ _QUERY: Final = struct.Struct("<IIBHH")
 #: The end of the default database's name, and the statement.
 _BEGIN: Final = b"\0BEGIN"
 _MARIADB_GTID: Final = struct.Struct("<QIB")
+#: The server's id; sequence number, domain, flags, and the first of six bytes of zeros.
+_PLAIN_GTID: Final = struct.Struct("<5xI10xQIBB")
 _PLAIN_GTID_SIZE: Final = HEADER_SIZE + _MARIADB_GTID.size + 6
 _GTID_LIST_ENTRY: Final = struct.Struct("<IIQ")
 _ROWS_V1: Final = struct.Struct("<IHH")
@@ -308,11 +310,11 @@ def gtid(event: bytes) -> Gtid:
 
 def plain_gtid(event: bytes) -> str:
     """The GTID of a MariaDB event that says nothing else but that a transaction begins; "" for every other event."""
-    # Sequence number, domain, flags (8: may be applied in parallel), and six bytes of zeros.
-    if event[4] != types.MARIADB_GTID or len(event) != _PLAIN_GTID_SIZE or event[31] & 0xE3 or event[32]:
+    if len(event) != _PLAIN_GTID_SIZE or event[4] != types.MARIADB_GTID:
         return ""
-    sequence, domain, _ = _MARIADB_GTID.unpack_from(event, HEADER_SIZE)
-    return f"{domain}-{_U32.unpack_from(event, 5)[0]}-{sequence}"
+    server, sequence, domain, flags, extra = _PLAIN_GTID.unpack_from(event)
+    # Of the flags 8 says no more than that it may be applied in parallel.
+    return "" if flags & 0xE3 or extra else f"{domain}-{server}-{sequence}"
 
 
 def _mariadb_gtid(event: bytes) -> Gtid:

@@ -12,7 +12,7 @@ import msgspec
 from connectors.api import Batch
 from connectors.debezium_metrics import Behind, Labelled
 from connectors.errors import Fatal, MillraceError, Retriable, Skippable
-from connectors.mysql import connection, events, gtid, lag, metrics, positions, shards, signals, start
+from connectors.mysql import connection, event_types, events, gtid, lag, metrics, positions, shards, signals, start
 from connectors.mysql.begin import Beginning, begin
 from connectors.mysql.binlog import BinlogClient, PurgedError
 from connectors.mysql.config import (
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 #: How often numbers are reported, and positions of quiet times saved.
 _REPORT_S: Final = 1.0
+#: Events after which there is nothing to hand over that was not there before: half of those of a transaction of one row.
+_HERALDS: Final = frozenset({event_types.GTID, event_types.MARIADB_GTID, event_types.TABLE_MAP})
 #: What is received at once: about 10 ms of work.
 _READ_BYTES: Final = 1 << 18
 #: How often latency is told.
@@ -325,6 +327,8 @@ class Run:
         settings = self._settings
         stream.attach(pulls.puller, pulls.reached, pulls.emit_early)
         most, held, encoded = settings.max_batch, self._held, stream.encoded
+        accept, watched = stream.accept, pulls.puller.watched
+        heralds = _HERALDS if held is None else frozenset()
         beat = time.monotonic()
         reading: asyncio.Task[None] | None = None
         try:
@@ -342,14 +346,16 @@ class Run:
                 else:
                     await asyncio.sleep(0)  # a long stretch that nobody wants holds up no one
                 for raw in raws:
-                    if (unfinished := stream.accept(raw)) is not None:
+                    if (unfinished := accept(raw)) is not None:
                         await unfinished
+                    elif raw[4] in heralds:
+                        continue
                     waiting = len(stream.out) + encoded.count + (0 if held is None else held.rows)
                     if waiting >= most and (batch := self._full(stream, cursor)) is not None:
                         yield batch
                     if self._statements:
                         self._schema_records(stream, cursor)
-                    if not cursor.open and pulls.puller.watched:
+                    if watched and not cursor.open:
                         # Also in the middle of a read: a busy stream may never end one between two transactions.
                         for batch in self._chunks(stream, cursor, pulls):
                             yield batch

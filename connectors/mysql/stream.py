@@ -20,7 +20,7 @@ from connectors.mysql.tables import Structure
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from connectors.api import Position, SourceRecord
     from connectors.mysql.cursor import Cursor
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from connectors.mysql.events.transactions import Transactions
     from connectors.mysql.events.ums_signals import UmsSignals
     from connectors.mysql.latency import TableLags
-    from connectors.mysql.model import Place
+    from connectors.mysql.model import Place, TableName
     from connectors.mysql.snapshot.model import Early
     from connectors.mysql.snapshot.puller import Puller
     from connectors.mysql.start import Start
@@ -119,6 +119,9 @@ class Stream:
         self._tables = tables
         self._partition = partition
         self._puller: Puller | None = None
+        #: The puller's mappings: what it reads by turns, and what it keeps back.
+        self._watched: Mapping[TableName, object] = {}
+        self._withheld: Mapping[TableName, object] = {}
         self._reached: Callable[[Place], bool] = lambda _place: False
         self._send_early: SendEarly = lambda *_: None
         self._counters = counters
@@ -193,12 +196,13 @@ class Stream:
         if handler is None and kind in _PLACES:
             self._go(raw, kind)
             return None
+        at = cursor.pos
         if next_pos:
-            # The header has 32 bits of the place: in files beyond 4 GiB the upper ones are the cursor's.
-            at = cursor.pos + ((next_pos - size - cursor.pos + _HALF) % _WHOLE) - _HALF
-        elif cursor.open or not (cursor.pos + size) % _WHOLE:
-            at = cursor.pos  # MariaDB tells no place within transactions; or it ends where the 32 bits begin anew
-        else:
+            if next_pos != at + size:
+                # The header has 32 bits of the place: in files beyond 4 GiB the upper ones are the cursor's.
+                at += ((next_pos - size - at + _HALF) % _WHOLE) - _HALF
+        elif not cursor.open and (at + size) % _WHOLE:
+            # MariaDB tells no place within transactions; and what ends where the 32 bits begin anew tells 0.
             return None  # made by the server for this connection: part of no file
         if flags & types.ARTIFICIAL:
             return None
@@ -552,8 +556,8 @@ class Stream:
         first = self._already(before, count) if self._skipping else 0
         puller = self._puller
         if puller is not None:
-            early = puller.changed(state.name, op, rows) if state.name in puller.watched else ()
-            if state.name in puller.withheld:
+            early = puller.changed(state.name, op, rows) if state.name in self._watched else ()
+            if state.name in self._withheld:
                 return
             for rows_before in early:
                 self._send_early(state, rows_before, cursor.offset(cursor.events, before, cursor.tx_rows), self.out)
@@ -579,10 +583,10 @@ class Stream:
         self, state: TableState, op: Literal["c", "u", "d"], raw: bytes, at: int, ts: int, size: int
     ) -> bool:
         """Take a rows event straight to bytes; False: it has to go the general way, and nothing has happened."""
-        puller = self._puller
         if self._skipping or self._done:
             return False
-        if puller is not None and (state.name in puller.watched or state.name in puller.withheld):
+        watched, withheld = self._watched, self._withheld  # nearly always empty, and a name's hash costs more
+        if (watched and state.name in watched) or (withheld and state.name in withheld):
             return False
         source = self._source(at, size, ts)
         before = self._unit_rows
@@ -700,6 +704,7 @@ class Stream:
             send_early: appends the records of a snapshot's rows that have to come before their change.
         """
         self._puller = puller
+        self._watched, self._withheld = puller.watched, puller.withheld
         self._reached = reached
         self._send_early = send_early
 

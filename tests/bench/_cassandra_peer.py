@@ -45,6 +45,7 @@ class DebeziumCassandra(Managed):
         bootstrap: Kafka's addresses.
         prefix: ``topic.prefix``.
         producer: Settings of its producer.
+        more: Further properties of the connector.
         heap: Heap of the JVM.
     """
 
@@ -54,6 +55,7 @@ class DebeziumCassandra(Managed):
     bootstrap: str
     prefix: str
     producer: dict[str, str] = field(default_factory=dict)
+    more: dict[str, str] = field(default_factory=dict)
     heap: Heap = field(default_factory=lambda: Heap(512, 2048))
     _service: Service | None = field(default=None, init=False)
 
@@ -108,6 +110,7 @@ class DebeziumCassandra(Managed):
                 "kafka.producer.retries": "3",
                 "kafka.producer.acks": "all",
                 **{f"kafka.producer.{name}": value for name, value in self.producer.items()},
+                **self.more,
             },
         )
         manifest = load_manifest()

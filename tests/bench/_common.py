@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from compose.local.worker import children
 
@@ -65,6 +67,13 @@ def environment() -> str:
 def spread(values: Sequence[float], digits: int = 2) -> str:
     """``median (min-max)``."""
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+
+
+def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    """Create a topic, for messages of up to 8 MiB."""
+    new_topic = NewTopic(topic, partitions, 1, config={"max.message.bytes": str(8 << 20)})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})  # has to live until the answer is there
+    admin.create_topics([new_topic])[topic].result(30)
 
 
 @asynccontextmanager

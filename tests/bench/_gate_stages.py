@@ -54,8 +54,8 @@ _CONFIG: Final = {
     "database.include.list": "bench",
 }
 _PARTITION: Final = {"server": "gate"}
-#: Events that a read of the connection gives at once, about.
-_READ: Final = 32
+#: Bytes of events that a read of the connection gives at once, about, while the task is behind.
+_READ: Final = 1 << 16
 
 
 #: About what a broker takes for a batch: meanwhile the next one fills.
@@ -106,11 +106,24 @@ def _wire() -> Any:
     return wire_of("auto", Pipeline(), json, json, SimpleHeaderConverter({}))
 
 
+def _reads(events: list[bytes]) -> list[list[bytes]]:
+    """The events, in lists of about as many bytes as a read gives."""
+    reads: list[list[bytes]] = [[]]
+    size = 0
+    for raw in events:
+        if size > _READ:
+            reads.append([])
+            size = 0
+        reads[-1].append(raw)
+        size += len(raw)
+    return reads
+
+
 class _Path:
     """From raw binlog events to acknowledged batches, by the product's own parts."""
 
     def __init__(self, events: list[bytes], rows: int) -> None:
-        self.events = events
+        self.reads = _reads(events)
         self.rows = rows
         self.config = MySqlConnector.config_def.parse(_CONFIG)
         self.settings = event_settings(self.config, "mariadb")
@@ -169,9 +182,9 @@ class _Path:
         stream, cursor = self._stream(fast=fast)
         accept = getattr(stream, "accept", None) or stream.feed
         encoded: Any = getattr(stream, "encoded", None) or SimpleNamespace(count=0)
-        for first in range(0, len(self.events), _READ):
+        for events in self.reads:
             await asyncio.sleep(0)
-            for raw in self.events[first : first + _READ]:
+            for raw in events:
                 if (unfinished := accept(raw)) is not None:
                     await unfinished
                 if len(stream.out) + encoded.count >= self.most:

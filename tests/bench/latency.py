@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psycopg
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from compose.local.kafka import KafkaCluster
 from compose.local.postgres import Postgres
 from tests.bench import _row_events as events
 from tests.bench import materializer, rows
-from tests.bench._common import cpu_seconds, environment
+from tests.bench._common import cpu_seconds, environment, make_topic
 from tests.support.job_process import Job
 from tests.support.update_load import Change, partition_key
 from tests.support.update_topic import Load, encoder_of
@@ -120,13 +118,6 @@ def observe(job: Job, poll: Callable[[], list[float]], warm: float, seconds: flo
         latencies += poll()
     del job.batches[:skipped], job.samples[:skipped]
     return latencies, (cpu_seconds(job.process.pid) - cpu) / (time.monotonic() - begin)
-
-
-def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """Create a topic, for messages as large as the materializer may write."""
-    new_topic = NewTopic(topic, partitions, 1, config={"max.message.bytes": str(8 << 20)})
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # has to live until the answer is there
-    admin.create_topics([new_topic])[topic].result(30)
 
 
 def measure_materializer(

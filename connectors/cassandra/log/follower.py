@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from connectors.backoff import Backoff
 from connectors.cassandra import metrics as names
 from connectors.cassandra.log.aside import Aside, Remover
 from connectors.cassandra.log.directory import (
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 #: How often the directory is measured and failed deletions are tried again.
 WATCH_S: Final = 5.0
+#: How soon to look again after something came; each further look without news doubles it, up to ``poll_ms``.
+_SOON_S: Final = 0.01
 
 
 class LogFollower:
@@ -74,13 +77,15 @@ class LogFollower:
         self._removed_upto: LogPosition | None = None
         self._look: asyncio.Task[Stretch | None] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._quiet_at: float | None = None
+        #: When the next look is due; None: at once.
+        self._next_at: float | None = None
+        self._pauses = Backoff(_SOON_S, settings.poll_ms / 1000)
         self._usage = Usage()
         self._limit = 0
         self._damaged = False
 
     async def read(self) -> Stretch | None:
-        """What comes next in the log; None after about ``poll_ms`` without any news. Cancelling it loses nothing.
+        """What comes next in the log; None after ``poll_ms`` or less without any news. Cancelling it loses nothing.
 
         Raises:
             Fatal: damage with the policy ``stop``, once what is before it was returned; a format that can't be read; a
@@ -160,8 +165,8 @@ class LogFollower:
             await asyncio.to_thread(self._reader.release)
 
     async def _next_look(self) -> Stretch | None:
-        if self._quiet_at is not None:
-            await asyncio.sleep(self._quiet_at + self._settings.poll_ms / 1000 - time.monotonic())
+        if self._next_at is not None:
+            await asyncio.sleep(self._next_at - time.monotonic())
         work = asyncio.ensure_future(asyncio.to_thread(self._reader.look))
         try:
             stretch = await asyncio.shield(work)
@@ -170,9 +175,12 @@ class LogFollower:
             raise
         finally:
             self._report()
-        self._quiet_at = time.monotonic() if stretch is None else None
-        if stretch is not None:
-            self._tell(stretch)
+        if stretch is None:
+            self._next_at = time.monotonic() + self._pauses.next_s()
+            return None
+        self._next_at = None
+        self._pauses.reset()
+        self._tell(stretch)
         return stretch
 
     def _tell(self, stretch: Stretch) -> None:

@@ -67,6 +67,8 @@ class Watch:
 
     def advance(self, reached: Callable[[Place], bool]) -> None:
         """A transaction is over."""
+        if not self.unreached:
+            return
         for table in [table for table in self.unreached if table.high is not None and reached(table.high)]:
             self.let_go(table)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,19 @@ async def test_what_is_synced_is_read_and_no_more(world: World) -> None:
     assert world.position == LogPosition(2, node.marker[2])
     stamp = node.idx(2).stat().st_mtime_ns // 1_000_000
     assert world.stretches[-1].written_ms == stamp
+
+
+async def test_right_after_news_the_log_is_looked_at_without_waiting_for_the_poll_interval(world: World) -> None:
+    node = world.node
+    node.create(1)
+    node.write(1, "a")
+    node.sync(1)
+    await world.start(poll_ms=3_600_000)
+    async with asyncio.timeout(60):
+        assert await world.news() == ["a"]
+        node.write(1, "b")
+        node.sync(1)
+        assert await world.news() == ["b"]
 
 
 async def test_segments_without_captured_changes_and_gaps_are_passed(world: World) -> None:
