@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from connectors.errors import Fatal, Fenced
 from worker.host.routes import topic_complaint
-from worker.transforms.rewriting import RewrittenForm, SymbolicRecord
+from worker.transforms.rewriting import RewrittenForm, SymbolicRecord, SymbolicStruct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,10 +60,14 @@ class TaskWire:
     ) -> TaskRowWriter | None:
         """See ``connectors.wire.Wire``: None also where records would be refused, or a service is unavailable."""
         try:
-            record = self._pipeline.rewrite(SymbolicRecord(topic, tuple(headers), value))
+            original = SymbolicRecord(
+                topic, tuple(headers), None if key is None else SymbolicStruct.of(key), SymbolicStruct.of(value)
+            )
+            record = self._pipeline.rewrite(original)
             if record is None or topic_complaint(record.topic) is not None:
                 return None
-            original, topic, value = value, record.topic, record.value
+            topic, value = record.topic, record.value.encoding
+            key = None if record.key is None else record.key.encoding
             await self._value.prepare(topic, value.schema)
             if key is not None:
                 await self._key.prepare(topic, key.schema)
@@ -77,14 +81,16 @@ class TaskWire:
             converted: Headers = [
                 (header.key, convert(topic, header.key, header.schema, header.value)) for header in record.headers
             ]
+            if record.value.struct != original.value.struct or not record.deletions:
+                value_form = RewrittenForm(value_form, record.value.struct, "value", deletions=record.deletions)
+            if key_form is not None and record.key and original.key and record.key.struct != original.key.struct:
+                key_form = RewrittenForm(key_form, record.key.struct, "key", deletions=True)
             if key is None and self._key.null_needs_schema and self._key.encoder(topic, None)(None) is not None:
                 return None
         except _PASSED_ON:
             raise
         except Exception:  # noqa: BLE001 - whatever a converter raises: each record will show it
             return None
-        if record.paths is not None:
-            value_form = RewrittenForm(value_form, record, original)
         return TaskRowWriter(topic, key_form, value_form, converted)
 
 

@@ -50,7 +50,10 @@ async def fast_entries(wire: Wire, events: object) -> FastEntries | None:
     key_columns = (*table.key, *table.clustering)
     key = Encoding(schemas.key, {column.name: ROW for column in key_columns})
     writer = await wire.writer(events.topic, key, Encoding(schemas.value, _envelope_shape(events)))
-    return None if writer is None else FastEntries(events, writer)
+    try:
+        return None if writer is None else FastEntries(events, writer)
+    except ValueError:  # records of this kind have no form
+        return None
 
 
 def _envelope_shape(events: DebeziumEvents) -> Shape:
@@ -160,7 +163,7 @@ class FastEntries:
         code.define(
             "build(data, entries, read_ms, file)",
             [
-                f"{form.unpack} = {code.bind('constants', form.constants)}({arguments})",
+                *([f"{form.unpack} = {code.bind('constants', form.constants)}({arguments})"] if form.unpack else []),
                 "keys, values = [], []",
                 "add_key, add_value = keys.append, values.append",
                 "try:",

@@ -68,7 +68,7 @@ async def fast_feed(wire: Wire, builder: object) -> FastFeed | None:
     writer = await wire.writer(builder.topic, key, Encoding(schemas.value, _envelope_shape(builder)))
     try:
         return None if writer is None else FastFeed(builder, writer)
-    except ValueError:  # the runtime can't encode deletions, which are in any run
+    except ValueError:  # records of this kind have no form
         return None
 
 
@@ -229,7 +229,11 @@ class _Generator:
         deletes = f"r{OPERATION} == {ROW_DELETE}"
         if not self._builder.has_clustering:
             deletes += f" or r{OPERATION} == {PARTITION_DELETE}"
-        tombstone = [(1, "ends.append(len(values))")]
+        tombstone = [(1, "ends.append(len(values))")] if self._settings.tombstones and key is not None else []
+        try:
+            deletion = [(1, f"add_value({value.build((), deleted)})"), *add_key, *tombstone]
+        except ValueError:  # the runtime wants them as records
+            deletion = [(1, "raise Odd")]
         return [
             (0, f"if r{TIME} != last:"),
             (1, f"last = r{TIME}"),
@@ -243,9 +247,7 @@ class _Generator:
             *add_key,
             (0, f"elif {deletes}:"),
             (1, "op = 'd'"),
-            (1, f"add_value({value.build((), deleted)})"),
-            *add_key,
-            *(tombstone if self._settings.tombstones and key is not None else []),
+            *deletion,
             (0, f"elif r{OPERATION} != {PREIMAGE} and r{OPERATION} != {POSTIMAGE}:"),
             (1, "raise Odd"),
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from connectors.schema import Schema
     from connectors.wire import Encoding
     from worker.converters.base import Encode
+    from worker.host.fast_path import TaskRowWriter
 
 OPS = {"write": "c", "update": "u", "delete": "d"}
 HEADERS = (Header("a", "x", STRING), Header("b", "ä", STRING))
@@ -118,7 +119,7 @@ class Both:
         except (BadRow, Skippable):
             return None
         delivered = asyncio.run(self.paths.convert(records))
-        return None if self.paths.refused else delivered
+        return None if self.paths.refused or self.paths.problems else delivered
 
     def fast(self, raw: bytes) -> list[Delivered] | None:
         """Deliver an event by the fast path, without positions; None: it does not take the event."""
@@ -133,7 +134,7 @@ class Both:
             return None
         _, keys, values = encoded
         no_keys: list[bytes | None] = [None] * len(values)
-        headers: Any = [("a", b"x"), ("b", "ä".encode())]
+        headers = cast("TaskRowWriter", fast.writer).headers
         return [
             Delivered(fast.writer.topic, key, value, headers, None)
             for key, value in zip(keys or no_keys, values, strict=True)

@@ -20,6 +20,7 @@ from connectors.scylla.events.fast_rows import CHUNK_ROWS, FastFeed, fast_feed
 from connectors.scylla.model import INSERT, PARTITION_DELETE, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, Column, Run
 from tests.support.both_paths import Delivered, Paths
 from tests.support.settings import scylla_events
+from tests.support.transform_chains import SCYLLA_FLATTEN, SCYLLA_UNWRAP, UNWRAP, chain, chains
 from tests.unit.connectors.cql.strategies import TYPES, natives, values
 from tests.unit.connectors.mysql.test_fast_rows import CHAINS, LocalAvro
 from tests.unit.connectors.scylla.events import golden_cases, making
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord, SourceRecord
     from connectors.scylla.events.contract import EventSettings
     from connectors.scylla.model import LogRow, TableVersion
+
+
+KAFKA = "org.apache.kafka.connect.transforms"
 
 
 def json(**options: str) -> JsonConverter:
@@ -89,11 +93,11 @@ class Both:
         return asyncio.run(self.paths.deliver(batch)), bad, ends
 
 
-def paths_in(form: str) -> Paths:
+def paths_in(form: str, transforms: dict[str, str] | None = None) -> Paths:
     if form == "avro":
-        return Paths(LocalAvro(AvroSettings()), LocalAvro(AvroSettings()))
+        return Paths(LocalAvro(AvroSettings()), LocalAvro(AvroSettings()), transforms)
     envelope = "true" if form == "json with schemas" else "false"
-    return Paths(json(schemas_enable=envelope), json(schemas_enable=envelope))
+    return Paths(json(schemas_enable=envelope), json(schemas_enable=envelope), transforms)
 
 
 def run_of(rows: Sequence[LogRow], **more: Any) -> Run:
@@ -112,15 +116,34 @@ def test_recorded_rows_are_the_same(name: str, run: str, form: str) -> None:
     both.check([run_of([row]) for row in rows])
 
 
-@pytest.mark.parametrize("chain", CHAINS)
-def test_transformed_records_are_the_same(chain: dict[str, str]) -> None:
-    """Also where a transform would have to look into cells, which are structs: then they are records."""
+SCYLLA_CHAINS = [
+    *CHAINS,
+    chain({"type": SCYLLA_UNWRAP, "add.fields": "op,source.ts_us,ttl", "add.headers": "keyspace_name"}),
+    chain({"type": SCYLLA_UNWRAP, "cdc.output.format": "advanced"}),
+    chain({"type": SCYLLA_FLATTEN}),
+    chain({"type": SCYLLA_FLATTEN}, {"type": UNWRAP, "delete.tombstone.handling.mode": "rewrite"}),
+    chain(
+        {"type": SCYLLA_UNWRAP, "delete.tombstone.handling.mode": "drop"},
+        {"type": f"{KAFKA}.ReplaceField$Value", "exclude": "n", "renames": "c2:number"},
+        {"type": f"{KAFKA}.MaskField$Value", "fields": "number,pk"},
+        {"type": f"{KAFKA}.InsertField$Value", "topic.field": "topic"},
+    ),
+]
+
+
+@pytest.mark.parametrize("transforms", SCYLLA_CHAINS)
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_transformed_records_are_the_same(transforms: dict[str, str], form: str) -> None:
+    """Also where a transform has to look into cells, which are structs. An unwrapped run with deletions is records."""
     for extra in ((), (Column("w", CqlType("int"), "regular"),)):
         version = making.table(*extra)
         rows = [making.row(version, 1, 0, operation, pk=1, c1="a", c2=2, n=3) for operation in (1, 2, 3)]
-        both = Both(version, scylla_events(topic_prefix="p"), paths=Paths(json(), json(), chain))
+        rows.insert(0, making.row(version, 1, 0, UPDATE, pk=1, c1="a", c2=2))
+        both = Both(version, scylla_events(topic_prefix="p"), paths=paths_in(form, transforms))
+        both.check([run_of(rows[:3])], all_fast=True)
         both.check([run_of(rows[:2]), run_of(rows)])
-        assert bool(both.encoded) == (chain["transforms"] == "route")
+        assert not both.paths.problems
+        assert both.encoded
 
 
 OPTIONS = st.one_of(
@@ -195,6 +218,10 @@ def test_values_of_all_types_are_the_same(data: st.DataObject, options: EventSet
     both.check([run_of(rows)])
     if both.fast is not None and any(row[3] in (INSERT, UPDATE, ROW_DELETE) for row in rows) and not both.paths.refused:
         assert both.encoded
+    names = ["p", "c", *(f"v{number}" for number in range(len(kinds)))]
+    transforms = data.draw(chains(names, (UNWRAP, SCYLLA_UNWRAP), ({"type": SCYLLA_FLATTEN},)))
+    form = data.draw(st.sampled_from(["json", "json with schemas", "avro"]))
+    Both(version, options, paths=paths_in(form, transforms)).check([run_of([row]) for row in rows])
 
 
 def test_long_runs_are_encoded_in_chunks() -> None:
