@@ -113,7 +113,8 @@ class EncodedRows:
             return None
         if encoded is None or 0 < source.size < encoded[0]:
             return None
-        end, keys, values = encoded
+        end, keys, values, left_out = encoded
+        fast.events.left_out += left_out
         if not values:
             return end - row
         part = self._open.get(fast.writer.topic) if after == self._after else None

@@ -41,7 +41,7 @@ async def fast_snapshot(wire: Wire, layout: Layout, events: object) -> FastSnaps
     Raises:
         Fatal: a service that a converter needs refuses this client.
     """
-    if not isinstance(events, DebeziumEvents) or layout.masker is not None or not layout.values:
+    if not isinstance(events, DebeziumEvents) or not layout.values:
         return None
     if "r" in events.settings.skipped:
         return None
@@ -130,8 +130,11 @@ def _compile(layout: Layout, writer: RowWriter) -> Build:
             code.add(
                 2, f"if {target} is not None: {target} = {code.bind('unscaled', partial(_unscaled, scale))}({target})"
             )
-    after = {field.name: generator.field(value, ("after", field.name), field, targets, code) for field in layout.values}
-    code.add(2, f"after = {value.build(('after',), after)}")
+    shown: dict[str, str] | None = None
+    if layout.masker is not None:
+        shown = generator.unmask_names("m")
+        code.add(2, f"{', '.join(shown.values())}, = {generator.masked(layout.masker, targets, code)}")
+    code.add(2, f"after = {generator.build('after', targets, code, shown)}")
     snapshot = value.leaf(("source", "snapshot"), "marker", nullable=False)
     code.add(2, f"block = {value.build(('source',), {'snapshot': snapshot})}")
     code.add(2, f"add_value({value.build((), {'after': 'after', 'source': 'block'})})")

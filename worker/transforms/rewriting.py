@@ -223,10 +223,9 @@ class RewrittenForm:
                 self._members.setdefault(node.path, []).append(((*target, name), node))
 
     def unscaled(self, path: Path) -> bool:
-        """See ``RowForm``; of a member that is not shown it doesn't matter."""
-        return all(
-            member.present is not None or self._form.unscaled(target) for target, member in self._members.get(path, ())
-        )
+        """See ``RowForm``."""
+        targets = self._members.get(path, ())
+        return bool(targets) and all(self._form.unscaled(target) for target, _ in targets)
 
     def leaf(self, path: Path, name: str, *, nullable: bool = True, checked: bool = False) -> str:
         """See ``RowForm``; "None" for a member that is left out, or a struct that is taken apart."""

@@ -93,6 +93,22 @@ async def test_transactions_of_mysql_and_mariadb_with_batches_anywhere() -> None
         await same(log, range(events), flavor=flavor)
 
 
+async def test_updates_that_change_nothing_are_left_out() -> None:
+    log = Log()
+    for number in (5, 6, 7):
+        log.gtid(number)
+        log.query("BEGIN", "")
+        log.map()
+        same_row, changed = ((1, 10, b"a"), (1, 10, b"a")), ((1, 10, b"a"), (1, 11, b"a"))
+        update(log, same_row, changed, changed, same_row)
+        update(log, same_row)
+        update(log, changed, same_row)
+        log.xid()
+    for cut in range(len(log.since(1000))):
+        assert len(await same(log, [cut], skip_unchanged=True)) == 9
+    assert len(await same(log, skip_unchanged=False)) == 21
+
+
 async def test_updates_deletes_and_changed_keys_keep_their_order() -> None:
     log = Log()
     log.gtid(5)
