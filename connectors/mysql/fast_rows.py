@@ -392,9 +392,7 @@ class RowGenerator:
 
     # Masks that look at other fields of a row get a dict of it, as on the general path.
 
-    def masked(
-        self, masker: Callable[[dict[str, Any]], None], targets: dict[str, str], code: CodeBuilder
-    ) -> str:
+    def masked(self, masker: Callable[[dict[str, Any]], None], targets: dict[str, str], code: CodeBuilder) -> str:
         """The expression of a row's values after such masks."""
         row = dict_display((field.name, self._value(field, targets, code)) for field in self._layout.values)
         return f"{code.bind('masked', partial(_masked, masker))}({row})"
