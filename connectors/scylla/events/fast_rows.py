@@ -7,14 +7,25 @@ ask for instead of dicts. It has no effects: whatever it can't do raises, and th
 from __future__ import annotations
 
 import struct
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.codegen import CodeBuilder
 from connectors.cql.values import BadCell
 from connectors.scylla.events.debezium import VERSION, DebeziumBuilder
 from connectors.scylla.events.values import UUID_EPOCH, event_form, uuid_text
-from connectors.scylla.model import INSERT, OPERATION, PARTITION_DELETE, POSTIMAGE, PREIMAGE, ROW_DELETE, SEQ, TIME, TTL
+from connectors.scylla.model import (
+    INSERT,
+    OPERATION,
+    PARTITION_DELETE,
+    POSTIMAGE,
+    PREIMAGE,
+    ROW_DELETE,
+    SEQ,
+    TIME,
+    TTL,
+    UPDATE,
+)
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 from connectors.wire import EVENT, ROW, Encoding, Fixed
 
@@ -35,6 +46,7 @@ if TYPE_CHECKING:
 #: Rows that are encoded in one call: few enough to stay in the processor's cache.
 CHUNK_ROWS: Final = 64
 _IMAGES: Final = frozenset({PREIMAGE, POSTIMAGE})
+_WRITES: Final = _IMAGES | {INSERT, UPDATE}
 #: Members of ``source`` that follow from the time of the change.
 _TIMES: Final = {"ts_ms": "ms", "ts_us": "us", "ts_ns": "ms * 1000000"}
 _NOW: Final = {"ts_ms": "now_ms", "ts_us": "now_us", "ts_ns": "now_ns"}
@@ -112,12 +124,22 @@ class FastFeed:
         builder: makes the same records the general way.
     """
 
-    __slots__ = ("_build", "_writer", "builder")
+    __slots__ = ("_build", "_deletions", "_writer", "builder")
 
     def __init__(self, builder: DebeziumBuilder, writer: RowWriter) -> None:
         self.builder = builder
         self._writer = writer
-        self._build = _Generator(builder, writer).function()
+        generator = _Generator(builder, writer)
+        self._build = generator.function()
+        self._deletions = generator.deletions
+
+    def pieces(self, run: Run) -> Iterable[Run]:
+        """A run in pieces, so that deletions that have to be records leave the rows around them to ``take``."""
+        if self._deletions or all(row[OPERATION] in _WRITES for row in run.rows):
+            return (run,)
+        parts = [list(rows) for _, rows in groupby(run.rows, lambda row: row[OPERATION] in _WRITES)]
+        final = len(parts) - 1
+        return [run._replace(rows=rows, last=run.last and index == final) for index, rows in enumerate(parts)]
 
     def take(self, run: Run, after: int, parts: EncodedParts) -> Position | None:
         """Encode a run's rows.
@@ -181,6 +203,8 @@ class _Generator:
         self._writer = writer
         self._code = CodeBuilder(Odd=OddRowError, time_parts=struct.Struct(">IHH8x").unpack)
         self._used = {TIME, OPERATION}
+        #: Whether deletions are encoded too, see ``function``.
+        self.deletions = True
         #: Lines before the loop.
         self._before_loop: list[str] = []
 
@@ -233,6 +257,7 @@ class _Generator:
         try:
             deletion = [(1, f"add_value({value.build((), deleted)})"), *add_key, *tombstone]
         except ValueError:  # the runtime wants them as records
+            self.deletions = False
             deletion = [(1, "raise Odd")]
         return [
             (0, f"if r{TIME} != last:"),
