@@ -21,7 +21,7 @@ from connectors.mysql.events.envelope import VERSION
 from connectors.wire import EVENT, ROW, Encoding, Fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from connectors.mysql.columns import FieldPlan, Layout
     from connectors.mysql.decode_code import Image
@@ -89,7 +89,7 @@ async def fast_table(
         return None
     schemas = events.schemas
     value = Encoding(schemas.envelope, envelope_shape(layout, events))
-    writer = await wire.writer(schemas.topic, key_encoding(layout, events), value, events.headers)
+    writer = await wire.writer(schemas.topic, key_encoding(layout, events), value, events.headers, shares=True)
     return None if writer is None else FastTable(writer, layout, events, options, owner)
 
 
@@ -135,6 +135,7 @@ class FastTable:
     Attributes:
         writer: of the table.
         events: makes the same records the general way.
+        shared: ``(op, source, clock) -> EncodedBatch.shared``; None: that is empty.
     """
 
     __slots__ = (
@@ -147,6 +148,7 @@ class FastTable:
         "_owner",
         "_readers",
         "events",
+        "shared",
         "writer",
     )
 
@@ -160,6 +162,7 @@ class FastTable:
     ) -> None:
         self.writer = writer
         self.events = events
+        self.shared = shared_values(writer)
         self._layout = layout
         self._options = options
         self._owner = owner
@@ -319,7 +322,7 @@ class RowGenerator:
         for form in (value, key):
             if form is not None and form.unpack:
                 make = code.bind("constants", form.constants)
-                code.add(1, f"{form.unpack} = {make}({self.event_values(form, op)})")
+                code.add(1, f"{form.unpack} = {make}({event_values(form.events, repr(op))})")
         code.add(1, "keys, values, left = [], [], 0")
         code.add(1, "add_key, add_value = keys.append, values.append")
         code.add(1, "while p < end:")
@@ -439,11 +442,21 @@ class RowGenerator:
         checked = field.column in self._masked or (form.unscaled(path) and field.column not in self.unscaled)
         return form.leaf(path, shown, nullable=field.column not in self._never_null, checked=checked)
 
-    @staticmethod
-    def event_values(form: RowForm, op: str) -> str:
-        """The arguments of ``form.constants``."""
-        clock = {"op": repr(op), "ts_ms": "ms", "ts_us": "us", "ts_ns": "ns"}
-        return ", ".join(clock[path[0]] if len(path) == 1 else _SOURCE[path[1]] for path in form.events)
+
+def event_values(paths: Iterable[tuple[str, ...]], op: str) -> str:
+    """Expressions of members marked ``EVENT``, of ``source`` and the clock; ``op`` is that of the operation."""
+    clock = {"op": op, "ts_ms": "ms", "ts_us": "us", "ts_ns": "ns"}
+    return ", ".join(clock[path[0]] if len(path) == 1 else _SOURCE[path[1]] for path in paths)
+
+
+def shared_values(writer: RowWriter) -> Callable[[str, Source, Clock], tuple[Any, ...]] | None:
+    """The function ``(op, source, clock) -> EncodedBatch.shared``; None: that is empty."""
+    if not writer.shared:
+        return None
+    code = CodeBuilder()
+    values = event_values(writer.shared, "op")
+    code.define("shared(op, source, clock)", ["ms, us, ns = clock", f"return ({values},)"])
+    return code.function("shared", f"shared values of {writer.topic}")
 
 
 def _masked(masker: Callable[[dict[str, Any]], None], row: dict[str, Any]) -> list[Any]:

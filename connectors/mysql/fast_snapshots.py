@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from connectors.codegen import CodeBuilder
 from connectors.mysql import type_codes as codes
 from connectors.mysql.events.debezium import DebeziumEvents
-from connectors.mysql.fast_rows import RowGenerator, envelope_shape, key_encoding
+from connectors.mysql.fast_rows import RowGenerator, envelope_shape, event_values, key_encoding, shared_values
 from connectors.mysql.type_values import EXACT
 from connectors.wire import ROW, EncodedBatch, Encoding, Fixed, unscaled_bytes
 
@@ -52,7 +52,7 @@ async def fast_snapshot(wire: Wire, layout: Layout, events: object) -> FastSnaps
         "op": Fixed("r"),
     }
     value = Encoding(events.schemas.envelope, shape)
-    writer = await wire.writer(events.schemas.topic, key_encoding(layout, events), value, events.headers)
+    writer = await wire.writer(events.schemas.topic, key_encoding(layout, events), value, events.headers, shares=True)
     try:
         return None if writer is None else FastSnapshot(writer, layout, events)
     except ValueError:  # records of this kind have no form
@@ -66,6 +66,7 @@ class FastSnapshot:
         self._writer = writer
         self._events = events
         self._build = _compile(layout, writer)
+        self._shared = shared_values(writer)
 
     def encode(
         self,
@@ -102,7 +103,8 @@ class FastSnapshot:
                 events.snapshot(rows, source, marker, offset, remade, first=first, last=last)
             return remade
 
-        return EncodedBatch(writer, 0, keys or None, values, records)
+        shared = () if self._shared is None else self._shared("r", source, clock)
+        return EncodedBatch(writer, 0, keys or None, values, records, shared)
 
 
 def _compile(layout: Layout, writer: RowWriter) -> Build:
@@ -114,7 +116,7 @@ def _compile(layout: Layout, writer: RowWriter) -> Build:
     for form in (value, key):
         if form is not None and form.unpack:
             make = code.bind("constants", form.constants)
-            code.add(1, f"{form.unpack} = {make}({generator.event_values(form, 'r')})")
+            code.add(1, f"{form.unpack} = {make}({event_values(form.events, repr('r'))})")
     code.add(1, "keys, values = [], []")
     code.add(1, "add_key, add_value = keys.append, values.append")
     code.add(1, "for row, marker in zip(rows, markers):")

@@ -47,7 +47,11 @@ def _unwrap(draw: st.DrawFn, kind: str) -> Stage:
         "replace.null.with.default": draw(_BOOLEANS),
         "add.fields": ",".join(draw(added)),
     }
-    headers = draw(st.lists(st.sampled_from(["db", "connector", "source.name:ä", "version"]), max_size=2, unique=True))
+    headers = draw(
+        st.lists(
+            st.sampled_from(["db", "op", "source.name:ä", "ts_us", "source.file", "gtid"]), max_size=3, unique=True
+        )
+    )
     return stage | ({"add.headers": ",".join(headers)} if draw(st.booleans()) else {})
 
 

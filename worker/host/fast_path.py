@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.errors import Fatal, Fenced
+from worker.converters.simple_header import SimpleHeaderConverter
 from worker.host.routes import topic_complaint
-from worker.transforms.rewriting import RewrittenForm, SymbolicRecord, SymbolicStruct
+from worker.transforms.rewriting import Member, RewrittenForm, SymbolicRecord, SymbolicStruct, shared_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from connectors.api import Batch, Header, SourceRecord
     from connectors.wire import EncodedBatch, Encoding, RowForm
@@ -27,12 +29,17 @@ _SHOWN: Final = 40
 
 @dataclass(slots=True, eq=False)
 class TaskRowWriter:
-    """See ``connectors.wire.RowWriter``; ``headers`` are those of each record, converted."""
+    """See ``connectors.wire.RowWriter``.
+
+    Attributes:
+        make_headers: gives the headers of each record, converted; gets the values of ``shared``.
+    """
 
     topic: str
     key: RowForm | None
     value: RowForm
-    headers: Headers
+    make_headers: Callable[[Sequence[Any]], Headers]
+    shared: tuple[tuple[str, ...], ...] = ()
 
 
 class TaskWire:
@@ -56,7 +63,13 @@ class TaskWire:
         self.verify = verify
 
     async def writer(
-        self, topic: str, key: Encoding | None, value: Encoding, headers: Sequence[Header] = ()
+        self,
+        topic: str,
+        key: Encoding | None,
+        value: Encoding,
+        headers: Sequence[Header] = (),
+        *,
+        shares: bool = False,
     ) -> TaskRowWriter | None:
         """See ``connectors.wire.Wire``: None also where records would be refused, or a service is unavailable."""
         try:
@@ -77,10 +90,13 @@ class TaskWire:
                 return None
             if self._value.header_encoder(topic, value.schema) is not None:
                 return None
-            convert = self._header.from_connect_header
-            converted: Headers = [
-                (header.key, convert(topic, header.key, header.schema, header.value)) for header in record.headers
-            ]
+            shared = shared_paths(record.headers)
+            # Another converter might refuse a value, which is a matter of single records.
+            if shared and not (shares and type(self._header) is SimpleHeaderConverter):
+                return None
+            make_headers = partial(_converted, self._header, topic, record.headers)
+            if not shared:
+                make_headers = partial(_same, make_headers(()))
             if record.value.struct != original.value.struct or not record.deletions:
                 value_form = RewrittenForm(value_form, record.value.struct, "value", deletions=record.deletions)
             if key_form is not None and record.key and original.key and record.key.struct != original.key.struct:
@@ -91,7 +107,7 @@ class TaskWire:
             raise
         except Exception:  # noqa: BLE001 - whatever a converter raises: each record will show it
             return None
-        return TaskRowWriter(topic, key_form, value_form, converted)
+        return TaskRowWriter(topic, key_form, value_form, make_headers, shared)
 
 
 def wire_of(
@@ -132,7 +148,28 @@ def parts_of(batch: Batch) -> list[Sequence[SourceRecord] | EncodedBatch]:
 
 def headers_of(part: EncodedBatch) -> Headers:
     """The headers of each record of ``part``."""
-    return cast("TaskRowWriter", part.writer).headers
+    return cast("TaskRowWriter", part.writer).make_headers(part.shared)
+
+
+def _converted(converter: HeaderConverter, topic: str, headers: Sequence[Header], shared: Sequence[Any]) -> Headers:
+    """Headers in bytes; those that are members of the values get the values of ``shared``, in order."""
+    values = iter(shared)
+    return [
+        (
+            header.key,
+            converter.from_connect_header(
+                topic,
+                header.key,
+                header.schema,
+                next(values) if isinstance(header.value, Member) else header.value,
+            ),
+        )
+        for header in headers
+    ]
+
+
+def _same(headers: Headers, _shared: Sequence[Any]) -> Headers:
+    return headers
 
 
 def compare(part: EncodedBatch, records: Sequence[SourceRecord], runs: Sequence[Converted]) -> None:

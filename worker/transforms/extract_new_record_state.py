@@ -15,7 +15,7 @@ from connectors.api import Header
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width
 from connectors.schema import OPTIONAL_STRING, STRING, Field, Schema, Type
-from connectors.wire import ROW, Fixed
+from connectors.wire import EVENT, ROW, Fixed
 from worker.transforms.base import (
     RecordFunction,
     SchemaCache,
@@ -373,7 +373,7 @@ class ExtractNewRecordState(Transform):
         )
 
     def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
-        """See ``Transform.rewrite``: the row after the change, where neither headers nor topics depend on it."""
+        """See ``Transform.rewrite``: the row after the change, where neither headers nor topics depend on its row."""
         envelope, event = record.value
         if self._route_by is not None or self._dropper is not None or not is_envelope(envelope):
             return None
@@ -393,9 +393,9 @@ class ExtractNewRecordState(Transform):
             source = item.resolve(envelope)
             if source is not None:
                 node = item.find(record.value)
-                if not isinstance(node, Fixed):
+                if isinstance(node, Member) and not (node.marker == EVENT and node.is_plain):
                     return None
-                headers.append(Header(item.new_name, node.value, source[0]))
+                headers.append(Header(item.new_name, node.value if isinstance(node, Fixed) else node, source[0]))
         value = SymbolicStruct(self._row(envelope, "after", "false").schema, Struct(members))
         return replace(record, headers=tuple(headers), value=value, deletions=False)
 

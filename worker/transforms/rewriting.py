@@ -14,7 +14,7 @@ from connectors.wire import ROW, Encoding, Fixed
 from worker.transforms.base import Side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.api import Header
     from connectors.schema import Schema
@@ -82,7 +82,7 @@ class SymbolicRecord:
 
     Attributes:
         topic: where they go.
-        headers: those of each.
+        headers: those of each; a ``Member`` in place of a value is one of the connector's values, marked ``EVENT``.
         key: their keys; None: all are null.
         value: their values.
         deletions: whether it stands for deletions and tombstones too, or else for inserts and updates only.
@@ -93,6 +93,11 @@ class SymbolicRecord:
     key: SymbolicStruct | None
     value: SymbolicStruct
     deletions: bool = True
+
+
+def shared_paths(headers: Sequence[Header]) -> tuple[Path, ...]:
+    """The members of the connector's values that headers show, in order."""
+    return tuple(header.value.path for header in headers if isinstance(header.value, Member))
 
 
 def _struct_of(schema: Schema, shape: Any, path: Path) -> Struct:

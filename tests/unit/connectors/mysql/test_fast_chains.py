@@ -109,7 +109,7 @@ def events_of_wide() -> list[tuple[str, bytes]]:
     ]
 
 
-UNWRAPPED = {"type": UNWRAP, "add.fields": "op,source.ts_ms,row", "add.headers": "db,name"}
+UNWRAPPED = {"type": UNWRAP, "add.fields": "op,source.ts_ms,row", "add.headers": "db,op,source.ts_ms"}
 COMPILED = [
     [{"type": f"{KAFKA}.ReplaceField$Value", "include": "id,t", "renames": "t:text"}],
     [{"type": f"{KAFKA}.ReplaceField$Value", "exclude": "id"}],
@@ -162,7 +162,7 @@ def test_chains_that_are_compiled(stages: list[dict[str, str]], form: str, unwra
         {"type": f"{KAFKA}.InsertField$Value", "timestamp.field": "at"},
         {"type": f"{KAFKA}.InsertField$Value", "topic.field": "id"},
         {"type": f"{KAFKA}.MaskField$Value", "fields": "t", "replacement": "7", "predicate": "p"},
-        {"type": UNWRAP, "add.headers": "op"},
+        {"type": UNWRAP, "add.headers": "row"},
         {"type": UNWRAP, "add.fields": "source"},
         {"type": f"{KAFKA}.Cast$Value", "spec": "id:string"},
     ],

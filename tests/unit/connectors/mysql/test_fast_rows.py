@@ -161,7 +161,9 @@ class Both:
             return None
         _, keys, values, self.fast_left_out = encoded
         no_keys: list[bytes | None] = [None] * len(values)
-        headers = cast("TaskRowWriter", fast.writer).headers
+        op = OPS[row_kind(raw[4])]
+        shared = () if fast.shared is None else fast.shared(op, making.SOURCE, clock)
+        headers = cast("TaskRowWriter", fast.writer).make_headers(shared)
         return [
             Delivered(fast.writer.topic, key, value, headers, None)
             for key, value in zip(keys or no_keys, values, strict=True)
@@ -475,7 +477,7 @@ def test_an_unwrapped_row_takes_the_fast_path_but_its_deletion_does_not() -> Non
 @pytest.mark.parametrize(
     "more",
     [
-        {"transforms.unwrap.add.headers": "op"},
+        {"transforms.unwrap.add.headers": "row"},
         {"transforms.unwrap.route.by.field": "t"},
         {"transforms.unwrap.drop.fields.header.name": "h"},
         {
