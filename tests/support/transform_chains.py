@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_KAFKA: Final = "org.apache.kafka.connect.transforms"
+KAFKA: Final = "org.apache.kafka.connect.transforms"
 UNWRAP: Final = "io.debezium.transforms.ExtractNewRecordState"
 SCYLLA_UNWRAP: Final = "com.scylladb.cdc.debezium.connector.transforms.ScyllaExtractNewRecordState"
 SCYLLA_FLATTEN: Final = "com.scylladb.cdc.debezium.connector.transforms.ScyllaFlattenColumns"
@@ -35,9 +35,20 @@ def chain(*stages: Stage) -> dict[str, str]:
 
 
 @st.composite
-def _unwrap(draw: st.DrawFn, kind: str) -> Stage:
+def _unwrap(draw: st.DrawFn, kind: str, names: Sequence[str]) -> Stage:
     added = st.lists(
-        st.sampled_from(["op", "table", "source.ts_ms:changed", "db", "ts_ns", "transaction.id", "before.id", "row"]),
+        st.sampled_from(
+            [
+                "op",
+                "table",
+                "source.ts_ms:changed",
+                "db",
+                "ts_ns",
+                "transaction.id",
+                "row",
+                *(f"before.{name}" for name in names[:2]),
+            ]
+        ),
         max_size=3,
         unique=True,
     )
@@ -64,12 +75,12 @@ def _with_fields(names: Sequence[str]) -> st.SearchStrategy[Stage]:
         unique_by=lambda p: p[1],
     ).map(lambda pairs: ",".join(f"{old}:{new}" for old, new in pairs))
     replaced = st.fixed_dictionaries(
-        {"type": _SIDES.map(lambda side: f"{_KAFKA}.ReplaceField${side}"), "replace.null.with.default": _BOOLEANS},
+        {"type": _SIDES.map(lambda side: f"{KAFKA}.ReplaceField${side}"), "replace.null.with.default": _BOOLEANS},
         optional={"exclude": fields, "renames": renames},
     )
     kept = st.builds(
         lambda kept, null: {
-            "type": f"{_KAFKA}.ReplaceField$Value",
+            "type": f"{KAFKA}.ReplaceField$Value",
             "include": ",".join(["after", *kept]),
             "replace.null.with.default": null,
         },
@@ -78,7 +89,7 @@ def _with_fields(names: Sequence[str]) -> st.SearchStrategy[Stage]:
     )
     masked = st.fixed_dictionaries(
         {
-            "type": _SIDES.map(lambda side: f"{_KAFKA}.MaskField${side}"),
+            "type": _SIDES.map(lambda side: f"{KAFKA}.MaskField${side}"),
             "fields": fields,
             "replace.null.with.default": _BOOLEANS,
         },
@@ -90,31 +101,31 @@ def _with_fields(names: Sequence[str]) -> st.SearchStrategy[Stage]:
 _OTHERS: Final = st.one_of(
     st.fixed_dictionaries(
         {
-            "type": _SIDES.map(lambda side: f"{_KAFKA}.InsertField${side}"),
+            "type": _SIDES.map(lambda side: f"{KAFKA}.InsertField${side}"),
             "topic.field": st.sampled_from(["topic", "topic!", "x"]),
             "replace.null.with.default": _BOOLEANS,
         }
     ),
     st.fixed_dictionaries(
         {
-            "type": _SIDES.map(lambda side: f"{_KAFKA}.InsertField${side}"),
+            "type": _SIDES.map(lambda side: f"{KAFKA}.InsertField${side}"),
             "static.field": st.sampled_from(["site", "site!", "y"]),
             "static.value": _TEXTS,
         }
     ),
-    st.fixed_dictionaries({"type": st.just(f"{_KAFKA}.InsertHeader"), "header": st.just("h"), "value.literal": _TEXTS}),
-    st.fixed_dictionaries({"type": st.just(f"{_KAFKA}.DropHeaders"), "headers": st.sampled_from(["a", "h,b", "none"])}),
+    st.fixed_dictionaries({"type": st.just(f"{KAFKA}.InsertHeader"), "header": st.just("h"), "value.literal": _TEXTS}),
+    st.fixed_dictionaries({"type": st.just(f"{KAFKA}.DropHeaders"), "headers": st.sampled_from(["a", "h,b", "none"])}),
     st.fixed_dictionaries(
         {
-            "type": _SIDES.map(lambda side: f"{_KAFKA}.SetSchemaMetadata${side}"),
+            "type": _SIDES.map(lambda side: f"{KAFKA}.SetSchemaMetadata${side}"),
             "schema.name": st.sampled_from(["s", "other.Envelope"]),
             "replace.null.with.default": _BOOLEANS,
         }
     ),
     st.fixed_dictionaries(
-        {"type": _SIDES.map(lambda side: f"{_KAFKA}.HoistField${side}"), "field": st.sampled_from(["whole", "after"])}
+        {"type": _SIDES.map(lambda side: f"{KAFKA}.HoistField${side}"), "field": st.sampled_from(["whole", "after"])}
     ),
-    st.just({"type": f"{_KAFKA}.RegexRouter", "regex": r"(.*)\.(.*)", "replacement": "lake.$2"}),
+    st.just({"type": f"{KAFKA}.RegexRouter", "regex": r"(.*)\.(.*)", "replacement": "lake.$2"}),
     st.fixed_dictionaries(
         {
             "type": st.just("io.debezium.transforms.ByLogicalTableRouter"),
@@ -143,6 +154,6 @@ def chains(
         max_size=2,
     )
     rows = st.lists(st.one_of(_with_fields(names), _OTHERS), max_size=3)
-    taken_out = [draw(_unwrap(draw(st.sampled_from(unwrap))))] if draw(st.integers(0, 3)) else []
+    taken_out = [draw(_unwrap(draw(st.sampled_from(unwrap)), names))] if draw(st.integers(0, 3)) else []
     before = draw(stages) if not taken_out or draw(st.booleans()) else []
     return chain(*before, *taken_out, *(draw(rows) if taken_out else ()))

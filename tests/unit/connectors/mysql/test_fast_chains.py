@@ -119,6 +119,7 @@ COMPILED = [
     [{"type": f"{KAFKA}.InsertField$Key", "topic.field": "topic"}],
     [{"type": f"{KAFKA}.InsertHeader", "header": "h", "value.literal": "7"}],
     [{"type": f"{KAFKA}.DropHeaders", "headers": "a"}],
+    [{"type": "io.debezium.transforms.SchemaChangeEventFilter", "schema.change.event.exclude.list": "DROP"}],
     [{"type": f"{KAFKA}.MaskField$Value", "fields": "id,t,__op", "replacement": "7"}],
     [{"type": f"{KAFKA}.MaskField$Key", "fields": "id"}],
     [{"type": f"{KAFKA}.HoistField$Value", "field": "row"}],
