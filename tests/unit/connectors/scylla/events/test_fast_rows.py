@@ -187,9 +187,11 @@ LIMITS = settings(
 def test_random_histories_are_the_same(data: st.DataObject, options: EventSettings) -> None:
     """Deletions of ranges and partitions, images, and runs that end anywhere; what is odd goes the general way, in order."""
     changes, _ = data.draw(strategies.histories())
-    Both(VERSION, options, schemas_enable=data.draw(st.sampled_from(["false", "true"]))).check(
-        data.draw(strategies.runs(changes))
-    )
+    runs = data.draw(strategies.runs(changes))
+    Both(VERSION, options, schemas_enable=data.draw(st.sampled_from(["false", "true"]))).check(runs)
+    names = [column.name for column in VERSION.columns]
+    transforms = data.draw(chains(names, (UNWRAP, SCYLLA_UNWRAP), ({"type": SCYLLA_FLATTEN},)))
+    Both(VERSION, options, paths=paths_in("json", transforms)).check(runs)
 
 
 @given(st.data(), OPTIONS.filter(lambda options: not options.preimages and options.include_after == "none"))
