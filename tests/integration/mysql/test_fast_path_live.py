@@ -53,7 +53,7 @@ VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
     "small": {"max.batch.size": "3"},
 }
 #: Those with rows that need no records.
-FAST: Final = frozenset({"precise", "nano", "plain", "small", "unwrapped", "chained", "avro"})
+FAST: Final = frozenset({"precise", "iso", "nano", "plain", "small", "unwrapped", "chained", "avro"})
 #: Larger than a producer's largest request.
 BIG: Final = (
     "CREATE TABLE world.big (id INT NOT NULL PRIMARY KEY, d DECIMAL(12,2), b VARBINARY(8), t MEDIUMTEXT)",
