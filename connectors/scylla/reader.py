@@ -313,10 +313,10 @@ class Reader:
                 open_.version = version
             run = Run(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad)
             fast = feed.fast.get(version.version)
-            for piece in (run,) if fast is None else fast.pieces(run):
-                offset = None if fast is None else fast.take(piece, len(self._out), self._encoded)
+            for part_run in (run,) if fast is None else fast.split_deletions(run):
+                offset = None if fast is None else fast.take(part_run, len(self._out), self._encoded)
                 if offset is None:
-                    self._feed_builder(feed, version, owner, piece)
+                    self._feed_builder(feed, version, owner, part_run)
                 else:
                     self._moved[owner.name] = (owner.partition, offset)
 

@@ -15,7 +15,7 @@ SCYLLA_UNWRAP: Final = "com.scylladb.cdc.debezium.connector.transforms.ScyllaExt
 SCYLLA_FLATTEN: Final = "com.scylladb.cdc.debezium.connector.transforms.ScyllaFlattenColumns"
 _BOOLEANS: Final = st.sampled_from(["true", "false"])
 _SIDES: Final = st.sampled_from(["Value", "Value", "Key"])
-_TEXTS: Final = st.sampled_from(["eu-1", "ä漢😀", 'a"b\\c{x}', "7", "", "-1.5", "2026-11-27T21:00:00.000Z"])
+_LITERALS: Final = st.sampled_from(["eu-1", "ä漢😀", 'a"b\\c{x}', "7", "", "-1.5", "2026-11-27T21:00:00.000Z"])
 _ENVELOPE: Final = ("before", "source", "op", "ts_ms", "transaction", "nothing")
 
 Stage = dict[str, str]
@@ -110,10 +110,12 @@ _OTHERS: Final = st.one_of(
         {
             "type": _SIDES.map(lambda side: f"{KAFKA}.InsertField${side}"),
             "static.field": st.sampled_from(["site", "site!", "y"]),
-            "static.value": _TEXTS,
+            "static.value": _LITERALS,
         }
     ),
-    st.fixed_dictionaries({"type": st.just(f"{KAFKA}.InsertHeader"), "header": st.just("h"), "value.literal": _TEXTS}),
+    st.fixed_dictionaries(
+        {"type": st.just(f"{KAFKA}.InsertHeader"), "header": st.just("h"), "value.literal": _LITERALS}
+    ),
     st.fixed_dictionaries({"type": st.just(f"{KAFKA}.DropHeaders"), "headers": st.sampled_from(["a", "h,b", "none"])}),
     st.fixed_dictionaries(
         {

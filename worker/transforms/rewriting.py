@@ -72,7 +72,7 @@ class SymbolicStruct(NamedTuple):
 
     @property
     def encoding(self) -> Encoding:
-        """What a converter is told of them."""
+        """The schema and shape for a converter."""
         return Encoding(self.schema, _shape_of(self.struct))
 
 
@@ -280,9 +280,9 @@ class RewrittenForm:
     def _expression(self, target: Path, node: Member | Struct, built: Path) -> str:
         """The expression of a node when the connector's struct at ``built`` is built."""
         if isinstance(node, Member):
-            return self._taken(target, node, built)
+            return self._member_expression(target, node, built)
         if node.path is not None and node.path != built:
-            return self._given(node.path)
+            return self._struct_expression(node.path)
         return self._form.build(
             target,
             {
@@ -292,17 +292,17 @@ class RewrittenForm:
             },
         )
 
-    def _taken(self, target: Path, member: Member, built: Path) -> str:
+    def _member_expression(self, target: Path, member: Member, built: Path) -> str:
         """The expression of a member: null where a struct around it is."""
-        around = [self._given(member.path[:end]) for end in range(len(built) + 1, len(member.path))]
+        around = [self._struct_expression(member.path[:end]) for end in range(len(built) + 1, len(member.path))]
         if "None" in around:
             return self._null(target, member)
         expression = self._leaves[target]
         # A struct that the connector has put into a variable is there.
-        tests = [given for given in around if not given.isidentifier()]
+        tests = [test for test in around if not test.isidentifier()]
         return f"({expression} if {' and '.join(tests)} else {self._null(target, member)})" if tests else expression
 
-    def _given(self, path: Path) -> str:
+    def _struct_expression(self, path: Path) -> str:
         """The connector's expression of a struct."""
         if path[:-1] not in self._built:
             raise ValueError(f"{path} is built after what is around it")
@@ -314,7 +314,7 @@ class RewrittenForm:
 
 
 def _converted(member: Member, value: Any) -> Any:
-    """What becomes of a value."""
+    """The value after transforms."""
     if value is not None:
         return value if member.present is None else member.present.value
     return _refuse_null() if member.null is None else member.null.value

@@ -133,8 +133,8 @@ class FastFeed:
         self._build = generator.function()
         self._deletions = generator.deletions
 
-    def pieces(self, run: Run) -> Iterable[Run]:
-        """A run in pieces, so that deletions that have to be records leave the rows around them to ``take``."""
+    def split_deletions(self, run: Run) -> Iterable[Run]:
+        """Split a run, so that deletions that have to be records leave the rows around them to ``take``."""
         if self._deletions or all(row[OPERATION] in _WRITES for row in run.rows):
             return (run,)
         parts = [list(rows) for _, rows in groupby(run.rows, lambda row: row[OPERATION] in _WRITES)]

@@ -82,8 +82,8 @@ class Both:
         bad: list[BadRecord] = []
         ends = []
         parts = EncodedParts()
-        pieces = runs if self.fast is None else [piece for run in runs for piece in self.fast.pieces(run)]
-        for run in pieces:
+        split = runs if self.fast is None else [part for run in runs for part in self.fast.split_deletions(run)]
+        for run in split:
             offset = None if self.fast is None else self.fast.take(run, len(out), parts)
             if offset is None:
                 self.other.feed(run, out, bad)
