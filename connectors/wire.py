@@ -110,9 +110,11 @@ class RowWriter(Protocol):
         topic: where the records go.
         key: the form of keys; None: they are null.
         value: the form of values; a tombstone is None instead of bytes.
+        shared: members of the values, marked ``EVENT``, that headers show: for ``EncodedBatch.shared``.
     """
 
     topic: str
+    shared: tuple[tuple[str, ...], ...]
     key: RowForm | None
     value: RowForm
 
@@ -121,7 +123,13 @@ class Wire(Protocol):
     """Makes writers; belongs to one task."""
 
     async def writer(
-        self, topic: str, key: Encoding | Schema | None, value: Encoding, headers: Sequence[Header] = ()
+        self,
+        topic: str,
+        key: Encoding | Schema | None,
+        value: Encoding,
+        headers: Sequence[Header] = (),
+        *,
+        shares: bool = False,
     ) -> RowWriter | None:
         """A writer for records of a topic; None: only records will do.
 
@@ -130,6 +138,7 @@ class Wire(Protocol):
             key: the keys; a schema: they are no structs, and ``encode`` takes them as they are; None: they are null.
             value: the values.
             headers: those of each record.
+            shares: whether the connector hands over ``EncodedBatch.shared``.
 
         Raises:
             Fatal: a service that a converter needs refuses this client.
@@ -147,6 +156,7 @@ class EncodedBatch(msgspec.Struct, gc=False):
         records: makes all of them again as ``SourceRecord``s, each with its own position. Called only for records that can't be
             sent, and by ``fast.path=verify``; until the batch is delivered.
         timestamps: of each record, see ``SourceRecord``; None: none has one.
+        shared: the values of ``RowWriter.shared``, the same for all these records.
     """
 
     writer: RowWriter
@@ -155,6 +165,7 @@ class EncodedBatch(msgspec.Struct, gc=False):
     values: list[bytes | None]
     records: Callable[[], list[SourceRecord]]
     timestamps: list[int | None] | None = None
+    shared: tuple[Any, ...] = ()
 
 
 def unscaled_bytes(number: int) -> bytes:

@@ -31,7 +31,13 @@ class MaskedWire:
         self._masker = masker
 
     async def writer(
-        self, topic: str, key: Encoding | Schema | None, value: Encoding, headers: Sequence[Header] = ()
+        self,
+        topic: str,
+        key: Encoding | Schema | None,
+        value: Encoding,
+        headers: Sequence[Header] = (),
+        *,
+        shares: bool = False,
     ) -> RowWriter | None:
         """See ``Wire``: None also for masks that look at other columns."""
         key_masks: dict[Path, Mask] = {}
@@ -45,7 +51,7 @@ class MaskedWire:
         if schema.type is Type.STRUCT and schema.parameter("form") == partition_update.FORM:
             source: Any = shape["source"]
             shape["source"] = {**source, "schema": Fixed(identity_of(schema))}
-        writer = await self._wire.writer(topic, key, Encoding(schema, shape), headers)
+        writer = await self._wire.writer(topic, key, Encoding(schema, shape), headers, shares=shares)
         if writer is not None:
             writer.value = MaskedForm(writer.value, masks, "value")
             if writer.key is not None and key_masks:

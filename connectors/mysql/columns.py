@@ -57,6 +57,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         values: the fields of ``before`` and ``after`` in order.
         key: the fields of the event's key in order; () for no key.
         masker: changes a row of ``values`` in place (masks that look at other fields of the row), or None.
+        row_masked: names of the fields that it changes.
     """
 
     table: Table
@@ -64,6 +65,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[FieldPlan, ...]
     key: tuple[FieldPlan, ...]
     masker: Callable[[dict[str, Any]], None] | None = None
+    row_masked: frozenset[str] = frozenset()
 
     @property
     def as_decoded(self) -> bool:
@@ -138,7 +140,15 @@ def layout(table: Table, settings: EventSettings, options: ValueOptions) -> Layo
             plain = types.field_schema(table.column(name) or Column(name=name, type=0), options)
             keys.append(FieldPlan(name, names[name], schemas[name] if plain == schemas[name] else plain))
     masker = row_masker([(names[name], mask) for name, mask in masks.items() if name in shown])
-    return Layout(table=table, plans=tuple(plans), values=tuple(values), key=tuple(keys), masker=masker)
+    row_masked = frozenset(names[name] for name, mask in masks.items() if mask.convert_row is not None)
+    return Layout(
+        table=table,
+        plans=tuple(plans),
+        values=tuple(values),
+        key=tuple(keys),
+        masker=masker,
+        row_masked=row_masked,
+    )
 
 
 def plans(table: Table, settings: EventSettings, options: ValueOptions) -> list[ColumnPlan | None]:

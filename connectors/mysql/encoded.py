@@ -58,11 +58,12 @@ class _Event(msgspec.Struct, gc=False):
 class _Part:
     """Records of one topic that come one after the other."""
 
-    __slots__ = ("after", "events", "keys", "values", "writer")
+    __slots__ = ("after", "events", "keys", "shared", "values", "writer")
 
-    def __init__(self, writer: RowWriter, after: int) -> None:
+    def __init__(self, writer: RowWriter, after: int, shared: tuple[Any, ...]) -> None:
         self.writer = writer
         self.after = after
+        self.shared = shared
         self.keys: list[bytes] = []
         self.values: list[bytes | None] = []
         self.events: list[_Event] = []
@@ -113,12 +114,14 @@ class EncodedRows:
             return None
         if encoded is None or 0 < source.size < encoded[0]:
             return None
-        end, keys, values = encoded
+        end, keys, values, left_out = encoded
+        fast.events.left_out += left_out
         if not values:
             return end - row
         part = self._open.get(fast.writer.topic) if after == self._after else None
-        if part is None or part.writer is not fast.writer:
-            part = self._new_part(fast.writer, after)
+        shared = () if fast.shared is None else fast.shared(op, source, clock)
+        if part is None or part.writer is not fast.writer or part.shared != shared:
+            part = self._new_part(fast.writer, after, shared)
         cursor = self._cursor
         part.events.append(
             _Event(
@@ -145,7 +148,7 @@ class EncodedRows:
         self.count += len(values)
         return end - row
 
-    def _new_part(self, writer: RowWriter, after: int) -> _Part:
+    def _new_part(self, writer: RowWriter, after: int, shared: tuple[Any, ...]) -> _Part:
         if after != self._after:
             self._open.clear()
             self._after = after
@@ -153,7 +156,7 @@ class EncodedRows:
             executed = self._cursor.executed
             self._executed = None if executed is None else executed.copy()
             self.finished = []
-        part = self._open[writer.topic] = _Part(writer, after)
+        part = self._open[writer.topic] = _Part(writer, after, shared)
         self._parts.append(part)
         return part
 
@@ -183,6 +186,7 @@ class EncodedRows:
                 part.keys or None,
                 part.values,
                 lambda events=part.events: self._records(events, executed, finished),  # type: ignore[misc]
+                shared=part.shared,
             )
             for part in parts
         )

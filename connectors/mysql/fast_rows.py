@@ -6,11 +6,12 @@ runtime's forms ask for instead of dicts. It has no effects: whatever it can't d
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from connectors.codegen import CodeBuilder
+from connectors.codegen import CodeBuilder, dict_display
 from connectors.mysql import event_types, types
 from connectors.mysql.binlog_events import rows_header
 from connectors.mysql.decode import image_of, ownership
@@ -20,7 +21,7 @@ from connectors.mysql.events.envelope import VERSION
 from connectors.wire import EVENT, ROW, Encoding, Fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from connectors.mysql.columns import FieldPlan, Layout
     from connectors.mysql.decode_code import Image
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from connectors.mysql.types import ValueOptions
     from connectors.wire import RowForm, RowWriter, Shape, Wire
 
-    #: ``(event, start, end, number, source, clock) -> (next number, keys, values)``: structs to be encoded.
-    Build = Callable[[bytes, int, int, int, Source, Clock], tuple[int, list[Any], list[Any]]]
+    #: ``(event, start, end, number, source, clock) -> (next number, keys, values, rows left out)``: structs to be encoded.
+    Build = Callable[[bytes, int, int, int, Source, Clock], tuple[int, list[Any], list[Any], int]]
 
 _OPS: Final = {"write": "c", "update": "u", "delete": "d"}
 #: What a member of ``source`` is of the event's ``Source``; the others are the same in all records.
@@ -84,11 +85,11 @@ async def fast_table(
     Raises:
         Fatal: a service that a converter needs refuses this client.
     """
-    if not isinstance(events, DebeziumEvents) or not events.plain or layout.masker is not None or not layout.values:
+    if not isinstance(events, DebeziumEvents) or not events.plain or not layout.values:
         return None
     schemas = events.schemas
     value = Encoding(schemas.envelope, envelope_shape(layout, events))
-    writer = await wire.writer(schemas.topic, key_encoding(layout, events), value, events.headers)
+    writer = await wire.writer(schemas.topic, key_encoding(layout, events), value, events.headers, shares=True)
     return None if writer is None else FastTable(writer, layout, events, options, owner)
 
 
@@ -134,6 +135,7 @@ class FastTable:
     Attributes:
         writer: of the table.
         events: makes the same records the general way.
+        shared: ``(op, source, clock) -> EncodedBatch.shared``; None: that is empty.
     """
 
     __slots__ = (
@@ -146,6 +148,7 @@ class FastTable:
         "_owner",
         "_readers",
         "events",
+        "shared",
         "writer",
     )
 
@@ -159,6 +162,7 @@ class FastTable:
     ) -> None:
         self.writer = writer
         self.events = events
+        self.shared = shared_values(writer)
         self._layout = layout
         self._options = options
         self._owner = owner
@@ -172,14 +176,17 @@ class FastTable:
 
     def encode(
         self, raw: bytes, number: int, source: Source, clock: Clock
-    ) -> tuple[int, list[bytes] | None, list[bytes | None]] | None:
-        """The rows of an event in bytes: the number of the row after the last one, keys and values; None: not possible.
+    ) -> tuple[int, list[bytes] | None, list[bytes | None], int] | None:
+        """The rows of an event in bytes; None: not possible.
 
         Args:
             raw: the event.
             number: of the first row.
             source: where they come from.
             clock: the time of processing.
+
+        Returns:
+            The number of the row after the last one, keys, values, and how many rows are left out because nothing has changed.
 
         Raises:
             Exception: a row can't be encoded.
@@ -191,7 +198,7 @@ class FastTable:
         if build is None:
             return None
         try:
-            number, key_rows, value_rows = build(raw, start, len(raw), number, source, clock)
+            number, key_rows, value_rows, left_out = build(raw, start, len(raw), number, source, clock)
         except UnicodeError:
             # As in ``decode``: what is to be done about invalid text is compiled in when the first such is met.
             if self._errors == self._options.charset_errors:
@@ -201,13 +208,13 @@ class FastTable:
             self._readers.clear()
             return self.encode(raw, number, source, clock)
         if not value_rows:
-            return number, None, []
+            return number, None, [], left_out
         values: list[bytes | None] = self._encode_values(value_rows)  # type: ignore[assignment]
         keys = None if self._encode_keys is None else self._encode_keys(key_rows)
         if tombstones:
             values = [item for value in values for item in (value, None)]
             keys = None if keys is None else [key for key in keys for _ in (0, 1)]
-        return number, keys, values
+        return number, keys, values, left_out
 
     def _read(self, raw: bytes) -> tuple[bytes, int, bool, Build | None]:
         """The entry of ``_readers`` for an event."""
@@ -241,7 +248,8 @@ class FastTable:
             return None
         options = msgspec.structs.replace(self._options, charset_errors=self._errors)
         try:
-            return RowGenerator(layout, self.writer, owned).function(_OPS[kind], before, after, options)
+            generator = RowGenerator(layout, self.writer, owned, skip_unchanged=self.events.settings.skip_unchanged)
+            return generator.function(_OPS[kind], before, after, options)
         except ValueError:  # records of this kind have no form
             return None
 
@@ -254,21 +262,32 @@ class RowGenerator:
         writer: of the table.
         owned: as ``decode_code.Writer`` has it.
         careful: whether any value may be null.
+        skip_unchanged: whether updates that change nothing that is shown are left out.
 
     Attributes:
         unscaled: DECIMAL columns of which all that show them want the bytes of the unscaled number.
     """
 
-    def __init__(self, layout: Layout, writer: RowWriter, owned: str = "", *, careful: bool = False) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        writer: RowWriter,
+        owned: str = "",
+        *,
+        careful: bool = False,
+        skip_unchanged: bool = False,
+    ) -> None:
         self._layout = layout
         self._writer = writer
         self._owned = owned
+        self._skip_unchanged = skip_unchanged
         masked = {plan.column.name for plan in layout.plans if plan is not None and plan.transform is not None}
         self._masked = frozenset(masked)
         self.unscaled = frozenset(
             column.name
             for column in layout.table.columns
             if types.kind_of(column) == types.Kind.DECIMAL
+            and layout.masker is None
             and column.name not in masked
             and self._as_unscaled(column.name)
         )
@@ -303,13 +322,13 @@ class RowGenerator:
         for form in (value, key):
             if form is not None and form.unpack:
                 make = code.bind("constants", form.constants)
-                code.add(1, f"{form.unpack} = {make}({self.event_values(form, op)})")
-        code.add(1, "keys, values = [], []")
+                code.add(1, f"{form.unpack} = {make}({event_values(form.events, repr(op))})")
+        code.add(1, "keys, values, left = [], [], 0")
         code.add(1, "add_key, add_value = keys.append, values.append")
         code.add(1, "while p < end:")
-        targets = self._image(code, before, "after" if op == "c" else "before", options)
+        targets, shown = self._image(code, before, "after" if op == "c" else "before", options)
         if after is not None:
-            self._pair(code, after, targets, options)
+            self._pair(code, after, targets, shown, options)
         elif self._owned:
             code.add(2, "if brow is None:")
             code.add(3, "number += 1")
@@ -323,27 +342,43 @@ class RowGenerator:
             code.add(2, f"add_key({key.build((), fields)})")
         code.add(2, "number += 1")
         code.add(1, "if p != end: raise ValueError(f'the rows end {p - end} bytes behind the event')")
-        code.add(1, "return number, keys, values")
+        code.add(1, "return number, keys, values, left")
         code.names |= {**value.names, **({} if key is None else key.names)}
         return code.function("rows", f"fast rows of {self._layout.table.name}")
 
-    def _image(self, code: CodeBuilder, image: Image, path: str, options: ValueOptions) -> dict[str, str]:
-        """Add the reading of an image; returns the variables of its columns."""
+    def _image(
+        self, code: CodeBuilder, image: Image, path: str, options: ValueOptions
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Add the reading of an image; returns the variables of its columns, and the expressions of its fields."""
+        columns: dict[str, str] = {}
         shown: dict[str, str] = {}
-        form = self._writer.value
+        row = f"{image.prefix}row"
+        masker = self._layout.masker
 
         def display(targets: dict[str, str]) -> str:
-            shown.update(targets)
-            fields = {
-                field.name: self.field(form, (path, field.name), field, targets, code) for field in self._layout.values
-            }
-            return form.build((path,), fields)
+            columns.update(targets)
+            if masker is not None:
+                return self.masked(masker, targets, code)
+            shown.update({field.name: self._value(field, targets, code) for field in self._layout.values})
+            return self.build(path, targets, code)
 
         Writer(code, image, options, owned=self._owned, unscaled=self.unscaled, display=display).write(2)
-        return shown
+        if masker is not None:
+            shown = self.unmask_names(f"{image.prefix}m")
+            code.add(2, f"if {row} is not None:")
+            code.add(3, f"{', '.join(shown.values())}, = {row}")
+            code.add(3, f"{row} = {self.build(path, columns, code, shown)}")
+        return columns, shown
 
-    def _pair(self, code: CodeBuilder, after: Image, targets: dict[str, str], options: ValueOptions) -> None:
-        others = self._image(code, after, "after", options)
+    def _pair(
+        self,
+        code: CodeBuilder,
+        after: Image,
+        targets: dict[str, str],
+        shown: dict[str, str],
+        options: ValueOptions,
+    ) -> None:
+        others, shown_after = self._image(code, after, "after", options)
         if self._owned:
             code.add(2, "if brow is None or arow is None:")
             code.add(3, "if brow is not arow: raise Odd")
@@ -352,22 +387,78 @@ class RowGenerator:
         changed = " or ".join(f"{targets[field.column]} != {others[field.column]}" for field in self._layout.key)
         if changed:
             code.add(2, f"if {changed}: raise Odd")
+        if self._skip_unchanged:
+            code.add(2, f"if {' and '.join(f'{shown[name]} == {shown_after[name]}' for name in shown)}:")
+            code.add(3, "number += 1")
+            code.add(3, "left += 1")
+            code.add(3, "continue")
+
+    # Masks that look at other fields of a row get a dict of it, as on the general path.
+
+    def masked(self, masker: Callable[[dict[str, Any]], None], targets: dict[str, str], code: CodeBuilder) -> str:
+        """The expression of a row's values after such masks."""
+        row = dict_display((field.name, self._value(field, targets, code)) for field in self._layout.values)
+        return f"{code.bind('masked', partial(_masked, masker))}({row})"
+
+    def unmask_names(self, stem: str) -> dict[str, str]:
+        """Variables for these values, by field."""
+        return {field.name: f"{stem}{number}" for number, field in enumerate(self._layout.values)}
+
+    def build(
+        self, path: str, targets: dict[str, str], code: CodeBuilder, shown: Mapping[str, str] | None = None
+    ) -> str:
+        """The expression of a row: ``targets`` are the variables of its columns, ``shown`` those of masked rows' fields."""
+        form = self._writer.value
+        fields = {
+            field.name: self.field(form, (path, field.name), field, targets, code)
+            if shown is None
+            else self._masked_field(form, (path, field.name), field, shown[field.name])
+            for field in self._layout.values
+        }
+        return form.build((path,), fields)
+
+    def _masked_field(self, form: RowForm, path: tuple[str, ...], field: FieldPlan, name: str) -> str:
+        changed = field.transform is not None or field.name in self._layout.row_masked
+        checked = changed or field.column in self._masked or form.unscaled(path)
+        return form.leaf(path, name, nullable=changed or field.column not in self._never_null, checked=checked)
+
+    @staticmethod
+    def _value(field: FieldPlan, targets: dict[str, str], code: CodeBuilder) -> str:
+        """The expression of a field's value as a record has it, but for decimals."""
+        target = targets[field.column]
+        if field.transform is None:
+            return target
+        transform = code.bind("transform", field.transform)
+        return f"{transform}({target})" if field.nulls else f"(None if {target} is None else {transform}({target}))"
 
     def field(
         self, form: RowForm, path: tuple[str, ...], field: FieldPlan, targets: dict[str, str], code: CodeBuilder
     ) -> str:
         """The expression of a field of a key or a row."""
-        target = targets[field.column]
-        if field.transform is None:
-            # A decimal that is no DECIMAL (BIGINT UNSIGNED) is there as a Decimal.
-            checked = field.column in self._masked or (form.unscaled(path) and field.column not in self.unscaled)
-            return form.leaf(path, target, nullable=field.column not in self._never_null, checked=checked)
-        transform = code.bind("transform", field.transform)
-        shown = f"{transform}({target})" if field.nulls else f"(None if {target} is None else {transform}({target}))"
-        return form.leaf(path, shown, checked=True)
+        shown = self._value(field, targets, code)
+        if field.transform is not None:
+            return form.leaf(path, shown, checked=True)
+        # A decimal that is no DECIMAL (BIGINT UNSIGNED) is there as a Decimal.
+        checked = field.column in self._masked or (form.unscaled(path) and field.column not in self.unscaled)
+        return form.leaf(path, shown, nullable=field.column not in self._never_null, checked=checked)
 
-    @staticmethod
-    def event_values(form: RowForm, op: str) -> str:
-        """The arguments of ``form.constants``."""
-        clock = {"op": repr(op), "ts_ms": "ms", "ts_us": "us", "ts_ns": "ns"}
-        return ", ".join(clock[path[0]] if len(path) == 1 else _SOURCE[path[1]] for path in form.events)
+
+def event_values(paths: Iterable[tuple[str, ...]], op: str) -> str:
+    """Expressions of members marked ``EVENT``, of ``source`` and the clock; ``op`` is that of the operation."""
+    clock = {"op": op, "ts_ms": "ms", "ts_us": "us", "ts_ns": "ns"}
+    return ", ".join(clock[path[0]] if len(path) == 1 else _SOURCE[path[1]] for path in paths)
+
+
+def shared_values(writer: RowWriter) -> Callable[[str, Source, Clock], tuple[Any, ...]] | None:
+    """The function ``(op, source, clock) -> EncodedBatch.shared``; None: that is empty."""
+    if not writer.shared:
+        return None
+    code = CodeBuilder()
+    values = event_values(writer.shared, "op")
+    code.define("shared(op, source, clock)", ["ms, us, ns = clock", f"return ({values},)"])
+    return code.function("shared", f"shared values of {writer.topic}")
+
+
+def _masked(masker: Callable[[dict[str, Any]], None], row: dict[str, Any]) -> list[Any]:
+    masker(row)
+    return list(row.values())

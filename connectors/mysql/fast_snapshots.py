@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from connectors.codegen import CodeBuilder
 from connectors.mysql import type_codes as codes
 from connectors.mysql.events.debezium import DebeziumEvents
-from connectors.mysql.fast_rows import RowGenerator, envelope_shape, key_encoding
+from connectors.mysql.fast_rows import RowGenerator, envelope_shape, event_values, key_encoding, shared_values
 from connectors.mysql.type_values import EXACT
 from connectors.wire import ROW, EncodedBatch, Encoding, Fixed, unscaled_bytes
 
@@ -41,7 +41,7 @@ async def fast_snapshot(wire: Wire, layout: Layout, events: object) -> FastSnaps
     Raises:
         Fatal: a service that a converter needs refuses this client.
     """
-    if not isinstance(events, DebeziumEvents) or layout.masker is not None or not layout.values:
+    if not isinstance(events, DebeziumEvents) or not layout.values:
         return None
     if "r" in events.settings.skipped:
         return None
@@ -52,7 +52,7 @@ async def fast_snapshot(wire: Wire, layout: Layout, events: object) -> FastSnaps
         "op": Fixed("r"),
     }
     value = Encoding(events.schemas.envelope, shape)
-    writer = await wire.writer(events.schemas.topic, key_encoding(layout, events), value, events.headers)
+    writer = await wire.writer(events.schemas.topic, key_encoding(layout, events), value, events.headers, shares=True)
     try:
         return None if writer is None else FastSnapshot(writer, layout, events)
     except ValueError:  # records of this kind have no form
@@ -66,6 +66,7 @@ class FastSnapshot:
         self._writer = writer
         self._events = events
         self._build = _compile(layout, writer)
+        self._shared = shared_values(writer)
 
     def encode(
         self,
@@ -102,7 +103,8 @@ class FastSnapshot:
                 events.snapshot(rows, source, marker, offset, remade, first=first, last=last)
             return remade
 
-        return EncodedBatch(writer, 0, keys or None, values, records)
+        shared = () if self._shared is None else self._shared("r", source, clock)
+        return EncodedBatch(writer, 0, keys or None, values, records, shared=shared)
 
 
 def _compile(layout: Layout, writer: RowWriter) -> Build:
@@ -114,7 +116,7 @@ def _compile(layout: Layout, writer: RowWriter) -> Build:
     for form in (value, key):
         if form is not None and form.unpack:
             make = code.bind("constants", form.constants)
-            code.add(1, f"{form.unpack} = {make}({generator.event_values(form, 'r')})")
+            code.add(1, f"{form.unpack} = {make}({event_values(form.events, repr('r'))})")
     code.add(1, "keys, values = [], []")
     code.add(1, "add_key, add_value = keys.append, values.append")
     code.add(1, "for row, marker in zip(rows, markers):")
@@ -130,8 +132,11 @@ def _compile(layout: Layout, writer: RowWriter) -> Build:
             code.add(
                 2, f"if {target} is not None: {target} = {code.bind('unscaled', partial(_unscaled, scale))}({target})"
             )
-    after = {field.name: generator.field(value, ("after", field.name), field, targets, code) for field in layout.values}
-    code.add(2, f"after = {value.build(('after',), after)}")
+    shown: dict[str, str] | None = None
+    if layout.masker is not None:
+        shown = generator.unmask_names("m")
+        code.add(2, f"{', '.join(shown.values())}, = {generator.masked(layout.masker, targets, code)}")
+    code.add(2, f"after = {generator.build('after', targets, code, shown)}")
     snapshot = value.leaf(("source", "snapshot"), "marker", nullable=False)
     code.add(2, f"block = {value.build(('source',), {'snapshot': snapshot})}")
     code.add(2, f"add_value({value.build((), {'after': 'after', 'source': 'block'})})")

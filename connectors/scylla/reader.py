@@ -313,11 +313,12 @@ class Reader:
                 open_.version = version
             run = Run(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad)
             fast = feed.fast.get(version.version)
-            offset = None if fast is None else fast.take(run, len(self._out), self._encoded)
-            if offset is None:
-                self._feed_builder(feed, version, owner, run)
-            else:
-                self._moved[owner.name] = (owner.partition, offset)
+            for part_run in (run,) if fast is None else fast.split_deletions(run):
+                offset = None if fast is None else fast.take(part_run, len(self._out), self._encoded)
+                if offset is None:
+                    self._feed_builder(feed, version, owner, part_run)
+                else:
+                    self._moved[owner.name] = (owner.partition, offset)
 
     def _feed_builder(self, feed: TableFeed, version: TableVersion, owner: GroupState, run: Run) -> None:
         """Make records of a run."""

@@ -1,7 +1,8 @@
 """CPU of a row between its source's form and bytes for Kafka: ``fast.path=off`` next to ``auto``, in turns in one process.
 
 Without a server: rows of a Scylla log and mutations of a Cassandra log are made here, of the tables that the benches of both
-connectors use. ``off`` is taken apart: records, their bytes, and freeing them.
+connectors use, and rows events of MySQL, whose rows pass a chain of transforms. ``off`` is taken apart: records, transforms,
+bytes, and freeing the records.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import gc
 import logging
 import statistics
+import struct
 import time
 from functools import partial
 from itertools import count
@@ -24,13 +26,22 @@ from connectors.cassandra.model import Entry, Stretch
 from connectors.cassandra.stream import Stream
 from connectors.cql.types import parse
 from connectors.encoded_parts import EncodedParts
+from connectors.mysql import type_codes as codes
+from connectors.mysql.columns import layout as layout_of
+from connectors.mysql.events import builder as mysql_builder
+from connectors.mysql.model import Column as MySqlColumn
+from connectors.mysql.model import Shard, Table, TableName
+from connectors.mysql.tables import TableState
 from connectors.scylla.events import builder as scylla_builder
 from connectors.scylla.events.fast_rows import fast_feed
 from connectors.scylla.model import CdcOptions, Column, Run, TableId, TableVersion
 from tests.bench._cassandra_stages import FORMS
 from tests.bench._common import environment
 from tests.bench._log_rows import LOG_VERSION, SCYLLA_COLUMNS, cassandra_log, cassandra_table, scylla_rows
-from tests.support.settings import cassandra_events, scylla_events
+from tests.support.settings import cassandra_events, mysql_values, scylla_events
+from tests.support.transform_chains import UNWRAP, chain
+from tests.unit.connectors.mysql.events import making
+from tests.unit.connectors.mysql.row_strategies import image, rows_event, stored_decimal
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.host.fast_path import wire_of
@@ -41,13 +52,25 @@ if TYPE_CHECKING:
 
     from connectors.api import SourceRecord
     from tests.bench._cassandra_stages import Form
+    from tests.support.transform_chains import Stage
     from worker.converters.base import Converter
+    from worker.transforms.pipeline import Pipeline
 
 _LOG: Final = logging.LoggerAdapter(logging.getLogger(__name__), {})
 #: Records that are alive at one time, about as in a task.
 _ALIVE: Final = 2000
 #: Rows of a run of Scylla's reader.
 _RUN: Final = 500
+#: Rows of an event of MySQL.
+_EVENT: Final = 100
+_KAFKA: Final = "org.apache.kafka.connect.transforms"
+_STAGES: Final[tuple[Stage, ...]] = (
+    {"type": UNWRAP, "add.fields": "op,source.ts_ms"},
+    {"type": f"{_KAFKA}.ReplaceField$Value", "exclude": "weight", "renames": "note:text"},
+    {"type": f"{_KAFKA}.MaskField$Value", "fields": "item"},
+    {"type": f"{_KAFKA}.InsertField$Value", "static.field": "site", "static.value": "eu-1"},
+    {"type": f"{_KAFKA}.RegexRouter", "regex": "(.*)\\.(.*)", "replacement": "lake.$2"},
+)
 _JSON: Final = JsonConverter({"schemas.enable": "false"})
 
 
@@ -55,13 +78,14 @@ class Turn(NamedTuple):
     """CPU seconds of all rows."""
 
     build: float
+    transform: float
     encode: float
     free: float
     fast: float
 
 
-def _wire(key: Converter, value: Converter) -> Any:
-    return wire_of("auto", build_pipeline({}), key, value, SimpleHeaderConverter({}))
+def _wire(key: Converter, value: Converter, pipeline: Pipeline | None = None) -> Any:
+    return wire_of("auto", pipeline or build_pipeline({}), key, value, SimpleHeaderConverter({}))
 
 
 def _encode(records: list[SourceRecord], key_converter: Converter, value_converter: Converter) -> None:
@@ -113,7 +137,7 @@ async def scylla(rows: int) -> Callable[[], Turn]:
             parts.collect()
             quick += time.process_time() - freed
             build, encode, free = build + built - began, encode + encoded - built, free + freed - encoded
-        return Turn(build, encode, free, quick)
+        return Turn(build, 0, encode, free, quick)
 
     return turn
 
@@ -170,7 +194,84 @@ async def cassandra(rows: int, form: Form) -> Callable[[], Turn]:
                     encode + encoded - built,
                     free + time.process_time() - encoded,
                 )
-        return Turn(build, encode, free, quick)
+        return Turn(build, 0, encode, free, quick)
+
+    return turn
+
+
+async def mysql(rows: int, stages: tuple[Stage, ...] = ()) -> Callable[[], Turn]:
+    """A turn over inserted rows of MySQL, a hundred in an event, which pass transforms."""
+    members = (
+        ("id", codes.LONGLONG, 0),
+        ("customer", codes.LONGLONG, 0),
+        ("item", codes.VARCHAR, 200),
+        ("note", codes.VARCHAR, 200),
+        ("price", codes.DECIMAL, 12 << 8 | 2),
+        ("weight", codes.DOUBLE, 0),
+    )
+    columns = tuple(
+        MySqlColumn(name=name, type=kind, meta=meta, nullable=name != "id", collation=45 if meta == 200 else None)
+        for name, kind, meta in members
+    )
+    table = Table(name=TableName("bench", "orders"), columns=columns, key=("id",), completed=True)
+    images = [
+        image(
+            table,
+            [
+                number.to_bytes(8, "little"),
+                (number % 97).to_bytes(8, "little"),
+                b"\x0a" + f"{number:010}".encode(),
+                b"\x28" + f"{number:040}".encode(),
+                stored_decimal(number * 7, 12, 2),
+                struct.pack("<d", number / 7 + 1),
+            ],
+        )
+        for number in range(rows)
+    ]
+    log = [rows_event(table, "write", images[first : first + _EVENT]) for first in range(0, rows, _EVENT)]
+    settings, options = making.settings(), mysql_values()
+    layout = layout_of(table, settings, options)
+    state = TableState(
+        table,
+        captured=True,
+        kind="",
+        shard=Shard(),
+        layout=layout,
+        made=mysql_builder(layout, 1, settings, making.PARTITION),
+        version=1,
+        options=options,
+    )
+    pipeline = build_pipeline(chain(*stages))
+    await state.agree(_wire(_JSON, _JSON, pipeline))
+    fast = state.fast
+    if fast is None:
+        raise RuntimeError("the fast path does not take the table")
+
+    def turn() -> Turn:
+        build = transform = encode = free = quick = 0.0
+        for start in range(0, len(log), _ALIVE // _EVENT):
+            chunk = log[start : start + _ALIVE // _EVENT]
+            records: list[Any] = []
+            began = time.process_time()
+            for raw in chunk:
+                at, decode = state.reader(raw, raw[4])
+                decoded = decode(raw, at, len(raw))
+                state.events.changes("c", decoded, making.SOURCE, 0, making.BASE, making.AFTER, records)
+            built = time.process_time()
+            if stages:
+                records, _ = pipeline.apply_many(records)
+            transformed = time.process_time() if stages else built
+            _encode(records, _JSON, _JSON)
+            encoded = time.process_time()
+            records.clear()
+            decoded.clear()
+            freed = time.process_time()
+            if None in [fast.encode(raw, 0, making.SOURCE, (1, 1, 1)) for raw in chunk]:
+                raise RuntimeError("the fast path does not take all rows")
+            quick += time.process_time() - freed
+            build, transform = build + built - began, transform + transformed - built
+            encode, free = encode + encoded - transformed, free + freed - encoded
+        return Turn(build, transform, encode, free, quick)
 
     return turn
 
@@ -178,6 +279,11 @@ async def cassandra(rows: int, form: Form) -> Callable[[], Turn]:
 async def _run(rows: int, turns: int) -> None:
     turns_of: list[tuple[str, Callable[[int], Awaitable[Callable[[], Turn]]]]] = [("Scylla, legacy", scylla)]
     turns_of += [(f"Cassandra, {form.label}", partial(cassandra, form=form)) for form in FORMS]
+    turns_of += [
+        ("MySQL", mysql),
+        ("MySQL, unwrapped", partial(mysql, stages=_STAGES[:1])),
+        ("MySQL, five transforms", partial(mysql, stages=_STAGES)),
+    ]
     for name, make_turn in turns_of:
         turn = await make_turn(rows)
         turn()
@@ -185,10 +291,14 @@ async def _run(rows: int, turns: int) -> None:
         gc.freeze()
         measured = [turn() for _ in range(turns)]
         gc.unfreeze()
-        build, encode, free, fast = (statistics.median(seconds) / rows * 1e6 for seconds in zip(*measured, strict=True))
-        whole = statistics.median(sum(costs[:3]) for costs in measured) / rows * 1e6
+        build, transform, encode, free, fast = (
+            statistics.median(seconds) / rows * 1e6 for seconds in zip(*measured, strict=True)
+        )
+        whole = statistics.median(sum(costs[:-1]) for costs in measured) / rows * 1e6
+        transforms = f"transforms {transform:.2f}, " if transform else ""
         print(
-            f"{name:38} off: records {build:.2f}, bytes {encode:.2f}, freeing {free:.2f}, all {whole:.2f}; auto: {fast:.2f}",
+            f"{name:38} off: records {build:.2f}, {transforms}bytes {encode:.2f}, freeing {free:.2f}, all {whole:.2f}; "
+            f"auto: {fast:.2f}",
             flush=True,
         )
 

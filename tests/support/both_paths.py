@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from worker.converters.base import Converter
     from worker.host.chunk import Headers
     from worker.host.convert import Refused
+    from worker.transforms.pipeline import TransformError
 
 
 class Delivered(NamedTuple):
@@ -43,16 +44,16 @@ class Paths:
         self.wire = TaskWire(self.pipeline, key, value, self.header, verify=False)
         self._conversion = Conversion(key, value, self.header, self._once)
         self.refused: list[Refused] = []
+        self.problems: list[tuple[int, TransformError]] = []
 
     @staticmethod
     async def _once(call: Callable[[], Awaitable[None]]) -> None:
         await call()
 
     async def convert(self, records: Sequence[SourceRecord]) -> list[Delivered]:
-        """Records as the general path delivers them; those that are refused are in ``refused``."""
+        """Records as the general path delivers them; those that are refused are in ``refused`` or ``problems``."""
         delivered: list[Delivered] = []
-        results, problems = self.pipeline.apply_many(records)
-        assert not problems
+        results, self.problems = self.pipeline.apply_many(records)
         records = [record for record in results if record is not None]
         for run in runs_of(records) if records else ():
             converted = await self._conversion.convert(run, self.refused)

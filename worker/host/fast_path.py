@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.errors import Fatal, Fenced
 from connectors.schema import Schema
+from worker.converters.simple_header import SimpleHeaderConverter
 from worker.host.routes import topic_complaint
-from worker.transforms.rewriting import RewrittenForm, SymbolicRecord
+from worker.transforms.rewriting import Member, RewrittenForm, Struct, SymbolicRecord, SymbolicStruct, shared_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +30,17 @@ _SHOWN: Final = 40
 
 @dataclass(slots=True, eq=False)
 class TaskRowWriter:
-    """See ``connectors.wire.RowWriter``; ``headers`` are those of each record, converted."""
+    """See ``connectors.wire.RowWriter``.
+
+    Attributes:
+        make_headers: gives the headers of each record, converted; gets the values of ``shared``.
+    """
 
     topic: str
     key: RowForm | None
     value: RowForm
-    headers: Headers
+    make_headers: Callable[[Sequence[Any]], Headers]
+    shared: tuple[tuple[str, ...], ...] = ()
 
 
 class _WholeForm:
@@ -92,14 +99,26 @@ class TaskWire:
         self.verify = verify
 
     async def writer(
-        self, topic: str, key: Encoding | Schema | None, value: Encoding, headers: Sequence[Header] = ()
+        self,
+        topic: str,
+        key: Encoding | Schema | None,
+        value: Encoding,
+        headers: Sequence[Header] = (),
+        *,
+        shares: bool = False,
     ) -> TaskRowWriter | None:
         """See ``connectors.wire.Wire``: None also where records would be refused, or a service is unavailable."""
         try:
-            record = self._pipeline.rewrite(SymbolicRecord(topic, tuple(headers), value))
+            original = SymbolicRecord(topic, tuple(headers), _symbolic_key(key), SymbolicStruct.of(value))
+            record = self._pipeline.rewrite(original)
             if record is None or topic_complaint(record.topic) is not None:
                 return None
-            original, topic, value = value, record.topic, record.value
+            topic, value = record.topic, record.value.encoding
+            if isinstance(key, Schema):
+                if record.key is not original.key:
+                    return None
+            else:
+                key = None if record.key is None else record.key.encoding
             await self._value.prepare(topic, value.schema)
             if key is not None:
                 await self._key.prepare(topic, key if isinstance(key, Schema) else key.schema)
@@ -109,24 +128,36 @@ class TaskWire:
                 return None
             if self._value.header_encoder(topic, value.schema) is not None:
                 return None
-            convert = self._header.from_connect_header
-            converted: Headers = [
-                (header.key, convert(topic, header.key, header.schema, header.value)) for header in record.headers
-            ]
+            shared = shared_paths(record.headers)
+            # Another converter might refuse a value, which is a matter of single records.
+            if shared and not (shares and type(self._header) is SimpleHeaderConverter):
+                return None
+            make_headers = partial(_converted, self._header, topic, record.headers)
+            if not shared:
+                make_headers = partial(_same, make_headers(()))
+            if record.value.struct != original.value.struct or not record.deletions:
+                value_form = RewrittenForm(value_form, record.value.struct, "value", deletions=record.deletions)
+            if key_form is not None and record.key and original.key and record.key.struct != original.key.struct:
+                key_form = RewrittenForm(key_form, record.key.struct, "key", deletions=True)
             if key is None and self._key.null_needs_schema and self._key.encoder(topic, None)(None) is not None:
                 return None
         except _PASSED_ON:
             raise
         except Exception:  # noqa: BLE001 - whatever a converter raises: each record will show it
             return None
-        if record.paths is not None:
-            value_form = RewrittenForm(value_form, record, original)
-        return TaskRowWriter(topic, key_form, value_form, converted)
+        return TaskRowWriter(topic, key_form, value_form, make_headers, shared)
 
     def _key_form(self, topic: str, key: Encoding | Schema) -> RowForm | None:
         if isinstance(key, Schema):
             return _WholeForm(self._key.encoder(topic, key))
         return self._key.row_form(topic, key, "key")
+
+
+def _symbolic_key(key: Encoding | Schema | None) -> SymbolicStruct | None:
+    """The keys for transforms; of keys that are no structs they can only leave the whole as it is."""
+    if key is None:
+        return None
+    return SymbolicStruct(key, Struct({})) if isinstance(key, Schema) else SymbolicStruct.of(key)
 
 
 def wire_of(
@@ -175,7 +206,28 @@ def parts_of(batch: Batch) -> list[Sequence[SourceRecord] | EncodedBatch]:
 
 def headers_of(part: EncodedBatch) -> Headers:
     """The headers of each record of ``part``."""
-    return cast("TaskRowWriter", part.writer).headers
+    return cast("TaskRowWriter", part.writer).make_headers(part.shared)
+
+
+def _converted(converter: HeaderConverter, topic: str, headers: Sequence[Header], shared: Sequence[Any]) -> Headers:
+    """Headers in bytes; those that are members of the values get the values of ``shared``, in order."""
+    values = iter(shared)
+    return [
+        (
+            header.key,
+            converter.from_connect_header(
+                topic,
+                header.key,
+                header.schema,
+                next(values) if isinstance(header.value, Member) else header.value,
+            ),
+        )
+        for header in headers
+    ]
+
+
+def _same(headers: Headers, _shared: Sequence[Any]) -> Headers:
+    return headers
 
 
 def compare(part: EncodedBatch, records: Sequence[SourceRecord], runs: Sequence[Converted]) -> None:

@@ -84,7 +84,11 @@ class Transform(ABC):
         """The function that is called for each record. It must not block."""
 
     def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
-        """Apply the function to all inserts and updates of a table; None: each one has to be there for that."""
+        """Apply the function to all records of a table; None: each one has to be there for that.
+
+        Raises:
+            Exception: the same: for the general path to report, or something that can't be done so.
+        """
         del record
         return None
 

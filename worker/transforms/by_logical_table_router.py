@@ -14,6 +14,7 @@ from connectors.errors import ConfigInvalid, Skippable
 from connectors.mysql.events.names import schema_name
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, non_empty
 from connectors.schema import STRING, Field, Schema
+from connectors.wire import Fixed
 from worker.transforms.base import (
     RecordFunction,
     SchemaCache,
@@ -33,11 +34,13 @@ from worker.transforms.debezium_events import (
     require_struct,
 )
 from worker.transforms.java_regex import compile_java, java_expression, java_replacement
+from worker.transforms.rewriting import Struct, SymbolicStruct, copy_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import Node, SymbolicRecord
 
 _PURPOSE: Final = "Updating schema"
 _IMAGES: Final = ("before", "after")
@@ -132,6 +135,27 @@ class ByLogicalTableRouter(Transform):
         self._keys: dict[tuple[Schema, str], Schema] = {}
         self._envelopes: dict[tuple[Schema, str], Schema] = {}
 
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``."""
+        topic, table = self._target(record.topic)
+        if not topic:
+            return record
+        key, value = record.key, record.value
+        if key is not None:
+            members: dict[str, Node] = copy_members(key, replace_null=True)
+            if self._key_field is not None:
+                members[self._key_field] = Fixed(table)
+            key = SymbolicStruct(self._key_schema(key.schema, topic), key.struct._replace(members=members))
+        if is_envelope(value.schema):
+            members = copy_members(value, replace_null=True)
+            for field in value.schema.fields:
+                image = members[field.name]
+                if field.name in _IMAGES and isinstance(image, Struct):
+                    copied = copy_members(SymbolicStruct(field.schema, image), replace_null=True)
+                    members[field.name] = image._replace(members=copied)
+            value = SymbolicStruct(self._envelope(value.schema, topic), value.struct._replace(members=members))
+        return replace(record, topic=topic, key=key, value=value)
+
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
         targets = self._targets
@@ -170,6 +194,9 @@ class ByLogicalTableRouter(Transform):
         if self._key_field is not None:
             key[self._key_field] = table
         result.key = key
+        result.key_schema = self._key_schema(schema, topic)
+
+    def _key_schema(self, schema: Schema, topic: str) -> Schema:
         wanted = schema, topic
         known = self._keys.get(wanted)
         if known is None:
@@ -180,7 +207,7 @@ class ByLogicalTableRouter(Transform):
                 fields = (*fields, Field(self._key_field, STRING))
             known = replace(schema, name=schema_name(f"{topic}.Key", self._mode), default=None, fields=fields)
             remember(self._keys, wanted, known, self._limit)
-        result.key_schema = known
+        return known
 
     def _envelope(self, schema: Schema, topic: str) -> Schema:
         wanted = schema, topic

@@ -5,6 +5,7 @@ Source: org.apache.kafka.connect.transforms.DropHeaders of Kafka 4.1 (KIP-145).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance
@@ -12,6 +13,7 @@ from worker.transforms.base import RecordFunction, Transform, copy_record, non_e
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import SymbolicRecord
 
 
 class DropHeaders(Transform):
@@ -31,6 +33,11 @@ class DropHeaders(Transform):
             ),
         ]
     )
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``."""
+        names = frozenset(self.config["headers"])
+        return replace(record, headers=tuple(header for header in record.headers if header.key not in names))
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""

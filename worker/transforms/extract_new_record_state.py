@@ -15,7 +15,7 @@ from connectors.api import Header
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width
 from connectors.schema import OPTIONAL_STRING, STRING, Field, Schema, Type
-from connectors.wire import Encoding, Fixed
+from connectors.wire import EVENT, ROW, Fixed
 from worker.transforms.base import (
     RecordFunction,
     SchemaCache,
@@ -30,12 +30,13 @@ from worker.transforms.base import (
 )
 from worker.transforms.debezium_events import enumerated, is_envelope
 from worker.transforms.replace_field import ReplaceField
-from worker.transforms.rewriting import SymbolicRecord, marker_at
+from worker.transforms.rewriting import NULL, Member, Struct, SymbolicRecord, SymbolicStruct, copy_members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import Node
 
 _DELETED: Final = "__deleted"
 _TRANSACTION_FIELDS: Final = frozenset(("id", "data_collection_order", "total_order"))
@@ -93,6 +94,25 @@ class _Reference:
         if top is None:
             return None
         return _optional(top.schema), _get_beside(self.block, self.name)
+
+    def find(self, event: SymbolicStruct) -> Member | Fixed:
+        """The same member as ``resolve`` finds, of a symbolic event.
+
+        Raises:
+            ValueError: it can't be taken from where it is.
+        """
+        node: Node | None = event.struct.members.get(self.block or self.name)
+        optional = False
+        if self.block is not None and isinstance(node, Struct):
+            node = node.members.get(self.name)
+            optional = _block(event.schema, self.block).optional
+        if node == NULL:
+            return NULL
+        if not isinstance(node, Member | Fixed):
+            raise ValueError(f"{self.name} is no single member")  # noqa: TRY004 - of the configuration
+        if optional and not (isinstance(node, Member) and node.is_plain and node.marker == ROW):
+            raise ValueError(f"{self.block} may be null")
+        return node
 
 
 def _home(name: str) -> str | None:
@@ -353,34 +373,31 @@ class ExtractNewRecordState(Transform):
         )
 
     def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
-        """See ``Transform.rewrite``: the row after the change, where neither headers nor topics depend on it."""
-        envelope, shape = record.value
-        if self._headers or self._route_by is not None or self._dropper is not None or record.paths is not None:
+        """See ``Transform.rewrite``: the row after the change, where neither headers nor topics depend on its row."""
+        envelope, event = record.value
+        if self._route_by is not None or self._dropper is not None or not is_envelope(envelope):
+            return None
+        after = event.members.get("after")
+        if not isinstance(after, Struct):
             return None
         rewriting = self._policy.deletes == "rewrite"
-        try:
-            schema = self._row(envelope, "after", "false").schema if is_envelope(envelope) else None
-        except Skippable:
-            schema = None
-        after = shape.get("after")
-        if schema is None or after is None or isinstance(after, str | Fixed):
-            return None
-        if any(not isinstance(marker, str | Fixed) for marker in after.values()):
-            return None  # cells of Scylla and Cassandra are structs of their own
-        if rewriting and any(field.schema.default is not None for field in _block(envelope, "after").fields):
-            return None
-        members: dict[str, Any] = dict(after)
-        paths: dict[str, tuple[str, ...]] = {name: ("after", name) for name in after}
+        row = SymbolicStruct(_block(envelope, "after"), after)
+        members = copy_members(row, replace_null=rewriting and self.config["replace.null.with.default"])
         if rewriting:
-            members[_DELETED], paths[_DELETED] = Fixed("false"), ()
+            members[_DELETED] = Fixed("false")
         for item in self._fields:
             if item.resolve(envelope) is not None:
-                path = (item.name,) if item.block is None else (item.block, item.name)
-                marker = marker_at(shape, path)
-                if marker is None:
+                members[item.new_name] = item.find(record.value)
+        headers = list(record.headers)
+        for item in self._headers:
+            source = item.resolve(envelope)
+            if source is not None:
+                node = item.find(record.value)
+                if isinstance(node, Member) and not (node.marker == EVENT and node.is_plain):
                     return None
-                members[item.new_name], paths[item.new_name] = marker, path
-        return replace(record, value=Encoding(schema, members), paths=paths)
+                headers.append(Header(item.new_name, node.value if isinstance(node, Fixed) else node, source[0]))
+        value = SymbolicStruct(self._row(envelope, "after", "false").schema, Struct(members))
+        return replace(record, headers=tuple(headers), value=value, deletions=False)
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""

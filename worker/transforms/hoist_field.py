@@ -11,9 +11,11 @@ from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from connectors.schema import Field, Schema, Type
 from worker.transforms.base import RecordFunction, Transform, ValueFunction, by_schema, null_refused, refusing
+from worker.transforms.rewriting import Struct, SymbolicStruct, change_side
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import SymbolicRecord
 
 
 class HoistField(Transform):
@@ -27,6 +29,14 @@ class HoistField(Transform):
             ConfigKey(name="field", type=ConfigType.STRING, doc="Name of the one field.", example="line"),
         ]
     )
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``."""
+        return change_side(record, self.side, self._rewritten, skip_null=False) if self.config["field"] else None
+
+    def _rewritten(self, symbol: SymbolicStruct) -> SymbolicStruct:
+        name = self.config["field"]
+        return SymbolicStruct(Schema(Type.STRUCT, fields=(Field(name, symbol.schema),)), Struct({name: symbol.struct}))
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""

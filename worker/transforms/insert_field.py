@@ -12,6 +12,7 @@ from connectors import schema as types
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, invalid
 from connectors.schema import Field, Schema
+from connectors.wire import Fixed
 from worker.transforms.base import (
     RecordFunction,
     Side,
@@ -24,9 +25,11 @@ from worker.transforms.base import (
     struct_only,
     with_fields,
 )
+from worker.transforms.rewriting import SymbolicStruct, change_side, copy_members
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import SymbolicRecord
 
 _PURPOSE = "field insertion"
 _MARKS = "End the name with ! to make the field required, or with ? to keep it optional (the default)."
@@ -128,15 +131,28 @@ class InsertField(Transform):
                 invalid("static.value", None, f"No value specified for static field: {self._static.name}")
             )
 
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``: where the fields are of the topic or fixed."""
+        if self._partition is not None or self._offset is not None or self._timestamp is not None:
+            return None
+        fixed: dict[str, Fixed] = {}
+        if self._topic is not None:
+            fixed[self._topic.name] = Fixed(record.topic)
+        if self._static is not None:
+            fixed[self._static.name] = Fixed(self.config["static.value"])
+
+        def insert(symbol: SymbolicStruct) -> SymbolicStruct:
+            members = copy_members(symbol, replace_null=self.config["replace.null.with.default"])
+            struct = symbol.struct._replace(members=members | fixed)
+            return SymbolicStruct(self._new_schema(symbol.schema), struct)
+
+        return change_side(record, self.side, insert, skip_null=True)
+
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
         return by_schema(self.side, self._for_schema, skip_null=True)
 
-    def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
-        if schema is None:
-            return None, self._schemaless()
-        if not is_struct(schema):
-            return schema, struct_only(schema, _PURPOSE)
+    def _new_schema(self, schema: Schema) -> Schema:
         added = []
         if self._topic is not None:
             added.append(self._topic.field(types.OPTIONAL_STRING, types.STRING))
@@ -148,7 +164,14 @@ class InsertField(Transform):
             added.append(self._timestamp.field(types.timestamp(optional=True), types.timestamp()))
         if self._static is not None:
             added.append(self._static.field(types.OPTIONAL_STRING, types.STRING))
-        new_schema = with_fields(schema, [*schema.fields, *added])
+        return with_fields(schema, [*schema.fields, *added])
+
+    def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
+        if schema is None:
+            return None, self._schemaless()
+        if not is_struct(schema):
+            return schema, struct_only(schema, _PURPOSE)
+        new_schema = self._new_schema(schema)
         copy = struct_copier(schema, replace_null=self.config["replace.null.with.default"])
         insert = self._insert()
 

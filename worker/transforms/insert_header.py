@@ -5,6 +5,7 @@ Source: org.apache.kafka.connect.transforms.InsertHeader of Kafka 4.1 (KIP-145):
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from connectors.api import Header
@@ -14,6 +15,7 @@ from worker.transforms.base import RecordFunction, Transform, copy_record
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import SymbolicRecord
 
 
 class InsertHeader(Transform):
@@ -40,10 +42,17 @@ class InsertHeader(Transform):
         ]
     )
 
+    def _header(self) -> Header:
+        schema, value = parse_text(self.config["value.literal"])
+        return Header(self.config["header"], value, schema)
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``."""
+        return replace(record, headers=(*record.headers, self._header()))
+
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
-        schema, value = parse_text(self.config["value.literal"])
-        added = (Header(self.config["header"], value, schema),)
+        added = (self._header(),)
 
         def apply(record: SourceRecord) -> SourceRecord:
             result = copy_record(record)

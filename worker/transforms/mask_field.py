@@ -25,11 +25,13 @@ from worker.transforms.base import (
     struct_only,
 )
 from worker.transforms.java import class_name, to_decimal, to_double, to_float, to_integer
+from worker.transforms.rewriting import SymbolicStruct, change_side, copy_members, mask_member
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import SymbolicRecord
 
 _PURPOSE = "mask fields"
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
@@ -125,6 +127,18 @@ class MaskField(Transform):
         super().__init__(config, side)
         self._fields = tuple(dict.fromkeys(config["fields"]))
         self._replacement: str | None = config["replacement"]
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``."""
+        return change_side(record, self.side, self._rewritten, skip_null=False)
+
+    def _rewritten(self, symbol: SymbolicStruct) -> SymbolicStruct:
+        members = copy_members(symbol, replace_null=self.config["replace.null.with.default"])
+        for field in symbol.schema.fields:
+            if field.name in self._fields:
+                mask = self._mask(field.schema.type, field.schema, class_name(0, field.schema))
+                members[field.name] = mask_member(members[field.name], mask())
+        return symbol._replace(struct=symbol.struct._replace(members=members))
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""

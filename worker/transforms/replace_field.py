@@ -24,11 +24,13 @@ from worker.transforms.base import (
     with_fields,
 )
 from worker.transforms.generated import FrequentMaps, Taken, map_taker, struct_taker
+from worker.transforms.rewriting import SymbolicStruct, change_side, copy_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import SymbolicRecord
 
 _PURPOSE = "field replacement"
 
@@ -93,6 +95,16 @@ class ReplaceField(Transform):
         self._include = frozenset(config["include"])
         self._renames = dict(pair for pair in map(_pair, config["renames"]) if pair is not None)
 
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``."""
+        return change_side(record, self.side, self._rewritten, skip_null=True)
+
+    def _rewritten(self, symbol: SymbolicStruct) -> SymbolicStruct:
+        copied = copy_members(symbol, replace_null=self.config["replace.null.with.default"])
+        kept = self._kept_fields(symbol.schema)
+        members = {self._renames.get(field.name, field.name): copied[field.name] for field in kept}
+        return SymbolicStruct(self._new_schema(symbol.schema, kept), symbol.struct._replace(members=members))
+
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
         return by_schema(self.side, self._for_schema, skip_null=True)
@@ -100,16 +112,20 @@ class ReplaceField(Transform):
     def _kept(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if name not in self._exclude and (not self._include or name in self._include)]
 
+    def _kept_fields(self, schema: Schema) -> list[Field]:
+        names = set(self._kept(field.name for field in schema.fields))
+        return [field for field in schema.fields if field.name in names]
+
+    def _new_schema(self, schema: Schema, kept: Iterable[Field]) -> Schema:
+        return with_fields(schema, [Field(self._renames.get(field.name, field.name), field.schema) for field in kept])
+
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
         if schema is None:
             return None, self._schemaless()
         if not is_struct(schema):
             return schema, struct_only(schema, _PURPOSE)
-        names = set(self._kept(field.name for field in schema.fields))
-        kept = [field for field in schema.fields if field.name in names]
-        new_schema = with_fields(
-            schema, [Field(self._renames.get(field.name, field.name), field.schema) for field in kept]
-        )
+        kept = self._kept_fields(schema)
+        new_schema = self._new_schema(schema, kept)
         replace_null = self.config["replace.null.with.default"]
         moves = [(field.name, self._renames.get(field.name, field.name)) for field in kept]
         defaults = (

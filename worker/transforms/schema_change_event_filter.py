@@ -15,6 +15,7 @@ from worker.transforms.debezium_events import DEBEZIUM_VERSION, field_of, is_sch
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
     from connectors.schema import Schema
+    from worker.transforms.rewriting import SymbolicRecord
 
 _KINDS: Final = ("CREATE", "ALTER", "DROP", "TRUNCATE", "DATABASE")
 
@@ -50,6 +51,10 @@ class SchemaChangeEventFilter(Transform):
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
         self._excluded = frozenset(item.strip() for item in config["schema.change.event.exclude.list"].split(","))
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``: rows pass."""
+        return None if is_schema_change(record.value.schema) else record
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""

@@ -14,9 +14,11 @@ from connectors.options import Config, ConfigDef, ConfigKey, ConfigType
 from connectors.schema import Field, Schema, Type
 from worker.transforms.base import RecordFunction, SchemaCache, Side, Transform, copy_record, is_struct, with_fields
 from worker.transforms.extract_new_record_state import ExtractNewRecordState
+from worker.transforms.rewriting import Struct, SymbolicStruct, open_cell
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import Node, SymbolicRecord
 
 _FORMAT: Final = "cdc.output.format"
 _VALUE: Final = "value"
@@ -49,6 +51,21 @@ class ScyllaExtractNewRecordState(Transform):
         super().__init__(config, side)
         self._inner = ExtractNewRecordState(config, side)
         self._legacy = config[_FORMAT].strip().lower() != "advanced"
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``."""
+        extracted = self._inner.rewrite(record)
+        if extracted is None or not self._legacy:
+            return extracted
+        schema, struct = extracted.value
+        plan = _plan(schema)
+        if plan is None:
+            return extracted
+        members: dict[str, Node] = dict(struct.members)
+        for field in schema.fields:
+            if is_cell(field.schema):
+                members[field.name] = open_cell(members[field.name], _VALUE)
+        return replace(extracted, value=SymbolicStruct(plan[0], Struct(members)))
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""

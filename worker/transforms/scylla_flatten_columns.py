@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from connectors.options import ConfigDef
 from connectors.schema import Field, Schema
 from worker.transforms.base import RecordFunction, SchemaCache, Transform, copy_record, is_struct, with_fields
+from worker.transforms.rewriting import Struct, SymbolicStruct, open_cell
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
+    from worker.transforms.rewriting import Node, SymbolicRecord
 
 _IMAGES: Final = ("before", "after")
 _VALUE: Final = "value"
@@ -30,6 +32,23 @@ class ScyllaFlattenColumns(Transform):
     version: ClassVar[str] = "2.0.4"
     aliases: ClassVar[tuple[str, ...]] = ("com.scylladb.cdc.debezium.connector.transforms.ScyllaFlattenColumns",)
     config_def: ClassVar[ConfigDef] = ConfigDef()
+
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``."""
+        schema, struct = record.value
+        plan = _plan(schema)
+        if plan is None:
+            return record
+        members: dict[str, Node] = dict(struct.members)
+        for field in schema.fields:
+            image = members[field.name]
+            if field.name in _IMAGES and isinstance(image, Struct):
+                columns: dict[str, Node] = dict(image.members)
+                for column in field.schema.fields:
+                    if _is_wrapped(column.schema):
+                        columns[column.name] = open_cell(columns[column.name], _VALUE)
+                members[field.name] = image._replace(members=columns)
+        return replace(record, value=SymbolicStruct(plan[0], struct._replace(members=members)))
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""

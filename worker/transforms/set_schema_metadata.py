@@ -21,10 +21,12 @@ from worker.transforms.base import (
     refusing,
     struct_copier,
 )
+from worker.transforms.rewriting import SymbolicStruct, change_side, copy_members
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
     from connectors.schema import Schema
+    from worker.transforms.rewriting import SymbolicRecord
 
 
 class SetSchemaMetadata(Transform):
@@ -62,6 +64,21 @@ class SetSchemaMetadata(Transform):
         if self._name is None and self._version is None:
             raise ConfigInvalid("Neither schema name nor version configured: set schema.name or schema.version")
 
+    def rewrite(self, record: SymbolicRecord) -> SymbolicRecord | None:
+        """See ``Transform.rewrite``."""
+        return change_side(record, self.side, self._rewritten, skip_null=True)
+
+    def _rewritten(self, symbol: SymbolicStruct) -> SymbolicStruct:
+        members = copy_members(symbol, replace_null=self.config["replace.null.with.default"])
+        return SymbolicStruct(self._changed(symbol.schema), symbol.struct._replace(members=members))
+
+    def _changed(self, schema: Schema) -> Schema:
+        return replace(
+            schema,
+            name=schema.name if self._name is None else self._name,
+            version=schema.version if self._version is None else self._version,
+        )
+
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
         return by_schema(self.side, self._for_schema, skip_null=False)
@@ -71,11 +88,7 @@ class SetSchemaMetadata(Transform):
             return None, _null_only
         if not is_struct(schema):
             return schema, refusing(Skippable("Cannot list fields on non-struct type"))
-        changed = replace(
-            schema,
-            name=schema.name if self._name is None else self._name,
-            version=schema.version if self._version is None else self._version,
-        )
+        changed = self._changed(schema)
         copy = struct_copier(schema, replace_null=self.config["replace.null.with.default"])
         if copy is dict:
             return changed, _same  # nothing to fill in or to check

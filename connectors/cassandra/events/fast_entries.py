@@ -57,7 +57,10 @@ async def fast_entries(wire: Wire, events: TableEvents | None) -> FastEntries | 
         from connectors.formats.masked_wire import MaskedWire
 
         plain, wire = events.inner, MaskedWire(wire, masker)  # type: ignore[attr-defined]
-    made = await (_build(wire, plain) if isinstance(plain, DebeziumEvents) else update_build(wire, plain))
+    try:
+        made = await (_build(wire, plain) if isinstance(plain, DebeziumEvents) else update_build(wire, plain))
+    except ValueError:  # records of this kind have no form
+        return None
     return None if made is None else FastEntries(events, *made)
 
 
@@ -210,7 +213,7 @@ class _Loop:
             "build(data, entries, where)",
             [
                 "read_ms, file = where.read_ms, file_of(where)",
-                f"{form.unpack} = {code.bind('constants', form.constants)}({arguments})",
+                *([f"{form.unpack} = {code.bind('constants', form.constants)}({arguments})"] if form.unpack else []),
                 "keys, values = [], []",
                 "add_key, add_value = keys.append, values.append",
                 "try:",

@@ -84,7 +84,7 @@ def _before_loop(form: RowForm, code: CodeBuilder) -> list[str]:
     arguments = ", ".join(_SHARED[path] for path in form.events)
     return [
         "read_ms, node, segment = where.read_ms, where.node, where.segment",
-        f"{form.unpack} = {code.bind('constants', form.constants)}({arguments})",
+        *([f"{form.unpack} = {code.bind('constants', form.constants)}({arguments})"] if form.unpack else []),
         "keys, values, times = [], [], []",
         "add_key, add_value, add_time = keys.append, values.append, times.append",
     ]

@@ -148,8 +148,8 @@ class DebeziumEvents:
 
     @property
     def plain(self) -> bool:
-        """Whether each row becomes its own records, whatever was before it and whatever it holds."""
-        return self._transactions is None and not self.settings.skip_unchanged
+        """Whether each row becomes its own records, whatever was before it."""
+        return self._transactions is None
 
     def clock(self) -> Clock:
         """The time of processing."""
@@ -161,11 +161,11 @@ class DebeziumEvents:
     @contextmanager
     def at(self, clock: Clock) -> Iterator[None]:
         """Let ``clock`` be the time of processing, to make records a second time."""
-        self._fixed = clock
+        self._fixed, left_out = clock, self.left_out
         try:
             yield
         finally:
-            self._fixed = None
+            self._fixed, self.left_out = None, left_out
 
     @staticmethod
     def _value(op: str, before: Row | None, after: Row | None, block: dict[str, Any], clock: Clock) -> dict[str, Any]:

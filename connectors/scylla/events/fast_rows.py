@@ -7,14 +7,25 @@ ask for instead of dicts. It has no effects: whatever it can't do raises, and th
 from __future__ import annotations
 
 import struct
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.codegen import CodeBuilder
 from connectors.cql.values import BadCell
 from connectors.scylla.events.debezium import VERSION, DebeziumBuilder
 from connectors.scylla.events.values import UUID_EPOCH, event_form, uuid_text
-from connectors.scylla.model import INSERT, OPERATION, PARTITION_DELETE, POSTIMAGE, PREIMAGE, ROW_DELETE, SEQ, TIME, TTL
+from connectors.scylla.model import (
+    INSERT,
+    OPERATION,
+    PARTITION_DELETE,
+    POSTIMAGE,
+    PREIMAGE,
+    ROW_DELETE,
+    SEQ,
+    TIME,
+    TTL,
+    UPDATE,
+)
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 from connectors.wire import EVENT, ROW, Encoding, Fixed
 
@@ -36,6 +47,7 @@ if TYPE_CHECKING:
 #: Rows that are encoded in one call: few enough to stay in the processor's cache.
 CHUNK_ROWS: Final = 64
 _IMAGES: Final = frozenset({PREIMAGE, POSTIMAGE})
+_WRITES: Final = _IMAGES | {INSERT, UPDATE}
 #: Members of ``source`` that follow from the time of the change.
 _TIMES: Final = {"ts_ms": "ms", "ts_us": "us", "ts_ns": "ms * 1000000"}
 _NOW: Final = {"ts_ms": "now_ms", "ts_us": "now_us", "ts_ns": "now_ns"}
@@ -74,7 +86,7 @@ async def fast_feed(wire: Wire, builder: object) -> FastFeed | None:
     writer = await wire.writer(builder.topic, key, Encoding(schemas.value, _envelope_shape(builder)))
     try:
         return None if writer is None else FastFeed(builder, writer, masker)
-    except ValueError:  # the runtime can't encode deletions, which are in any run
+    except ValueError:  # records of this kind have no form
         return None
 
 
@@ -120,13 +132,23 @@ class FastFeed:
         masker: masks these records; None: nobody does.
     """
 
-    __slots__ = ("_build", "_builder", "_masker", "_writer")
+    __slots__ = ("_build", "_builder", "_deletions", "_masker", "_writer")
 
     def __init__(self, builder: DebeziumBuilder, writer: RowWriter, masker: RecordMasker | None = None) -> None:
         self._builder = builder
         self._masker = masker
         self._writer = writer
-        self._build = _Generator(builder, writer).function()
+        generator = _Generator(builder, writer)
+        self._build = generator.function()
+        self._deletions = generator.deletions
+
+    def split_deletions(self, run: Run) -> Iterable[Run]:
+        """Split a run, so that deletions that have to be records leave the rows around them to ``take``."""
+        if self._deletions or all(row[OPERATION] in _WRITES for row in run.rows):
+            return (run,)
+        parts = [list(rows) for _, rows in groupby(run.rows, lambda row: row[OPERATION] in _WRITES)]
+        final = len(parts) - 1
+        return [run._replace(rows=rows, last=run.last and index == final) for index, rows in enumerate(parts)]
 
     def take(self, run: Run, after: int, parts: EncodedParts) -> Position | None:
         """Encode a run's rows.
@@ -195,6 +217,8 @@ class _Generator:
         self._writer = writer
         self._code = CodeBuilder(Odd=OddRowError, time_parts=struct.Struct(">IHH8x").unpack)
         self._used = {TIME, OPERATION}
+        #: Whether deletions are encoded too, see ``function``.
+        self.deletions = True
         #: Lines before the loop.
         self._before_loop: list[str] = []
 
@@ -243,7 +267,12 @@ class _Generator:
         deletes = f"r{OPERATION} == {ROW_DELETE}"
         if not self._builder.has_clustering:
             deletes += f" or r{OPERATION} == {PARTITION_DELETE}"
-        tombstone = [(1, "ends.append(len(values))")]
+        tombstone = [(1, "ends.append(len(values))")] if self._settings.tombstones and key is not None else []
+        try:
+            deletion = [(1, f"add_value({value.build((), deleted)})"), *add_key, *tombstone]
+        except ValueError:  # the runtime wants them as records
+            self.deletions = False
+            deletion = [(1, "raise Odd")]
         return [
             (0, f"if r{TIME} != last:"),
             (1, f"last = r{TIME}"),
@@ -257,9 +286,7 @@ class _Generator:
             *add_key,
             (0, f"elif {deletes}:"),
             (1, "op = 'd'"),
-            (1, f"add_value({value.build((), deleted)})"),
-            *add_key,
-            *(tombstone if self._settings.tombstones and key is not None else []),
+            *deletion,
             (0, f"elif r{OPERATION} != {PREIMAGE} and r{OPERATION} != {POSTIMAGE}:"),
             (1, "raise Odd"),
         ]

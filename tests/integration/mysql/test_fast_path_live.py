@@ -13,6 +13,7 @@ from compose.local.errors import Unavailable
 from compose.local.worker import MillraceWorker
 from tests.integration.mysql import debezium_world as world
 from tests.support.eventually import eventually, eventually_async
+from tests.support.transform_chains import KAFKA, UNWRAP, chain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,12 +38,22 @@ VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
         "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
         "transforms.unwrap.add.fields": "op,source.ts_ms,row",
     },
+    "chained": {
+        "value.converter.schemas.enable": "false",
+        "skip.messages.without.change": "true",
+        **chain(
+            {"type": UNWRAP, "add.headers": "op,table,source.pos", "add.fields": "row,source.file"},
+            {"type": f"{KAFKA}.ReplaceField$Value", "exclude": "b", "renames": "d:number"},
+            {"type": f"{KAFKA}.InsertField$Value", "static.field": "site", "static.value": "ä", "topic.field": "topic"},
+            {"type": f"{KAFKA}.InsertHeader", "header": "site", "value.literal": "7"},
+        ),
+    },
     "avro": {"key.converter": AVRO, "value.converter": AVRO},
     "buffered": {"binlog.buffer.size": "50"},
     "small": {"max.batch.size": "3"},
 }
 #: Those with rows that need no records.
-FAST: Final = frozenset({"precise", "nano", "plain", "small", "unwrapped", "avro"})
+FAST: Final = frozenset({"precise", "iso", "nano", "plain", "small", "unwrapped", "chained", "avro"})
 #: Larger than a producer's largest request.
 BIG: Final = (
     "CREATE TABLE world.big (id INT NOT NULL PRIMARY KEY, d DECIMAL(12,2), b VARBINARY(8), t MEDIUMTEXT)",

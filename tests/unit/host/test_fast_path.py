@@ -110,8 +110,8 @@ def test_transforms_and_the_option_decide_about_the_wire() -> None:
     transforms = build_pipeline(
         {
             "transforms": "x",
-            "transforms.x.type": "org.apache.kafka.connect.transforms.DropHeaders",
-            "transforms.x.headers": "h",
+            "transforms.x.type": "org.apache.kafka.connect.transforms.Cast$Value",
+            "transforms.x.spec": "a:string",
         }
     )
     assert wire_of("off", none, *parts) is None

@@ -188,6 +188,7 @@ def reader(
     max_rows: int = 1,
     apart: bool = False,
     wire: Wire | None = None,
+    skip_unchanged: bool = False,
 ) -> Reader:
     offset = saved if saved is not None else {"file": FILE, "pos": 4}
     begun = start.start_of("p", Shard(), [(PARTITION, offset)])
@@ -199,6 +200,7 @@ def reader(
         ums=mysql_ums(max_rows=max_rows),
         tables=tables,
         databases=databases,
+        skip_unchanged=skip_unchanged,
     )
     capture = LogCapture()
     log = logger("stream", capture)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from connectors.mysql.events.contract import EventSettings
     from connectors.mysql.types import ValueOptions
     from worker.converters.base import Converter
+    from worker.host.fast_path import TaskRowWriter
 
 OPS = {"write": "c", "update": "u", "delete": "d"}
 HEADERS = (Header("a", "x", STRING), Header("b", "ä", STRING))
@@ -62,6 +63,8 @@ class Both:
         self.paths = Paths(key or json(), value or json(), transforms)
         layout = columns.layout(table, chosen, options)
         builder = events.builder(layout, 3, chosen, making.PARTITION, headers=HEADERS, now_ns=lambda: making.NOW_NS)
+        #: Rows that the last event on the fast path has left out; None before one.
+        self.fast_left_out: int | None = None
         self.state = TableState(
             table,
             captured=True,
@@ -75,6 +78,7 @@ class Both:
         wire = wire_of("auto", self.paths.pipeline, key or json(), value or json(), self.paths.header)
         if wire is not None:
             asyncio.run(self.state.agree(wire))
+            asyncio.run(self.state.agree_on_snapshot(wire))
 
     def general(self, raw: bytes) -> list[Delivered] | None:
         """Deliver an event by the general path; None: a row is refused."""
@@ -87,8 +91,32 @@ class Both:
             self.state.events.changes(op, rows, making.SOURCE, 0, making.BASE, making.AFTER, records)
         except (BadRow, Skippable):
             return None
+        return self._converted(records)
+
+    def _converted(self, records: list[Any]) -> list[Delivered] | None:
         delivered = asyncio.run(self.paths.convert(records))
-        return None if self.paths.refused else delivered
+        return None if self.paths.refused or self.paths.problems else delivered
+
+    def check_snapshot(self, raw: bytes) -> None:
+        """Both ways for the rows of an event, as if a snapshot had read them."""
+        assert self.state.snapshot is not None
+        self.paths.refused.clear()
+        start, decode = self.state.reader(raw, raw[4])
+        general: list[Delivered] | None = None
+        rows: list[Any] = []
+        try:
+            rows = decode(raw, start, len(raw))
+            records: list[Any] = []
+            self.state.events.snapshot(rows, making.SOURCE, "true", making.BASE, records, first="first", last="last")
+            general = self._converted(records)
+        except (BadRow, Skippable):
+            return
+        part = self.state.snapshot.encode(rows, making.SOURCE, "true", making.BASE, "first", "last")
+        if general is None:
+            assert part is None
+            return
+        assert part is not None
+        assert self.paths.encoded(part) == general
 
     def fast(self, raw: bytes) -> list[Delivered] | None:
         """Deliver an event by the fast path, without positions; None: it does not take the event."""
@@ -101,9 +129,11 @@ class Both:
             return None
         if encoded is None:
             return None
-        _, keys, values = encoded
+        _, keys, values, self.fast_left_out = encoded
         no_keys: list[bytes | None] = [None] * len(values)
-        headers: Any = [("a", b"x"), ("b", "ä".encode())]
+        op = OPS[row_kind(raw[4])]
+        shared = () if fast.shared is None else fast.shared(op, making.SOURCE, clock)
+        headers = cast("TaskRowWriter", fast.writer).make_headers(shared)
         return [
             Delivered(fast.writer.topic, key, value, headers, None)
             for key, value in zip(keys or no_keys, values, strict=True)
@@ -368,9 +398,16 @@ def test_skipped_operations_go_the_general_way(op: str) -> None:
     assert both.fast(rows_event(WIDE, kind, [row(1, b"a")] * (2 if op == "u" else 1))) is None
 
 
+def test_updates_that_change_nothing_are_left_out() -> None:
+    both = Both(WIDE, chosen=making.settings(skip_unchanged=True))
+    rows = [row(1, b"a"), row(1, b"a"), row(2, b"a"), row(2, None), row(3, None), row(3, None)]
+    records = both.check(rows_event(WIDE, "update", rows))
+    assert records is not None
+    assert [record.key for record in records] == [b'{"id":2}']
+    assert both.fast_left_out == both.state.events.left_out == 2
+
+
 def test_tables_whose_rows_need_records_have_nothing_but_records() -> None:
-    unchanged = Both(WIDE, chosen=making.settings(skip_unchanged=True))
-    assert unchanged.state.fast is None
     assert Both(WIDE, chosen=making.settings(output_format="ums")).state.fast is None
 
 
@@ -410,7 +447,7 @@ def test_an_unwrapped_row_takes_the_fast_path_but_its_deletion_does_not() -> Non
 @pytest.mark.parametrize(
     "more",
     [
-        {"transforms.unwrap.add.headers": "op"},
+        {"transforms.unwrap.add.headers": "row"},
         {"transforms.unwrap.route.by.field": "t"},
         {"transforms.unwrap.drop.fields.header.name": "h"},
         {

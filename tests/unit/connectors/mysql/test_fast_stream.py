@@ -14,6 +14,7 @@ from connectors.errors import Fatal
 from connectors.mysql import event_types as types
 from connectors.mysql.events.debezium import DebeziumEvents
 from tests.support.both_paths import Delivered, Paths, by_topic
+from tests.support.transform_chains import UNWRAP, chain
 from tests.unit.connectors.mysql.synthetic import FILE, UUID, Log, Reader, payload, query, reader, rows_body, table_map
 from worker.converters.json import JsonConverter
 
@@ -29,8 +30,8 @@ def _still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DebeziumEvents, "clock", lambda _self: CLOCK)
 
 
-def paths() -> Paths:
-    return Paths(JsonConverter({"schemas.enable": "false"}), JsonConverter({"schemas.enable": "false"}))
+def paths(transforms: dict[str, str] | None = None) -> Paths:
+    return Paths(JsonConverter({"schemas.enable": "false"}), JsonConverter({"schemas.enable": "false"}), transforms)
 
 
 def take(subject: Reader) -> Batch:
@@ -38,9 +39,11 @@ def take(subject: Reader) -> Batch:
     return Batch(records, bad, encoded=subject.stream.encoded.collect())
 
 
-async def delivered(log: Log, cuts: Sequence[int], *, fast: bool, **more: Any) -> tuple[list[Delivered], Reader, int]:
+async def delivered(
+    log: Log, cuts: Sequence[int], *, fast: bool, transforms: dict[str, str] | None = None, **more: Any
+) -> tuple[list[Delivered], Reader, int]:
     """Feed a log, with a batch after each of the events ``cuts``: the records, and how many were bytes."""
-    both = paths()
+    both = paths(transforms)
     subject = reader({"file": FILE, "pos": 1000}, wire=both.wire if fast else None, **more)
     everything: list[Delivered] = []
     encoded = 0
@@ -91,6 +94,39 @@ async def test_transactions_of_mysql_and_mariadb_with_batches_anywhere() -> None
             subject = await same(log, [cut], flavor=flavor)
             assert len(subject) == 9
         await same(log, range(events), flavor=flavor)
+
+
+async def test_headers_that_differ_from_event_to_event() -> None:
+    unwrapped = chain({"type": UNWRAP, "add.headers": "op,source.ts_us,table,gtid,pos", "add.fields": "op"})
+    log = Log()
+    for number in (5, 6):
+        log.gtid(number)
+        log.query("BEGIN", "")
+        log.map()
+        log.insert((number, 10, b"a"), (number + 10, None, b""))
+        log.insert((number + 20, 10, b"a"))
+        update(log, ((number, 10, b"a"), (number, 11, b"a")))
+        log.xid()
+    for cut in range(len(log.since(1000))):
+        records = await same(log, [cut], transforms=unwrapped)
+        assert [dict(record.headers)["__op"] for record in records] == [b"c", b"c", b"c", b"u"] * 2
+    assert [name for name, _ in records[0].headers] == ["__op", "__source_ts_us", "__table", "__gtid", "__pos"]
+
+
+async def test_updates_that_change_nothing_are_left_out() -> None:
+    log = Log()
+    for number in (5, 6, 7):
+        log.gtid(number)
+        log.query("BEGIN", "")
+        log.map()
+        same_row, changed = ((1, 10, b"a"), (1, 10, b"a")), ((1, 10, b"a"), (1, 11, b"a"))
+        update(log, same_row, changed, changed, same_row)
+        update(log, same_row)
+        update(log, changed, same_row)
+        log.xid()
+    for cut in range(len(log.since(1000))):
+        assert len(await same(log, [cut], skip_unchanged=True)) == 9
+    assert len(await same(log, skip_unchanged=False)) == 21
 
 
 async def test_updates_deletes_and_changed_keys_keep_their_order() -> None:

@@ -29,6 +29,7 @@ from tests.support.both_paths import Delivered, Paths
 from tests.support.local_avro import LocalAvro
 from tests.support.mask_rules import mask_rules
 from tests.support.settings import cassandra_events
+from tests.support.transform_chains import chain, chains
 from tests.unit.connectors.cassandra.events import test_cassandra_events_fast as world
 from tests.unit.connectors.cassandra.events.test_cassandra_events_recorded import PARTS
 from tests.unit.connectors.cassandra.test_cassandra_stream import Known
@@ -130,12 +131,12 @@ def same(
     version: int = 7,
     limit: int = 1000,
     converter: Callable[[], Converter] = plain_json,
-    chain: dict[str, str] | None = None,
+    transforms: dict[str, str] | None = None,
 ) -> tuple[int, int]:
     """Compare both paths; returns how many records there are, and how many of them were bytes from the start."""
     chunk = chunk_of(mutations, version)
-    general = Delivery(table, chunk, options, Paths(converter(), converter(), chain), fast=False, limit=limit)
-    paths = Paths(converter(), converter(), chain)
+    general = Delivery(table, chunk, options, Paths(converter(), converter(), transforms), fast=False, limit=limit)
+    paths = Paths(converter(), converter(), transforms)
     fast = Delivery(table, chunk, options, paths, fast=True, limit=limit)
     assert general.encoded == 0
     assert fast.delivered == general.delivered
@@ -229,15 +230,33 @@ def test_records_are_made_again_also_when_the_decoder_has_forgotten_their_column
     assert asyncio.run(paths.convert(part.records())) == expected
 
 
-@pytest.mark.parametrize("chain", CHAINS[:2])
-def test_transformed_records_are_the_same(chain: dict[str, str]) -> None:
+KAFKA = "org.apache.kafka.connect.transforms"
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        *CHAINS[:2],
+        chain({"type": f"{KAFKA}.ReplaceField$Value", "include": "after,op"}),
+        chain(
+            {"type": f"{KAFKA}.ReplaceField$Value", "include": "after"},
+            {"type": f"{KAFKA}.HoistField$Value", "field": "x"},
+        ),
+        chain(
+            {"type": f"{KAFKA}.MaskField$Key", "fields": "k"},
+            {"type": f"{KAFKA}.MaskField$Value", "fields": "op,ts_ms"},
+        ),
+    ],
+)
+def test_transformed_records_are_the_same(transforms: dict[str, str]) -> None:
     """Also where a transform would have to look into cells, which are structs: then they are records."""
     ordinary = [
         world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), a=number)) for number in range(20)
     ]
     options = cassandra_events(topic_prefix="server", output_format="debezium")
-    _, encoded = same(world.TABLE, ordinary, options, limit=10, chain=chain)
-    assert encoded == (10 if chain["transforms"] == "route" else 0)
+    for converter in (plain_json, json_with_schemas, avro):
+        _, encoded = same(world.TABLE, ordinary, options, limit=10, converter=converter, transforms=transforms)
+        assert encoded == (0 if transforms["transforms"] == "unwrap" else 10)
 
 
 OPTIONS = st.builds(
@@ -291,7 +310,10 @@ def test_simple_rows_of_any_table_are_the_same(data: st.DataObject, options: Eve
         update = with_time(PartitionUpdate(source=SOURCE, key=key, write_time=0, rows=(row,)))
         mutations.append(write_mutation([write_update(update, table, version)], version))
     repeated = [mutation for mutation in mutations for _ in range(6)]
-    same(table, repeated, options, version=version, limit=4, converter=data.draw(st.sampled_from([plain_json, avro])))
+    same(table, repeated, options, version=version, limit=4)
+    transforms = data.draw(chains([column.name for column in table.columns]))
+    converter = data.draw(st.sampled_from([plain_json, json_with_schemas, avro]))
+    same(table, repeated, options, version=version, limit=4, converter=converter, transforms=transforms)
 
 
 @given(st.data(), OPTIONS, st.sampled_from([7, 8, 9]))

@@ -24,6 +24,7 @@ from tests.support.both_paths import Delivered, Paths
 from tests.support.local_avro import LocalAvro
 from tests.support.mask_rules import mask_rules
 from tests.support.settings import scylla_events
+from tests.support.transform_chains import SCYLLA_FLATTEN, SCYLLA_UNWRAP, UNWRAP, chain, chains
 from tests.unit.connectors.cql.strategies import TYPES, natives, values
 from tests.unit.connectors.mysql.test_fast_rows import CHAINS
 from tests.unit.connectors.scylla.events import golden_cases, making
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord, SourceRecord
     from connectors.scylla.events.contract import EventSettings
     from connectors.scylla.model import LogRow, TableVersion
+
+
+KAFKA = "org.apache.kafka.connect.transforms"
 
 
 def json(**options: str) -> JsonConverter:
@@ -82,7 +86,8 @@ class Both:
         bad: list[BadRecord] = []
         ends = []
         parts = EncodedParts()
-        for run in runs:
+        split = runs if self.fast is None else [part for run in runs for part in self.fast.split_deletions(run)]
+        for run in split:
             offset = None if self.fast is None else self.fast.take(run, len(out), parts)
             if offset is None:
                 self.other.feed(run, out, bad)
@@ -93,11 +98,11 @@ class Both:
         return asyncio.run(self.paths.deliver(batch)), bad, ends
 
 
-def paths_in(form: str) -> Paths:
+def paths_in(form: str, transforms: dict[str, str] | None = None) -> Paths:
     if form == "avro":
-        return Paths(LocalAvro(AvroSettings()), LocalAvro(AvroSettings()))
+        return Paths(LocalAvro(AvroSettings()), LocalAvro(AvroSettings()), transforms)
     envelope = "true" if form == "json with schemas" else "false"
-    return Paths(json(schemas_enable=envelope), json(schemas_enable=envelope))
+    return Paths(json(schemas_enable=envelope), json(schemas_enable=envelope), transforms)
 
 
 def run_of(rows: Sequence[LogRow], **more: Any) -> Run:
@@ -116,15 +121,34 @@ def test_recorded_rows_are_the_same(name: str, run: str, form: str) -> None:
     both.check([run_of([row]) for row in rows])
 
 
-@pytest.mark.parametrize("chain", CHAINS)
-def test_transformed_records_are_the_same(chain: dict[str, str]) -> None:
-    """Also where a transform would have to look into cells, which are structs: then they are records."""
+SCYLLA_CHAINS = [
+    *CHAINS,
+    chain({"type": SCYLLA_UNWRAP, "add.fields": "op,source.ts_us,ttl", "add.headers": "keyspace_name"}),
+    chain({"type": SCYLLA_UNWRAP, "cdc.output.format": "advanced"}),
+    chain({"type": SCYLLA_FLATTEN}),
+    chain({"type": SCYLLA_FLATTEN}, {"type": UNWRAP, "delete.tombstone.handling.mode": "rewrite"}),
+    chain(
+        {"type": SCYLLA_UNWRAP, "delete.tombstone.handling.mode": "drop"},
+        {"type": f"{KAFKA}.ReplaceField$Value", "exclude": "n", "renames": "c2:number"},
+        {"type": f"{KAFKA}.MaskField$Value", "fields": "number,pk"},
+        {"type": f"{KAFKA}.InsertField$Value", "topic.field": "topic"},
+    ),
+]
+
+
+@pytest.mark.parametrize("transforms", SCYLLA_CHAINS)
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_transformed_records_are_the_same(transforms: dict[str, str], form: str) -> None:
+    """Also where a transform has to look into cells, which are structs. Deletions are records where rows are unwrapped."""
     for extra in ((), (Column("w", CqlType("int"), "regular"),)):
         version = making.table(*extra)
         rows = [making.row(version, 1, 0, operation, pk=1, c1="a", c2=2, n=3) for operation in (1, 2, 3)]
-        both = Both(version, scylla_events(topic_prefix="p"), paths=Paths(json(), json(), chain))
-        both.check([run_of(rows[:2]), run_of(rows)])
-        assert bool(both.encoded) == (chain["transforms"] == "route")
+        rows.insert(0, making.row(version, 1, 0, UPDATE, pk=1, c1="a", c2=2))
+        both = Both(version, scylla_events(topic_prefix="p"), paths=paths_in(form, transforms))
+        both.check([run_of(rows[:3])], all_fast=True)
+        both.check([run_of(rows[:2]), run_of([*rows, *rows])])
+        assert not both.paths.problems
+        assert both.encoded >= 2 + 3 + 3
 
 
 OPTIONS = st.one_of(
@@ -167,9 +191,11 @@ LIMITS = settings(
 def test_random_histories_are_the_same(data: st.DataObject, options: EventSettings) -> None:
     """Deletions of ranges and partitions, images, and runs that end anywhere; what is odd goes the general way, in order."""
     changes, _ = data.draw(strategies.histories())
-    Both(VERSION, options, schemas_enable=data.draw(st.sampled_from(["false", "true"]))).check(
-        data.draw(strategies.runs(changes))
-    )
+    runs = data.draw(strategies.runs(changes))
+    Both(VERSION, options, schemas_enable=data.draw(st.sampled_from(["false", "true"]))).check(runs)
+    names = [column.name for column in VERSION.columns]
+    transforms = data.draw(chains(names, (UNWRAP, SCYLLA_UNWRAP), ({"type": SCYLLA_FLATTEN},)))
+    Both(VERSION, options, paths=paths_in("json", transforms)).check(runs)
 
 
 @given(st.data(), OPTIONS.filter(lambda options: not options.preimages and options.include_after == "none"))
@@ -199,6 +225,10 @@ def test_values_of_all_types_are_the_same(data: st.DataObject, options: EventSet
     both.check([run_of(rows)])
     if both.fast is not None and any(row[3] in (INSERT, UPDATE, ROW_DELETE) for row in rows) and not both.paths.refused:
         assert both.encoded
+    names = ["p", "c", *(f"v{number}" for number in range(len(kinds)))]
+    transforms = data.draw(chains(names, (UNWRAP, SCYLLA_UNWRAP), ({"type": SCYLLA_FLATTEN},)))
+    form = data.draw(st.sampled_from(["json", "json with schemas", "avro"]))
+    Both(version, options, paths=paths_in(form, transforms)).check([run_of([row]) for row in rows])
 
 
 @given(st.data(), OPTIONS)
