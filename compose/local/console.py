@@ -39,6 +39,16 @@ def rewritable() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def rewrite(text: str) -> None:
+    """Write the text over the last line of a terminal, an empty one to take it away; nothing elsewhere.
+
+    For programs that can have no further thread; `progress` is for all others.
+    """
+    if rewritable():
+        sys.stderr.write(f"{_CLEAR}{_prefix()} {text}" if text else _CLEAR)
+        sys.stderr.flush()
+
+
 def _prefix() -> str:
     return "\033[2mmillrace:\033[0m" if colours() else "millrace:"
 
