@@ -12,9 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compose.local import console
 from connectors.errors import ConfigInvalid, MillraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from worker.plugins.environments import Scan
     from worker.plugins.model import PluginInfo
 
@@ -225,10 +228,29 @@ def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> in
     if not files or any(name.endswith(".js") for name in paths):
         commands.append(["tests.script_types"])
     for command in commands:
-        code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode
+        code = _run_tool(command, root)
         if code:
             return code
     return format_code(files, check=True)
+
+
+def _run_tool(command: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> int:
+    """Run a module to its end with its progress shown, then print what it said; returns its exit code."""
+    colours = {"FORCE_COLOR": "1", "MYPY_FORCE_COLOR": "1"} if sys.stdout.isatty() and console.colours() else {}
+    with console.progress(f"running {command[0]}", quiet_s=2):
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=folder,
+            env={**os.environ, **colours, **(variables or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    sys.stdout.write(done.stdout)
+    sys.stdout.flush()
+    return done.returncode
 
 
 def format_code(files: list[str], *, check: bool = False) -> int:
@@ -252,7 +274,7 @@ def format_code(files: list[str], *, check: bool = False) -> int:
         if targets
     ]
     for command in commands:
-        code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode
+        code = _run_tool(command, root)
         if code:
             print("./millrace format brings files into form" if check else f"{command[0]} failed", file=sys.stderr)
             return code
@@ -292,8 +314,9 @@ def write_docs(*, check: bool) -> int:
     from worker.reference import NOTE, pages
 
     docs = _checkout("millrace docs") / "docs"
-    texts = {f"reference/{name}": text for name, text in pages().items()}
-    texts["reference/guarantees.md"] = guarantee_page(ROOT, NOTE)
+    with console.progress("reading the declarations and the marks of tests", quiet_s=2):
+        texts = {f"reference/{name}": text for name, text in pages().items()}
+        texts["reference/guarantees.md"] = guarantee_page(ROOT, NOTE)
     texts["images/pipeline.svg"] = draw_pipeline((docs / "images" / "pipeline.yml").read_text(encoding="utf-8"))
     stale = [
         name
@@ -325,9 +348,11 @@ def build_site(*, serve: bool) -> int:
     """
     root = _checkout("millrace site")
     # Its notice about a next major version is not for readers of a build log.
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "serve" if serve else "build", "--strict"]
-    return subprocess.run(command, cwd=root, env=environment, check=False).returncode
+    quiet = {"NO_MKDOCS_2_WARNING": "1"}
+    if serve:
+        command = [sys.executable, "-m", "mkdocs", "serve", "--strict"]
+        return subprocess.run(command, cwd=root, env={**os.environ, **quiet}, check=False).returncode
+    return _run_tool(["mkdocs", "build", "--strict"], root, quiet)
 
 
 def print_plugins(plugin_path: str, kind: str | None) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from aiokafka.errors import KafkaError
 
+from compose.local.console import progress
 from compose.local.errors import StackError
 from compose.local.java import installed_java
 from compose.local.paths import cache_dir
@@ -200,7 +201,8 @@ def run(options: argparse.Namespace) -> int:
     if properties is not None:
         try:
             connectors = [read_connector(path) for path in options.connectors]
-            checks += asyncio.run(check_worker(load(properties), connectors))
+            with progress("asking the servers", quiet_s=2):
+                checks += asyncio.run(check_worker(load(properties), connectors))
         except (MillraceError, StackError) as error:
             checks.append(Check(str(properties), "problem", str(error)))
     sys.stdout.write(format_checks(checks) + "\n")

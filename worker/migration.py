@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.errors import KafkaError
 
+from compose.local.console import progress
 from connectors.api import JobConnector
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.admin import TopicAdmin
@@ -272,7 +273,8 @@ def run(options: argparse.Namespace) -> int:
     """The command: prints the report; 0 all can run, 1 some can't, 2 it could not be found out."""
     path: Path = options.properties
     try:
-        report = asyncio.run(check(load(path), options.timeout))
+        with progress("reading the cluster's topics and checking its connectors", quiet_s=2):
+            report = asyncio.run(check(load(path), options.timeout))
     except MillraceError as error:
         sys.stderr.write(f"millrace: {error}\n")
         return 2

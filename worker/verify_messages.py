@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from aiokafka.errors import KafkaError
 
+from compose.local.console import progress
 from connectors.cql.throttle import Pace
 from connectors.errors import ConfigInvalid, Retriable
 from offsets.admin import TopicAdmin
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
+    from compose.local.console import Step
     from connectors.schema import Schema
     from worker.converters.base import Converter
 
@@ -98,11 +99,13 @@ class Forms:
 
 
 class Progress:
-    """A line on standard error that is written over; nothing where that is no terminal."""
+    """How far a verification is, on standard error."""
 
     def __init__(self, *, shown: bool = True) -> None:
-        self._shown = shown and sys.stderr.isatty()
+        self._shown = shown
         self._next = 0.0
+        self._step: Step | None = None
+        self._open = ExitStack()
 
     def say(self, text: str, *, now: bool = False) -> None:
         """Show a text, at most once a second unless ``now``."""
@@ -113,13 +116,14 @@ class Progress:
 
     def write(self, text: str) -> None:
         """Write it where it is shown."""
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
+        if self._step is None:
+            self._step = self._open.enter_context(progress("verifying", quiet_s=2))
+        self._step.note = text
 
     def end(self) -> None:
-        """Take the line away."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
+        """Show nothing more."""
+        self._step = None
+        self._open.close()
 
 
 class Asked(NamedTuple):

@@ -26,16 +26,9 @@ if TYPE_CHECKING:
 class SentProgress(Progress):
     """Progress as lines for the worker."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._shown = True
-
     def write(self, text: str) -> None:
         """Send the text."""
         send({"progress": text})
-
-    def end(self) -> None:
-        """Send nothing more."""
 
 
 def send(message: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compose.local.console import Say, say, silent
+from compose.local.console import Say, progress, say, silent
 from compose.local.errors import StackError
 from compose.local.service import wait_until
 from compose.local.worker import MillraceWorker
@@ -54,9 +54,11 @@ class Rest:
         """
         begin = time.monotonic()
         self.detail(f"curl '{self.alive.url}/connectors?expand=status'")
-        for name in names:
-            self.wait_running(name)
-            self.detail(f"{name} runs on {' and '.join(self.where(name))}, {time.monotonic() - begin:.1f} s later")
+        with progress(f"starting {', '.join(names)}") as step:
+            for name in names:
+                step.note = f"waiting for {name}"
+                self.wait_running(name)
+                self.detail(f"{name} runs on {' and '.join(self.where(name))}, {time.monotonic() - begin:.1f} s later")
         say(f"{', '.join(names)} run, {time.monotonic() - begin:.1f} s after they were created")
 
     def status(self, name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from compose.demo.requests import IDENTITY, REQUESTS, RULES, AccessLog
 from compose.demo.rest import Rest
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
 from compose.local.cassandra import CassandraNode
-from compose.local.console import Say, say, silent
+from compose.local.console import Say, progress, say, silent
 from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
@@ -109,12 +110,13 @@ class Demo:
             self.detail(f"{name} is ready after {time.monotonic() - begin:.1f} s")
 
         began = time.monotonic()
-        say(f"starting {', '.join(name for name, _ in servers)}")
-        threads = [threading.Thread(target=start, args=each) for each in servers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        threads = {name: threading.Thread(target=start, args=(name, server)) for name, server in servers}
+        with progress(f"starting {', '.join(threads)}") as step:
+            for thread in threads.values():
+                thread.start()
+            for name, thread in threads.items():
+                step.note = f"waiting for {name}"
+                thread.join()
         if failures:
             raise failures[0]
         say(f"all servers are ready after {time.monotonic() - began:.1f} s")
@@ -289,8 +291,9 @@ class Demo:
             "topic": lambda table: show.folded(self.kafka.bootstrap, ROWS[table], self.registry.url, show.KEYS[table]),
             "PostgreSQL": lambda table: show.selected(self.postgres, short(table), show.KEYS[table]),
         }
-        for table in TABLES:
-            for name, copy in copies.items():
+        with progress("comparing every copy with its source") as step:
+            for table, (name, copy) in product(TABLES, copies.items()):
+                step.note = f"{table} and {name}"
                 left = timeout - (time.monotonic() - begin)
 
                 def equal(copy: Callable[[str], show.Rows] = copy, table: str = table) -> bool:
@@ -372,8 +375,10 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
     say(f"kill -9 worker {victim.worker_id}, which runs {', '.join(moved)}, while writes go on")
     victim.kill()
     begin = time.monotonic()
-    for name in moved:
-        demo.rest.wait_running(name, without=victim.worker_id)
+    with progress("waiting for the other worker") as step:
+        for name in moved:
+            step.note = name
+            demo.rest.wait_running(name, without=victim.worker_id)
     say(f"all of it runs on the other worker, {time.monotonic() - begin:.1f} s after the kill")
     shop.finish(trading)
     say(f"every copy equals the source again, {demo.settled(shop):.1f} s after the last write")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.local.console import Say, silent
+from compose.local.console import Say, progress, silent
 from compose.local.errors import StackError, Unavailable
 from compose.local.paths import cache_dir
 
@@ -100,9 +100,9 @@ def _make(package: str, extras: Sequence[str], suite: str, folder: Path, say: Sa
             )
         ]
         options += ["-oAPT::Architecture=amd64", "-oDebug::NoLocking=true", "-oAPT::Sandbox::User=", "-q", "-y"]
-        say(f"downloading {package} of Debian {suite} and what it needs")
-        _run(["apt-get", *options, "update"])
-        _run(["apt-get", *options, "--no-install-recommends", "--download-only", "install", package, *extras])
+        with progress(f"downloading {package} of Debian {suite} and what it needs", say):
+            _run(["apt-get", *options, "update"])
+            _run(["apt-get", *options, "--no-install-recommends", "--download-only", "install", package, *extras])
         policy = _run(["apt-cache", *options[:-2], "policy", package])
         candidate = re.search(r"Candidate: (\S+)", policy)
         for archive in sorted((part / "cache/archives").glob("*.deb")):

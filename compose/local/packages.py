@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from compose.local.console import Say, silent
+from compose.local.console import Say, progress, silent
 from compose.local.errors import Unavailable
 from compose.local.paths import cache_dir
 
@@ -25,9 +25,9 @@ def fetch_package(name: str, version: str, purpose: str, say: Say = silent, *, w
     """
     folder = cache_dir() / "packages" / f"{name}-{version}"
     if not folder.exists():
-        say(f"fetching {purpose}: {name} {version} (once)")
+        text = f"fetching {purpose}: {name} {version} (once)"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
+        with progress(text, say), tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
             part = Path(temporary) / "site"
             pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
             alone = [] if with_dependencies else ["--no-deps"]

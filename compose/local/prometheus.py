@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.local.console import Say, silent
+from compose.local.console import Say, progress, silent
 from compose.local.errors import StackError, Unavailable
 from compose.local.http import answers, call
 from compose.local.paths import cache_dir
@@ -41,9 +41,9 @@ def _unpack_debian(folder: Path, say: Say) -> None:
     for tool in ("apt-get", "dpkg"):
         if not shutil.which(tool):
             raise Unavailable(f"Prometheus is not on the PATH, and there is no {tool} to bring it; install Prometheus")
-    say("downloading Prometheus: Debian's package, about 20 MB, once")
+    text = "downloading Prometheus: Debian's package, about 20 MB, once"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
+    with progress(text, say), tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
         part = Path(temporary)
         _run(["apt-get", "download", "prometheus"], part)
         packages = list(part.glob("prometheus_*.deb"))

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from compose.local.artifacts import Artifact
-from compose.local.console import Say, say
+from compose.local.console import Say, Step, progress, say
 from compose.local.errors import StackError
 from compose.local.paths import cache_dir
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 NPM = "https://registry.npmjs.org"
 _CHUNK = 1 << 18  # bytes
-_PROGRESS_EVERY = 5.0  # seconds between lines of a long download
 
 
 def repository_urls() -> tuple[str, ...]:
@@ -54,23 +53,17 @@ _NETWORK = (
 
 @dataclass(slots=True)
 class _Progress:
-    """Counts bytes over all download threads and says so at most every few seconds."""
+    """Counts bytes over all download threads."""
 
-    say: Say
+    step: Step
     total: int
     done: int = 0
-    last: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, size: int) -> None:
         with self.lock:
             self.done += size
-            now = time.monotonic()
-            if now - self.last < _PROGRESS_EVERY:
-                return
-            self.last = now
-            line = f"downloaded {self.done / 1e6:.0f} of {self.total / 1e6:.0f} MB"
-        self.say(line)
+            self.step.note = f"{self.done / 1e6:.0f} of {self.total / 1e6:.0f} MB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +110,10 @@ class Resolver:
         missing = [artifact for artifact in wanted if not self._cached(artifact)]
         if missing:
             size = sum(artifact.size for artifact in missing)
-            self.say(f"downloading {label}: {len(missing)} files, {size / 1e6:.0f} MB, into {self.cache / 'artifacts'}")
             started = time.monotonic()
-            self._download_all(missing, _Progress(self.say, size))
+            text = f"downloading {label}: {len(missing)} files, {size / 1e6:.0f} MB, into {self.cache / 'artifacts'}"
+            with progress(text, self.say) as step:
+                self._download_all(missing, _Progress(step, size))
             self.say(f"downloaded {label} in {time.monotonic() - started:.1f} s")
         return [self.location(artifact) for artifact in wanted]
 

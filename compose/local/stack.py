@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from compose.local.catalog import OFFERS, Offer, Part, Request
-from compose.local.console import Say, say
+from compose.local.console import Say, progress, say
 from compose.local.errors import StackError
 from compose.local.paths import home_dir
 from compose.local.ports import accepts
@@ -132,17 +132,17 @@ class Stack:
         began = time.monotonic()
         started: list[Part] = []
         try:
-            for part in parts:
-                before = previous.get(part.name)
-                if before is not None and part.service.adopt(before.pid, before.mark):
-                    continue
-                self.say(f"starting {part.service.name}")
-                started.append(part)
-                # Written down before it is ready: a command that is killed while it waits leaves nothing unknown behind.
-                part.service.launched = partial(_record, state, offer, part)
-                part.service.launch()
-            for part in started:
-                part.service.wait_ready()
+            with progress(f"starting {offer.name}", self.say):
+                for part in parts:
+                    before = previous.get(part.name)
+                    if before is not None and part.service.adopt(before.pid, before.mark):
+                        continue
+                    started.append(part)
+                    # Written down before it is ready: a command that is killed while it waits leaves nothing unknown behind.
+                    part.service.launched = partial(_record, state, offer, part)
+                    part.service.launch()
+                for part in started:
+                    part.service.wait_ready()
         except BaseException:
             for part in started:
                 part.service.kill()
@@ -160,13 +160,13 @@ class Stack:
                 stop_signal=signal.SIGTERM if offer is None else offer.stop_signal,
             )  # fmt: skip
             if service.adopt(entry.pid, entry.mark):
-                self.say(f"stopping {entry.service} ({entry.part})")
                 service.terminate()
                 adopted.append((entry, service))
             else:
                 state.remove(entry, keep_ports=True)  # it ended long ago, or the machine was started again
         for entry, service in adopted:
-            service.wait_stopped(_DOWN_TIMEOUT)
+            with progress(f"stopping {entry.service} ({entry.part})", self.say):
+                service.wait_stopped(_DOWN_TIMEOUT)
             if service.running:
                 raise StackError(
                     f"{entry.service} ({entry.part}), process {entry.pid}, cannot be ended; it may belong to another user"

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from compose.local.console import progress
 from connectors.errors import ConfigInvalid
 from spark_jobs.history.rolling import Rolling
 from spark_jobs.history.writing import Writer
@@ -76,12 +77,13 @@ def _session(name: str, master: str, path: str, config: Config | None) -> SparkS
     properties = {**(config.raw if config is not None else {}), options.PATH: path}
     conf = {f"spark.{key}": value for key, value in config.prefixed("spark.").items()} if config is not None else {}
     conf.pop("spark.master", None)
-    session = build_session(
-        f"millrace-{name}",
-        master=master,
-        conf={"spark.log.level": "ERROR", **conf},
-        extra_jars=(*(("delta",) if _is_delta(path, config) else ()), *client_sets(properties)),
-    )
+    with progress("starting Spark", quiet_s=2):
+        session = build_session(
+            f"millrace-{name}",
+            master=master,
+            conf={"spark.log.level": "ERROR", **conf},
+            extra_jars=(*(("delta",) if _is_delta(path, config) else ()), *client_sets(properties)),
+        )
     session.sparkContext.setLogLevel("ERROR")
     return session
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compose.local.console import progress
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs import clients
 from spark_jobs import config as frame_config
@@ -76,7 +77,8 @@ def main(argv: Sequence[str]) -> int:
         spark = session_of(job)
         try:
             config = choose_topic(job.config, given.topic)
-            rows = rebuild_output(spark, config, options.EngineFactory(options.merge_options(config)))
+            with progress(f"writing {config['sink.kafka.topic']} again", quiet_s=2):
+                rows = rebuild_output(spark, config, options.EngineFactory(options.merge_options(config)))
         finally:
             spark.stop()
     events = sum(each.outputs for each in rows)
@@ -105,7 +107,8 @@ def load_job(file: str) -> Job:
 def session_of(job: Job) -> SparkSession:
     """A session with the job's own Spark settings. Blocks: starts a JVM."""
     settings = {f"spark.{name}": value for name, value in job.config.prefixed("spark.").items() if name != "master"}
-    spark = build_session(f"{job.name}-command", master=job.master, conf=settings, extra_jars=job.jar_sets())
+    with progress("starting Spark", quiet_s=2):
+        spark = build_session(f"{job.name}-command", master=job.master, conf=settings, extra_jars=job.jar_sets())
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from compose.local.console import progress
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.control import Control
 from spark_jobs.job import control_folder
@@ -44,7 +45,8 @@ def main(argv: Sequence[str]) -> int:
         target = f"{location}/{part.sink}" if part.sink else location
         if control.running():
             request = Request(secrets.token_hex(8), target, name, time.time() + arguments.timeout, arguments.stop)
-            result = ask(control.folder, request, alive=control.running, timeout_s=arguments.timeout)
+            with progress(f"waiting for the savepoint of {part.name}", quiet_s=2):
+                result = ask(control.folder, request, alive=control.running, timeout_s=arguments.timeout)
             if arguments.stop:
                 stopping.append(control)
         else:
@@ -121,7 +123,8 @@ def make_stopped(job: Job, location: str, name: str) -> dict[str, Any]:
     with stopped(job):
         spark = session_of(job)
         try:
-            manifest = make_savepoint(job, spark, open_folder(job.checkpoint, spark), location, name)
+            with progress(f"writing the savepoint {name}", quiet_s=2):
+                manifest = make_savepoint(job, spark, open_folder(job.checkpoint, spark), location, name)
         except Exception as error:
             raise cause_of(error) from error
         finally:

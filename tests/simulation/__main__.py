@@ -10,6 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from compose.local.console import rewritable, rewrite
 from tests.simulation.delivery import run_delivery
 from tests.simulation.run import Verdict, run_seed, shorten
 
@@ -52,7 +53,10 @@ def run_seeds(seeds: range, options: argparse.Namespace) -> int:
     ran = acknowledged = steps = records = 0
     virtual_s = longest_s = 0.0
     for seed in seeds:
+        rewrite(f"seed {seed}, {ran} of {len(seeds)} done, {time.monotonic() - began:.0f} s")
         delivered = run_delivery(seed)
+        if delivered.broken:
+            rewrite("")
         records += delivered.records
         if delivered.broken:
             failed.append(seed)
@@ -67,6 +71,8 @@ def run_seeds(seeds: range, options: argparse.Namespace) -> int:
         steps += verdict.steps
         virtual_s += verdict.virtual_s
         longest_s = max(longest_s, verdict.settled_s)
+        if options.trace or verdict.broken:
+            rewrite("")
         if options.trace:
             print_trace(verdict.trace)
         if verdict.broken:
@@ -78,10 +84,11 @@ def run_seeds(seeds: range, options: argparse.Namespace) -> int:
         now = time.monotonic()
         if options.seconds and now - began > options.seconds:
             break
-        if now - reported > _REPORT_S:
+        if now - reported > _REPORT_S and not rewritable():
             reported = now
             print(f"{ran} seeds in {now - began:.0f} s, {len(failed)} failed", flush=True)
     took = time.monotonic() - began
+    rewrite("")
     print(
         f"{ran} seeds from {seeds.start} on in {took:.1f} s ({_cpu_s() - cpu_s:.1f} s of CPU): {len(failed)} failed; "
         f"{steps} steps, {virtual_s / 3600:.2f} hours of virtual time, {acknowledged} requests acknowledged, all runs again "

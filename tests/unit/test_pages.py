@@ -40,6 +40,13 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         assert not anchor or anchor in _anchors(target), link
 
 
+def test_cells_of_tables_by_symptom_have_two_lines_at_most() -> None:
+    """Of 120 characters each, without addresses of links: who looks something up in an outage reads no paragraphs in cells."""
+    page = re.sub(r"\]\([^)\s]+\)", "]", (ROOT / "docs" / "operations.md").read_text(encoding="utf-8"))
+    cells = [cell.strip() for line in page.splitlines() if line.startswith("|") for cell in line.split("|")]
+    assert [cell for cell in cells if len(cell) > 240] == []
+
+
 def test_backslashes_of_property_files_are_written_twice() -> None:
     """A single one would be dropped by whoever reads the file, and a pattern with it would match nothing or too much."""
     blocks = [

@@ -21,7 +21,7 @@ from cassandra.query import dict_factory
 
 from compose.local.artifacts import load_manifest
 from compose.local.cassandra import CassandraNode
-from compose.local.console import Say, silent
+from compose.local.console import Say, progress, silent
 from compose.local.jvm import FAST_START
 from compose.local.paths import cache_dir
 
@@ -136,8 +136,8 @@ def dressed_data(target: Path, streams: Streams = "v2", say: Say = silent) -> No
         with source.with_suffix(".lock").open("w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not source.is_dir():
-                say("dressing a Cassandra as the Scylla emulation (once)")
-                _make(source, streams)
+                with progress("dressing a Cassandra as the Scylla emulation (once)", say):
+                    _make(source, streams)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(source, target)
 

@@ -29,7 +29,8 @@ def consult(*arguments: object) -> tuple[int, list[str]]:
         check=False,
         timeout=120,
     )
-    assert done.stderr == ""
+    # On a busy machine the servers take longer than two seconds, and then it says that it waits.
+    assert {line.partition(",")[0] for line in done.stderr.splitlines()} <= {"millrace: asking the servers"}
     return done.returncode, done.stdout.splitlines()
 
 

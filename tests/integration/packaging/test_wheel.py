@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and a worker that runs from it in an environment without the checkout."""
+"""The sdist and the wheel: what is in them, and a worker that runs from the wheel in an environment without the checkout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from importlib.metadata import version
@@ -27,31 +28,54 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("compose", "connectors", "offsets", "spark_jobs", "worker")
+FILES = ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built from a copy of the sources, so that nothing stays in the checkout."""
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An sdist, built from a copy of the sources, so that nothing stays in the checkout."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("sdist")
     left_out = shutil.ignore_patterns("__pycache__", "*.pyc")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, source / package, ignore=left_out)
-    for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
+    for name in FILES:
         shutil.copy2(ROOT / name, source)
-    _pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(target), str(source))
+    _python("-c", f"from setuptools.build_meta import build_sdist; build_sdist({str(target)!r})", folder=source)
+    (built,) = target.glob("*.tar.gz")
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel, made of the sdist alone, as `python -m build` makes it."""
+    target = tmp_path_factory.mktemp("wheel")
+    _pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(target), str(sdist))
     (built,) = target.glob("*.whl")
     return built
 
 
 def _pip(*arguments: str, python: str = sys.executable) -> None:
-    done = subprocess.run(
-        [python, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    _python("-m", "pip", "--disable-pip-version-check", "--quiet", *arguments, python=python)
+
+
+def _python(*arguments: str, python: str = sys.executable, folder: Path | None = None) -> None:
+    done = subprocess.run([python, *arguments], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_sdist_holds_what_a_wheel_is_made_of(sdist: Path) -> None:
+    """The packages with their files and what builds them: no test, no page, nothing that was built."""
+    assert sdist.name == f"millrace-{version('millrace')}.tar.gz"
+    with tarfile.open(sdist) as archive:
+        names = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    assert {*FILES, "PKG-INFO", "compose/local/artifacts.toml"} <= names
+    assert {name.split("/")[0] for name in names} == {*PACKAGES, *FILES, "PKG-INFO", "millrace.egg-info"}
+    assert {name for name in names if name.endswith(".py")} == {*_modules(), "setup.py"}
+    assert not any("console/libraries/" in name for name in names)
+
+
+def _modules() -> set[str]:
+    return {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
 
 
 def test_the_wheel_holds_what_the_packages_hold(wheel: Path) -> None:
@@ -60,8 +84,7 @@ def test_the_wheel_holds_what_the_packages_hold(wheel: Path) -> None:
         names = set(archive.namelist())
     assert wheel.name == f"millrace-{version('millrace')}-py3-none-any.whl"
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(PACKAGES)
-    modules = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    assert {name for name in names if name.endswith(".py")} == modules
+    assert {name for name in names if name.endswith(".py")} == _modules()
     static = {str(path.relative_to(ROOT)) for path in (ROOT / "worker" / "console" / "static").iterdir()}
     assert static <= names
     assert any(name.startswith("worker/console/libraries/") for name in names)
