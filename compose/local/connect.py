@@ -64,7 +64,7 @@ class JavaConnect(Managed):
         properties: Worker properties that override the defaults.
         replication: Replication factor of the internal topics.
         standalone: Property files' content for ConnectStandalone, one mapping per connector; None runs a distributed worker.
-        runtime: Name of the pinned set that has the runtime: `connect`, or an older one (`connect-2`, `connect-3`).
+        runtime: Name of the pinned set that has the runtime: `connect`, or an older one (`connect-3`).
         plugins: Names of pinned sets (`artifacts.toml`) that go on the class path, for instance `DEBEZIUM`.
         extra_classpath: Further jars.
         heap: Heap of the worker.
