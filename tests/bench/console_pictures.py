@@ -134,6 +134,7 @@ def capture_stock(worker: MillraceWorker, server: MariaDb) -> None:
             "database.server.id": "7401",
             "database.include.list": "stock",
             "topic.prefix": "warehouse",
+            "decimal.handling.mode": "string",
         },
     )
 
