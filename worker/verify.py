@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+import msgspec
+
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from connectors.options import MASK
 from worker.control.verifications import repair_request
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from connectors.verify.differences import RowDifference
     from connectors.verify.rows import TableReport
     from worker.verify_cells import CellVerification
     from worker.verify_rows import RowVerification
@@ -193,10 +196,25 @@ def table_body(report: TableReport) -> dict[str, Any]:
         "unsettled": report.unsettled,
         "older_structure": report.older_structure,
         "examples": report.examples,
+        "differences": [msgspec.to_builtins(row) for row in report.differences],
         "key_ranges": [list(bounds) for bounds in report.bad_ranges()],
         "condition": report.condition,
         "note": report.note,
     }
+
+
+def _difference_text(row: RowDifference) -> str:
+    """A row that differs, for people."""
+    left_out = f" and {row.columns_left_out} further columns" if row.columns_left_out else ""
+    if row.source is None or row.topic is None:
+        values = ", ".join(f"{name} {text}" for name, text in (row.source or row.topic or {}).items())
+        return f"{row.key}: {values}{left_out}"
+    names = {**row.source, **row.topic}
+    values = ", ".join(
+        f"{name} {row.source.get(name, 'nothing')} in the source, {row.topic.get(name, 'nothing')} on the topic"
+        for name in names
+    )
+    return f"{row.key}: {values}{left_out}"
 
 
 def as_text(reports: Sequence[TableReport], notes: Sequence[str]) -> str:
@@ -217,6 +235,7 @@ def as_text(reports: Sequence[TableReport], notes: Sequence[str]) -> str:
         ):
             if count:
                 lines.append(f"  {kind}: {count} rows {meaning}, such as {', '.join(report.examples.get(kind, ()))}")
+                lines += [f"    {_difference_text(row)}" for row in report.differences if row.kind == kind]
         if report.older_structure:
             lines.append(
                 f"  {report.older_structure} rows have an older structure on the topic: compared on common columns"

@@ -33,6 +33,8 @@ _PROGRESS_S: Final = 1.0
 #: Pause between two questions, at most.
 POLL_S: Final = 1.0
 _FETCH_MS: Final = 500
+#: How long one message may take.
+_ONE_MS: Final = 5_000
 _MOST_RECORDS: Final = 5_000
 
 
@@ -259,6 +261,19 @@ class TopicReader:
                 )
             self._progress.say("waiting for the topics to become quiet")
             await asyncio.sleep(min(POLL_S, settle_s / 4))
+
+    async def messages(self, topic: str, places: Collection[tuple[int, int]]) -> list[Any]:
+        """Messages by their partition and offset, in this order; one that is not there any more is left out."""
+        from aiokafka import TopicPartition
+
+        messages: list[Any] = []
+        for number, offset in sorted(places):
+            partition = TopicPartition(topic, number)
+            self._consumer.assign([partition])
+            self._consumer.seek(partition, offset)
+            batches = await self._consumer.getmany(partition, timeout_ms=_ONE_MS, max_records=1)
+            messages += [message for batch in batches.values() for message in batch if message.offset == offset]
+        return messages
 
     async def read(self, handle: Callable[[Sequence[Any]], Awaitable[None]]) -> None:
         """Give the messages that came since the last call to ``handle``, some at a time, up to the present end."""

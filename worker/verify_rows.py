@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.mysql.verify import SourceView, is_envelope, is_ums, key_condition, reached
-from connectors.verify.rows import Comparison, TableReport
+from connectors.verify.differences import differing_common_columns, row_difference
+from connectors.verify.rows import Comparison, TableReport, digest, split_place
 from worker.transforms.pipeline import Pipeline, TransformError, build_pipeline
 from worker.verify_messages import POLL_S, Asked, Forms, Progress, Throttle, TopicReader, kafka_refusals
 from worker.verify_topics import TopicSide, read_in_process, read_messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from connectors.api import SourceRecord
     from connectors.mysql.model import Place
-    from connectors.mysql.verify import Reader, TableEntry
+    from connectors.mysql.verify import Change, Reader, TableEntry
+    from connectors.verify.rows import Sample
 
 #: With this many rows and messages the topics are read by another process.
 MANY_ROWS: Final = 100_000
+#: A table of so many rows at most is read once more where its keys can't be conditions, to show rows that differ.
+_FEW_ROWS: Final = 100_000
 #: Without offsets: how long the topics must have been quiet.
 _SETTLE_S: Final = 5.0
 
@@ -186,7 +190,41 @@ class RowVerification:
             for name, entry in entries.items():
                 report = comparison.reports[name]
                 report.condition = key_condition(entry, report.to_send_again())
+                samples = {sample.identity: sample for sample in comparison.samples[name]}
+                if samples:
+                    await self._read_messages_again(topics, homes[name].topic, side.reader(view.place), samples)
+                    await self._read_rows_again(view, entry, side.reader(None), samples, report.total.source_rows)
+                    report.differences = [
+                        row_difference(sample.kind, sample.key, sample.source, sample.topic, differing_common_columns)
+                        for sample in samples.values()
+                        if sample.is_read()
+                    ]
             return list(comparison.reports.values())
+
+    async def _read_messages_again(
+        self, topics: TopicReader, topic: str, reader: Reader, samples: Mapping[bytes, Sample]
+    ) -> None:
+        places = {split_place(sample.place) for sample in samples.values() if sample.place is not None}
+        for message in await topics.messages(topic, places):
+            key = await self._forms.read(topic, 0, message.key)
+            value = await self._forms.read(topic, 1, message.value)
+            for change in reader.changes(topic, key, value):
+                sample = samples.get(digest(change.key))
+                if sample is not None and change.kind == "set":
+                    sample.topic = change.row
+
+    async def _read_rows_again(
+        self, view: SourceView, entry: TableEntry, reader: Reader, samples: Mapping[bytes, Sample], rows: int
+    ) -> None:
+        keys = [sample.key for sample in samples.values() if sample.in_source]
+        condition = key_condition(entry, keys)
+        if not keys or (not condition and rows > _FEW_ROWS):
+            return
+        async for records in view.records(entry, condition):
+            for change in await asyncio.to_thread(list, self._changes(reader, records)):
+                sample = samples.get(digest(change.key))
+                if sample is not None:
+                    sample.source = change.row
 
     async def _read_both(
         self, comparison: Comparison, side: TopicSide, view: SourceView, entries: Mapping[str, TableEntry]
@@ -224,15 +262,19 @@ class RowVerification:
             self._progress.say(f"reading {entry.name}: {read} rows")
 
     def _records(self, comparison: Comparison, reader: Reader, records: Sequence[SourceRecord]) -> None:
+        for change in self._changes(reader, records):
+            if change.row is not None:
+                comparison.source(change.table, change.key, change.row)
+
+    def _changes(self, reader: Reader, records: Sequence[SourceRecord]) -> Iterator[Change]:
+        """What records of the source say once the connector's transforms have changed them."""
         for record in records:
             sent = self._pipeline.apply(record)
             if sent is None:
                 continue
             key = self._forms.written(0, sent.key_schema, sent.key)
             value = self._forms.written(1, sent.value_schema, sent.value)
-            for change in reader.changes(sent.topic, key, value):
-                if change.row is not None:
-                    comparison.source(change.table, change.key, change.row)
+            yield from reader.changes(sent.topic, key, value)
 
 
 def tables_by_topic(homes: Mapping[str, _Home]) -> list[list[str]]:

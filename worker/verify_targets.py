@@ -16,7 +16,7 @@ import msgspec
 
 from connectors.errors import ConfigInvalid
 from connectors.verify.cells import MOST_OPEN, CellComparison, WriteForms
-from connectors.verify.values import key_text, same_row
+from connectors.verify.values import differing_values, key_text, same_row
 from connectors.verify.writes import CellTable
 from worker.verify_messages import Asked, Progress, Throttle, TopicReader, kafka_refusals, unreadable
 
@@ -55,6 +55,7 @@ class KeyedRow:
 _FORMS: Final = WriteForms(
     add_up=KeyedRow,
     equal=lambda target, message: same_row(message, target),
+    differing=lambda target, message: differing_values(message, target)[::-1],
     pack=pickle.dumps,
     unpack=pickle.loads,
 )
@@ -208,6 +209,9 @@ def turned(report: TableReport) -> TableReport:
     for kind, other in (("missing", "extra"), ("extra", "missing")):
         if kind in examples or other in examples:
             report.examples = {**report.examples, kind: examples.get(other, [])}
+    for row in report.differences:
+        row.kind = {"missing": "extra", "extra": "missing"}.get(row.kind, row.kind)
+        row.source, row.topic = row.topic, row.source
     total.source_rows, total.topic_rows = total.topic_rows, total.source_rows
     total.source_checksum, total.topic_checksum = total.topic_checksum, total.source_checksum
     return report

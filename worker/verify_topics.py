@@ -11,7 +11,7 @@ import msgspec
 
 from connectors.errors import Skippable
 from connectors.mysql.verify import Reader
-from connectors.verify.rows import TopicRows
+from connectors.verify.rows import TopicRows, message_place
 from worker.verify_messages import Forms, Progress, TopicReader, kafka_refusals, unreadable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def read_messages(reader: Reader, forms: Forms, rows: TopicRows, messages:
             value = await forms.read(message.topic, 1, message.value)
             for change in reader.changes(message.topic, key, value):
                 if change.kind == "set" and change.row is not None:
-                    rows.row(change.table, change.key, change.row)
+                    rows.row(change.table, change.key, change.row, message_place(message.partition, message.offset))
                 elif change.kind == "later":
                     rows.later(change.table, change.key)
                 else:

@@ -9,7 +9,7 @@ from compose.local.artifacts import load_manifest
 from compose.local.console import Say, silent
 from compose.local.http import answers, call
 from compose.local.java import find_java
-from compose.local.jvm import Heap, java_command, write_log4j, write_properties
+from compose.local.jvm import Heap, java_command, write_log4j, write_log4j_1, write_properties
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.resolver import Resolver
 from compose.local.service import Managed, Service
@@ -64,6 +64,7 @@ class JavaConnect(Managed):
         properties: Worker properties that override the defaults.
         replication: Replication factor of the internal topics.
         standalone: Property files' content for ConnectStandalone, one mapping per connector; None runs a distributed worker.
+        runtime: Name of the pinned set that has the runtime: `connect`, or an older one (`connect-3`).
         plugins: Names of pinned sets (`artifacts.toml`) that go on the class path, for instance `DEBEZIUM`.
         extra_classpath: Further jars.
         heap: Heap of the worker.
@@ -81,6 +82,7 @@ class JavaConnect(Managed):
     properties: Mapping[str, str] = field(default_factory=dict)
     replication: int = 1
     standalone: Sequence[Mapping[str, str]] | None = None
+    runtime: str = "connect"
     plugins: Sequence[str] = ()
     extra_classpath: Sequence[Path] = ()
     heap: Heap = field(default_factory=Heap)
@@ -125,7 +127,7 @@ class JavaConnect(Managed):
         manifest = load_manifest()
         jars = Resolver(say=self.say).fetch(
             # A jar of two sets is wanted once.
-            dict.fromkeys(each for name in ("connect", *self.plugins) for each in manifest.members(name)),
+            dict.fromkeys(each for name in (self.runtime, *self.plugins) for each in manifest.members(name)),
             "Kafka Connect (the Java reference)",
         )
         self.port = free_port(self.port)
@@ -140,6 +142,8 @@ class JavaConnect(Managed):
             for index, connector in enumerate(self.standalone):
                 arguments.append(write_properties(folder / f"connector-{index}.properties", dict(connector)))
         options = [*self.jvm_options, f"-Dlog4j2.configurationFile={write_log4j(folder, self.log_level)}"]
+        if self.runtime != "connect":
+            options.append(f"-Dlog4j.configuration=file:{write_log4j_1(folder, self.log_level)}")
         return Service(
             name=f"Java Connect worker ({LOOPBACK}:{self.port})",
             command=java_command(
@@ -151,6 +155,7 @@ class JavaConnect(Managed):
             start_timeout=self.start_timeout,
         )
 
-    # `GET /` alone is true too early: REST opens before the worker has read the internal topics.
+    # `GET /` alone is true too early: REST opens before the worker has read the internal topics. Older ones have no `/health`.
     def _answers(self) -> bool:
-        return answers(f"{self.url}/") and answers(f"{self.url}/health")
+        path = "/health" if self.runtime == "connect" else "/connectors"
+        return answers(f"{self.url}/") and answers(f"{self.url}{path}")

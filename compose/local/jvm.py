@@ -17,6 +17,12 @@ rootLogger.level = {level}
 rootLogger.appenderRef.console.ref = console
 """
 
+_LOG4J_1 = """\
+log4j.rootLogger = {level}, console
+log4j.appender.console = org.apache.log4j.ConsoleAppender
+log4j.appender.console.layout = org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern = %d{{ISO8601}} %-5p [%t] %c{{1}}: %m%n
+"""
 
 # For tests: the quick compiler only. A server starts sooner and costs less CPU in its first minute, but is slower for
 # good after that, so nothing that is measured may run with it.
@@ -53,6 +59,13 @@ def write_log4j(folder: Path, level: str = "INFO") -> Path:
     """Write a log4j 2 configuration into the folder and return its path."""
     path = folder / "log4j2.properties"
     path.write_text(_LOG4J.format(level=level), encoding="utf-8")
+    return path
+
+
+def write_log4j_1(folder: Path, level: str = "INFO") -> Path:
+    """Write a log4j 1 configuration into the folder and return its path."""
+    path = folder / "log4j.properties"
+    path.write_text(_LOG4J_1.format(level=level), encoding="utf-8")
     return path
 
 

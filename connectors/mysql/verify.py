@@ -88,11 +88,12 @@ class TableEntry:
         self.complaint = ""
         self._options = options
 
-    def sql(self) -> str:
-        """The statement that reads its rows."""
+    def sql(self, condition: str = "") -> str:
+        """The statement that reads its rows, or those that a condition in SQL holds for."""
         wanted = ", ".join(text_rows.select_list(self.table, self.layout.plans)) or "1"
         name = ".".join("`" + part.replace("`", "``") + "`" for part in self.table.name)
-        return f"SELECT {wanted} FROM {name}"  # noqa: S608 - names are quoted
+        where = f" WHERE {condition}" if condition else ""
+        return f"SELECT {wanted} FROM {name}{where}"  # noqa: S608 - names are quoted
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
         """Makes a row of a packet of that statement's result."""
@@ -176,8 +177,12 @@ class SourceView:
         names = [self.tables[table].table.name for table in tables]
         return sum((await catalog.estimates(self._connection, names)).values())
 
-    async def records(self, entry: TableEntry) -> AsyncIterator[list[SourceRecord]]:
+    async def records(self, entry: TableEntry, condition: str = "") -> AsyncIterator[list[SourceRecord]]:
         """All rows of a table as records, some at a time; those that can't be read are counted in ``entry``.
+
+        Args:
+            entry: the table.
+            condition: in SQL, of the rows to read; empty: all.
 
         Raises:
             Retriable: the connection is lost: the view is gone with it, begin again.
@@ -185,7 +190,7 @@ class SourceView:
         """
         decode = entry.decoder()
         rows: list[dict[str, Any]] = []
-        async for packets in self._packets(entry.sql()):
+        async for packets in self._packets(entry.sql(condition)):
             for packet in packets:
                 try:
                     rows.append(decode(packet))

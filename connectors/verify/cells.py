@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 import msgspec
 
+from connectors.verify.differences import MOST_ROWS, differing_columns, row_difference
 from connectors.verify.rows import NO_NUMBER, Range, TableReport, digest
 from connectors.verify.writes import Merged
 
@@ -66,12 +67,14 @@ class WriteForms(NamedTuple):
     Attributes:
         add_up: of a table's partition, at a time.
         equal: whether a row of the source and one of the topic are equal; None stands for no row.
+        differing: the columns in which they are not.
         pack: writes as bytes.
         unpack: the inverse.
     """
 
     add_up: Callable[[CellTable, list[Any], float], AddedUp] = Merged
     equal: Callable[[Any, Any], bool] = operator.eq
+    differing: Callable[[Any, Any], tuple[Mapping[str, Any], Mapping[str, Any]]] = differing_columns
     pack: Callable[[list[Any]], bytes] = _pack
     unpack: Callable[[bytes], list[Any]] = _unpack
 
@@ -216,7 +219,10 @@ class CellComparison:
             if theirs.unknown or not sides.settled:
                 kind = "unsettled"
             setattr(report, kind, getattr(report, kind) + 1)
-            report.example(kind, _row_key(table, key, name), self._examples)
+            text = _row_key(table, key, name)
+            report.example(kind, text, self._examples)
+            if getattr(report, kind) <= min(MOST_ROWS, self._examples):
+                report.differences.append(row_difference(kind, text, left, right, self._forms.differing))
 
 
 def _sums(name: bytes, left: dict[str, Any] | None, right: dict[str, Any] | None) -> tuple[int, int, int, int]:

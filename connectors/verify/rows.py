@@ -15,12 +15,17 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
+from connectors.verify.differences import MOST_ROWS, RowDifference
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
+    #: What the topic says of a row: structure, digest or None for deleted, changed later, first key, its text, the place.
+    _State = tuple[int, bytes | None, bool, int, bytes, int]
+
 _SIZE: Final = 16
-_HEAD: Final = struct.Struct("<BHBqBH")
+_HEAD: Final = struct.Struct("<BHBqBHQ")
 _SOURCE, _SET, _GONE, _LATER, _PLUS, _MINUS, _LOOSE = range(7)
 _LOOSE_STEPS: Final = {_PLUS: 1, _MINUS: -1, _LOOSE: -1}
 #: Stands for a key whose first column is no integer.
@@ -30,6 +35,10 @@ _MOST_RANGES: Final = 64
 _FIRST_WIDTH: Final = 4096
 _KEY_TEXT: Final = 200
 _BITS: Final = (1 << 64) - 1
+#: Bits of a message's offset in its place; those above are the partition.
+_OFFSET_BITS: Final = 48
+#: What is known of a row before anything was said of it; see ``_State``.
+_NOTHING: Final[_State] = (0, None, False, 0, b"", 0)
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -54,6 +63,32 @@ class Range(msgspec.Struct):
         self.topic_checksum = self.topic_checksum + other.topic_checksum & _BITS
 
 
+class Sample(msgspec.Struct):
+    """A row that differs, to be read again to show it.
+
+    Attributes:
+        kind: of the difference.
+        key: as text.
+        identity: the digest of the key.
+        in_source: whether the source has it.
+        place: of the message that says how it is on the topic (``message_place``); None: it is not there.
+        source: the row, once it is read again.
+        topic: likewise.
+    """
+
+    kind: str
+    key: str
+    identity: bytes
+    in_source: bool
+    place: int | None
+    source: Mapping[str, Any] | None = None
+    topic: Mapping[str, Any] | None = None
+
+    def is_read(self) -> bool:
+        """Whether the row is read again on each side that has it."""
+        return self.in_source == (self.source is not None) and (self.place is None) == (self.topic is None)
+
+
 class TableReport(msgspec.Struct):
     """What the comparison of one table found.
 
@@ -67,6 +102,7 @@ class TableReport(msgspec.Struct):
         unsettled: rows that differ but were changed again after the place of comparison, on a topic that may be compacted.
         older_structure: equal rows that were compared on the columns both structures have.
         examples: keys of rows that differ, by kind.
+        differences: some of these rows, with what both sides say.
         width: how many numbers of the first key column make a range; 0: the key begins with no integer.
         ranges: by number of the range (first key divided by ``width``).
         condition: of the rows that a snapshot would send again to repair what differs; empty: the whole table; None: the source
@@ -83,6 +119,7 @@ class TableReport(msgspec.Struct):
     unsettled: int = 0
     older_structure: int = 0
     examples: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    differences: list[RowDifference] = msgspec.field(default_factory=list)
     width: int = 0
     ranges: dict[int, Range] = msgspec.field(default_factory=dict)
     condition: str | None = None
@@ -125,6 +162,16 @@ class TableReport(msgspec.Struct):
         found = self.examples.setdefault(kind, [])
         if len(found) < most:
             found.append(key)
+
+
+def message_place(partition: int, offset: int) -> int:
+    """A message of a topic as one number."""
+    return partition << _OFFSET_BITS | offset
+
+
+def split_place(place: int) -> tuple[int, int]:
+    """The partition and the offset of ``message_place``."""
+    return place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
 
 
 class Structures:
@@ -187,6 +234,7 @@ class RowFiles:
         structure: int,
         digests: Sequence[bytes],
         row: Mapping[str, Any] | None = None,
+        place: int = 0,
     ) -> None:
         """Write one row or event."""
         number = NO_NUMBER
@@ -197,7 +245,7 @@ class RowFiles:
                 number = first
         file = self._files[int.from_bytes(identity[:2], "little") % self._count]
         file.write(
-            _HEAD.pack(kind, self._numbers[table], structure, number, len(digests), len(text))
+            _HEAD.pack(kind, self._numbers[table], structure, number, len(digests), len(text), place)
             + identity
             + b"".join(digests)
             + text
@@ -233,15 +281,22 @@ class TopicRows:
         self.files = RowFiles(folder, "topic", count, list(tables))
         self.structures = {name: Structures(columns) for name, columns in tables.items()}
 
-    def row(self, table: str, key: Any, row: Mapping[str, Any]) -> None:
-        """The row is like this now; for a table without key (None), there is one more like it."""
+    def row(self, table: str, key: Any, row: Mapping[str, Any], place: int = 0) -> None:
+        """The row is like this now; for a table without key (None), there is one more like it.
+
+        Args:
+            table: its name.
+            key: the row's.
+            row: the row.
+            place: of the message (``message_place``).
+        """
         structures = self.structures[table]
         number = structures.number(row)
         value = structures.digest(row, number)
         if key is None:
             self.files.put(_PLUS, table, None, value, number, [], row)
         else:
-            self.files.put(_SET, table, key, digest(key), number, [value])
+            self.files.put(_SET, table, key, digest(key), number, [value], place=place)
 
     def gone(self, table: str, key: Any, row: Mapping[str, Any] | None = None) -> None:
         """The row is deleted; ``row`` is needed for a table without key."""
@@ -282,6 +337,8 @@ class Comparison:
         self._temporary = TemporaryDirectory(prefix="millrace-verify-", dir=folder)
         self.folder = self._temporary.name
         self._older: Counter[int] = Counter()
+        #: Rows that differ, by table: some of each kind, of tables with a key.
+        self.samples: dict[str, list[Sample]] = {name: [] for name in tables}
 
     def __enter__(self) -> Self:
         self.topics = TopicRows(self.folder, self.count, self._columns)
@@ -327,16 +384,15 @@ class Comparison:
             yield number + 1, self.count
 
     def _compare(self, number: int) -> None:
-        # (table, identity) -> (structure, digest or None for deleted, changed later, first key, text)
-        states: dict[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]] = {}
+        states: dict[tuple[int, bytes], _State] = {}
         loose: Counter[tuple[int, int, bytes]] = Counter()
         texts: dict[tuple[int, int, bytes], bytes] = {}
-        head, head_size, before = _HEAD.unpack_from, _HEAD.size, (0, None, False)
+        head, head_size = _HEAD.unpack_from, _HEAD.size
         for side in ("topic", "source"):
             data = Path(self.folder, f"{side}{number}").read_bytes()
             at, end = 0, len(data)
             while at < end:
-                kind, table, structure, first, count, size = head(data, at)
+                kind, table, structure, first, count, size, place = head(data, at)
                 at += head_size
                 identity = data[at : at + _SIZE]
                 at += _SIZE
@@ -345,19 +401,19 @@ class Comparison:
                 text = data[at : at + size]
                 at += size
                 if kind == _SET:
-                    later = states.get((table, identity), before)[2]
-                    states[table, identity] = (structure, digests, later, first, text)
+                    later = states.get((table, identity), _NOTHING)[2]
+                    states[table, identity] = (structure, digests, later, first, text, place)
                 elif kind == _SOURCE:
                     self._source_row(table, identity, digests, first, text, states)
                 elif kind in _LOOSE_STEPS:
                     self._loose_row(kind, table, structure, identity, loose)
                     texts.setdefault((table, structure, identity), text)
                 else:
-                    then = states.get((table, identity), before)
+                    then = states.get((table, identity), _NOTHING)
                     if kind == _LATER:
-                        states[table, identity] = (then[0], then[1], True, first, text)
+                        states[table, identity] = (then[0], then[1], True, first, text, then[5])
                     else:
-                        states[table, identity] = (structure, None, then[2], first, text)
+                        states[table, identity] = (structure, None, then[2], first, text, 0)
         self._left(states, loose, texts)
 
     def _loose_row(
@@ -379,12 +435,12 @@ class Comparison:
         digests: bytes,
         number: int,
         text: bytes,
-        states: dict[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]],
+        states: dict[tuple[int, bytes], _State],
     ) -> None:
         report = self.reports[self._names[table]]
         full = _sum(digests)
         sums = Range(source_rows=1, source_checksum=full)
-        structure, found, later, _, _ = states.pop((table, identity), (0, None, False, 0, b""))
+        structure, found, later, _, _, place = states.pop((table, identity), _NOTHING)
         if found is None:
             kind = "missing"
         elif digests[structure * _SIZE : (structure + 1) * _SIZE] == found:
@@ -395,26 +451,42 @@ class Comparison:
             kind = "different"
             sums.topic_rows, sums.topic_checksum = 1, _sum(found)
         report.count(number, sums)
-        self._differs(report, kind, text, later=later)
+        if kind:
+            self._keyed(report, kind, text, identity, later, in_source=True, place=None if found is None else place)
 
-    def _differs(self, report: TableReport, kind: str, text: bytes, *, later: bool = False, times: int = 1) -> None:
-        if not kind:
-            return
+    def _keyed(
+        self,
+        report: TableReport,
+        kind: str,
+        text: bytes,
+        identity: bytes,
+        later: bool,  # noqa: FBT001 - a part of the row's state
+        *,
+        in_source: bool,
+        place: int | None,
+    ) -> None:
+        """Report a row with a key."""
         kind = "unsettled" if later else kind
+        self._differs(report, kind, text)
+        samples = self.samples[report.table]
+        if getattr(report, kind) <= min(MOST_ROWS, self._examples):
+            samples.append(Sample(kind, text.decode("utf-8", "replace"), identity, in_source, place))
+
+    def _differs(self, report: TableReport, kind: str, text: bytes, *, times: int = 1) -> None:
         setattr(report, kind, getattr(report, kind) + times)
         report.example(kind, text.decode("utf-8", "replace"), self._examples)
 
     def _left(
         self,
-        states: Mapping[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]],
+        states: Mapping[tuple[int, bytes], _State],
         loose: Counter[tuple[int, int, bytes]],
         texts: Mapping[tuple[int, int, bytes], bytes],
     ) -> None:
-        for (table, _), (_, found, later, number, text) in states.items():
+        for (table, identity), (_, found, later, number, text, place) in states.items():
             if found is not None:
                 report = self.reports[self._names[table]]
                 report.count(number, Range(topic_rows=1, topic_checksum=_sum(found)))
-                self._differs(report, "extra", text, later=later)
+                self._keyed(report, "extra", text, identity, later, in_source=False, place=place)
         for (table, structure, identity), count in loose.items():
             report = self.reports[self._names[table]]
             if structure and count:

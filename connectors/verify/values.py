@@ -29,6 +29,15 @@ def same_row(message: dict[str, Any], target: dict[str, Any]) -> bool:
     return all(same(value, others[name.lower()]) for name, value in message.items() if name.lower() in others)
 
 
+def differing_values(message: dict[str, Any], target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The columns that both have and that don't say the same, under the message's names."""
+    others = {name.lower(): value for name, value in target.items()}
+    names = [
+        name for name, value in message.items() if name.lower() in others and not same(value, others[name.lower()])
+    ]
+    return {name: message[name] for name in names}, {name: others[name.lower()] for name in names}
+
+
 def same(message: Any, target: Any) -> bool:
     """Whether two values say the same."""
     if message is None or target is None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
@@ -35,7 +38,7 @@ from worker.secrets.masking import mask_config, mask_patterns, scrub_all
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from worker.rest.access import Principal
     from worker.rest.call import Call
@@ -51,6 +54,23 @@ _EVERY_S: Final = 2.0
 _DEADLINE: Final = aiohttp.ClientTimeout(total=100, sock_connect=5)
 #: For looks at the cluster: a page waits for them.
 _LOOK_DEADLINE: Final = aiohttp.ClientTimeout(total=20, sock_connect=5)
+#: Seconds for which a version is believed; a page waits for the answer.
+_VERSION_S: Final = 30.0
+_VERSION_DEADLINE: Final = aiohttp.ClientTimeout(total=5, sock_connect=3)
+_VERSION: Final = re.compile(r"(?P<major>\d+)\.(?P<minor>\d+)\b(?:.*-(?P<confluent>ccs|ce))?")
+#: Major version of Confluent's -> the major version of Kafka in it, and what is added to the minor one.
+_CONFLUENT: Final = {5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
+#: The first major version of Kafka that has what every page needs.
+_OLDEST: Final = 2
+#: What the pages use -> the first version of Kafka that has it.
+_SINCE: Final = {
+    "used-topics": (2, 5),
+    "restart-with-tasks": (3, 0),
+    "declarations": (3, 2),
+    "stop": (3, 5),
+    "offsets": (3, 5),
+    "edit-offsets": (3, 6),
+}
 _CAUSED_BY: Final = "\nCaused by: "
 _LARGEST: Final = 256 << 20
 _SAFE_METHODS: Final = frozenset((hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS))
@@ -75,12 +95,28 @@ class JavaConsole:
     Attributes:
         url: the cluster's REST address.
         routes: what is answered.
+        lacks: asks what its version lacks, see ``lacking``.
         every_s: seconds between two looks at the cluster.
     """
 
     url: str
     routes: Sequence[Route]
+    lacks: Callable[[], Awaitable[Sequence[str]]]
     every_s: float = _EVERY_S
+
+
+def lacking(version: str) -> list[str]:
+    """What a version of Kafka Connect lacks of what the pages use, by its answer to ``GET /``. Pure."""
+    numbers = _VERSION.match(version)
+    if numbers is None:
+        return []
+    major, minor = int(numbers["major"]), int(numbers["minor"])
+    if major < _OLDEST:
+        return []  # it counts otherwise, as Millrace does
+    if numbers["confluent"] and major in _CONFLUENT:
+        # Confluent counts its own versions: 7.5.0-ccs is Kafka 3.5.
+        major, minor = _CONFLUENT[major][0], minor + _CONFLUENT[major][1]
+    return [name for name, since in _SINCE.items() if (major, minor) < since]
 
 
 def java_row(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,6 +167,8 @@ class JavaCluster:
         self._headers = {**credentials(environment), hdrs.ACCEPT: "application/json"}
         self._tls = trust(environment) if address.scheme == "https" else True
         self._session: aiohttp.ClientSession | None = None
+        self._lacks: list[str] = []
+        self._lacks_until = 0.0
 
     async def close(self) -> None:
         """Close its connections."""
@@ -141,9 +179,18 @@ class JavaCluster:
         """Always: the cluster itself says what it can't do yet."""
         return True
 
-    async def root(self) -> dict[str, Any]:
+    async def root(self, deadline: aiohttp.ClientTimeout = _LOOK_DEADLINE) -> dict[str, Any]:
         """``GET /``."""
-        return await self._ask("GET", "/", kind=dict)
+        return await self._ask("GET", "/", kind=dict, deadline=deadline)
+
+    async def lacks(self) -> list[str]:
+        """What its version lacks, see ``lacking``; what was known before while it does not answer."""
+        now = time.monotonic()
+        if now >= self._lacks_until:
+            self._lacks_until = now + _VERSION_S
+            with suppress(RestError):
+                self._lacks = lacking(str((await self.root(_VERSION_DEADLINE)).get("version")))
+        return self._lacks
 
     async def connector_rows(self) -> list[dict[str, Any]]:
         """All connectors in short, by name; without rates."""
@@ -174,6 +221,9 @@ class JavaCluster:
     async def plugin_config(self, plugin: str, version: str | None) -> list[dict[str, Any]]:
         """``GET /connector-plugins/{plugin}/config``."""
         query = "" if version is None else f"?{urlencode({'version': version})}"
+        if "declarations" in await self.lacks():
+            infos = await self.validate(plugin, {"connector.class": plugin, "name": "declarations"})
+            return [config_info["definition"] for config_info in infos.get("configs", ())]
         return await self._ask("GET", f"/connector-plugins/{quote(plugin, safe='')}/config{query}", kind=list)
 
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
@@ -316,7 +366,7 @@ async def open_console(cluster: JavaCluster, port: int) -> RestServer:
         cast("Herder", cluster),
         settings,
         guard=LocalGuard(settings, None, lambda: cluster.url),
-        java=JavaConsole(cluster.url, served_routes(cluster)),
+        java=JavaConsole(cluster.url, served_routes(cluster), cluster.lacks),
     )
     try:
         await server.start()

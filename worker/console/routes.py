@@ -86,9 +86,9 @@ async def open_session(call: Call) -> web.Response:
     sessions, request = call.console.sessions, call.request
     authorization = request.headers.get(hdrs.AUTHORIZATION)
     if authorization is None or call.principal.method not in {"basic", "bearer"}:
-        return answer(_shown(call, None))  # whoever comes by certificate, or is not asked, needs none
+        return answer(await _shown(call, None))  # whoever comes by certificate, or is not asked, needs none
     value, session = sessions.open(authorization)
-    response = answer(_shown(call, session.proof))
+    response = answer(await _shown(call, session.proof))
     secure = request.scheme == "https" or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
     response.set_cookie(
         sessions.cookie,
@@ -105,7 +105,9 @@ async def open_session(call: Call) -> web.Response:
 async def get_session(call: Call) -> web.Response:
     """``GET /console/session``."""
     session = call.console.sessions.find(call.request.cookies)
-    return answer(_shown(call, session.proof if session is not None and call.principal.method == "session" else None))
+    return answer(
+        await _shown(call, session.proof if session is not None and call.principal.method == "session" else None)
+    )
 
 
 async def end_session(call: Call) -> web.Response:
@@ -238,7 +240,8 @@ class _Sent:
         return b"event: connector\ndata: " + body + b"\n\n"
 
 
-def _shown(call: Call, proof: str | None) -> dict[str, Any]:
+async def _shown(call: Call, proof: str | None) -> dict[str, Any]:
+    lacks = call.console.lacks
     return {
         "name": call.principal.name,
         "method": call.principal.method,
@@ -247,6 +250,7 @@ def _shown(call: Call, proof: str | None) -> dict[str, Any]:
         "proof": proof,
         "features": list(call.console.features),
         "cluster": call.console.cluster,
+        "lacks": [] if lacks is None else list(await lacks()),
         "trouble": call.console.feed.trouble,
     }
 

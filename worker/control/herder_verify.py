@@ -25,6 +25,7 @@ from worker.control.verifications import (
     INTERVAL,
     RUNNING,
     SCHEDULED,
+    bounded,
     due_ms,
     numbers,
     repair_request,
@@ -284,7 +285,7 @@ class VerifyOperations:
             body["tables_total"] = len(message["tables"])
         elif "table" in message:
             result = body["result"]
-            result["tables"].append(message["table"])
+            result["tables"].append(bounded(message["table"], result["tables"]))
             result["notes"] += [note for note in message["notes"] if note not in result["notes"]]
             result["equal"] = all(table["equal"] for table in result["tables"])
             await self._save(name, body)

@@ -14,7 +14,7 @@ from connectors.options import ConfigKey, ConfigType, Importance, at_least
 from worker.protocol import VERIFICATION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from offsets.records import Pair
 
@@ -26,6 +26,8 @@ RATE: Final = "verify.rows.per.second"
 REPAIR: Final = "verify.repair"
 #: Bytes of one record: well below what brokers accept by default.
 MOST_BYTES: Final = 500_000
+#: Bytes of values of rows that are shown of one verification, about.
+MOST_VALUE_BYTES: Final = 1_000_000
 #: Keys that are kept of each kind of difference of a table where all of them are too much.
 _EXAMPLES_OF_LARGE: Final = 10
 SCHEDULED: Final = "scheduled"
@@ -144,12 +146,30 @@ class VerificationTable:
 
 
 def verification_record(connector: str, body: Mapping[str, Any] | None) -> Pair:
-    """The record of a connector's verification, with fewer keys of rows where it would be too large; None deletes it."""
+    """The record of a connector's verification; None deletes it.
+
+    Values of rows are not among it, and fewer keys of rows where it would be too large.
+    """
     key = (_KEY + connector).encode()
     if body is None:
         return key, None
-    encoded = orjson.dumps(body)
-    return key, encoded if len(encoded) <= MOST_BYTES else orjson.dumps(shortened(body))
+    kept = without_values(body)
+    encoded = orjson.dumps(kept)
+    return key, encoded if len(encoded) <= MOST_BYTES else orjson.dumps(shortened(kept))
+
+
+def without_values(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body without what both sides say of rows: not everybody who may read the placement topic may see them."""
+    result = body["result"]
+    if result is None:
+        return dict(body)
+    return {**body, "result": {**result, "tables": [{**table, "differences": []} for table in result["tables"]]}}
+
+
+def bounded(table: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A result of a table without values of rows, if those of the tables before it take the space for them."""
+    size = sum(len(orjson.dumps(other.get("differences") or [])) for other in before)
+    return dict(table) if size < MOST_VALUE_BYTES else {**table, "differences": []}
 
 
 def shortened(body: Mapping[str, Any]) -> dict[str, Any]:

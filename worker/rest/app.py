@@ -79,6 +79,7 @@ def create_app(
         Samples(),
         FEATURES if java is None else (),
         None if java is None else java.url,
+        None if java is None else java.lacks,
     )
     router = Router(ROUTES[part] if java is None else java.routes)
     dispatcher = _Dispatcher(herder, settings, guard, workers, router, client, admin_ports, console)

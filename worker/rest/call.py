@@ -15,7 +15,7 @@ from worker.rest.facade import RestError
 from worker.rest.routing import REASONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from worker.console.assets import Assets
     from worker.console.feed import Feed
@@ -43,6 +43,7 @@ class Console:
         samples: the last numbers.
         features: what there is to show beyond Kafka Connect's REST API.
         cluster: the REST address of the Java cluster that is shown; None for the own one.
+        lacks: asks what that cluster's version lacks of Kafka Connect's REST API.
     """
 
     assets: Assets
@@ -52,6 +53,7 @@ class Console:
     samples: Samples
     features: Sequence[str]
     cluster: str | None = None
+    lacks: Callable[[], Awaitable[Sequence[str]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

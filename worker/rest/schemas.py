@@ -517,6 +517,13 @@ class ConsoleSession(Struct):
     cluster: Annotated[
         str | None, Meta(description="The REST address of the Java cluster that is shown; null for the own one.")
     ]
+    lacks: Annotated[
+        list[str],
+        Meta(
+            description="What that cluster's version lacks of what pages use: used-topics, restart-with-tasks, declarations, "
+            "stop, offsets, edit-offsets."
+        ),
+    ]
     trouble: Annotated[str | None, Meta(description="Why the connectors can't be read now.")]
 
 

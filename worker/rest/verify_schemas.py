@@ -66,6 +66,22 @@ class VerifyRequest(Struct, frozen=True, forbid_unknown_fields=True):
     ] = False
 
 
+class VerifiedRow(Struct):
+    """A row that differs, as the connector's masks and transforms leave it."""
+
+    kind: Annotated[str, Meta(description="missing, extra, different or unsettled.")]
+    key: Annotated[str, Meta(description="As in `examples`.")]
+    source: Annotated[
+        dict[str, str] | None,
+        Meta(
+            description="Columns with their values as JSON text, of 200 characters and 20 columns at most; of a row that both "
+            "sides have, the columns that differ. null: the source does not have the row."
+        ),
+    ]
+    topic: Annotated[dict[str, str] | None, Meta(description="Likewise on the topic.")]
+    columns_left_out: Annotated[int, Meta(description="Further columns that differ.")] = 0
+
+
 class VerifiedTable(Struct):
     """A table, compared."""
 
@@ -80,6 +96,13 @@ class VerifiedTable(Struct):
     unsettled: Annotated[int, Meta(description="Rows that differ and have a later event.")]
     older_structure: Annotated[int, Meta(description="Rows that were sent before a column came or went.")]
     examples: Annotated[dict[str, list[str]], Meta(description="Keys by kind of difference.")]
+    differences: Annotated[
+        list[VerifiedRow],
+        Meta(
+            description="Ten of these rows of each kind at most, with what both sides say. The worker that compared keeps them "
+            "in memory: empty after it has stopped."
+        ),
+    ]
     key_ranges: Annotated[list[list[int]], Meta(description="Ranges of the first key column in which rows differ.")]
     condition: Annotated[
         str | None,

@@ -90,6 +90,10 @@ def test_a_topic_is_compared_with_its_tables(
             "extra": ['{"pk":777,"ck":"c8"}'],
             "different": ['{"pk":8,"ck":"c8"}'],
         }
+        sides = {row["kind"]: (row["source"], row["topic"]) for row in table["differences"]}
+        assert sides["different"] == ({"v": '"old"'}, {"v": '"other"'})
+        assert sides["missing"] == ({"v": '"old"', "n": "9"}, None)
+        assert sides["extra"] == (None, {"v": '"other"'})
 
 
 def wait_for_topic(worker: MillraceWorker, connector: str, table: str) -> None:

@@ -211,12 +211,35 @@ def test_rows_that_differ_are_shown_by_their_keys(view: View, shop: Shop) -> Non
     table = page.get_by_role("region", name=f"{shop.database}.orders")
     expect(table.locator(".badge")).to_have_text("different")
     expect(table.get_by_text("1 missing")).to_be_visible()
-    expect(table.get_by_label("Keys of missing rows")).to_contain_text('{"id":4}')
+    missing = table.get_by_role("region", name="Rows that are missing")
+    expect(missing.get_by_role("rowheader")).to_have_text('{"id":4}')
+    expect(missing.get_by_role("row", name="amount")).to_contain_text("40")
+    expect(missing.get_by_role("row", name="amount")).to_contain_text("no row")
     view.check()
     shop.sql("UPDATE orders SET amount = 41 WHERE id = 4")
     page.get_by_role("button", name="Compare these again").click()
     expect(page.get_by_text("All tables are equal")).to_be_visible(timeout=120_000)
     expect(page.get_by_role("region", name=f"{shop.database}.customers")).to_have_count(0)
+
+
+def test_both_sides_of_a_row_that_differs_are_shown(view: View, shop: Shop) -> None:
+    shop.sql(
+        "SET SESSION sql_log_bin = 0", "UPDATE orders SET amount = 11 WHERE id = 1", "DELETE FROM orders WHERE id = 3"
+    )
+    page = view.open(f"#/verify/{shop.database}")
+    page.get_by_role("button", name="Compare now").click()
+    table = page.get_by_role("region", name=f"{shop.database}.orders")
+    different = table.get_by_role("region", name="Rows that are different")
+    expect(different.get_by_role("rowheader")).to_have_text('{"id":1}', timeout=120_000)
+    expect(different.get_by_role("row", name="amount")).to_contain_text("11")
+    expect(different.get_by_role("row", name="amount")).to_contain_text("10")
+    extra = table.get_by_role("region", name="Rows that are extra")
+    expect(extra.get_by_role("rowheader")).to_have_text('{"id":3}')
+    expect(extra.get_by_role("row", name="amount")).to_contain_text("30")
+    view.check()
+    shop.sql(
+        "SET SESSION sql_log_bin = 0", "UPDATE orders SET amount = 10 WHERE id = 1", "INSERT INTO orders VALUES (3, 30)"
+    )
 
 
 def test_rows_that_differ_are_sent_again_from_the_page(view: View, shop: Shop) -> None:
@@ -248,6 +271,41 @@ def test_rows_that_differ_are_sent_again_from_the_page(view: View, shop: Shop) -
     page.reload()
     expect(page.get_by_text("All tables are equal")).to_be_visible(timeout=120_000)
     expect(page.get_by_role("button", name="Send rows again")).to_have_count(0)
+
+
+def test_topics_of_a_flow_are_compared_with_its_target(view: View, shop: Shop) -> None:
+    name = f"{shop.database}-flow"
+    shop.sql(
+        "CREATE TABLE copies (id INT PRIMARY KEY, amount INT, ums_id_ BIGINT, ums_active_ SMALLINT)",
+        "INSERT INTO copies VALUES (1, 10, 1, 1), (2, 21, 1, 1)",
+    )
+    config = {
+        "connector.class": "spark",
+        "source.topics": f"{shop.database}.{shop.database}.orders",
+        "source.format": "debezium",
+        "sink.type": "jdbc",
+        "sink.jdbc.url": f"jdbc:mariadb://127.0.0.1:{shop.server.port}/{shop.database}",
+        "sink.jdbc.user": shop.server.user,
+        "sink.jdbc.password": shop.server.password,
+        "sink.jdbc.table": "copies",
+    }
+    body = {"name": name, "config": config, "initial_state": "STOPPED"}
+    status, answer = shop.worker.request("POST", "/connectors", body, timeout=120)
+    assert status == 201, answer
+    page = view.open("#/verify")
+    page.get_by_role("link", name=f"Compare {name}").click()
+    expect(page.get_by_text("compared with the tables of the target")).to_be_visible()
+    page.get_by_role("button", name="Compare now").click()
+    different = page.get_by_role("region", name="Rows that are different")
+    expect(different.get_by_role("columnheader", name="Target")).to_be_visible(timeout=120_000)
+    row = different.get_by_role("row", name="amount")
+    expect(row.get_by_role("cell").nth(1)).to_have_text("20")
+    expect(row.get_by_role("cell").nth(2)).to_have_text("21")
+    expect(page.get_by_text("rows that are not in the target")).to_be_visible()
+    expect(page.get_by_role("button", name="Send rows again")).to_have_count(0)
+    view.check()
+    shop.worker.request("DELETE", f"/connectors/{name}")
+    shop.sql("DROP TABLE copies")
 
 
 def test_a_verification_that_can_not_work_says_why(view: View, shop: Shop) -> None:

@@ -192,6 +192,10 @@ def test_equal_and_then_not(world: World, capsys: pytest.CaptureFixture[str]) ->
     found = tables["t"]
     assert (found["missing"], found["extra"], found["different"], found["equal"]) == (1, 1, 1, False)
     assert found["examples"] == {"missing": ['{"id":8000}'], "extra": ['{"id":8}'], "different": ['{"id":7}']}
+    sides = {row["kind"]: (row["source"], row["topic"]) for row in found["differences"]}
+    assert sides["different"] == ({"name": '"changed"'}, {"name": '"näme 7"'})
+    assert (sides["missing"][0]["id"], sides["missing"][1]) == ("8000", None)
+    assert (sides["extra"][0], sides["extra"][1]["name"]) == (None, '"näme 8"')
     assert found["key_ranges"] == [[0, 4095], [4096, 8191]]
     assert (tables["loose"]["extra"], tables["loose"]["examples"]) == (1, {"extra": ['{"v":"x"}']})
     assert tables["pair"]["equal"]
@@ -212,6 +216,8 @@ def test_topics_are_read_by_another_process_where_they_are_long(
     assert (code, error) == (1, "")
     assert tables["t"]["examples"] == {"different": ['{"id":7}']}
     assert tables["t"]["older_structure"] == (ROWS - 1 if older else 0)
+    (row,) = tables["t"]["differences"]
+    assert (row["source"], row["topic"]) == ({"name": '"changed"'}, {"name": '"näme 7"'})
     assert tables["pair"]["examples"] == {"extra": ['{"a":"k1","b":3}']}
     assert tables["loose"]["equal"]
 
@@ -260,6 +266,29 @@ def test_other_forms(world: World, capsys: pytest.CaptureFixture[str], config: d
     world.sql("UPDATE t SET name = 'changed' WHERE id = 7")
     code, tables, _ = world.verify(capsys, "--tables", r".*\.t", **config)
     assert (code, tables["t"]["different"]) == (1, 1)
+    (row,) = tables["t"]["differences"]
+    assert list(row["source"]) == list(row["topic"]) == ["name"]
+    assert row["source"] != row["topic"]
+    assert (row["source"]["name"] == '"changed"') is ("mask.rules" not in config)
+
+
+def test_the_command_shows_both_sides_of_rows_that_differ(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.sql("CREATE TABLE dated (at DATE PRIMARY KEY, v VARCHAR(10))")
+    world.sql("INSERT INTO dated VALUES ('2026-01-02', 'old'), ('2026-01-03', 'gone')")
+    asyncio.run(world.send(asyncio.run(world.records())))
+    world.sql("UPDATE dated SET v = 'new' WHERE at = '2026-01-02'")
+    world.sql("DELETE FROM dated WHERE at = '2026-01-03'")
+    world.sql("INSERT INTO dated VALUES ('2026-01-04', NULL)")
+    path = world.folder / "connector.json"
+    path.write_text(json.dumps({"config": world.config}))
+    command = ["verify", "--connector-config", str(path), "--bootstrap-servers", world.kafka, "--settle", "0.2"]
+    capsys.readouterr()
+    assert main([*command, "--tables", r".*\.dated"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    # A key that is no number and no string can't be a condition: the table is read again.
+    assert '    {"at":20455}: v "new" in the source, "old" on the topic' in lines
+    assert '    {"at":20456}: at 20456, v "gone"' in lines
+    assert '    {"at":20457}: at 20457, v null' in lines
 
 
 def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None:

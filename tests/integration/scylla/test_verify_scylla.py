@@ -119,6 +119,10 @@ def test_a_topic_is_compared_with_its_table(
             "extra": ['{"pk":777,"ck":1}'],
             "missing": ['{"pk":101,"ck":1}'],
         }
+        sides = {row["kind"]: (row["source"], row["topic"]) for row in compared["differences"]}
+        assert sides["different"] == ({"b": '"one"'}, {"b": '"other"'})
+        assert sides["missing"] == ({"a": "1", "b": '"one"'}, None)
+        assert sides["extra"] == (None, {"b": '"other"'})
 
 
 @pytest.mark.parametrize("form", ["partition-update", "legacy"])

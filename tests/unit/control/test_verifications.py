@@ -9,11 +9,13 @@ import orjson
 from worker.control.verifications import (
     INTERVAL,
     MOST_BYTES,
+    MOST_VALUE_BYTES,
     RATE,
     REPAIR,
     TABLES,
     VERIFY_KEYS,
     VerificationTable,
+    bounded,
     due_ms,
     numbers,
     repair_request,
@@ -30,6 +32,7 @@ def table(name: str, condition: str | None = "", **counts: int) -> dict[str, Any
         "table": name,
         "rows": {"source": 10, "topic": 9},
         "examples": {"missing": ["{}"] * counts.get("missing", 0)},
+        "differences": [],
         "key_ranges": [[0, 1]],
         "condition": condition,
         **{kind: counts.get(kind, 0) for kind in ("missing", "extra", "different", "unsettled")},
@@ -91,6 +94,24 @@ def test_a_record_stays_small() -> None:
     assert first["condition"] == ""
     _, small = verification_record("a", body(table("t", "id = 1")))
     assert orjson.loads(small or b"")["result"]["tables"][0]["condition"] == "id = 1"
+
+
+def test_values_of_rows_do_not_leave_the_worker() -> None:
+    row = {"kind": "missing", "key": "{}", "source": {"name": '"Ada"'}, "topic": None, "columns_left_out": 0}
+    compared = {**table("t", missing=1), "differences": [row]}
+    _, value = verification_record("a", body(compared))
+    assert b"Ada" not in (value or b"")
+    assert orjson.loads(value or b"") == body({**compared, "differences": []})
+    assert compared["differences"] == [row]
+
+
+def test_values_of_rows_are_bounded() -> None:
+    row = {"source": {"name": "x" * MOST_VALUE_BYTES}}
+    small, large = {**table("s"), "differences": [{"source": {}}]}, {**table("l"), "differences": [row]}
+    # One that an older leader has kept has none.
+    old = {key: value for key, value in table("o").items() if key != "differences"}
+    assert bounded(large, [old, small]) == large
+    assert bounded(small, [small, large]) == {**small, "differences": []}
 
 
 def test_when_a_verification_is_due() -> None:

@@ -192,6 +192,7 @@ async def test_without_authentication_there_is_no_cookie(rest: tuple[Rest, Memor
         "proof": None,
         "features": list(FEATURES),
         "cluster": None,
+        "lacks": [],
         "trouble": None,
     }
 

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 from compose.local.ports import free_port
 from connectors.errors import ConfigInvalid
-from worker.console.java_cluster import JavaCluster, java_row, open_console
+from worker.console.java_cluster import JavaCluster, java_row, lacking, open_console
 
 from .conftest import Rest
 from .security import Authority, write_users
@@ -71,6 +71,33 @@ async def test_the_console_says_what_a_java_cluster_lacks(console: Rest, rest: t
     assert (await console("GET", "/console")).headers["Content-Security-Policy"].startswith("default-src 'none'")
     for path in ("/console/pipeline", "/console/audit", "/flows", "/metrics", "/connectors/sales/explain"):
         assert (await console("GET", path)).status == 404, path
+
+
+@pytest.mark.parametrize(
+    ("version", "lacks"),
+    [
+        ("2.4.1", ["used-topics", "restart-with-tasks", "declarations", "stop", "offsets", "edit-offsets"]),
+        ("2.8.2", ["restart-with-tasks", "declarations", "stop", "offsets", "edit-offsets"]),
+        ("3.1.0", ["declarations", "stop", "offsets", "edit-offsets"]),
+        ("3.5.2", ["edit-offsets"]),
+        ("3.10.0", []),
+        ("4.1.2", []),
+        ("5.5.1-ccs", ["restart-with-tasks", "declarations", "stop", "offsets", "edit-offsets"]),
+        ("6.2.0-ce", ["restart-with-tasks", "declarations", "stop", "offsets", "edit-offsets"]),
+        ("7.5.0-ccs", ["edit-offsets"]),
+        ("7.6.1-ccs", []),
+        ("8.1.0-ccs", []),
+        ("3.5.0.redhat-00012", ["edit-offsets"]),
+        ("0.1.0", []),
+        ("unknown", []),
+    ],
+)
+def test_what_a_version_lacks(version: str, lacks: list[str]) -> None:
+    assert lacking(version) == lacks
+
+
+async def test_the_pages_are_told_what_the_version_lacks(console: Rest) -> None:
+    assert (await console("GET", "/console/session")).json["lacks"] == []
 
 
 async def test_rows_have_no_rates(console: Rest) -> None:

@@ -1,5 +1,5 @@
 /** What can be done with connectors, one or many. */
-import { call, connectorPath, curl } from "./api.js";
+import { call, connectorPath, curl, lacks } from "./api.js";
 import { Button, Calls, counted, Dialog, html, Notice, useState } from "./ui.js";
 
 const ROLES = ["read", "operate", "admin"];
@@ -10,7 +10,7 @@ export function may(role, needed) {
 }
 
 /** What can be done: the call, the role it needs, the states in which it makes no difference. */
-export const ACTIONS = [
+const ACTIONS = [
   { id: "resume", label: "Resume", role: "operate", method: "PUT", rest: "/resume", idle: ["RUNNING", "FAILED"],
     effect: "They run again from where they were." },
   { id: "pause", label: "Pause", role: "operate", method: "PUT", rest: "/pause", idle: ["PAUSED", "STOPPED"],
@@ -24,6 +24,24 @@ export const ACTIONS = [
     effect: "Configurations go. Offsets stay in Kafka: a new connector of the same name goes on from there." },
 ];
 
+/** Those that the cluster's version has. */
+export function knownActions() {
+  return ACTIONS.filter((action) => !(action.id === "stop" && lacks("stop")));
+}
+
+/** The call of an action: before Kafka 3.0 a connector is restarted without its tasks. */
+function restOf(action) {
+  return action.id === "restart" && lacks("restart-with-tasks") ? "/restart" : action.rest;
+}
+
+async function act(action, name) {
+  await call(action.method, connectorPath(name, restOf(action)));
+  if (restOf(action) === action.rest) return;
+  for (const task of (await call("GET", connectorPath(name, "/status"))).tasks) {
+    await call("POST", connectorPath(name, `/tasks/${task.id}/restart`));
+  }
+}
+
 const AT_ONCE = 6;
 /** Times that a cluster may be in the way before it is reported. */
 const MOST_CONFLICTS = 120;
@@ -36,7 +54,7 @@ export async function perform(action, names, onDone) {
   const work = async () => {
     for (let name = waiting.shift(); name !== undefined; name = waiting.shift()) {
       try {
-        await call(action.method, connectorPath(name, action.rest));
+        await act(action, name);
       } catch (error) {
         // Too many at once, or a Java cluster that rebalances: after a while it works.
         if (error.retryAfter && (error.status === 429 || (error.status === 409 && conflicts++ < MOST_CONFLICTS))) {
@@ -71,7 +89,8 @@ export function ActionDialog({ action, names, onClose }) {
     html`<p>${names.length === 1 ? action.effect.replace(/\btheir\b/g, "its").replace(/^Their\b/, "Its").replace(/^They run/, "It runs").replace(/^Configurations go/, "Its configuration goes") : action.effect}</p>
       ${names.length > 1 &&
       html`<ul class="names" tabindex="0" aria-label="Connectors">${names.map((name) => html`<li key=${name}>${name}</li>`)}</ul>`}
-      <${Calls} calls=${names.slice(0, 100).map((name) => curl(action.method, connectorPath(name, action.rest)))} />`}
+      <${Calls} calls=${names.slice(0, 100).map((name) => curl(action.method, connectorPath(name, restOf(action))))} />
+      ${restOf(action) !== action.rest && html`<p class="muted">Then each task is restarted by a call of its own: this version of Kafka Connect restarts a connector alone.</p>`}`}
     ${done !== null &&
     failures === null &&
     html`<label class="progress">${done} of ${names.length}<progress value=${done} max=${names.length}></progress></label>`}

@@ -15,21 +15,28 @@ export class ApiError extends Error {
 let proof = "";
 let features = new Set();
 let cluster = null;
+let lacking = new Set();
 let onUnknown = () => {};
 
 /**
  * Remember what `GET /console/session` says: what changes carry, and what there is to show.
- * @param {{proof: string | null, features: string[], cluster: string | null}} session
+ * @param {{proof: string | null, features: string[], cluster: string | null, lacks: string[]}} session
  */
 export function setSession(session) {
   proof = session.proof ?? "";
   features = new Set(session.features);
   cluster = session.cluster;
+  lacking = new Set(session.lacks);
 }
 
 /** Whether this console has something that a Java cluster has not, such as "flows". */
 export function has(feature) {
   return features.has(feature);
+}
+
+/** Whether the version of a Java cluster lacks something that a page uses, such as "stop". */
+export function lacks(feature) {
+  return lacking.has(feature);
 }
 
 /** What answers the calls of the page, as people call it. */

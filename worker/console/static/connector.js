@@ -1,6 +1,6 @@
 /** One connector: its tasks and why they are where they are, offsets, configuration, topics. */
-import { ActionDialog, ACTIONS, may } from "./actions.js";
-import { call, connectorPath, curl, has, listen } from "./api.js";
+import { ActionDialog, knownActions, may } from "./actions.js";
+import { call, connectorPath, curl, has, lacks, listen } from "./api.js";
 import { Chart } from "./chart.js";
 import { Away } from "./connectors.js";
 import { OffsetsTab } from "./offsets.js";
@@ -153,14 +153,14 @@ export function ConnectorPage({ name, tab }) {
     { id: "tasks", label: "Tasks", count: status.tasks.length },
     ...(status.type === "source" && has("snapshots") ? [{ id: "snapshots", label: "Lag and snapshots" }] : []),
     ...(status.type === "source" && has("tables") ? [{ id: "tables", label: "Tables" }] : []),
-    { id: "offsets", label: "Offsets" },
-    { id: "topics", label: "Topics" },
+    ...(lacks("offsets") ? [] : [{ id: "offsets", label: "Offsets" }]),
+    ...(lacks("used-topics") ? [] : [{ id: "topics", label: "Topics" }]),
     ...(has("letters") ? [{ id: "letters", label: "Dead letters" }] : []),
     { id: "config", label: "Configuration" },
     ...(has("history") ? [{ id: "history", label: "History" }] : []),
   ].map((each) => ({ ...each, href: placeHref(["connectors", name, ...(each.id === "tasks" ? [] : [each.id])]) }));
   const shown = tabs.some((each) => each.id === tab) ? tab : "tasks";
-  const actions = ACTIONS.filter((action) => may(role, action.role) && !action.idle.includes(row?.worst ?? status.connector.state));
+  const actions = knownActions().filter((action) => may(role, action.role) && !action.idle.includes(row?.worst ?? status.connector.state));
   return html`<div class="page">
     <p class="crumbs"><a href="#/connectors">Connectors</a></p>
     <div class="head">

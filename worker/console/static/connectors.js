@@ -1,5 +1,5 @@
 /** All connectors: filter, order, many at once. The filter is in the address, so that it can be sent to somebody. */
-import { ActionDialog, ACTIONS, may } from "./actions.js";
+import { ActionDialog, knownActions, may } from "./actions.js";
 import { call, curl, listen, server } from "./api.js";
 import { go, placeHref } from "./place.js";
 import { applied, chosen, COLUMNS, counts } from "./rows.js";
@@ -136,7 +136,7 @@ function Bulk({ rows, picked, onAction, onClear }) {
   const names = rows.filter((row) => picked.has(row.name));
   return html`<div class="bulk" role="group" aria-label="With those that are chosen">
     <strong aria-live="polite">${names.length} chosen</strong>
-    ${ACTIONS.map((action) => {
+    ${knownActions().map((action) => {
       const allowed = names.filter((row) => may(row.role, action.role));
       const useful = allowed.filter((row) => !action.idle.includes(row.worst));
       if (allowed.length === 0) return null;

@@ -1,5 +1,5 @@
 /** Create a connector, or change one: a form made of its declarations. */
-import { call, connectorPath, curl, has } from "./api.js";
+import { call, connectorPath, curl, has, lacks } from "./api.js";
 import { basic, chosenTables, CLASS, difference, grouped, HIDDEN, javaKinds, kinds, NAME, patchOf, readUpload, referenceTo, TABLE_OPTIONS, tablesValue } from "./options.js";
 import { go, placeHref } from "./place.js";
 import { Button, Calls, Dialog, Empty, html, Notice, useEffect, useLoaded, useMemo, useRef, useState } from "./ui.js";
@@ -155,6 +155,14 @@ function Review({ before, after, method, path, body, onClose, onSend }) {
   </${Dialog}>`;
 }
 
+/** The options of a kind. Before Kafka 3.2 a validation alone tells them. */
+async function declarations(plugin) {
+  const path = `connector-plugins/${encodeURIComponent(plugin)}/config`;
+  if (!lacks("declarations")) return call("GET", path);
+  const answer = await call("PUT", `${path}/validate`, { [CLASS]: plugin, [NAME]: "declarations" });
+  return answer.configs.map((each) => each.definition);
+}
+
 function Form({ start, existing, onBack }) {
   const [values, setValues] = useState(start);
   const [left, setLeft] = useState(new Set());
@@ -166,7 +174,7 @@ function Form({ start, existing, onBack }) {
   const [review, setReview] = useState(null);
   const turn = useRef(0);
   const plugin = start[CLASS];
-  const [declared, error] = useLoaded(() => call("GET", `connector-plugins/${encodeURIComponent(plugin)}/config`), [plugin]);
+  const [declared, error] = useLoaded(() => declarations(plugin), [plugin]);
   const groups = useMemo(() => grouped(declared ?? []), [declared]);
   const known = useMemo(() => new Set((declared ?? []).map((each) => each.name)), [declared]);
   const [leaving, setLeaving] = useState(null);

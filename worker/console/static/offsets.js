@@ -1,6 +1,6 @@
 /** Offsets: look, edit with what would change, undo. */
 import { may } from "./actions.js";
-import { call, connectorPath, curl } from "./api.js";
+import { call, connectorPath, curl, lacks } from "./api.js";
 import { Button, Calls, Dialog, Empty, html, Notice, useLoaded, useState } from "./ui.js";
 
 function shown(value) {
@@ -61,7 +61,8 @@ export function OffsetsTab({ name, state, role }) {
   const [failure, setFailure] = useState("");
   if (error) return html`<${Notice} title="Offsets can't be read">${error.message}</${Notice}>`;
   if (!found) return html`<p class="muted">One moment …</p>`;
-  const editable = state === "STOPPED" && may(role, "admin");
+  const fixed = lacks("edit-offsets");
+  const editable = state === "STOPPED" && may(role, "admin") && !fixed;
   const undo = async () => {
     try {
       await call("PATCH", connectorPath(name, "/offsets"), { offsets: [{ partition: changed.partition, offset: changed.before }] });
@@ -72,7 +73,8 @@ export function OffsetsTab({ name, state, role }) {
       setFailure(problem.message);
     }
   };
-  return html`${state !== "STOPPED" && may(role, "admin") &&
+  return html`${fixed && html`<p class="muted">This version of Kafka Connect shows offsets; they can be changed since Kafka 3.6.</p>`}
+    ${state !== "STOPPED" && may(role, "admin") && !fixed &&
     html`<${Notice} tone="info">Offsets can be edited while the connector is stopped: its tasks would overwrite them.</${Notice}>`}
     ${changed &&
     html`<div class="notice info" role="status"><strong>The offset is changed</strong>

@@ -80,6 +80,10 @@ def test_rows_of_the_target_are_compared_with_the_topic(
     code, report = run()
     assert code == 1
     assert report["examples"] == {"missing": ['{"id":"5"}'], "extra": ['{"id":"6"}'], "different": ['{"id":"4"}']}
+    sides = {row["kind"]: (row["source"], row["topic"]) for row in report["differences"]}
+    assert sides["different"] == ({"name": '"four"'}, {"name": '"other"'})
+    assert sides["missing"][0]["name"] == '"five"'
+    assert sides["extra"][1]["name"] == '"six"'
     assert report["rows"] == {"source": 4, "topic": 4}
     assert report["topics"] == [table]
     database.query(f"DELETE FROM {database.quote(table)} WHERE id = 6")
