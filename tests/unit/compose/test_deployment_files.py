@@ -36,7 +36,7 @@ KNOWN = {
 _WORDS = {
     "sum", "rate", "increase", "count", "vector", "time", "timestamp", "deriv", "delta", "histogram_quantile",
     "min", "max", "min_over_time", "max_over_time", "avg_over_time", "last_over_time",
-    "absent", "by", "on", "and", "or", "unless", "group_left", "le",
+    "absent", "offset", "by", "on", "and", "or", "unless", "group_left", "le",
 }  # fmt: skip
 
 
