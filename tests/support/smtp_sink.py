@@ -7,7 +7,6 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
-from typing import cast
 
 from compose.local.ports import LOOPBACK
 
@@ -38,7 +37,7 @@ def smtp_sink() -> Iterator[SmtpSink]:
                 if verb == b"DATA":
                     self._answer("354 end with a dot")
                     content = b"".join(text.removeprefix(b".") for text in iter(self.rfile.readline, b".\r\n"))
-                    sink.mails.append(cast("EmailMessage", message_from_bytes(content, policy=policy.default)))
+                    sink.mails.append(message_from_bytes(content, policy=policy.default))
                 self._answer("221 bye" if verb == b"QUIT" else "250 sink")
                 if verb == b"QUIT":
                     return
