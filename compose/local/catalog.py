@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compose.local import cassandra, connect, mariadb, opensearch, postgres, prometheus, registry, spark
+from compose.local import alertmanager, cassandra, connect, mariadb, opensearch, postgres, prometheus, registry, spark
+from compose.local.alertmanager import Alertmanager
 from compose.local.cassandra import CassandraNode
 from compose.local.connect import JavaConnect
 from compose.local.console import Say
@@ -16,7 +17,7 @@ from compose.local.mariadb import MariaDb
 from compose.local.opensearch import OpenSearch
 from compose.local.ports import LOOPBACK, free_ports, is_free
 from compose.local.postgres import Postgres
-from compose.local.prometheus import Prometheus
+from compose.local.prometheus import Prometheus, tell_alertmanager
 from compose.local.registry import SchemaRegistry
 from compose.local.scylla import emulation
 from compose.local.scylla.emulation import ScyllaEmulation
@@ -25,6 +26,10 @@ from compose.local.state import Entry
 
 WORKER_PORT = connect.DEFAULT_PORT
 _RULES = Path(__file__).parents[1] / "prometheus" / "alerts.yml"
+_RECEIVERS = Path(__file__).parents[1] / "alertmanager" / "alertmanager.yml"
+
+
+_SHOWN_ONLY = "route: {receiver: shown-only}\nreceivers: [{name: shown-only}]\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,21 @@ def _prometheus(request: Request) -> Sequence[Part]:
     return _single(server.service, server.url, server.port)
 
 
+def _alertmanager(request: Request) -> Sequence[Part]:
+    folder = request.home / "alertmanager"
+    config = folder / "alertmanager.yml"
+    if not config.exists():  # else it has the user's receivers
+        folder.mkdir(parents=True, exist_ok=True)
+        # A wheel has no compose files.
+        example = _RECEIVERS.read_text(encoding="utf-8") if _RECEIVERS.exists() else _SHOWN_ONLY
+        config.write_text(example, encoding="utf-8")
+    server = Alertmanager(
+        folder, config, port=_port(request, alertmanager.DEFAULT_PORT), detached=True, say=request.say
+    )
+    tell_alertmanager(request.home / "prometheus", server.address)
+    return _single(server.service, server.url, server.port)
+
+
 def _java_connect(request: Request) -> Sequence[Part]:
     bootstrap = request.addresses["kafka"]
     worker = JavaConnect(
@@ -261,6 +281,11 @@ OFFERS: Mapping[str, Offer] = {
         Offer("kafka", "Kafka in KRaft mode, one broker or several (--brokers)", _kafka),
         Offer("registry", "schema registry with Confluent's API (Apicurio)", _registry),
         Offer("prometheus", "Prometheus that scrapes a worker on its default port, with the alert rules", _prometheus),
+        Offer(
+            "alertmanager",
+            "Alertmanager for Prometheus' alerts; its receivers are in alertmanager/alertmanager.yml of the stack's folder",
+            _alertmanager,
+        ),
         Offer("cassandra", "Apache Cassandra 5.0, one node, with its change log (cdc_enabled)", _cassandra),
         Offer(
             "scylla", "an emulation of Scylla with CDC: a Cassandra dressed as one, for clients on one port", _scylla

@@ -18,6 +18,13 @@ from compose.local.ports import LOOPBACK, free_port
 from compose.local.service import Managed, Service
 
 DEFAULT_PORT = 9090
+_ALERTMANAGERS = "alertmanagers.json"
+
+
+def tell_alertmanager(state_dir: Path, address: str) -> None:
+    """Have the Prometheus of `state_dir` send its alerts to the Alertmanager at `address`, whether it runs by now or not."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    (state_dir / _ALERTMANAGERS).write_text(json.dumps([{"targets": [address]}]), encoding="utf-8")
 
 
 def find_prometheus(say: Say = silent) -> Path:
@@ -33,25 +40,36 @@ def find_prometheus(say: Say = silent) -> Path:
         return Path(on_path).parent
     folder = cache_dir() / "prometheus"
     if not (folder / "usr" / "bin" / "prometheus").exists():
-        _unpack_debian(folder, say)
+        unpack_debian("Prometheus", "prometheus", folder, say)
     return folder / "usr" / "bin"
 
 
-def _unpack_debian(folder: Path, say: Say) -> None:
+def unpack_debian(what: str, package: str, folder: Path, say: Say) -> None:
+    """Unpack one Debian package, without those that it needs, into `folder`. Blocks.
+
+    Args:
+        what: How people call its program.
+        package: Its name, and that of its program in `usr/bin`.
+        folder: What would be `/`; made.
+        say: Where progress lines go.
+
+    Raises:
+        Unavailable: The package cannot be had here; the message says why.
+    """
     for tool in ("apt-get", "dpkg"):
         if not shutil.which(tool):
-            raise Unavailable(f"Prometheus is not on the PATH, and there is no {tool} to bring it; install Prometheus")
-    text = "downloading Prometheus: Debian's package, about 20 MB, once"
+            raise Unavailable(f"{what} is not on the PATH, and there is no {tool} to bring it; install {what}")
+    text = f"downloading {what}: Debian's package, 10 to 20 MB, once"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with progress(text, say), tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
         part = Path(temporary)
-        _run(["apt-get", "download", "prometheus"], part)
-        packages = list(part.glob("prometheus_*.deb"))
+        _run(what, ["apt-get", "download", package], part)
+        packages = list(part.glob(f"{package}_*.deb"))
         if len(packages) != 1:
-            raise Unavailable(f"'apt-get download prometheus' left {len(packages)} packages; install Prometheus")
-        _run(["dpkg", "-x", str(packages[0]), str(part / "root")], part)
-        if not (part / "root" / "usr" / "bin" / "prometheus").exists():
-            raise Unavailable(f"{packages[0].name} holds no usr/bin/prometheus; install Prometheus")
+            raise Unavailable(f"'apt-get download {package}' left {len(packages)} packages; install {what}")
+        _run(what, ["dpkg", "-x", str(packages[0]), str(part / "root")], part)
+        if not (part / "root" / "usr" / "bin" / package).exists():
+            raise Unavailable(f"{packages[0].name} holds no usr/bin/{package}; install {what}")
         try:
             (part / "root").rename(folder)
         except OSError:
@@ -59,15 +77,15 @@ def _unpack_debian(folder: Path, say: Say) -> None:
                 raise
 
 
-def _run(command: list[str], folder: Path) -> None:
+def _run(what: str, command: list[str], folder: Path) -> None:
     try:
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"Prometheus is not on the PATH, and '{' '.join(command)}' hung") from error
+        raise Unavailable(f"{what} is not on the PATH, and '{' '.join(command)}' hung") from error
     if result.returncode:
         raise Unavailable(
-            f"Prometheus is not on the PATH, and '{' '.join(command)}' failed: {result.stderr.strip()[-400:]}; "
-            "install Prometheus, or let apt know its packages (apt-get update)"
+            f"{what} is not on the PATH, and '{' '.join(command)}' failed: {result.stderr.strip()[-400:]}; "
+            f"install {what}, or let apt know its packages (apt-get update)"
         )
 
 
@@ -138,6 +156,8 @@ class Prometheus(Managed):
         folder.mkdir(parents=True, exist_ok=True)
         config = self.config or {
             "global": {"scrape_interval": _duration(self.interval), "evaluation_interval": _duration(self.interval)},
+            # Prometheus reads the file again when it changes; without it, alerts are shown and sent nowhere.
+            "alerting": {"alertmanagers": [{"file_sd_configs": [{"files": [str(folder / _ALERTMANAGERS)]}]}]},
             "rule_files": [str(path.absolute()) for path in self.rules],
             "scrape_configs": [{"job_name": "millrace", "static_configs": [{"targets": list(self.targets)}]}],
         }

@@ -280,7 +280,6 @@ class Catalog:
         self._last = before
         self._seen = before if complete or certain else ()
         self._count(names.SCHEMA_REFRESHES)
-        self._count(names.SCHEMA_CHANGES, len(changed))
         if self._metrics is not None:
             self._metrics.set(names.TABLES, len(self.tables()))
             self._metrics.set(names.REFUSED_TABLES, len(self.refused()))
@@ -290,6 +289,7 @@ class Catalog:
         """Ids that are new or changed, and whether all that was read could be taken."""
         changed: set[str] = set()
         all_taken = True
+        first = not self._rows
         now_ms = time.time_ns() // 1_000_000
         live: set[bytes] = set()
         for keyspace, found in rows.items():
@@ -311,6 +311,8 @@ class Catalog:
                     self._note(before, table)
                     self._tables[key] = table
                     changed.add(table.table_id)
+                    if not first and self._metrics is not None and self.captured(table):
+                        self._metrics.add(names.SCHEMA_CHANGES, 1, {"table": f"{table.keyspace}.{table.table}"})
             if complete:
                 self._rows[keyspace] = found
             else:

@@ -138,7 +138,10 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     LAST_EVENT: ("gauge", "Write time of the newest change that was handed over, seconds since 1970."),
     SCHEMA_REFRESHES: ("counter", "Times that the definitions of all tables were read."),
     SCHEMA_ERRORS: ("counter", "Times that they could not be read; the last known ones stay in use."),
-    SCHEMA_CHANGES: ("counter", "Definitions of tables that were new or changed."),
+    SCHEMA_CHANGES: (
+        "counter",
+        "Changes of the structure of captured tables that were seen since the task's start, by table.",
+    ),
     TABLES: ("gauge", "Tables that are captured."),
     REFUSED_TABLES: ("gauge", "Tables with cdc = true that can't be captured: counters."),
     TABLES_WAITING: (

@@ -14,7 +14,7 @@ from connectors.mysql import latency as heartbeats
 from connectors.mysql.snapshot import model as pulls_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.api import TaskMetrics
 
@@ -41,6 +41,7 @@ POSITION: Final = f"{_PREFIX}BinlogPosition"
 FILE: Final = "mysql_binlog_file_number"
 GTIDS: Final = f"{_PREFIX}IsGtidModeEnabled"
 PULL_TOTAL: Final = "mysql_snapshot_rows_estimated"
+SCHEMA_CHANGES: Final = "mysql_schema_changes_total"
 
 _STREAMING: Final = (
     "Connected",
@@ -85,6 +86,10 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     **debezium.declared(*_STREAMING, *_SNAPSHOT, *_HISTORY),
     FILE: ("gauge", "Number of the binlog file that is being read."),
     PULL_TOTAL: ("gauge", "Rows that it has to send, as the server estimates."),
+    SCHEMA_CHANGES: (
+        "counter",
+        "Changes of the structure of captured tables that were seen since the task's start, by table.",
+    ),
     **heartbeats.METRICS,
     **pulls_model.METRICS,
 }
@@ -197,10 +202,12 @@ class History:
         self._began = self._applied_at = time.time()
         self._new = recovered
         self._told = False
+        self._changed: list[str] = []
 
-    def applied(self) -> None:
-        """A statement changed the structure of a captured table."""
+    def applied(self, tables: Iterable[str]) -> None:
+        """A statement changed the structure of these captured tables."""
         self._new += 1
+        self._changed += tables
         self._applied_at = time.time()
 
     def report(self, to: TaskMetrics) -> None:
@@ -208,6 +215,9 @@ class History:
         now = time.time()
         to.add(f"{_PREFIX}ChangesRecovered", 0 if self._told else self._recovered)
         to.add(f"{_PREFIX}ChangesApplied", self._new)
+        for table in self._changed:
+            to.add(SCHEMA_CHANGES, 1, {"table": table})
+        self._changed.clear()
         to.set(f"{_PREFIX}RecoveryStartTime", int(self._began))
         to.set(f"{_PREFIX}MilliSecondsSinceLastRecoveredChange", (now - self._began) * 1000)
         to.set(f"{_PREFIX}MilliSecondsSinceLastAppliedChange", (now - self._applied_at) * 1000)

@@ -557,7 +557,7 @@ class Run:
         if statement.changes_structure or statement.kind == "truncate":
             captured = [name for name in statement.tables if self._filter.matches(name)]
             if captured and statement.kind != "truncate":
-                self._history.applied()
+                self._history.applied(str(name) for name in captured)
             if captured and (statement.kind == "truncate" or self._schema_changes is not None):
                 await self._tables.read(captured)
             if self._pulls is not None:

@@ -175,7 +175,6 @@ class Counters:
     rows: int = 0
     windows: int = 0
     empty_windows: int = 0
-    schema_changes: int = 0
 
 
 def token_of(stream: bytes) -> int:

@@ -34,7 +34,7 @@ SNAPSHOT_PROGRESS: Final = "scylla_snapshot_progress_ratio"
 SNAPSHOT_RUNNING: Final = "scylla_snapshot_running"
 
 #: Counters that are there with 0 from the start: whoever looks for growth must see the first step.
-FROM_ZERO: Final = (WINDOWS, QUERIES, QUERY_ERRORS, ROWS, EVENTS, LATE_ROWS, SCHEMA_CHANGES, DROPPED_CHANGES)
+FROM_ZERO: Final = (WINDOWS, QUERIES, QUERY_ERRORS, ROWS, EVENTS, LATE_ROWS, DROPPED_CHANGES)
 
 #: What of these Debezium's dashboards have as well.
 DEBEZIUM: Final = {
@@ -70,7 +70,10 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
         "Start of the generation that is being read, seconds since 1970, the oldest of the task.",
     ),
     GROUPS_FINISHED: ("gauge", "Groups that were read to the end of their generation."),
-    SCHEMA_CHANGES: ("counter", "Changes of a table's definition that were followed."),
+    SCHEMA_CHANGES: (
+        "counter",
+        "Changes of the structure of captured tables that were seen since the task's start, by table.",
+    ),
     DROPPED_CHANGES: ("counter", "Changes left out by configuration: skipped operations and deletes of many rows."),
     SNAPSHOT_ROWS: ("counter", "Rows that the snapshot read."),
     SNAPSHOT_SKIPPED: ("counter", "Rows that the snapshot left out because the stream had sent something newer."),

@@ -446,7 +446,6 @@ class Reader:
             (metrics.EMPTY_WINDOWS, counters.empty_windows),
             (metrics.EVENTS, self._records),
             (metrics.LATE_ROWS, self.confidence.late_rows),
-            (metrics.SCHEMA_CHANGES, counters.schema_changes),
         ):
             before = self._sent.get(name, 0)
             if value != before:

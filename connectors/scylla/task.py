@@ -236,8 +236,7 @@ class _Run:
                 self._feeds[table] = TableFeed(table, history.versions, self._builder, history.log_columns)
             elif feed.update(history.versions, history.log_columns):
                 self._log.info("%s: its definition has changed, now version %s", table, history.newest.version)
-                if self._reader is not None:
-                    self._reader.fetcher.counters.schema_changes += 1
+                self._metrics.add(metrics.SCHEMA_CHANGES, 1, {"table": str(table)})
             await self._agree(self._feeds[table])
 
     async def _agree(self, feed: TableFeed) -> None:

@@ -18,6 +18,7 @@ from worker.host.saved import OffsetWriter, SavedOffsets
 from worker.host.task_metrics import Metrics
 from worker.host.written import KafkaReader
 from worker.logs import connector_logger
+from worker.metrics.topics import TOPICS
 from worker.transforms.pipeline import Pipeline, build_pipeline
 
 if TYPE_CHECKING:
@@ -336,7 +337,7 @@ def make_plan(
     header_name, header_config = converter_config(merged, worker, "header.converter")
     offsets = SavedOffsets(task.connector, request, own_topic, admin.arguments)
     adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}")
-    metrics = Metrics(cls.metrics, WORKER.parse(worker)["metrics.tables.max"], adapter)
+    metrics = Metrics({**cls.metrics, **TOPICS}, WORKER.parse(worker)["metrics.tables.max"], adapter)
     current = dict(merged)
     pipeline = build_pipeline(merged)
     key_converter = plugins.converter(key_name, key_config.get("plugin.version"))(key_config, is_key=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import AIOKafkaProducer
@@ -40,6 +41,34 @@ _INVALID_RECORD: Final = 87
 
 class TransactionLost(MillraceError):
     """The open transaction can't be committed; its owner must begin anew from the last committed position."""
+
+
+class TopicTally:
+    """What Kafka has acknowledged of a topic.
+
+    Attributes:
+        records: how many.
+        bytes: of their batches, compressed.
+        latest_ms: timestamp of the last record of the latest poll, milliseconds since 1970; None if it has none.
+        delay_ms: its age when it was acknowledged.
+    """
+
+    __slots__ = ("bytes", "delay_ms", "latest_ms", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.bytes = 0
+        self.latest_ms: int | None = None
+        self.delay_ms = 0.0
+
+    def add(self, chunk: Chunk) -> None:
+        """Count a chunk, which was acknowledged now."""
+        self.records += chunk.count
+        self.bytes += chunk.size()
+        timestamp = chunk.units[-1].timestamp if chunk.units else None
+        if timestamp is not None:
+            self.latest_ms = timestamp
+            self.delay_ms = max(0.0, time.time() * 1000 - timestamp)
 
 
 def classify(error: BaseException) -> str:
@@ -138,6 +167,8 @@ class Producer:
         self.uncounted: set[str] = set()
         self.acked_rows = 0
         self.acked_bytes = 0
+        #: What was acknowledged since the last ``take_topics``, by topic.
+        self._topics: dict[str, TopicTally] = {}
         self.acked_batches = 0
         self.latency_s = 0.0
         self.rebuilds = 0
@@ -285,6 +316,11 @@ class Producer:
         if self.rows >= self.settings.max_rows or self.bytes >= self.settings.max_bytes:
             self.room.clear()
 
+    def take_topics(self) -> dict[str, TopicTally]:
+        """What was acknowledged since the last call, by topic."""
+        taken, self._topics = self._topics, {}
+        return taken
+
     def flush(self) -> None:
         """Send batches that are not full too; does not wait."""
         for route in self._routes.values():
@@ -389,6 +425,10 @@ class Producer:
         if writer.topic not in self.uncounted:
             self.acked_rows += chunk.count
             self.acked_bytes += chunk.size()
+            tally = self._topics.get(writer.topic)
+            if tally is None:
+                tally = self._topics[writer.topic] = TopicTally()
+            tally.add(chunk)
         self.acked_batches += 1
         self.latency_s += now - chunk.sent
         self._release(chunk)

@@ -21,10 +21,11 @@ from worker.host.convert import Conversion, Refused, runs
 from worker.host.errors import DeadLetter, ErrorHandler, Stage, backoff
 from worker.host.fast_path import compare, count_encoded, headers_of, last_timestamp, parts_of
 from worker.host.instructions import InstructionSchedule
-from worker.host.producer import Producer
+from worker.host.producer import Producer, TopicTally
 from worker.host.routes import topic_complaint
 from worker.host.saved import own_offsets_topic_settings, write_pairs
 from worker.host.tracing import Traces
+from worker.metrics import topics
 from worker.protocol import VERIFICATION
 
 if TYPE_CHECKING:
@@ -205,6 +206,14 @@ class Session:
         left = self._until - asyncio.get_running_loop().time()
         return max(0.05, left - min(1.0, left / 2))
 
+    def _report_topic(self, topic: str, tally: TopicTally) -> None:
+        numbers, labels = self.plan.metrics, {"topic": topic}
+        numbers.add(topics.RECORDS, tally.records, labels)
+        numbers.add(topics.BYTES, tally.bytes, labels)
+        if tally.latest_ms is not None:
+            numbers.set(topics.DELAY, tally.delay_ms / 1000, labels)
+            numbers.set(topics.LAST, tally.latest_ms / 1000, labels)
+
     def refresh_stats(self) -> None:
         """Bring the numbers up to date that are not kept there all the time."""
         producer = self.producer
@@ -213,6 +222,8 @@ class Session:
         now = (producer.acked_rows, producer.acked_bytes, producer.acked_batches, producer.latency_s)
         before, self._counted = self._counted, now
         stats = self.stats
+        for topic, tally in producer.take_topics().items():
+            self._report_topic(topic, tally)
         stats.written += now[0] - before[0]
         stats.bytes_written += now[1] - before[1]
         stats.produce_batches += now[2] - before[2]

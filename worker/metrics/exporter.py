@@ -21,6 +21,7 @@ from worker.metrics.groups import ConnectorNumbers, Entity, HistogramValue, Labe
 from worker.metrics.groups import task_groups as _task_groups
 from worker.metrics.groups import worker_groups as _worker_groups
 from worker.metrics.registry import ADDED_LABELS, LABEL_NAMES, METRICS, Family, Kind, Metric
+from worker.metrics.topics import TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -306,7 +307,7 @@ def _custom(tasks: Sequence[tuple[TaskId, TaskWindow]], options: Options) -> Ite
                 _, lines = output.setdefault(name, ("gauge", []))
                 lines += [f"{name}{{{own}{',' if text else ''}{text}}} {size}\n" for text in sorted(queues)]
     for name, (kind, lines) in output.items():
-        text = _escape_help(options.custom_help.get(name, ""))
+        text = _escape_help(TOPICS[name][1] if name in TOPICS else options.custom_help.get(name, ""))
         yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
         for start in range(0, len(lines), _LINES):
             yield "".join(lines[start : start + _LINES])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from worker.metrics.registry import CONNECT, OWN, Family, Kind, Metric
+from worker.metrics.topics import TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,6 +58,12 @@ def render() -> str:
         f"| `{metric.name}` | {', '.join(metric.labels)} | {metric.kind} | {metric.unit} | {metric.help} |\n"
         for metric in OWN
     ]
+    parts.append(
+        "\n### Each topic of a source task\n\nLabels: connector, task, topic. Most connectors write a topic for each table. "
+        "`metrics.tables.max` bounds them: further\ntopics share the series `other`.\n\n"
+        "| name | type | meaning |\n|---|---|---|\n"
+    )
+    parts += [f"| `{name}` | {kind} | {text} |\n" for name, (kind, text) in TOPICS.items()]
     parts.append(
         "\nConnectors add metrics of their own, with the labels `connector` and `task`; their pages list them.\n"
     )

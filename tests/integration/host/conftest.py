@@ -21,6 +21,7 @@ from offsets.store import OffsetStore
 from offsets.topics import ensure_internal_topic, internal_topic
 from tests.support.eventually import eventually_async
 from worker.host.main import serve
+from worker.metrics.topics import TOPICS
 from worker.pipe import Peer
 from worker.protocol import (
     Init,
@@ -200,6 +201,11 @@ class Control:
             deadline_s,
         )
         return found
+
+    @staticmethod
+    def own_numbers(stats: TaskStats) -> dict[str, float]:
+        """What the connector reports of its own."""
+        return {item.name: item.value for item in stats.custom if item.name not in TOPICS}
 
     def stats(self, task: TaskId) -> TaskStats | None:
         return next(

@@ -36,7 +36,7 @@ KNOWN = {
 _WORDS = {
     "sum", "rate", "increase", "count", "vector", "time", "timestamp", "deriv", "delta", "histogram_quantile",
     "min", "max", "min_over_time", "max_over_time", "avg_over_time", "last_over_time",
-    "absent", "by", "on", "and", "or", "unless", "group_left", "le",
+    "absent", "offset", "by", "on", "and", "or", "unless", "group_left", "le",
 }  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_the_compose_file_is_valid() -> None:
 
 def test_sources_and_targets_start_only_when_asked_for(compose: Any) -> None:
     always = {name for name, service in compose["services"].items() if "profiles" not in service}
-    assert always == {"kafka", "worker-1", "worker-2", "prometheus", "grafana"}
+    assert always == {"kafka", "worker-1", "worker-2", "prometheus", "alertmanager", "grafana"}
     profiles = {profile for service in compose["services"].values() for profile in service.get("profiles", ())}
     comment = (
         (COMPOSE / "docker-compose.yml").read_text(encoding="utf-8").partition("# There are: ")[2].partition(".\n")[0]
@@ -185,6 +185,28 @@ def test_prometheus_scrapes_the_workers_with_the_mounted_files(compose: Any) -> 
     jobs = {job["job_name"]: job for job in config["scrape_configs"]}
     scraped = {target for each in jobs["millrace"]["static_configs"] for target in each["targets"]}
     assert scraped == {f"{name}:8083" for name in compose["services"] if name.startswith("worker-")}
+
+
+def test_prometheus_sends_alerts_to_the_alertmanager_with_the_mounted_file(compose: Any) -> None:
+    service = compose["services"]["alertmanager"]
+    (path,) = [each.split("=")[1] for each in service["command"] if each.startswith("--config.file")]
+    assert dict(_mounts(service))["./alertmanager/alertmanager.yml"] == path
+    (group,) = _yaml("prometheus/prometheus.yml")["alerting"]["alertmanagers"]
+    assert [target for each in group["static_configs"] for target in each["targets"]] == ["alertmanager:9093"]
+    assert service["ports"] == ["127.0.0.1:9093:9093"]
+
+
+def test_the_alertmanager_sends_nothing_until_a_receiver_is_chosen() -> None:
+    config = _yaml("alertmanager/alertmanager.yml")
+    receivers = {receiver.pop("name"): receiver for receiver in config["receivers"]}
+    assert {name: set(receiver) for name, receiver in receivers.items()} == {
+        "shown-only": set(),
+        "mail": {"email_configs"},
+        "webhook": {"webhook_configs"},
+        "mail-and-webhook": {"email_configs", "webhook_configs"},
+    }
+    assert config["route"]["receiver"] == "shown-only"
+    assert not any("receiver" in route for route in config["route"]["routes"])
 
 
 def test_grafana_finds_its_datasource_and_dashboards(compose: Any) -> None:

@@ -305,6 +305,26 @@ class Client:
     pending = False
 
 
+def test_changes_of_structure_are_counted_by_table() -> None:
+    counted: dict[str, float] = {}
+
+    class Counts:
+        def set(self, name: str, value: float, labels: Any = None) -> None: ...
+
+        def add(self, name: str, value: float = 1, labels: Any = None) -> None:
+            if name == metrics.SCHEMA_CHANGES:
+                counted[labels["table"]] = counted.get(labels["table"], 0) + value
+
+    history = metrics.History(3)
+    history.report(Counts())
+    assert counted == {}, "versions that were known at the start are no changes"
+    history.applied(["shop.orders"])
+    history.applied(["shop.orders", "shop.items"])
+    history.report(Counts())
+    history.report(Counts())
+    assert counted == {"shop.orders": 2, "shop.items": 1}
+
+
 def test_metrics() -> None:
     taken, counters, behind = Taken(), Counters(), Behind()
 
