@@ -69,6 +69,12 @@ def _simulate(options: argparse.Namespace) -> int:
     )
 
 
+def _licenses(options: argparse.Namespace) -> int:
+    from worker.devtools import check_licenses
+
+    return check_licenses(options.sbom)
+
+
 def _demo(options: argparse.Namespace) -> int:
     from compose.demo import run_demo
 
@@ -293,6 +299,19 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     simulate.set_defaults(run=_simulate)
 
 
+def _add_licenses(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    licenses = commands.add_parser(
+        "licenses",
+        help="list the licences of the installed dependencies; refuse those that are not allowed",
+        description="Reads the metadata of what is installed. The exit code is 1 if a package has another licence than those "
+        "of worker/licenses.py.",
+    )
+    licenses.add_argument(
+        "--sbom", metavar="FILE", help="also write the bill of materials of what runs in production (CycloneDX, JSON)"
+    )
+    licenses.set_defaults(run=_licenses)
+
+
 def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     """The parser of all commands, and what each command does, by its name."""
     from compose.local.commands import add_commands
@@ -374,6 +393,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     bench.set_defaults(run=_bench)
 
     _add_simulate(commands)
+    _add_licenses(commands)
 
     docs = commands.add_parser("docs", help="regenerate docs/reference from the declarations")
     docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")
