@@ -71,6 +71,7 @@ LIGHT = (
         for name in (
             "control",
             "converters",
+            "fuzz",
             "host",
             "metrics",
             "offsets",
@@ -276,6 +277,12 @@ def simulate_cluster(args: list[str]) -> int:
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "tests.simulation", *args]
     return subprocess.run(command, cwd=root, env=environment, check=False).returncode
+
+
+def fuzz_parsers(args: list[str]) -> int:
+    """Run fuzzing targets; returns 1 if one of them has a finding."""
+    root = _checkout("millrace fuzz")
+    return subprocess.run([sys.executable, "-m", "tests.fuzz", *args], cwd=root, check=False).returncode
 
 
 def check_licenses(sbom: str | None) -> int:
