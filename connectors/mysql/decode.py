@@ -94,10 +94,8 @@ def compile_rows(
     # Valid text is decoded faster if nothing is said of invalid one; so the policy is compiled in when the first such is met.
     try:
         code, fast = made("strict")
-    except KeyError as error:
-        raise Fatal(
-            f"the TABLE_MAP of {table.name} gives a column a length of {error} bytes, which there is not"
-        ) from error
+    except (KeyError, ValueError) as error:
+        raise Fatal(f"the TABLE_MAP of {table.name} describes a column that there can't be ({error!r})") from error
     strict = options.charset_errors != "strict"
 
     def rows(event: bytes, start: int, end: int) -> list[Any]:
