@@ -8,7 +8,6 @@ field is ``null``, and the JSON is Jackson's. Decoders raise ``Skippable`` for w
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from typing import Any, Final, Literal, TypeGuard, get_args
 
@@ -275,7 +274,7 @@ def decode_config(key: bytes | None, value: bytes | None) -> ConfigRecord:
         fields = _map(value)
         try:
             secret = base64.b64decode(_str(fields, "key"), validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # binascii.Error, or no ASCII
             raise Skippable(f"field 'key' is not base64: {error}") from error
         return SessionKey(secret, _str(fields, "algorithm"), _int(fields, "creation-timestamp"))
     if name.startswith(_LOGGER):

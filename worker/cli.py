@@ -69,6 +69,20 @@ def _simulate(options: argparse.Namespace) -> int:
     )
 
 
+def _fuzz(options: argparse.Namespace) -> int:
+    from worker.devtools import fuzz_parsers
+
+    targets = [item for name in options.target or () for item in ("--target", name)]
+    more = [f"--{name}={value}" for name in ("seed", "save") if (value := getattr(options, name)) is not None]
+    return fuzz_parsers(["--seconds", str(options.seconds), *targets, *more])
+
+
+def _licenses(options: argparse.Namespace) -> int:
+    from worker.devtools import check_licenses
+
+    return check_licenses(options.sbom)
+
+
 def _demo(options: argparse.Namespace) -> int:
     from compose.demo import run_demo
 
@@ -293,6 +307,33 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     simulate.set_defaults(run=_simulate)
 
 
+def _add_fuzz(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "fuzz",
+        help="run the parsers of foreign bytes on changed inputs",
+        description="Runs the targets of tests/fuzz one after the other, and prints how many inputs each was given and which "
+        "of them led to an exception that the parser does not declare, a hang or a growth of memory. The exit code is 1 then.",
+    )
+    command.add_argument("--target", action="append", metavar="NAME", help="one of the targets; again for more (all)")
+    command.add_argument("--seconds", type=float, default=10, metavar="N", help="how long each runs (10)")
+    command.add_argument("--seed", type=int, metavar="S", help="the same gives the same inputs")
+    command.add_argument("--save", metavar="FOLDER", help="keep the inputs of findings there")
+    command.set_defaults(run=_fuzz)
+
+
+def _add_licenses(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    licenses = commands.add_parser(
+        "licenses",
+        help="list the licences of the installed dependencies; refuse those that are not allowed",
+        description="Reads the metadata of what is installed. The exit code is 1 if a package has another licence than those "
+        "of worker/licenses.py.",
+    )
+    licenses.add_argument(
+        "--sbom", metavar="FILE", help="also write the bill of materials of what runs in production (CycloneDX, JSON)"
+    )
+    licenses.set_defaults(run=_licenses)
+
+
 def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     """The parser of all commands, and what each command does, by its name."""
     from compose.local.commands import add_commands
@@ -374,6 +415,8 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     bench.set_defaults(run=_bench)
 
     _add_simulate(commands)
+    _add_fuzz(commands)
+    _add_licenses(commands)
 
     docs = commands.add_parser("docs", help="regenerate docs/reference from the declarations")
     docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")

@@ -82,6 +82,7 @@ LIGHT = (
         for name in (
             "control",
             "converters",
+            "fuzz",
             "host",
             "metrics",
             "offsets",
@@ -93,6 +94,7 @@ LIGHT = (
             "test_bench_gate.py",
             "test_command_help.py",
             "test_guarantee_matrix.py",
+            "test_licenses.py",
             "test_schedule.py",
             "test_script_types.py",
             "test_selection.py",
@@ -305,6 +307,32 @@ def simulate_cluster(args: list[str]) -> int:
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "tests.simulation", *args]
     return subprocess.run(command, cwd=root, env=environment, check=False).returncode
+
+
+def fuzz_parsers(args: list[str]) -> int:
+    """Run fuzzing targets; returns 1 if one of them has a finding."""
+    root = _checkout("millrace fuzz")
+    return subprocess.run([sys.executable, "-m", "tests.fuzz", *args], cwd=root, check=False).returncode
+
+
+def check_licenses(sbom: str | None) -> int:
+    """Print the licence of every installed dependency; returns 1 if one is not allowed.
+
+    Args:
+        sbom: File for the bill of materials of what runs in production; None: it is not written.
+    """
+    from worker.licenses import RUNTIME_EXTRAS, bill_of_materials, installed_components, refused_licenses
+
+    components = installed_components("millrace", (*RUNTIME_EXTRAS, "light", "test"))
+    for component in components:
+        print(f"{component.name:40} {component.version:20} {component.license or '-'}")
+    if sbom is not None:
+        text = bill_of_materials(installed_components("millrace", RUNTIME_EXTRAS))
+        Path(sbom).write_text(text, encoding="utf-8")
+    refused = refused_licenses(components)
+    for line in refused:
+        print(f"not allowed by worker/licenses.py: {line}", file=sys.stderr)
+    return 1 if refused else 0
 
 
 def write_docs(*, check: bool) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.types import CqlType, UnknownType, frozen
+from connectors.cql.types import LONGEST_DIMENSION, CqlType, UnknownType, check_depth, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,8 +69,13 @@ def parse_class(text: str) -> CqlType:
     A reversed clustering column's type is the type itself. A class that is not known is a ``custom`` type.
 
     Raises:
-        UnknownType: parentheses do not match, or the parts of a UDT or vector are not there.
+        UnknownType: parentheses do not match, the parts of a UDT or vector are not there, or it is nested too deep.
     """
+    return _parse_class(text, 0)
+
+
+def _parse_class(text: str, depth: int) -> CqlType:
+    check_depth(depth)
     text = text.strip()
     head, bracket, rest = text.partition("(")
     short = head.strip().removeprefix(PACKAGE)
@@ -81,18 +86,22 @@ def parse_class(text: str) -> CqlType:
         raise UnknownType(f"the type class {text!r} is not understood: a ')' is missing")
     parts = _split(rest[:-1], text)
     if short == "FrozenType":
-        return frozen(parse_class(parts[0]))
+        return frozen(_parse_class(parts[0], depth + 1))
     if short == "ReversedType":
-        return parse_class(parts[0])
+        return _parse_class(parts[0], depth + 1)
     if short in _CONTAINERS:
-        result = CqlType(_CONTAINERS[short], tuple(parse_class(part) for part in parts))
+        if short != "TupleType" and len(parts) != (2 if short == "MapType" else 1):
+            raise UnknownType(
+                f"the type class {text!r} is not understood: it has {len(parts)} types in its parentheses"
+            )
+        result = CqlType(_CONTAINERS[short], tuple(_parse_class(part, depth + 1) for part in parts))
         return frozen(result) if short == "TupleType" else result
     if short == "VectorType":
-        if len(parts) != 2 or not parts[1].strip().isdigit():
+        if len(parts) != 2 or not parts[1].strip().isdecimal() or len(parts[1].strip()) > LONGEST_DIMENSION:
             raise UnknownType(f"the type class {text!r} is not understood: a vector has a type and a dimension")
-        return frozen(CqlType("vector", (parse_class(parts[0]),), dimension=int(parts[1])))
+        return frozen(CqlType("vector", (_parse_class(parts[0], depth + 1),), dimension=int(parts[1])))
     if short == "UserType":
-        return _user_type(parts, text)
+        return _user_type(parts, text, depth + 1)
     return CqlType("custom", class_name=text)
 
 
@@ -110,13 +119,13 @@ def _split(text: str, whole: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _user_type(parts: list[str], text: str) -> CqlType:
+def _user_type(parts: list[str], text: str, depth: int) -> CqlType:
     try:
         keyspace, name, *fields = parts
         pairs = [field.split(":", 1) for field in fields]
         return CqlType(
             "udt",
-            tuple(parse_class(kind) for _, kind in pairs),
+            tuple(_parse_class(kind, depth) for _, kind in pairs),
             keyspace=keyspace.strip(),
             udt_name=bytes.fromhex(name).decode(),
             field_names=tuple(bytes.fromhex(field).decode() for field, _ in pairs),
@@ -129,8 +138,16 @@ def read_type(read: Callable[[int], bytes]) -> CqlType:
     """The type at the place of a result's metadata where ``read(n)`` gives the next bytes; collections come as not frozen.
 
     Raises:
-        UnknownType: there is no such number.
+        UnknownType: there is no such number, or the bytes are none of a type.
     """
+    try:
+        return _read_type(read, 0)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise UnknownType(f"the server sends a type that can't be read: {error}") from error
+
+
+def _read_type(read: Callable[[int], bytes], depth: int) -> CqlType:
+    check_depth(depth)
     (code,) = _short(read(2))
     known = _CODES.get(code)
     if known is not None:
@@ -143,16 +160,16 @@ def read_type(read: Callable[[int], bytes]) -> CqlType:
             # Its values are bytes then; raising here would cost the connection and all queries on it.
             return CqlType("custom", class_name=name)
     if code in {_CODE_LIST, _CODE_SET}:
-        return CqlType("list" if code == _CODE_LIST else "set", (read_type(read),))
+        return CqlType("list" if code == _CODE_LIST else "set", (_read_type(read, depth + 1),))
     if code == _CODE_MAP:
-        return CqlType("map", (read_type(read), read_type(read)))
+        return CqlType("map", (_read_type(read, depth + 1), _read_type(read, depth + 1)))
     if code == _CODE_TUPLE:
         (count,) = _short(read(2))
-        return frozen(CqlType("tuple", tuple(read_type(read) for _ in range(count))))
+        return frozen(CqlType("tuple", tuple(_read_type(read, depth + 1) for _ in range(count))))
     if code == _CODE_UDT:
         keyspace, name = _string(read), _string(read)
         (count,) = _short(read(2))
-        fields = [(_string(read), read_type(read)) for _ in range(count)]
+        fields = [(_string(read), _read_type(read, depth + 1)) for _ in range(count)]
         return CqlType(
             "udt",
             tuple(kind for _, kind in fields),

@@ -47,6 +47,9 @@ class CqlType:
 
 _MULTICELL = frozenset({"list", "set", "map", "udt"})
 
+#: Digits of a vector's dimension.
+LONGEST_DIMENSION: Final = 9
+
 #: Types without parts, by the names that CQL gives them.
 NATIVE: Final = frozenset(
     {
@@ -99,6 +102,20 @@ class UnknownType(Fatal):
     """A type text that is not understood, or that names a UDT which the keyspace does not have (any more)."""
 
 
+#: Types in one another. Servers have no limit; decoders are functions that call each other.
+_DEEPEST: Final = 64
+
+
+def check_depth(depth: int) -> None:
+    """Refuse a type inside more than 64 others.
+
+    Raises:
+        UnknownType: it is one.
+    """
+    if depth > _DEEPEST:
+        raise UnknownType(f"a CQL type has more than {_DEEPEST} types in one another: leave its column out")
+
+
 def timed_list(element: CqlType) -> CqlType:
     """The decoding of a cell of type ``map<timeuuid, element>`` as a list of (time uuid as 16 bytes, element) in time order.
 
@@ -140,6 +157,7 @@ class _Parser:
     """Reads one text from left to right."""
 
     def __init__(self, text: str, resolve: Callable[[str], CqlType | None] | None, keyspace: str) -> None:
+        self.depth = 0
         self.text = text
         self.resolve = resolve
         self.keyspace = keyspace
@@ -209,12 +227,14 @@ class _Parser:
 
     def _parameterized(self, name: str) -> CqlType:
         self._expect("<")
+        self.depth += 1
+        check_depth(self.depth)
         arguments: list[CqlType] = []
         dimension = 0
         while True:
             if name == "vector" and arguments:
                 kind, text = self._next()
-                if kind != "word" or not text.isdigit() or int(text) < 1:
+                if kind != "word" or not text.isdecimal() or len(text) > LONGEST_DIMENSION or int(text) < 1:
                     raise self._error("a vector needs its dimension, a number")
                 dimension = int(text)
                 break
@@ -223,6 +243,7 @@ class _Parser:
                 break
             self.place += 1
         self._expect(">")
+        self.depth -= 1
         wanted = _ARITY[name]
         if wanted and len(arguments) + (1 if dimension else 0) != wanted:
             raise self._error(f"{name} takes {wanted} argument(s), not {len(arguments)}")

@@ -501,7 +501,10 @@ def uncompressed(event: bytes) -> bytes:
     kind = event[4]
     if kind == types.QUERY_COMPRESSED:
         plain = types.QUERY
-        _, _, schema_length, _, status_length = _QUERY.unpack_from(event, HEADER_SIZE)
+        try:
+            _, _, schema_length, _, status_length = _QUERY.unpack_from(event, HEADER_SIZE)
+        except struct.error as error:
+            raise _cut(types.type_name(kind), event) from error
         start = HEADER_SIZE + _QUERY.size + status_length + schema_length + 1
     else:
         if kind not in types.COMPRESSED:

@@ -92,7 +92,10 @@ def compile_rows(
         return code, _made(table, code)
 
     # Valid text is decoded faster if nothing is said of invalid one; so the policy is compiled in when the first such is met.
-    code, fast = made("strict")
+    try:
+        code, fast = made("strict")
+    except (KeyError, ValueError) as error:
+        raise Fatal(f"the TABLE_MAP of {table.name} describes a column that there can't be ({error!r})") from error
     strict = options.charset_errors != "strict"
 
     def rows(event: bytes, start: int, end: int) -> list[Any]:
@@ -175,6 +178,9 @@ def _loop(
     code.add(0, "def rows(event, p, end):")
     code.add(1, "out = []")
     code.add(1, "append = out.append")
+    if not before.columns and (after is None or not after.columns):
+        # A row without bytes has no end.
+        code.add(1, "if p < end: raise ValueError(f'{end - p} bytes of rows without columns')")
     code.add(1, "while p < end:")
     json_columns = [column for column in table.columns if column.type == codes.JSON] if partial else []
     keeps, parts = _partial(json_columns, before)

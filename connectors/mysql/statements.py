@@ -15,7 +15,7 @@ Kind = Literal["create", "alter", "drop", "rename", "truncate", "index", "databa
 
 _TOKEN: Final = re.compile(
     r"""
-    (?P<space>\s+|--[ \t][^\n]*(?:\n|$)|\#[^\n]*(?:\n|$)|/\*(?!M?!)(?:.|\n)*?\*/|/\*M?!\d*|\*/)
+    (?P<space>\s+|--[ \t][^\n]*(?:\n|$)|\#[^\n]*(?:\n|$)|/\*(?!M?!).*?\*/|/\*M?!\d*|\*/)
   | (?P<quoted>`(?:[^`]|``)*`|"(?:[^"\\]|""|\\.)*")
   | (?P<text>'(?:[^'\\]|''|\\.)*')
   | (?P<word>[^\s`'"(),;.=]+)

@@ -128,7 +128,7 @@ def split_envelope(data: bytes) -> tuple[bytes, bytes] | None:
     """Schema and payload of a JSON message that has both; None of others."""
     try:
         found = _split(data)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return bytes(found.schema), bytes(found.payload)
 
@@ -190,7 +190,7 @@ class Writers:
         try:
             message = _source(data)
             ident, raw = message.source.schema, message.update is not msgspec.UNSET
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Skippable(
                 f"This is no partition update in JSON: {error}. Check source.format and source.value.encoding "
                 "against what the topic has."

@@ -74,7 +74,7 @@ class RuleTable:
         if value is not None:
             try:
                 decoded = msgspec.json.decode(value, type=RuleVersion)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 return True
             others = tuple(sorted((*others, decoded), key=lambda version: version.version))
         if others:

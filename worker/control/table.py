@@ -100,7 +100,7 @@ class Table:
                 self.slots.pop(connector, None)
                 return connector
             row = _decode_row(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         self.epoch = max(self.epoch, row.epoch)
         owners = [Owner(*owner) for owner in row.owners]

@@ -102,7 +102,12 @@ def avro_reader(text: str, settings: AvroSettings) -> AvroReader:
 
     if isinstance(written, dict) and _full_name(written, "") == ANYTHING_NAME:
         return AvroReader(None, lambda data: _anything(value(data)))
-    mapped = _Mapper(settings).map(written, "")
+    try:
+        mapped = _Mapper(settings).map(written, "")
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
+        raise Skippable(
+            f"The registry's Avro schema can't be mapped: {error!r}. Correct it in the registry."
+        ) from error
     return AvroReader(mapped.schema, lambda data: mapped.read(value(data)))
 
 

@@ -128,7 +128,7 @@ class JsonConverter(Converter, HeaderConverter):
             return None, schemaless(parse(data))
         try:
             envelope = _split_envelope(data)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             parse(data)  # says so if it is no JSON at all
             raise Skippable(
                 'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain '

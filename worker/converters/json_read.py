@@ -44,7 +44,7 @@ def parse(data: bytes, *, exact: bool = False) -> Any:
             except ValueError:
                 pass  # it may still be JSON: halves of surrogate pairs, which Jackson writes and reads
         return json.loads(data, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise Skippable(
             "Converting byte[] to Kafka Connect data failed due to serialization error: the bytes are not JSON: "
             f"{error}. Set the converter to the one that wrote the topic."

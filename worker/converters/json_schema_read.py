@@ -52,7 +52,13 @@ def json_schema_reader(
     Raises:
         Skippable: Connect has no counterpart for it.
     """
-    schema = _Mapper(load(text), {name: load(part) for name, part in imports.items()}, settings).map({"$ref": "#"}, 0)
+    mapper = _Mapper(load(text), {name: load(part) for name, part in imports.items()}, settings)
+    try:
+        schema = mapper.map({"$ref": "#"}, 0)
+    except (TypeError, AttributeError, KeyError, ValueError, ArithmeticError, RecursionError) as error:
+        raise Skippable(
+            f"The registry's JSON Schema can't be mapped: {error!r}. Correct it in the registry."
+        ) from error
     exact = _holds_decimal(schema)
     return lambda data: (schema, read_value(schema, parse(data, exact=exact)))
 
@@ -61,7 +67,7 @@ def load(text: str) -> Any:
     """The parsed text of a JSON Schema; raises ``Skippable`` if it is none."""
     try:
         return json.loads(text, parse_float=Decimal)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise Skippable(f"The registry's schema can't be read as JSON: {error}. Correct it in the registry.") from None
 
 

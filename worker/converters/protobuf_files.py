@@ -166,12 +166,13 @@ def _parsed(text: str, name: str) -> tuple[Any, Params]:
                     params[full] = noted
             return proto, params
     try:
-        parsed = Parser().parse(text)
-    except Exception as error:  # noqa: BLE001 - the parser's own and its runtime's errors
+        return _Translator(name).file(Parser().parse(text))
+    except Skippable:
+        raise
+    except Exception as error:  # noqa: BLE001 - the parser's own, its runtime's, and those of numbers out of range
         raise Skippable(
             f"The registry's schema can't be read as Protobuf: {str(error)[:200]}. Correct it in the registry."
         ) from None
-    return _Translator(name).file(parsed)
 
 
 def _members(messages: Any, space: str) -> Iterator[tuple[str, Any]]:

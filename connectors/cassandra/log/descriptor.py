@@ -100,7 +100,7 @@ def _compression(parameters: bytes, name: str) -> str:
     """Simple name of the compressor's class; empty: none."""
     try:
         values: dict[str, Any] = msgspec.json.decode(parameters, type=dict[str, Any]) if parameters else {}
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SegmentDamaged(f"the parameters in the segment's head are no JSON object: {error}") from error
     if any(values.get(key) for key in _ENCRYPTION):
         raise Fatal(

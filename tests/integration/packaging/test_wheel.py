@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -21,7 +22,10 @@ from compose.local.http import answers, call
 from compose.local.jvm import write_properties
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.service import Service
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tests.support.eventually import eventually
+from worker.licenses import RUNTIME_EXTRAS, bill_of_materials, installed_components
 
 if TYPE_CHECKING:
     from tests.conftest import HasBootstrap
@@ -51,6 +55,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("wheel")
     _pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(target), str(sdist))
     (built,) = target.glob("*.whl")
+    built.with_suffix(".cdx.json").write_text(bill_of_materials(installed_components("millrace", RUNTIME_EXTRAS)))
     return built
 
 
@@ -89,6 +94,23 @@ def test_the_wheel_holds_what_the_packages_hold(wheel: Path) -> None:
     assert static <= names
     assert any(name.startswith("worker/console/libraries/") for name in names)
     assert {"compose/local/artifacts.toml", "compose/prometheus/alerts.yml"} <= names
+
+
+def test_the_bill_of_materials_is_next_to_the_wheel(wheel: Path) -> None:
+    """It names the wheel's version and every package that the wheel requires."""
+    document = json.loads(wheel.with_suffix(".cdx.json").read_text())
+    root = document["metadata"]["component"]
+    assert (root["name"], root["version"]) == ("millrace", version("millrace"))
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+    required = {
+        canonicalize_name(Requirement(line.split(":", 1)[1]).name)
+        for line in lines
+        if line.startswith("Requires-Dist:") and "extra ==" not in line
+    }
+    assert len(required) > 20
+    assert required <= {canonicalize_name(component["name"]) for component in document["components"]}
 
 
 @pytest.mark.slow  # fetches and installs all dependencies

@@ -1,0 +1,1 @@
+"""Fuzzing of the parsers that read foreign bytes: a small mutation fuzzer, and a target for each parser."""
