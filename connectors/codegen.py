@@ -67,7 +67,7 @@ class CodeBuilder:
     def define(self, signature: str, body: Iterable[str]) -> None:
         """Add the function ``signature`` (name and parameters) with the lines of its body."""
         self.lines.append(f"def {signature}:")
-        self.lines += indent(body)
+        self.lines += indent_lines(body)
 
     def compile(self, title: str) -> dict[str, Any]:
         """Run the source; its globals, with the functions that it defines.
@@ -88,7 +88,7 @@ class CodeBuilder:
             Path(folder, name).write_text(source + "\n", encoding="utf-8", errors="replace")
         # linecache, which tracebacks read lines from, asks the loader of a module whose file does not exist.
         self.names.update(__name__=title, __loader__=_Loader(source))
-        exec(_compile(source, f"generated/{name}"), self.names)  # noqa: S102 - the rule on values is in the docstring above
+        exec(_compile_source(source, f"generated/{name}"), self.names)  # noqa: S102 - the rule on values is in the docstring above
         return self.names
 
     def find_note(self, trace: TracebackType | None) -> str:
@@ -107,7 +107,7 @@ class CodeBuilder:
 
 
 @lru_cache(maxsize=64)
-def _compile(source: str, file_name: str) -> CodeType:
+def _compile_source(source: str, file_name: str) -> CodeType:
     """Compiled source: tasks that read tables of the same form share it, compiling takes milliseconds."""
     return compile(source, file_name, "exec")
 
@@ -122,7 +122,7 @@ class _Loader(NamedTuple):
         return self.source
 
 
-def indent(lines: Iterable[str], depth: int = 1) -> list[str]:
+def indent_lines(lines: Iterable[str], depth: int = 1) -> list[str]:
     """The lines, ``depth`` levels deeper."""
     margin = "    " * depth
     return [margin + line for line in lines]

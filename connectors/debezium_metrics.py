@@ -112,7 +112,7 @@ _OVER: Final = frozenset({"completed", "done", "cancelled", "failed"})
 _TO_BE_READ: Final = frozenset({"waiting", "running", "paused"})
 
 
-def declared(*attributes: str) -> dict[str, tuple[str, str]]:
+def declare_metrics(*attributes: str) -> dict[str, tuple[str, str]]:
     """Some of the metrics as a connector declares them (``SourceConnector.metrics``)."""
     return {f"{PREFIX}{name}": _ATTRIBUTES[name] for name in attributes}
 
@@ -132,18 +132,18 @@ class Labelled:
         self._base = {"plugin": plugin, "name": name}
         self._contexts = contexts
 
-    def _labels(self, name: str, labels: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    def _extend_labels(self, name: str, labels: Mapping[str, str] | None) -> Mapping[str, str] | None:
         if not name.startswith(PREFIX):
             return labels
         return {**self._base, "context": self._contexts.get(name, STREAMING), **(labels or {})}
 
     def set(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
         """Set a gauge."""
-        self._to.set(name, value, self._labels(name, labels))
+        self._to.set(name, value, self._extend_labels(name, labels))
 
     def add(self, name: str, value: float = 1, labels: Mapping[str, str] | None = None) -> None:
         """Add to a counter."""
-        self._to.add(name, value, self._labels(name, labels))
+        self._to.add(name, value, self._extend_labels(name, labels))
 
 
 def in_order(snapshots: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -153,7 +153,7 @@ def in_order(snapshots: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def tables_of(snapshot: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The tables of a snapshot of which the task reads a part or all, as far as they are known."""
-    return [each for each in snapshot.get("tables") or () if each.get("state") != "elsewhere"]
+    return [table for table in snapshot.get("tables") or () if table.get("state") != "elsewhere"]
 
 
 def rows_of(table: Mapping[str, Any]) -> int:
@@ -174,11 +174,11 @@ def report_snapshots(to: TaskMetrics, snapshots: Sequence[Mapping[str, Any]], no
     def tell(name: str, value: float, table: str = "") -> None:
         to.set(f"{PREFIX}{name}", value, {"context": SNAPSHOT, **({"table": table} if table else {})})
 
-    states = [str(each.get("state")) for each in snapshots]
+    states = [str(item.get("state")) for item in snapshots]
     ordered = in_order(snapshots)
     youngest: Mapping[str, Any] = ordered[-1] if ordered else {}
     state = str(youngest.get("state"))
-    tables = [table for each in snapshots if str(each.get("state")) not in _OVER for table in tables_of(each)]
+    tables = [table for item in snapshots if str(item.get("state")) not in _OVER for table in tables_of(item)]
     tell("TotalTableCount", len(tables))
     tell("RemainingTableCount", sum(table.get("state") in _TO_BE_READ for table in tables))
     tell("SnapshotRunning", int("running" in states))
@@ -187,8 +187,8 @@ def report_snapshots(to: TaskMetrics, snapshots: Sequence[Mapping[str, Any]], no
     tell("SnapshotAborted", int(state in ("cancelled", "failed")))
     tell("SnapshotSkipped", int(not snapshots))
     tell("SnapshotDurationInSeconds", _duration_s(youngest, now_ms))
-    for each in ordered:
-        for table in tables_of(each):
+    for item in ordered:
+        for table in tables_of(item):
             tell("RowsScanned", rows_of(table), str(table.get("table")))
 
 
@@ -226,7 +226,7 @@ BEHIND: Final = (
 )
 
 
-class Rule:
+class MirrorRule:
     """What one of a connector's own metrics is for Debezium.
 
     Args:
@@ -258,7 +258,7 @@ class Mirror:
         rules: own metric -> what it is for Debezium.
     """
 
-    def __init__(self, to: TaskMetrics, plugin: str, name: str, rules: Mapping[str, tuple[Rule, ...]]) -> None:
+    def __init__(self, to: TaskMetrics, plugin: str, name: str, rules: Mapping[str, tuple[MirrorRule, ...]]) -> None:
         self._to = to
         #: Takes Debezium's metrics that are not the connector's own under another name.
         self.debezium = Labelled(to, plugin, name, {})
@@ -290,7 +290,7 @@ class Mirror:
         """Set a gauge."""
         self._to.set(name, value, labels)
         for rule in self._rules.get(name, ()):
-            shown = rule.convert(self._largest(name, value, labels))
+            shown = rule.convert(self._find_largest(name, value, labels))
             if rule.attribute == "MilliSecondsBehindSource":
                 self._behind.report(self.debezium, shown)
                 age_ms = (time.monotonic() - self._event_at) * 1000 if self._event_at else -1.0
@@ -299,7 +299,7 @@ class Mirror:
             else:
                 self.debezium.set(f"{PREFIX}{rule.attribute}", shown, {"context": rule.context})
 
-    def _largest(self, name: str, value: float, labels: Mapping[str, str] | None) -> float:
+    def _find_largest(self, name: str, value: float, labels: Mapping[str, str] | None) -> float:
         parts = self._parts.setdefault(name, {})
         key = repr(sorted((labels or {}).items()))
         if key in parts or len(parts) < _MOST_PARTS:
@@ -315,9 +315,12 @@ class Mirror:
                 self._event_at = time.monotonic()
 
 
-def mirrored(rules: Mapping[str, tuple[Rule, ...]]) -> dict[str, tuple[str, str]]:
+def mirrored_metrics(rules: Mapping[str, tuple[MirrorRule, ...]]) -> dict[str, tuple[str, str]]:
     """What a ``Mirror`` shows, as a connector declares it."""
-    names = {rule.attribute for each in rules.values() for rule in each} | {"Connected", "NumberOfDisconnects"}
+    names = {rule.attribute for attribute_rules in rules.values() for rule in attribute_rules} | {
+        "Connected",
+        "NumberOfDisconnects",
+    }
     if "MilliSecondsBehindSource" in names:
         names |= {*BEHIND, "MilliSecondsSinceLastEvent", "SecondsSinceLastEvent"}
-    return declared(*(name for name in _ATTRIBUTES if name in names))
+    return declare_metrics(*(name for name in _ATTRIBUTES if name in names))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Remake = Callable[[], list[SourceRecord]]
 
 
-class _Part:
+class _TopicPart:
     """Records of one topic that come one after the other."""
 
     __slots__ = ("after", "keys", "remakes", "timestamps", "values", "writer")
@@ -38,9 +38,9 @@ class EncodedParts:
 
     def __init__(self) -> None:
         self.count = 0
-        self._parts: list[_Part] = []
+        self._parts: list[_TopicPart] = []
         #: The part of each topic that takes more, and with how many other records before it.
-        self._open: dict[str, _Part] = {}
+        self._open: dict[str, _TopicPart] = {}
         self._after = 0
 
     def add(
@@ -67,7 +67,7 @@ class EncodedParts:
             self._after = after
         part = self._open.get(writer.topic)
         if part is None or part.writer is not writer:
-            part = self._open[writer.topic] = _Part(writer, after)
+            part = self._open[writer.topic] = _TopicPart(writer, after)
             self._parts.append(part)
         if keys is not None:
             part.keys += keys
@@ -88,12 +88,12 @@ class EncodedParts:
                 part.after,
                 part.keys or None,
                 part.values,
-                lambda remakes=part.remakes: _records(remakes),  # type: ignore[misc]
+                lambda remakes=part.remakes: _remake_records(remakes),  # type: ignore[misc]
                 part.timestamps or None,
             )
             for part in parts
         )
 
 
-def _records(remakes: Sequence[Remake]) -> list[SourceRecord]:
+def _remake_records(remakes: Sequence[Remake]) -> list[SourceRecord]:
     return [record for remake in remakes for record in remake()]

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 DISTRIBUTION: Final = "millrace"
 
 
-def entries(group: str) -> list[EntryPoint]:
+def list_entries(group: str) -> list[EntryPoint]:
     """All entry points of a group: Millrace's own first, whose names nobody else takes.
 
     Blocks for some 10 ms when it reads the metadata: at first, and when a folder of ``sys.path`` has changed.
     """
-    return list(_read(group, tuple((folder, _changed_ns(folder)) for folder in sys.path)))
+    return list(_read_entries(group, tuple((folder, _changed_ns(folder)) for folder in sys.path)))
 
 
 @lru_cache(maxsize=64)
-def _read(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+def _read_entries(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
     """The entry points that ``sys.path`` leads to now; ``folders`` are its items, with the times of their last changes."""
     del folders  # only part of the cache's key
     return tuple(sorted(entry_points(group=group), key=lambda entry: not is_own(entry)))
@@ -38,8 +38,8 @@ def _changed_ns(folder: str) -> int:
 
 
 def own_entries(group: str) -> dict[str, EntryPoint]:
-    """Millrace's own entry points of a group by name; blocks as ``entries`` does."""
-    return {entry.name: entry for entry in entries(group) if is_own(entry)}
+    """Millrace's own entry points of a group by name; blocks as ``list_entries`` does."""
+    return {entry.name: entry for entry in list_entries(group) if is_own(entry)}
 
 
 def is_own(entry: EntryPoint) -> bool:

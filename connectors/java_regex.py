@@ -50,7 +50,7 @@ class _Unsupported(Exception):
     """A construct that has no equivalent, or a syntax error; the message is for the user."""
 
 
-def _literal(char: str) -> str:
+def _escape_literal(char: str) -> str:
     return re.escape(char)
 
 
@@ -59,7 +59,7 @@ def _in_class(char: str) -> str:
 
 
 @cache
-def _category(name: str) -> str:
+def _category_ranges(name: str) -> str:
     """The characters of the basic plane that are of a Unicode general category, as the inside of a class."""
     ranges: list[tuple[int, int]] = []
     for code in range(0x10000):
@@ -71,7 +71,7 @@ def _category(name: str) -> str:
     return "".join(f"\\u{low:04x}-\\u{high:04x}" for low, high in ranges)
 
 
-class _Translator:
+class _RegexTranslator:
     """Walks over one Java expression and writes Python's."""
 
     def __init__(self, pattern: str) -> None:
@@ -111,14 +111,14 @@ class _Translator:
         return "".join(self.out)
 
     def group(self) -> None:
-        rest = self.pattern[self.at :]
-        named = re.match(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>", rest)
+        remainder = self.pattern[self.at :]
+        named = re.match(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>", remainder)
         if named:
             self.at += named.end()
             self.out.append(f"(?P<{named[1]}>")
             self.scopes.append([])
             return
-        flags = re.match(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])", rest)
+        flags = re.match(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])", remainder)
         if flags and (flags[1] or flags[2]):
             on, off = flags[1], flags[2] or ""
             for flag in on + off:
@@ -133,9 +133,9 @@ class _Translator:
             else:
                 self.scopes[-1].append(opening)
             return
-        prefix = re.match(r"\((?:\?(?:<=|<!|[:=!>]))?", rest)
+        prefix = re.match(r"\((?:\?(?:<=|<!|[:=!>]))?", remainder)
         opening = prefix[0] if prefix else "("
-        if opening == "(" and rest.startswith("(?"):
+        if opening == "(" and remainder.startswith("(?"):
             raise _Unsupported(f"Unknown inline modifier near index {self.at + 2}")
         self.at += len(opening)
         self.out.append(opening)
@@ -145,7 +145,7 @@ class _Translator:
         """An escape outside a class."""
         follows = self.pattern[self.at + 1 : self.at + 2]
         if follows == "Q":
-            return "".join(map(_literal, self.quoted()))
+            return "".join(map(_escape_literal, self.quoted()))
         if follows in ("b", "B", "A"):
             self.at += 2
             return "\\" + follows
@@ -168,13 +168,13 @@ class _Translator:
             self.at += 2
             return "\\" + follows
         inside, single = self.class_escape()
-        return _literal(single) if single is not None else f"[{inside}]"
+        return _escape_literal(single) if single is not None else f"[{inside}]"
 
     def quoted(self) -> str:
         end = self.pattern.find(r"\E", self.at + 2)
-        text = self.pattern[self.at + 2 :] if end < 0 else self.pattern[self.at + 2 : end]
+        literal = self.pattern[self.at + 2 :] if end < 0 else self.pattern[self.at + 2 : end]
         self.at = len(self.pattern) if end < 0 else end + 2
-        return text
+        return literal
 
     def class_escape(self) -> tuple[str, str | None]:
         """An escape that stands for one character or a set: (inside of a class, the character if it is one)."""
@@ -233,7 +233,7 @@ class _Translator:
         category = _CATEGORIES.match(longer[1] if longer else name)
         if category is None:
             raise _Unsupported(f"the character property {{{name}}} is not supported")
-        return _category(category[1])
+        return _category_ranges(category[1])
 
     def complement(self, inside: str) -> str:
         """The inside of a class that holds every character of the basic plane but those of ``inside``."""
@@ -270,14 +270,14 @@ class _Translator:
             elif self.pattern.startswith("&&", self.at):
                 self.at += 2
                 if inside or nested:
-                    operands.append(_union(inside, nested))
+                    operands.append(_join_union(inside, nested))
                 inside, nested = "", []
             elif self.pattern.startswith(r"\Q", self.at):
                 inside += "".join(map(_in_class, self.quoted()))
             else:
                 inside += self.class_item()
         if inside or nested:
-            operands.append(_union(inside, nested))
+            operands.append(_join_union(inside, nested))
         if len(operands) == 1 and not nested:
             return f"[{'^' if negated else ''}{inside}]"
         whole = "".join(f"(?={operand})" for operand in operands[:-1]) + operands[-1]
@@ -302,7 +302,7 @@ class _Translator:
         return _in_class(char), char
 
 
-def _union(inside: str, nested: list[str]) -> str:
+def _join_union(inside: str, nested: list[str]) -> str:
     parts = [f"[{inside}]"] if inside else []
     return "(?:" + "|".join(parts + nested) + ")" if len(parts) + len(nested) > 1 else (parts + nested)[0]
 
@@ -316,7 +316,7 @@ def compile_java(pattern: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)
-            return re.compile(_Translator(pattern).translate(), re.ASCII)
+            return re.compile(_RegexTranslator(pattern).translate(), re.ASCII)
     except (re.error, _Unsupported, FutureWarning, OverflowError, ValueError) as error:
         raise ConfigInvalid(f"Invalid regex: {error}\n{pattern}") from None
 
@@ -382,17 +382,19 @@ def _group_reference(replacement: str, at: int, pattern: re.Pattern[str]) -> tup
     return group, at
 
 
-def split_regexes(text: str | None) -> list[str]:
+def split_regexes(source: str | None) -> list[str]:
     r"""The items of a comma-separated list of regular expressions, stripped; ``\,`` is a comma within one."""
-    return [item.replace("\\,", ",").strip() for item in _REGEX_COMMA.split(text or "") if item.strip()]
+    return [item.replace("\\,", ",").strip() for item in _REGEX_COMMA.split(source or "") if item.strip()]
 
 
 def regex_list(name: str, value: Any) -> str | None:
     """A comma-separated list of Java's regular expressions."""
-    text = ",".join(str(item) for item in value) if isinstance(value, list | tuple) else value or ""
-    for item in split_regexes(text):
+    source = ",".join(str(item) for item in value) if isinstance(value, list | tuple) else value or ""
+    for item in split_regexes(source):
         try:
             compile_java(item)
         except ConfigInvalid as error:
-            return invalid(name, text, f"A comma-separated list of valid regular expressions is expected, but {error}")
+            return invalid(
+                name, source, f"A comma-separated list of valid regular expressions is expected, but {error}"
+            )
     return None

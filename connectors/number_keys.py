@@ -42,13 +42,13 @@ def varints_key(default: str, group: str, *modes: str) -> ConfigKey:
     )
 
 
-def logical_types_key(name: str, group: str, whose: str, types: str) -> ConfigKey:
+def logical_types_key(name: str, group: str, owner: str, types: str) -> ConfigKey:
     """The declaration of the option ``name`` by which types of CQL that have no name of their own in events get one.
 
     Args:
         name: of the option.
         group: of options.
-        whose: the connector whose form is the default.
+        owner: the connector whose form is the default.
         types: the types that get names, and the names.
     """
     return ConfigKey(
@@ -60,6 +60,6 @@ def logical_types_key(name: str, group: str, whose: str, types: str) -> ConfigKe
         validator=words("compatible", "named"),
         display_name="Names of types",
         doc="Debezium form: names of schemas by which sinks know types. "
-        f"compatible: as {whose} writes them. named: {types} too. "
+        f"compatible: as {owner} writes them. named: {types} too. "
         "Values are the same.",
     )

@@ -218,9 +218,9 @@ _INTEGER: Final = re.compile(r"[+-]?\d+\Z", re.ASCII)
 _NOUN: Final = {ConfigType.INT: "INT", ConfigType.SHORT: "SHORT", ConfigType.LONG: "LONG", ConfigType.DOUBLE: "DOUBLE"}
 
 
-def invalid(name: str, value: object, why: str) -> str:
+def invalid(name: str, value: object, reason: str) -> str:
     """Kafka's text for a value that is not allowed (clients match on it)."""
-    return f"Invalid value {java_string(value)} for configuration {name}: {why}"
+    return f"Invalid value {java_string(value)} for configuration {name}: {reason}"
 
 
 def java_string(value: object) -> str:
@@ -254,22 +254,22 @@ def parse_value(key: ConfigKey, raw: object) -> Any:
     """
     if raw is None:
         return None
-    text = raw.strip() if isinstance(raw, str) else raw
+    stripped = raw.strip() if isinstance(raw, str) else raw
     kind = key.type
     if kind is ConfigType.BOOLEAN:
-        if isinstance(text, bool):
-            return text
-        lowered = text.lower() if isinstance(text, str) else ""
+        if isinstance(stripped, bool):
+            return stripped
+        lowered = stripped.lower() if isinstance(stripped, str) else ""
         if lowered in ("true", "false"):
             return lowered == "true"
         raise ConfigInvalid(invalid(key.name, raw, "Expected value to be either true or false"))
     if kind is ConfigType.PASSWORD:
-        return text if isinstance(text, Password) else Password(str(text))
+        return stripped if isinstance(stripped, Password) else Password(str(stripped))
     if kind in _RANGES:
-        if isinstance(text, int) and not isinstance(text, bool):
-            number = text
-        elif isinstance(text, str) and _INTEGER.match(text):
-            number = int(text)
+        if isinstance(stripped, int) and not isinstance(stripped, bool):
+            number = stripped
+        elif isinstance(stripped, str) and _INTEGER.match(stripped):
+            number = int(stripped)
         else:
             raise ConfigInvalid(invalid(key.name, raw, f"Not a number of type {_NOUN[kind]}"))
         if not -(1 << _RANGES[kind]) <= number < 1 << _RANGES[kind]:
@@ -277,14 +277,14 @@ def parse_value(key: ConfigKey, raw: object) -> Any:
         return number
     if kind is ConfigType.DOUBLE:
         try:
-            return float(text)  # type: ignore[arg-type]  # anything float refuses is reported below
+            return float(stripped)  # type: ignore[arg-type]  # anything float refuses is reported below
         except (TypeError, ValueError):
             raise ConfigInvalid(invalid(key.name, raw, "Not a number of type DOUBLE")) from None
     if kind is ConfigType.LIST:
-        if isinstance(text, list | tuple):
-            return list(text)
-        return [item.strip() for item in str(text).split(",")] if text != "" else []
-    return str(text)
+        if isinstance(stripped, list | tuple):
+            return list(stripped)
+        return [item.strip() for item in str(stripped).split(",")] if stripped != "" else []
+    return str(stripped)
 
 
 class Config(Mapping[str, Any]):

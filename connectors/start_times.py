@@ -20,9 +20,9 @@ def time_zone(name: str) -> ZoneInfo | None:
         return None
 
 
-def is_time_of_day(text: str) -> bool:
+def is_time_of_day(source: str) -> bool:
     """Whether the text is a time of day: ``02:30`` or ``02:30:00``."""
-    return _TIME_OF_DAY.match(text) is not None
+    return _TIME_OF_DAY.match(source) is not None
 
 
 def latest_ms(at: str, zone: str, now_ms: int) -> int:
@@ -37,11 +37,11 @@ def latest_ms(at: str, zone: str, now_ms: int) -> int:
     if where is None:
         raise AssertionError(zone)
     today = datetime.fromtimestamp(now_ms / 1000, where).date()
-    moments = [_moment(at, today - timedelta(days=days), where) for days in (0, 1)]
+    moments = [_moment_on(at, today - timedelta(days=days), where) for days in (0, 1)]
     return next(int(moment.timestamp() * 1000) for moment in moments if moment.timestamp() * 1000 <= now_ms)
 
 
-def _moment(at: str, day: date, where: ZoneInfo) -> datetime:
+def _moment_on(at: str, day: date, where: ZoneInfo) -> datetime:
     """A time of day on a day, in UTC.
 
     A time that the clocks leave out is as long after midnight as on other days; of one that comes twice, the first.
@@ -72,7 +72,7 @@ def start_ms(at: str, zone: str, now_ms: int) -> int:
         )
     now = datetime.fromtimestamp(now_ms / 1000, where)
     if is_time_of_day(at):
-        moments = [_moment(at, now.date() + timedelta(days=days), where) for days in (0, 1, 2)]
+        moments = [_moment_on(at, now.date() + timedelta(days=days), where) for days in (0, 1, 2)]
         return next(int(moment.timestamp() * 1000) for moment in moments if moment > now)
     try:
         moment = datetime.fromisoformat(at) if "T" in at or " " in at else None

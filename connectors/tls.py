@@ -92,7 +92,7 @@ def client_context(cafile: str | None = None, cadata: str | None = None) -> ssl.
     return context
 
 
-def certificates(path: str, password: str | None) -> str:
+def read_certificates(path: str, password: str | None) -> str:
     """The certificates in a trust store as PEM. Reads the file: blocks for a moment.
 
     Args:
@@ -102,19 +102,19 @@ def certificates(path: str, password: str | None) -> str:
     Raises:
         ConfigInvalid: it can't be read or opened; the message says why and how to mend it.
     """
-    data = _read(path)
+    data = _read_file(path)
     if _is_pem(data):
         return data.decode("ascii", errors="replace")
-    _, own, others = _pkcs12(path, data, password)
-    found = "".join(part for part in [own, *others] if part)
-    if not found:
+    _, own_pem, others = _read_pkcs12(path, data, password)
+    pem = "".join(part for part in [own_pem, *others] if part)
+    if not pem:
         raise ConfigInvalid(
             f"the trust store {path} holds no certificate; name a file with the certificates to be believed"
         )
-    return found
+    return pem
 
 
-def identity(path: str, password: str | None) -> Identity:
+def read_identity(path: str, password: str | None) -> Identity:
     """The private key and the certificate chain in a key store. Reads the file: blocks for a moment.
 
     Args:
@@ -124,18 +124,18 @@ def identity(path: str, password: str | None) -> Identity:
     Raises:
         ConfigInvalid: it can't be read or opened, or holds no key.
     """
-    data = _read(path)
+    data = _read_file(path)
     if _is_pem(data):
         return Identity(data.decode("ascii", errors="replace"), encrypted=True)
-    key, own, others = _pkcs12(path, data, password)
-    if not key or not own:
+    key, own_pem, others = _read_pkcs12(path, data, password)
+    if not key or not own_pem:
         raise ConfigInvalid(
             f"the key store {path} has no key with a certificate; a trust store may have been named by mistake"
         )
-    return Identity("".join([key, own, *others]), encrypted=False)
+    return Identity("".join([key, own_pem, *others]), encrypted=False)
 
 
-def load_identity(context: ssl.SSLContext, found: Identity, password: str | None) -> None:
+def load_identity(context: ssl.SSLContext, key_identity: Identity, password: str | None) -> None:
     """Give a context its key and certificates.
 
     Raises:
@@ -145,8 +145,8 @@ def load_identity(context: ssl.SSLContext, found: Identity, password: str | None
     handle = os.memfd_create("key", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(handle), "w", encoding="utf-8") as file:
-            file.write(found.pem)
-        secret = password if password is not None and found.encrypted else ""
+            file.write(key_identity.pem)
+        secret = password if password is not None and key_identity.encrypted else ""
         # Without a password OpenSSL would ask for one on the terminal.
         context.load_cert_chain(f"/proc/self/fd/{handle}", password=lambda: secret)
     finally:
@@ -184,14 +184,14 @@ def openssl_cipher(name: str) -> str:
     body = name.removeprefix("TLS_").removeprefix("SSL_")
     if body == name or "_WITH_" not in body:
         return name
-    exchange, _, rest = body.partition("_WITH_")
-    cipher = rest.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("3DES_EDE_CBC", "DES-CBC3")
+    exchange, _, suite = body.partition("_WITH_")
+    cipher = suite.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("3DES_EDE_CBC", "DES-CBC3")
     cipher = cipher.replace("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305").replace("_CBC_", "_")
     exchange = "" if exchange == "RSA" else exchange + "-"
     return (exchange + cipher).replace("_", "-")
 
 
-def _read(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -210,7 +210,7 @@ def _is_pem(data: bytes) -> bool:
     return b"-----BEGIN" in data
 
 
-def _pkcs12(path: str, data: bytes, password: str | None) -> tuple[str, str, list[str]]:
+def _read_pkcs12(path: str, data: bytes, password: str | None) -> tuple[str, str, list[str]]:
     """Key, its certificate and the other certificates, all as PEM, empty where there is none."""
     try:
         store = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
@@ -223,5 +223,5 @@ def _pkcs12(path: str, data: bytes, password: str | None) -> tuple[str, str, lis
         if store.key
         else ""
     )
-    own = store.cert.certificate.public_bytes(_PEM).decode() if store.cert else ""
-    return key, own, [item.certificate.public_bytes(_PEM).decode() for item in store.additional_certs]
+    own_pem = store.cert.certificate.public_bytes(_PEM).decode() if store.cert else ""
+    return key, own_pem, [item.certificate.public_bytes(_PEM).decode() for item in store.additional_certs]

@@ -12,7 +12,7 @@ LONGEST: Final = 249
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-def problem(topic: object) -> str | None:
+def find_problem(topic: object) -> str | None:
     """Why Kafka can't have a topic of this name; None if it can."""
     if not isinstance(topic, str) or not topic:
         return "it is empty"
@@ -27,8 +27,8 @@ def problem(topic: object) -> str | None:
 
 def topic_name(name: str, value: Any) -> str | None:
     """A validator of options: the name of a topic, or null."""
-    why = None if value is None else problem(value)
-    return None if why is None else invalid(name, value, f"Invalid topic name: {why}")
+    reason = None if value is None else find_problem(value)
+    return None if reason is None else invalid(name, value, f"Invalid topic name: {reason}")
 
 
 def topic_name_or_empty(name: str, value: Any) -> str | None:

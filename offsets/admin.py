@@ -22,8 +22,8 @@ from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from connectors.errors import Retriable
-from offsets.fetch import BrokersOnlyClient, impatient
-from offsets.refusal import refusal
+from offsets.fetch import BrokersOnlyClient, limit_timeouts
+from offsets.refusal import find_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,13 +66,13 @@ class TopicAdmin:
             LoginRefused: a broker answers, and does not let this client in.
             Retriable: no broker could be reached.
         """
-        self._client = BrokersOnlyClient(**impatient(self._arguments))
+        self._client = BrokersOnlyClient(**limit_timeouts(self._arguments))
         try:
             async with asyncio.timeout(self._deadline_s):
                 await self._client.bootstrap()
         except (KafkaError, OSError, TimeoutError) as error:
-            await self._close()
-            refused = await refusal(self._arguments)
+            await self._close_client()
+            refused = await find_refusal(self._arguments)
             if refused is not None:
                 raise refused from error
             raise Retriable(
@@ -82,14 +82,14 @@ class TopicAdmin:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._close()
+        await self._close_client()
 
-    async def _close(self) -> None:
+    async def _close_client(self) -> None:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(2):
                 await self._client.close()
 
-    async def _ask(self, request: Any) -> Any:
+    async def _send_request(self, request: Any) -> Any:
         failure: BaseException | None = None
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -116,7 +116,9 @@ class TopicAdmin:
             KafkaError: the broker refused (``TopicAuthorizationFailedError`` ...).
             Retriable: it did not answer.
         """
-        return _count_partitions(topic, await self._ask(MetadataRequest([topic], allow_auto_topic_creation=False)))
+        return _count_partitions(
+            topic, await self._send_request(MetadataRequest([topic], allow_auto_topic_creation=False))
+        )
 
     async def wait_visible(self, topic: str) -> None:
         """Wait until every broker knows a topic with its partitions: brokers learn of a new one one after the other.
@@ -165,7 +167,7 @@ class TopicAdmin:
             TopicRefused: the broker will not have it so.
             Retriable: it did not answer, or a broker does not know the new topic in time.
         """
-        answer = await self._ask(
+        answer = await self._send_request(
             CreateTopicsRequest(
                 [(topic, partitions, replication_factor, [], list(settings.items()))],
                 int(self._deadline_s * 1000),
@@ -187,7 +189,7 @@ class TopicAdmin:
         Raises:
             Retriable: the broker did not answer.
         """
-        answer = await self._ask(DescribeConfigsRequest([(_TOPIC_RESOURCE, topic, None)]))
+        answer = await self._send_request(DescribeConfigsRequest([(_TOPIC_RESOURCE, topic, None)]))
         code, _message, _kind, _name, entries = answer.resources[0]
         if code:
             return {}

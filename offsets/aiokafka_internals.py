@@ -48,7 +48,7 @@ def sender_task(producer: AIOKafkaProducer) -> asyncio.Task[Any]:
     return task
 
 
-def silence(producer: AIOKafkaProducer) -> None:
+def silence_producer(producer: AIOKafkaProducer) -> None:
     """Mark a producer as closed, so that its destructor does not complain."""
     producer._closed = True
 

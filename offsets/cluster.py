@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from connectors.errors import Skippable
 from offsets.records import (
     ConnectorConfig,
-    LoggerLevel,
+    LoggerLevelRecord,
     RestartRequest,
-    SessionKey,
+    SessionKeyRecord,
     TargetState,
     TargetStateName,
     TaskConfig,
@@ -34,7 +34,7 @@ _NO_TASKS: Final[Mapping[int, dict[str, str]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConfigChange:
     """What one record changed.
 
     Attributes:
@@ -73,7 +73,7 @@ class ClusterSnapshot:
     """
 
     offset: int = -1
-    session_key: SessionKey | None = None
+    session_key: SessionKeyRecord | None = None
     connectors: dict[str, dict[str, str]] = field(default_factory=dict)
     target_states: dict[str, TargetStateName] = field(default_factory=dict)
     tasks: dict[str, Mapping[int, dict[str, str]]] = field(default_factory=dict)
@@ -94,8 +94,8 @@ class ClusterSnapshot:
         """The task configurations in effect, by number; empty for an unknown or inconsistent connector."""
         if name in self.inconsistent:
             return []
-        found = self.tasks.get(name, _NO_TASKS)
-        return [found[task] for task in range(self.task_counts.get(name, 0)) if task in found]
+        configs_by_task = self.tasks.get(name, _NO_TASKS)
+        return [configs_by_task[task] for task in range(self.task_counts.get(name, 0)) if task in configs_by_task]
 
     def all_tasks(self) -> list[tuple[str, int]]:
         """(connector, task) of every task in effect, sorted by connector."""
@@ -107,7 +107,7 @@ class ClusterState:
 
     def __init__(self) -> None:
         self._offset = -1
-        self._session_key: SessionKey | None = None
+        self._session_key: SessionKeyRecord | None = None
         self._connectors: dict[str, dict[str, str]] = {}
         self._targets: dict[str, TargetStateName] = {}
         self._tasks: dict[str, Mapping[int, dict[str, str]]] = {}
@@ -147,7 +147,7 @@ class ClusterState:
         """A connector's configuration now, or None; treat it as immutable."""
         return self._connectors.get(name)
 
-    def apply(self, offset: int, key: bytes | None, value: bytes | None) -> Change | None:
+    def apply(self, offset: int, key: bytes | None, value: bytes | None) -> ConfigChange | None:
         """Fold the record at ``offset`` in; returns what it changed, or None. Never raises for a record's content."""
         self._offset = offset + 1
         self._snapshot = None
@@ -157,48 +157,48 @@ class ClusterState:
             self.unreadable.add(key, error)
             return None
         if isinstance(record, ConnectorConfig):
-            return self._connector(record)
+            return self._apply_connector(record)
         if isinstance(record, TaskConfig):
             self._deferred.setdefault(record.connector, {})[record.task] = record.config
             return None
         if isinstance(record, TasksCommit):
-            return self._commit(record)
+            return self._apply_commit(record)
         if isinstance(record, TargetState):
-            return self._target(record)
+            return self._apply_target(record)
         if isinstance(record, RestartRequest):
-            return Change("restart", record.connector, restart=record)
+            return ConfigChange("restart", record.connector, restart=record)
         if isinstance(record, TaskCount):
             self._fenced[record.connector] = record.tasks
             self._pending_fencing.discard(record.connector)
-            return Change("task_count", record.connector)
-        if isinstance(record, LoggerLevel):
+            return ConfigChange("task_count", record.connector)
+        if isinstance(record, LoggerLevelRecord):
             self._loggers[record.logger] = record.level
-            return Change("logger", record.logger, level=record.level)
+            return ConfigChange("logger", record.logger, level=record.level)
         self._session_key = record
-        return Change("session_key")
+        return ConfigChange("session_key")
 
-    def _connector(self, record: ConnectorConfig) -> Change:
+    def _apply_connector(self, record: ConnectorConfig) -> ConfigChange:
         name = record.connector
         if record.config is None:
-            self._forget(name)
-            return Change("removed", name)
+            self._forget_connector(name)
+            return ConfigChange("removed", name)
         self._born.setdefault(name, self._offset)
         self._connectors[name] = record.config
         self._targets.setdefault(name, "STARTED")
-        return Change("connector", name)
+        return ConfigChange("connector", name)
 
-    def _forget(self, name: str) -> None:
+    def _forget_connector(self, name: str) -> None:
         for by_name in (self._connectors, self._counts, self._tasks, self._deferred, self._applied, self._born):
             by_name.pop(name, None)
         # Connect keeps this mark; a connector made anew under the name would then have no tasks until its next commit.
         self._inconsistent.discard(name)
 
-    def _commit(self, record: TasksCommit) -> Change | None:
+    def _apply_commit(self, record: TasksCommit) -> ConfigChange | None:
         name = record.connector
         config = self._connectors.get(name)
         if config is None:
             # the connector was deleted and compaction removed its configuration: what is left of its tasks means nothing
-            self._forget(name)
+            self._forget_connector(name)
             return None
         deferred = self._deferred.pop(name, {})
         # Leftovers of a larger earlier set are fine; a missing number is not.
@@ -212,9 +212,9 @@ class ClusterState:
             self._inconsistent.add(name)
         self._counts[name] = record.tasks
         self._pending_fencing.add(name)
-        return Change("tasks", name)
+        return ConfigChange("tasks", name)
 
-    def _target(self, record: TargetState) -> Change | None:
+    def _apply_target(self, record: TargetState) -> ConfigChange | None:
         name = record.connector
         if record.state is None:
             self._targets.pop(name, None)
@@ -223,4 +223,4 @@ class ClusterState:
             return None
         before = self._targets.get(name)
         self._targets[name] = record.state
-        return Change("target_state", name) if before != record.state and name in self._connectors else None
+        return ConfigChange("target_state", name) if before != record.state and name in self._connectors else None

@@ -39,16 +39,16 @@ GROUPS_KEY: Final = ConfigKey(
 )
 
 
-def _number(what: str) -> Any:
+def _check_count(complaint: str) -> Any:
     def check(name: str, value: Any) -> str | None:
         if value is not None and value != -1 and value < 1:
-            return invalid(name, value, f"{what}, or -1 to use the broker's default")
+            return invalid(name, value, f"{complaint}, or -1 to use the broker's default")
         return None
 
     return check
 
 
-def _patterns(name: str, value: Any) -> str | None:
+def _check_patterns(name: str, value: Any) -> str | None:
     for pattern in value or ():
         try:
             re.compile(pattern)
@@ -69,58 +69,58 @@ def group_keys(raw: Mapping[str, str]) -> list[ConfigKey]:
     groups = [_DEFAULT, *dict.fromkeys(name for name in names if name and name != _DEFAULT)]
     keys: list[ConfigKey] = []
     for group in groups:
-        own = f"{PREFIX}{group}."
+        group_prefix = f"{PREFIX}{group}."
         heading = group if group == _DEFAULT else f"{_HEADING}: {group}"
         default = REQUIRED if group == _DEFAULT else None
         if group != _DEFAULT:
             keys += [
                 ConfigKey(
-                    name=f"{own}include",
+                    name=f"{group_prefix}include",
                     type=ConfigType.LIST,
                     default=(),
                     importance=Importance.LOW,
                     group=heading,
                     width=Width.LONG,
                     display_name=f"Inclusion Topic Pattern for {heading}",
-                    validator=_patterns,
+                    validator=_check_patterns,
                     doc="Regular expressions; topics whose whole name matches one of them belong to this group.",
                 ),
                 ConfigKey(
-                    name=f"{own}exclude",
+                    name=f"{group_prefix}exclude",
                     type=ConfigType.LIST,
                     default=(),
                     importance=Importance.LOW,
                     group=heading,
                     width=Width.LONG,
                     display_name=f"Exclusion Topic Pattern for {heading}",
-                    validator=_patterns,
+                    validator=_check_patterns,
                     doc="Regular expressions; topics whose whole name matches one of them do not belong to this group, "
                     "even if they are included.",
                 ),
             ]
         keys += [
             ConfigKey(
-                name=f"{own}replication.factor",
+                name=f"{group_prefix}replication.factor",
                 type=ConfigType.SHORT,
                 default=default,
                 importance=Importance.LOW,
                 width=Width.LONG,
                 display_name=f"Replication Factor for Topics in {heading}",
-                validator=_number(
+                validator=_check_count(
                     "Replication factor must be positive and not larger than the number of brokers in the Kafka cluster"
                 ),
                 doc="Replication factor of topics created by this group; -1 takes the broker's default. A group other "
                 "than the default one inherits the default group's.",
             ),
             ConfigKey(
-                name=f"{own}partitions",
+                name=f"{group_prefix}partitions",
                 type=ConfigType.INT,
                 default=default,
                 importance=Importance.LOW,
                 group=heading,
                 width=Width.LONG,
                 display_name=f"Partition Count for Topics in {heading}",
-                validator=_number("Number of partitions must be positive"),
+                validator=_check_count("Number of partitions must be positive"),
                 doc="Number of partitions of topics created by this group; -1 takes the broker's default. A group other "
                 "than the default one inherits the default group's.",
             ),
@@ -159,16 +159,16 @@ def creation_groups(raw: Mapping[str, str]) -> tuple[CreationGroup, ...]:
     default = f"{PREFIX}{_DEFAULT}."
     groups: list[CreationGroup] = []
     for name in (*dict.fromkeys(item for item in config[GROUPS_KEY.name] if item not in {"", _DEFAULT}), _DEFAULT):
-        own = f"{PREFIX}{name}."
-        settings = {key: value for key, value in config.prefixed(own).items() if key not in _NAMED}
-        partitions, replicas = config[f"{own}partitions"], config[f"{own}replication.factor"]
+        group_prefix = f"{PREFIX}{name}."
+        settings = {key: value for key, value in config.prefixed(group_prefix).items() if key not in _NAMED}
+        partitions, replicas = config[f"{group_prefix}partitions"], config[f"{group_prefix}replication.factor"]
         groups.append(
             CreationGroup(
                 name,
-                tuple(re.compile(item) for item in config[f"{own}include"])
+                tuple(re.compile(item) for item in config[f"{group_prefix}include"])
                 if name != _DEFAULT
                 else (re.compile(".*"),),
-                tuple(re.compile(item) for item in config[f"{own}exclude"]) if name != _DEFAULT else (),
+                tuple(re.compile(item) for item in config[f"{group_prefix}exclude"]) if name != _DEFAULT else (),
                 config[f"{default}partitions"] if partitions is None else partitions,
                 config[f"{default}replication.factor"] if replicas is None else replicas,
                 settings,
@@ -210,10 +210,10 @@ class TopicCreator:
             if topic in self._known:
                 return
             async with TopicAdmin(self._client) as admin:
-                await self._create(admin, topic)
+                await self._create_topic(admin, topic)
             self._known.add(topic)
 
-    async def _create(self, admin: TopicAdmin, topic: str) -> None:
+    async def _create_topic(self, admin: TopicAdmin, topic: str) -> None:
         try:
             if await admin.partitions(topic) is not None:
                 return

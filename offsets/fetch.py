@@ -30,7 +30,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
 
-from offsets.aiokafka_internals import sender_task, silence, waiting_futures
+from offsets.aiokafka_internals import sender_task, silence_producer, waiting_futures
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ _CONTROL_KEY: Final = struct.Struct(">hh")
 _ABORT: Final = 0
 
 
-class Record(Protocol):
+class FetchedRecord(Protocol):
     """One record as the parser gives it."""
 
     @property
@@ -88,7 +88,7 @@ class Fetched:
 
     partition: int
     asked: int
-    batches: Sequence[Iterable[Record]]
+    batches: Sequence[Iterable[FetchedRecord]]
     position: int
     readable_end: int
     out_of_range: bool = False
@@ -99,7 +99,7 @@ def visible_batches(
     data: bytes,
     position: int,
     aborted: Sequence[tuple[int, int]] | None,
-) -> tuple[list[Iterable[Record]], int]:
+) -> tuple[list[Iterable[FetchedRecord]], int]:
     """The batches of visible records in a fetched stretch of log, and the position after it.
 
     Control batches are left out and passed over. With ``aborted`` (of a ``read_committed`` fetch) the records of aborted
@@ -117,7 +117,7 @@ def visible_batches(
     batches = MemoryRecords(data)
     pending = sorted(aborted, key=lambda pair: pair[1]) if aborted else []
     aborting: set[int] = set()
-    visible: list[Iterable[Record]] = []
+    visible: list[Iterable[FetchedRecord]] = []
     while batches.has_next():
         batch = batches.next_batch()
         if not batch.validate_crc():
@@ -164,13 +164,13 @@ class BrokersOnlyClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka's cli
         return await super()._metadata_update(cluster_metadata, _NoTopics())
 
 
-def impatient(client: Mapping[str, Any]) -> dict[str, Any]:
+def limit_timeouts(client: Mapping[str, Any]) -> dict[str, Any]:
     """``client`` arguments with a request timeout (for connecting, too) of at most five seconds."""
     asked = int(client.get("request_timeout_ms", _REQUEST_TIMEOUT_MS))
     return {**client, "request_timeout_ms": min(asked, _REQUEST_TIMEOUT_MS)}
 
 
-def renew(client: Any, arguments: Mapping[str, Any]) -> None:
+def renew_credentials(client: Any, arguments: Mapping[str, Any]) -> None:
     """Let an aiokafka client that is in use log in with the credentials among ``arguments`` from its next connection on.
 
     Args:
@@ -195,7 +195,7 @@ class TopicFetcher:
     def __init__(self, topic: str, client: Mapping[str, Any], isolation: Isolation) -> None:
         self.topic = topic
         self._isolation = isolation
-        self._client = BrokersOnlyClient(**impatient(client))
+        self._client = BrokersOnlyClient(**limit_timeouts(client))
         self._leaders: dict[int, int] = {}
 
     async def start(self) -> None:
@@ -209,7 +209,7 @@ class TopicFetcher:
 
     def renew(self, arguments: Mapping[str, Any]) -> None:
         """Log in with the credentials among ``arguments`` from the next connection on."""
-        renew(self._client, arguments)
+        renew_credentials(self._client, arguments)
 
     async def close(self) -> None:
         """Close all connections, giving up after two seconds."""
@@ -251,7 +251,7 @@ class TopicFetcher:
                     raise kind(f"metadata of topic {self.topic!r}")
                 if code:
                     raise UnknownTopicOrPartitionError(f"topic {self.topic!r} does not exist")
-                for _error, partition, leader, *_rest in partitions:
+                for _error, partition, leader, *_unused in partitions:
                     self._leaders[partition] = leader
             return
         raise KafkaConnectionError(f"no broker of {brokers} answers a metadata request") from failure
@@ -287,8 +287,8 @@ class TopicFetcher:
         for node, members in grouped.items():
             request = OffsetRequest(-1, LEVELS[isolation], [(self.topic, [(partition, at) for partition in members])])
             answer = await self._client.send(node, request, group=ConnectionGroup.COORDINATION)
-            for _topic, found in answer.topics:
-                for partition, code, _timestamp, offset, *_ in found:
+            for _topic, partition_offsets in answer.topics:
+                for partition, code, _timestamp, offset, *_ in partition_offsets:
                     if code:
                         raise for_code(code)(f"offsets of partition {partition} of topic {self.topic!r}")
                     offsets[partition] = offset
@@ -311,8 +311,8 @@ class TopicFetcher:
         )
         answer = await self._client.send(node, request)
         results: list[Fetched] = []
-        for _topic, found in answer.topics:
-            for partition, code, high_watermark, stable, *between, data in found:
+        for _topic, partition_data in answer.topics:
+            for partition, code, high_watermark, stable, *between, data in partition_data:
                 asked = positions[partition]
                 if code:
                     kind = for_code(code)
@@ -355,8 +355,8 @@ async def _end_producer(producer: AIOKafkaProducer, patience_s: float) -> None:
             async with asyncio.timeout(patience_s):
                 await producer.flush()
     # A silenced producer's destructor is silent too.
-    silence(producer)
-    left = _coroutines(sender_task(producer))
+    silence_producer(producer)
+    left = _sender_tasks(sender_task(producer))
     for task in left:
         task.cancel()
     with contextlib.suppress(Exception):
@@ -367,7 +367,7 @@ async def _end_producer(producer: AIOKafkaProducer, patience_s: float) -> None:
     _take_exceptions(producer, left)
 
 
-def _coroutines(sender: asyncio.Task[None] | None) -> set[asyncio.Future[Any]]:
+def _sender_tasks(sender: asyncio.Task[None] | None) -> set[asyncio.Future[Any]]:
     """The sender and its requests under way.
 
     A sender that is cancelled waits for its requests, and they wait, for ever, for metadata of a client that is closed.

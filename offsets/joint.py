@@ -37,7 +37,7 @@ class Joint(Generic[_T]):
         mine: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._waiting.add(mine)
         if self._runner is None or self._runner.done():
-            self._runner = asyncio.create_task(self._run())
+            self._runner = asyncio.create_task(self._answer_waiting())
         try:
             return await mine
         finally:
@@ -49,22 +49,22 @@ class Joint(Generic[_T]):
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.gather(self._runner, return_exceptions=True)
-        self._refuse(self._asked | self._waiting, error)
+        self._refuse_all(self._asked | self._waiting, error)
 
-    async def _run(self) -> None:
+    async def _answer_waiting(self) -> None:
         while self._waiting:
             self._asked, self._waiting = self._waiting, set()
             try:
                 answer = await self._question()
             except Exception as error:  # noqa: BLE001 - it is for those who asked
-                self._refuse(self._asked, error)
+                self._refuse_all(self._asked, error)
                 continue
-            for each in self._asked:
-                if not each.done():
-                    each.set_result(answer)
+            for future in self._asked:
+                if not future.done():
+                    future.set_result(answer)
 
     @staticmethod
-    def _refuse(refused: set[asyncio.Future[_T]], error: Exception) -> None:
-        for each in refused:
-            if not each.done():
-                each.set_exception(error)
+    def _refuse_all(refused: set[asyncio.Future[_T]], error: Exception) -> None:
+        for future in refused:
+            if not future.done():
+                future.set_exception(error)

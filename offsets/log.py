@@ -18,7 +18,16 @@ from aiokafka.errors import KafkaError, ProducerFenced
 
 from connectors.backoff import Backoff
 from connectors.errors import Fatal, Fenced, Retriable
-from offsets.fetch import CREDENTIALS, LEVELS, Fetched, Isolation, Record, TopicFetcher, abandon_producer, renew
+from offsets.fetch import (
+    CREDENTIALS,
+    LEVELS,
+    Fetched,
+    FetchedRecord,
+    Isolation,
+    TopicFetcher,
+    abandon_producer,
+    renew_credentials,
+)
 from offsets.joint import Joint
 
 if TYPE_CHECKING:
@@ -53,7 +62,7 @@ class CompactedLog:
         self,
         topic: str,
         client: Mapping[str, Any],
-        sink: Callable[[int, Iterable[Record]], None],
+        sink: Callable[[int, Iterable[FetchedRecord]], None],
         *,
         isolation: Isolation = "read_committed",
         producer: Mapping[str, Any] | None = None,
@@ -67,7 +76,7 @@ class CompactedLog:
         self._refresh_s = refresh_s
         self._positions: dict[int, int] = {}
         self._waiters: list[tuple[dict[int, int], asyncio.Future[None]]] = []
-        self._ends = {each: Joint(functools.partial(self._end, each)) for each in LEVELS}
+        self._ends = {level: Joint(functools.partial(self._ask_end, level)) for level in LEVELS}
         self._fetcher: TopicFetcher | None = None
         self._follower: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
@@ -94,7 +103,7 @@ class CompactedLog:
         Raises:
             Retriable: the end was not reached within ``deadline_s``; the log is stopped then.
         """
-        self._follower = asyncio.create_task(self._follow(), name=f"log-{self.topic}")
+        self._follower = asyncio.create_task(self._follow_topic(), name=f"log-{self.topic}")
         try:
             await self.read_to_end(deadline_s)
         except BaseException:
@@ -122,7 +131,7 @@ class CompactedLog:
         if self._fetcher is not None:
             self._fetcher.renew(arguments)
         if self._producer is not None:
-            renew(self._producer.client, arguments)
+            renew_credentials(self._producer.client, arguments)
 
     async def read_to_end(self, deadline_s: float = 30.0, *, open_transactions: bool = False) -> None:
         """Wait until everything that is in the topic now has reached the sink.
@@ -144,7 +153,9 @@ class CompactedLog:
                 reached = await self._ends["read_uncommitted" if open_transactions else self._isolation].ask()
                 await asyncio.shield(reached)
         except TimeoutError:
-            behind = next((behind_at(self._positions, ends) for ends, other in self._waiters if other is reached), None)
+            behind = next(
+                (behind_at(self._positions, ends) for ends, waiter in self._waiters if waiter is reached), None
+            )
             raise Retriable(
                 f"topic {self.topic!r} could not be read to its end within {deadline_s:g} s: "
                 + (
@@ -155,7 +166,7 @@ class CompactedLog:
                 )
             ) from None
 
-    async def _end(self, isolation: Isolation) -> asyncio.Future[None]:
+    async def _ask_end(self, isolation: Isolation) -> asyncio.Future[None]:
         """Ask where the topic ends now; the future is done when that has been read."""
         while True:
             await self._connected.wait()
@@ -177,7 +188,7 @@ class CompactedLog:
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reached.add_done_callback(lambda done: done.exception())  # also where those who waited have given up
         self._waiters.append((ends, reached))
-        self._wake()
+        self._wake_waiters()
         return reached
 
     async def send(self, key: bytes, value: bytes | None, deadline_s: float = 30.0) -> None:
@@ -203,7 +214,7 @@ class CompactedLog:
             Retriable: not all acknowledged within ``deadline_s``; some may have been written.
             Fenced: the producer's transactional id has a newer owner.
         """
-        own = producer is None
+        is_own_producer = producer is None
         try:
             async with asyncio.timeout(deadline_s):
                 if producer is None:
@@ -214,8 +225,8 @@ class CompactedLog:
         except ProducerFenced as error:
             raise Fenced(f"writing to topic {self.topic!r}: another process owns the transactional id now") from error
         except (TimeoutError, KafkaError, OSError) as error:
-            if own:
-                self._abandon()
+            if is_own_producer:
+                self._abandon_producer()
             raise Retriable(
                 f"writing to topic {self.topic!r} was not acknowledged within {deadline_s:g} s ({error!r}): check "
                 "the brokers and that enough in-sync replicas are up"
@@ -235,7 +246,7 @@ class CompactedLog:
                 self._producer = producer
             return self._producer
 
-    def _abandon(self) -> None:
+    def _abandon_producer(self) -> None:
         # A producer whose send timed out may still hang on it (aiokafka issue 1101): the next send gets a new one.
         if self._producer is not None:
             task = asyncio.create_task(abandon_producer(self._producer))
@@ -243,7 +254,7 @@ class CompactedLog:
             self._abandoned.add(task)
             task.add_done_callback(self._abandoned.discard)
 
-    async def _follow(self) -> None:
+    async def _follow_topic(self) -> None:
         try:
             while True:
                 fetcher = TopicFetcher(self.topic, self._client, self._isolation)
@@ -251,7 +262,7 @@ class CompactedLog:
                     await fetcher.start()
                     self._fetcher = fetcher
                     self._connected.set()
-                    await self._read(fetcher)
+                    await self._fetch_records(fetcher)
                 except Exception as error:  # noqa: BLE001 - whatever it is, following goes on and the error is shown
                     self.last_error = error
                     (_LOG.debug if self._interrupted else _LOG.warning)(
@@ -266,14 +277,14 @@ class CompactedLog:
         finally:
             self._fail_waiters(Retriable(f"the reader of topic {self.topic!r} was stopped"))
 
-    def _works(self) -> None:
+    def _note_success(self) -> None:
         """A fetch succeeded: only this ends an interruption, a mere connection does not."""
         if self._interrupted:
             _LOG.info("Reading topic %s again", self.topic)
         self._interrupted = False
         self._pauses.reset()
 
-    async def _read(self, fetcher: TopicFetcher) -> None:
+    async def _fetch_records(self, fetcher: TopicFetcher) -> None:
         """Fetch until something breaks; one request per leading node is under way at any time."""
         loop = asyncio.get_running_loop()
         under_way: dict[int, asyncio.Task[list[Fetched]]] = {}
@@ -287,7 +298,7 @@ class CompactedLog:
                 new = fetcher.partitions.difference(self._positions)
                 if new:
                     self._positions.update(await fetcher.start_offsets(new))
-                    self._wake()
+                    self._wake_waiters()
                 for node, positions in fetcher.by_leader(self._positions).items():
                     if node not in under_way and resting.get(node, 0.0) <= loop.time():
                         under_way[node] = asyncio.create_task(
@@ -312,15 +323,15 @@ class CompactedLog:
                         refresh_at = 0.0
                         continue
                     resting.pop(node, None)
-                    self._works()
-                    if await self._absorb(fetcher, results):
+                    self._note_success()
+                    if await self._absorb_results(fetcher, results):
                         refresh_at = 0.0
         finally:
             for task in under_way.values():
                 task.cancel()
             await asyncio.gather(*under_way.values(), return_exceptions=True)
 
-    async def _absorb(self, fetcher: TopicFetcher, results: list[Fetched]) -> bool:
+    async def _absorb_results(self, fetcher: TopicFetcher, results: list[Fetched]) -> bool:
         """Hand records on and move positions; returns whether the leaders must be asked for again."""
         stale = False
         lost: list[int] = []
@@ -352,10 +363,10 @@ class CompactedLog:
             self._positions.update(await fetcher.start_offsets(frozenset(lost)))
         if stale:
             await asyncio.sleep(_FIRST_BACKOFF_S)
-        self._wake()
+        self._wake_waiters()
         return stale
 
-    def _wake(self) -> None:
+    def _wake_waiters(self) -> None:
         remaining = []
         for ends, reached in self._waiters:
             if reached.done():
@@ -379,5 +390,5 @@ def behind_at(positions: Mapping[int, int], ends: Mapping[int, int]) -> str:
     if not left:
         return "it has been read just now"
     first = left[0]
-    more = f", and {len(left) - 1} more are behind" if len(left) > 1 else ""
-    return f"partition {first} is read up to {positions.get(first, 0)} of {ends[first]}{more}"
+    remainder = f", and {len(left) - 1} more are behind" if len(left) > 1 else ""
+    return f"partition {first} is read up to {positions.get(first, 0)} of {ends[first]}{remainder}"

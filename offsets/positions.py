@@ -42,10 +42,10 @@ def position_problem(position: object) -> str | None:
     return None
 
 
-def java_hash(text: str) -> int:
+def java_hash(string: str) -> int:
     """Java's ``String.hashCode`` as an unsigned 32-bit number."""
     code = 0
-    units = text.encode("utf-16-be", "surrogatepass")
+    units = string.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
         code = (code * 31 + (high << 8 | low)) & 0xFFFFFFFF
     return code
@@ -65,14 +65,14 @@ def java_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(listed, key=bucket))
 
 
-def canonical(position: Position) -> bytes:
+def to_canonical(position: Position) -> bytes:
     """A spelling that is the same for every order of fields; numbers 1 and 1.0 differ, as in Java.
 
     Raises:
         Fatal: the position holds what Connect could not store.
     """
     try:
-        return orjson.dumps(position, default=_plain, option=_SORTED)
+        return orjson.dumps(position, default=_to_plain, option=_SORTED)
     except orjson.JSONEncodeError as error:
         raise Fatal(
             f"source position {position!r} can't be stored: {position_problem(position) or error}. Use a flat mapping "
@@ -80,16 +80,16 @@ def canonical(position: Position) -> bytes:
         ) from error
 
 
-def encode_key(connector: str, partition: Position, known: Mapping[bytes, bytes] | None = None) -> bytes:
-    """The record key of an offset: the one in ``known`` (canonical form -> key) if there is one, else Java's spelling.
+def encode_key(connector: str, partition: Position, saved_keys: Mapping[bytes, bytes] | None = None) -> bytes:
+    """The record key of an offset: the one in ``saved_keys`` (canonical form -> key) if there is one, else Java's spelling.
 
     Raises:
         Fatal: the partition holds what Connect could not store.
     """
-    form = canonical(partition)
-    found = known.get(form) if known else None
-    if found is not None:
-        return found
+    form = to_canonical(partition)
+    saved_key = saved_keys.get(form) if saved_keys else None
+    if saved_key is not None:
+        return saved_key
     plain = orjson.loads(form)  # bytes have become base64 text here, as Java writes them
     return java_json([connector, {name: plain[name] for name in java_order(partition)}])
 
@@ -105,10 +105,10 @@ def encode_offset(offset: Position | None) -> bytes | None:
     try:
         return java_json(offset)
     except Skippable:
-        return java_json(orjson.loads(canonical(offset)))  # with bytes as base64, or a good complaint
+        return java_json(orjson.loads(to_canonical(offset)))  # with bytes as base64, or a good complaint
 
 
-def _plain(value: object) -> str:
+def _to_plain(value: object) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     raise TypeError(f"type {type(value).__name__}")
@@ -132,7 +132,7 @@ class OffsetIndex:
         self._orders: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def __len__(self) -> int:
-        self._build()
+        self._build_index()
         return len(self._values)
 
     def get(self, partition: Position) -> Position | None:
@@ -141,8 +141,8 @@ class OffsetIndex:
         Raises:
             Fatal: what is saved is not an offset; to begin anew silently would lose or repeat data.
         """
-        self._build()
-        return self._offset(canonical(partition))
+        self._build_index()
+        return self._read_offset(to_canonical(partition))
 
     def items(self) -> list[tuple[Position, Position]]:
         """All saved (partition, offset) pairs.
@@ -150,18 +150,18 @@ class OffsetIndex:
         Raises:
             Fatal: as ``get``.
         """
-        self._build()
-        found = []
+        self._build_index()
+        pairs = []
         for form in list(self._values):
-            offset = self._offset(form)
+            offset = self._read_offset(form)
             if offset is not None:
-                found.append((parse_json(form), offset))
-        return found
+                pairs.append((parse_json(form), offset))
+        return pairs
 
     def put(self, partition: Position, offset: Position | None) -> None:
         """Remember what has become durable, so that ``get`` and ``items`` are current; None forgets."""
-        self._build()
-        form = canonical(partition)
+        self._build_index()
+        form = to_canonical(partition)
         if offset is None:
             self._values.pop(form, None)
         else:
@@ -176,18 +176,18 @@ class OffsetIndex:
         hit = self._by_identity.get(id(partition))
         if hit is not None and hit[0] is partition:
             return hit[1]
-        self._build()
-        form = canonical(partition)
+        self._build_index()
+        form = to_canonical(partition)
         key = self._keys.get(form)
         if key is None:
-            key = self._keys[form] = self._spell(form, partition)
+            key = self._keys[form] = self._spell_key(form, partition)
         # A connector that makes a new dict per record would fill this: it is only worth keeping for few objects per partition.
         if len(self._by_identity) > 4 * len(self._keys) + 64:
             self._by_identity.clear()
         self._by_identity[id(partition)] = (partition, key)
         return key
 
-    def _spell(self, form: bytes, partition: Position) -> bytes:
+    def _spell_key(self, form: bytes, partition: Position) -> bytes:
         names = tuple(partition)
         order = self._orders.get(names)
         if order is None:
@@ -195,16 +195,16 @@ class OffsetIndex:
         plain = orjson.loads(form)
         return java_json([self.connector, {name: plain[name] for name in order}])
 
-    def _build(self) -> None:
+    def _build_index(self) -> None:
         if self._pairs is None:
             return
         pairs, self._pairs = self._pairs, None
         for key, value in pairs:
-            form = canonical(decode_offset_key(key)[1])
+            form = to_canonical(decode_offset_key(key)[1])
             self._keys[form] = key
             self._values[form] = value
 
-    def _offset(self, form: bytes) -> Position | None:
+    def _read_offset(self, form: bytes) -> Position | None:
         saved = self._values.get(form)
         if not isinstance(saved, bytes):
             return saved

@@ -45,7 +45,7 @@ Pair = tuple[bytes, bytes | None]
 # What the records mean.
 
 
-class SessionKey(msgspec.Struct, frozen=True):
+class SessionKeyRecord(msgspec.Struct, frozen=True):
     """The key with which workers sign requests to each other (KIP-507); ``created_ms`` is milliseconds since the epoch."""
 
     key: bytes
@@ -100,7 +100,7 @@ class TaskCount(msgspec.Struct, frozen=True):
     tasks: int
 
 
-class LoggerLevel(msgspec.Struct, frozen=True):
+class LoggerLevelRecord(msgspec.Struct, frozen=True):
     """A logger's level for the whole cluster (KIP-976)."""
 
     logger: str
@@ -108,11 +108,18 @@ class LoggerLevel(msgspec.Struct, frozen=True):
 
 
 ConfigRecord = (
-    SessionKey | ConnectorConfig | TaskConfig | TasksCommit | TargetState | RestartRequest | TaskCount | LoggerLevel
+    SessionKeyRecord
+    | ConnectorConfig
+    | TaskConfig
+    | TasksCommit
+    | TargetState
+    | RestartRequest
+    | TaskCount
+    | LoggerLevelRecord
 )
 
 
-class Status(msgspec.Struct, frozen=True):
+class ReportedStatus(msgspec.Struct, frozen=True):
     """State of a connector or a task as a worker reported it."""
 
     state: StateName
@@ -135,7 +142,7 @@ class ConnectorStatusRecord(msgspec.Struct, frozen=True):
     """A connector's status, or its removal."""
 
     connector: str
-    status: Status | None
+    status: ReportedStatus | None
 
 
 class TaskStatusRecord(msgspec.Struct, frozen=True):
@@ -143,7 +150,7 @@ class TaskStatusRecord(msgspec.Struct, frozen=True):
 
     connector: str
     task: int
-    status: Status | None
+    status: ReportedStatus | None
 
 
 class TopicStatusRecord(msgspec.Struct, frozen=True):
@@ -169,17 +176,17 @@ def java_json(value: Any) -> bytes:
         Skippable: not JSON (a type, an integer beyond 64 bits, an unpaired surrogate).
     """
     try:
-        text = orjson.dumps(value)
+        json_text = orjson.dumps(value)
     except orjson.JSONEncodeError as error:
         raise Skippable(f"{value!r} can't be written as JSON: {error}") from error
-    if b"\\u00" in text:
-        text = _ESCAPE.sub(_jackson_escape, text)
-    return text
+    if b"\\u00" in json_text:
+        json_text = _ESCAPE.sub(_jackson_escape, json_text)
+    return json_text
 
 
 def _jackson_escape(match: re.Match[bytes]) -> bytes:
-    found = match.group()
-    return b"\\u" + found[2:].upper() if found[1:2] == b"u" and len(found) > 2 else found
+    escape = match.group()
+    return b"\\u" + escape[2:].upper() if escape[1:2] == b"u" and len(escape) > 2 else escape
 
 
 def parse_json(data: bytes) -> Any:
@@ -197,7 +204,7 @@ def parse_json(data: bytes) -> Any:
 # Config topic.
 
 
-def session_key_record(key: SessionKey) -> Pair:
+def session_key_record(key: SessionKeyRecord) -> Pair:
     """The record that distributes ``key``."""
     return SESSION_KEY.encode(), java_json(
         {"key": base64.b64encode(key.key).decode(), "algorithm": key.algorithm, "creation-timestamp": key.created_ms}
@@ -251,46 +258,46 @@ def decode_config(key: bytes | None, value: bytes | None) -> ConfigRecord:
     Raises:
         Skippable: unknown key or malformed value.
     """
-    name = _text(key)
+    name = _decode_key(key)
     if name.startswith(_TARGET_STATE):
-        return TargetState(name[len(_TARGET_STATE) :], None if value is None else _target(_map(value)))
+        return TargetState(name[len(_TARGET_STATE) :], None if value is None else _read_target(_read_map(value)))
     if name.startswith(_CONNECTOR):
-        return ConnectorConfig(name[len(_CONNECTOR) :], None if value is None else _properties(value))
+        return ConnectorConfig(name[len(_CONNECTOR) :], None if value is None else _read_properties(value))
     if name.startswith(_TASK):
         connector, task = _task_id(name[len(_TASK) :])
-        return TaskConfig(connector, task, _properties(value))
+        return TaskConfig(connector, task, _read_properties(value))
     if name.startswith(_COMMIT):
-        return TasksCommit(name[len(_COMMIT) :], _int(_map(value), "tasks"))
+        return TasksCommit(name[len(_COMMIT) :], _read_int(_read_map(value), "tasks"))
     if name.startswith(_RESTART):
-        fields = _map(value)
+        fields = _read_map(value)
         return RestartRequest(
             name[len(_RESTART) :],
             include_tasks=fields.get("include-tasks") is True,
             only_failed=fields.get("only-failed") is True,
         )
     if name.startswith(_FENCING):
-        return TaskCount(name[len(_FENCING) :], _int(_map(value), "task-count"))
+        return TaskCount(name[len(_FENCING) :], _read_int(_read_map(value), "task-count"))
     if name == SESSION_KEY:
-        fields = _map(value)
+        fields = _read_map(value)
         try:
-            secret = base64.b64decode(_str(fields, "key"), validate=True)
+            secret = base64.b64decode(_read_str(fields, "key"), validate=True)
         except ValueError as error:  # binascii.Error, or no ASCII
             raise Skippable(f"field 'key' is not base64: {error}") from error
-        return SessionKey(secret, _str(fields, "algorithm"), _int(fields, "creation-timestamp"))
+        return SessionKeyRecord(secret, _read_str(fields, "algorithm"), _read_int(fields, "creation-timestamp"))
     if name.startswith(_LOGGER):
-        return LoggerLevel(name[len(_LOGGER) :], _str(_map(value), "level"))
+        return LoggerLevelRecord(name[len(_LOGGER) :], _read_str(_read_map(value), "level"))
     raise Skippable("unknown kind of key")
 
 
 # Status topic.
 
 
-def connector_status_record(name: str, status: Status | None) -> Pair:
+def connector_status_record(name: str, status: ReportedStatus | None) -> Pair:
     """The record of a connector's status; None or DESTROYED removes it."""
     return (_STATUS_CONNECTOR + name).encode(), _encode_status(status)
 
 
-def task_status_record(name: str, task: int, status: Status | None) -> Pair:
+def task_status_record(name: str, task: int, status: ReportedStatus | None) -> Pair:
     """The record of a task's status; None or DESTROYED removes it."""
     return f"{_STATUS_TASK}{name}-{task}".encode(), _encode_status(status)
 
@@ -320,7 +327,7 @@ def decode_status(key: bytes | None, value: bytes | None) -> StatusRecord:
     Raises:
         Skippable: unknown key or malformed value.
     """
-    name = _text(key)
+    name = _decode_key(key)
     if name.startswith(_STATUS_CONNECTOR):
         connector = name[len(_STATUS_CONNECTOR) :]
         if not connector:
@@ -331,25 +338,28 @@ def decode_status(key: bytes | None, value: bytes | None) -> StatusRecord:
         return TaskStatusRecord(connector, task, None if value is None else _decode_status(value))
     if name.startswith(_STATUS_TOPIC):
         # topic names can't contain a colon, connector names can
-        topic, found, connector = name[len(_STATUS_TOPIC) :].partition(_STATUS_TOPIC_SEPARATOR)
-        if not found or not topic or not connector:
+        topic, separator, connector = name[len(_STATUS_TOPIC) :].partition(_STATUS_TOPIC_SEPARATOR)
+        if not separator or not topic or not connector:
             raise Skippable("a topic status key is status-topic-TOPIC:connector-NAME")
         if value is None:
             return TopicStatusRecord(connector, topic, None)
-        fields = _map(value).get("topic")
+        fields = _read_map(value).get("topic")
         if not _is_map(fields):
             raise Skippable("field 'topic' is not an object")
         return TopicStatusRecord(
             connector,
             topic,
             TopicStatus(
-                _str(fields, "name"), _str(fields, "connector"), _int(fields, "task"), _int(fields, "discoverTimestamp")
+                _read_str(fields, "name"),
+                _read_str(fields, "connector"),
+                _read_int(fields, "task"),
+                _read_int(fields, "discoverTimestamp"),
             ),
         )
     raise Skippable("unknown kind of key")
 
 
-def _encode_status(status: Status | None) -> bytes | None:
+def _encode_status(status: ReportedStatus | None) -> bytes | None:
     if status is None or status.state == "DESTROYED":
         return None
     return java_json(
@@ -363,15 +373,15 @@ def _encode_status(status: Status | None) -> bytes | None:
     )
 
 
-def _decode_status(value: bytes) -> Status:
-    fields = _map(value)
-    state = _STATES.get(_str(fields, "state"))
+def _decode_status(value: bytes) -> ReportedStatus:
+    fields = _read_map(value)
+    state = _STATES.get(_read_str(fields, "state"))
     if state is None:
         raise Skippable(f"unknown state {fields['state']!r}")
     trace, version = fields.get("trace"), fields.get("version")
     if not isinstance(trace, str | None) or not isinstance(version, str | None):
         raise Skippable("'trace' and 'version' must be strings or null")
-    return Status(state, _str(fields, "worker_id"), _int(fields, "generation"), trace, version)
+    return ReportedStatus(state, _read_str(fields, "worker_id"), _read_int(fields, "generation"), trace, version)
 
 
 # Offsets topic.
@@ -397,7 +407,7 @@ def decode_offset(value: bytes) -> dict[str, Any]:
     Raises:
         Skippable: it is not a JSON object.
     """
-    return _map(value)
+    return _read_map(value)
 
 
 # Fields.
@@ -407,7 +417,7 @@ def _is_map(value: Any) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
-def _text(key: bytes | None) -> str:
+def _decode_key(key: bytes | None) -> str:
     if key is None:
         raise Skippable("no key")
     try:
@@ -416,7 +426,7 @@ def _text(key: bytes | None) -> str:
         raise Skippable(f"the key is not UTF-8: {error}") from error
 
 
-def _map(value: bytes | None) -> dict[str, Any]:
+def _read_map(value: bytes | None) -> dict[str, Any]:
     if value is None:
         raise Skippable("the value is null, which means nothing for this key")
     content = parse_json(value)
@@ -425,8 +435,8 @@ def _map(value: bytes | None) -> dict[str, Any]:
     return content
 
 
-def _properties(value: bytes | None) -> dict[str, str]:
-    content = _map(value).get("properties")
+def _read_properties(value: bytes | None) -> dict[str, str]:
+    content = _read_map(value).get("properties")
     if not _is_map(content):
         raise Skippable("field 'properties' is not an object")
     properties: dict[str, str] = {}
@@ -438,31 +448,31 @@ def _properties(value: bytes | None) -> dict[str, str]:
     return properties
 
 
-def _target(fields: dict[str, Any]) -> TargetStateName:
+def _read_target(fields: dict[str, Any]) -> TargetStateName:
     state = fields.get("state.v2")
     if not isinstance(state, str):
         state = fields.get("state")
-    known = _TARGETS.get(state) if isinstance(state, str) else None
-    if known is None:
+    target = _TARGETS.get(state) if isinstance(state, str) else None
+    if target is None:
         raise Skippable(f"unknown target state {state!r}")
-    return known
+    return target
 
 
 def _task_id(name: str) -> tuple[str, int]:
-    connector, found, number = name.rpartition("-")
-    if not found or not _TASK_NUMBER.match(number):
+    connector, dash, number = name.rpartition("-")
+    if not dash or not _TASK_NUMBER.match(number):
         raise Skippable("a task's key ends in its number")
     return connector, int(number)
 
 
-def _int(fields: dict[str, Any], name: str) -> int:
+def _read_int(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
         raise Skippable(f"field {name!r} is not an integer but {value!r}")
     return value
 
 
-def _str(fields: dict[str, Any], name: str) -> str:
+def _read_str(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
         raise Skippable(f"field {name!r} is not a string")

@@ -36,7 +36,7 @@ _OF_CONNECTIONS: Final = (
 )
 
 
-class LoginRefused(Retriable):
+class BrokerLoginRefused(Retriable):
     """A broker does not let this client in, and says why: a password, a certificate, a protocol.
 
     Only another configuration, other users in Kafka or a rotated secret mend it; a client that was let in before goes on
@@ -51,7 +51,7 @@ class LoginRefused(Retriable):
         self.passing = passing
 
 
-async def refusal(client: Mapping[str, Any]) -> LoginRefused | None:
+async def find_refusal(client: Mapping[str, Any]) -> BrokerLoginRefused | None:
     """What keeps ``client`` from being let in, or None if it is let in or nobody answers. Takes five seconds at most.
 
     Args:
@@ -68,12 +68,12 @@ async def refusal(client: Mapping[str, Any]) -> LoginRefused | None:
                     finally:
                         connection.close()
                 except (KafkaError, OSError) as error:
-                    why = explain(error, client)
-                    if why is not None:
+                    explanation = explain_refusal(error, client)
+                    if explanation is not None:
                         passing = isinstance(error, ConnectionError | KafkaConnectionError) and not isinstance(
                             error.__cause__, ssl.SSLError
                         )
-                        return LoginRefused(f"Kafka at {host}:{port} {why}", passing=passing)
+                        return BrokerLoginRefused(f"Kafka at {host}:{port} {explanation}", passing=passing)
                 else:
                     return None
     except TimeoutError:
@@ -81,12 +81,12 @@ async def refusal(client: Mapping[str, Any]) -> LoginRefused | None:
     return None
 
 
-def explain(error: BaseException, client: Mapping[str, Any]) -> str | None:
+def explain_refusal(error: BaseException, client: Mapping[str, Any]) -> str | None:
     """What the error of a connection means and how to mend it; None if it is none of a login. Pure."""
     protocol = client.get("security_protocol", "PLAINTEXT")
     mechanism = client.get("sasl_mechanism", "")
     if isinstance(error, SaslAuthenticationFailed):
-        who = f"user {client['sasl_plain_username']!r}" if "sasl_plain_username" in client else "client"
+        login = f"user {client['sasl_plain_username']!r}" if "sasl_plain_username" in client else "client"
         mend = (
             "the client's id and secret (clientId and clientSecret in sasl.jaas.config), the scope, and what the brokers "
             "expect of tokens"
@@ -94,7 +94,7 @@ def explain(error: BaseException, client: Mapping[str, Any]) -> str | None:
             else "username and password in sasl.jaas.config, and that Kafka has this user for this sasl.mechanism"
         )
         return (
-            f"refuses the login of {who} with {mechanism}: {error.args[0] if error.args else 'no reason given'}. "
+            f"refuses the login of {login} with {mechanism}: {error.args[0] if error.args else 'no reason given'}. "
             f"Check {mend}"
         )
     if isinstance(error, UnsupportedSaslMechanismError):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from connectors.errors import Skippable
-from offsets.records import ConnectorStatusRecord, Status, TaskStatusRecord, TopicStatus, decode_status
+from offsets.records import ConnectorStatusRecord, ReportedStatus, TaskStatusRecord, TopicStatus, decode_status
 from offsets.unreadable import Unreadable
 
-_NOTHING: Final[dict[int, Status]] = {}
+_NOTHING: Final[dict[int, ReportedStatus]] = {}
 _NO_TOPICS: Final[dict[str, TopicStatus]] = {}
 
 
-def can_write_safely(current: Status | None, new: Status) -> bool:
+def can_write_safely(current: ReportedStatus | None, new: ReportedStatus) -> bool:
     """Whether a worker that may be out of date can write ``new`` without hiding a newer owner's status."""
     return current is None or current.worker_id == new.worker_id or current.generation <= new.generation
 
@@ -21,8 +21,8 @@ class StatusState:
     """Folds records of the status topic. Not thread-safe; nothing blocks."""
 
     def __init__(self) -> None:
-        self._connectors: dict[str, Status] = {}
-        self._tasks: dict[str, dict[int, Status]] = {}
+        self._connectors: dict[str, ReportedStatus] = {}
+        self._tasks: dict[str, dict[int, ReportedStatus]] = {}
         self._topics: dict[str, dict[str, TopicStatus]] = {}
         self.unreadable = Unreadable("status")
 
@@ -40,7 +40,7 @@ class StatusState:
             else:
                 self._connectors[record.connector] = record.status
         elif isinstance(record, TaskStatusRecord):
-            self._task(record)
+            self._apply_task(record)
         elif record.status is None:
             topics = self._topics.get(record.connector)
             if topics is not None:
@@ -50,7 +50,7 @@ class StatusState:
         else:
             self._topics.setdefault(record.connector, {})[record.topic] = record.status
 
-    def _task(self, record: TaskStatusRecord) -> None:
+    def _apply_task(self, record: TaskStatusRecord) -> None:
         tasks = self._tasks.setdefault(record.connector, {})
         new = record.status
         if new is None:
@@ -73,15 +73,15 @@ class StatusState:
         """Names of connectors that have a status."""
         return list(self._connectors)
 
-    def connector(self, name: str) -> Status | None:
+    def connector(self, name: str) -> ReportedStatus | None:
         """The connector's status, or None."""
         return self._connectors.get(name)
 
-    def task(self, name: str, task: int) -> Status | None:
+    def task(self, name: str, task: int) -> ReportedStatus | None:
         """The task's status, or None."""
         return self._tasks.get(name, _NOTHING).get(task)
 
-    def tasks(self, name: str) -> dict[int, Status]:
+    def tasks(self, name: str) -> dict[int, ReportedStatus]:
         """Task number -> status, by number; a copy."""
         return dict(sorted(self._tasks.get(name, _NOTHING).items()))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Skippable
 from offsets.log import CompactedLog
-from offsets.positions import OffsetIndex, Position, canonical, encode_offset
+from offsets.positions import OffsetIndex, Position, encode_offset, to_canonical
 from offsets.records import decode_offset, decode_offset_key
 from offsets.unreadable import Unreadable
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from aiokafka import AIOKafkaProducer
 
-    from offsets.fetch import Isolation, Record
+    from offsets.fetch import FetchedRecord, Isolation
 
 _NULL: Final = b"null"
 #: Offsets decoded before the event loop gets its turn: about 5 ms.
@@ -36,9 +36,9 @@ class OffsetTable:
     def __len__(self) -> int:
         return len(self._owners)
 
-    def apply(self, records: Iterable[Record]) -> None:
+    def apply(self, records: Iterable[FetchedRecord]) -> None:
         """Fold records of one partition in, in order. Blocks for 0.4 us a record; never raises for a record's content."""
-        last: dict[bytes | None, Record] = {}
+        last: dict[bytes | None, FetchedRecord] = {}
         for record in records:
             last[record.key] = record
         owners = self._owners
@@ -71,7 +71,7 @@ class OffsetTable:
 
 def plan_write(
     connector: str,
-    known: Sequence[tuple[bytes, bytes]],
+    saved_pairs: Sequence[tuple[bytes, bytes]],
     changes: Sequence[tuple[Position, Position | None]],
 ) -> list[tuple[bytes, bytes | None]]:
     """The records that set or reset offsets.
@@ -82,13 +82,13 @@ def plan_write(
         Fatal: a position that can't be stored.
     """
     spellings: dict[bytes, list[bytes]] = {}
-    for key, _ in known:
-        spellings.setdefault(canonical(decode_offset_key(key)[1]), []).append(key)
-    index = OffsetIndex(connector, known)
+    for key, _ in saved_pairs:
+        spellings.setdefault(to_canonical(decode_offset_key(key)[1]), []).append(key)
+    index = OffsetIndex(connector, saved_pairs)
     planned: list[tuple[bytes, bytes | None]] = []
     for partition, offset in changes:
         value = encode_offset(offset)
-        planned += [(key, value) for key in spellings.get(canonical(partition)) or [index.key_for(partition)]]
+        planned += [(key, value) for key in spellings.get(to_canonical(partition)) or [index.key_for(partition)]]
     return planned
 
 
@@ -111,7 +111,7 @@ class OffsetStore:
         producer: Mapping[str, Any] | None = None,
     ) -> None:
         self._table = OffsetTable()
-        self._log = CompactedLog(topic, client, self._sink, isolation=isolation, producer=producer)
+        self._log = CompactedLog(topic, client, self._take_records, isolation=isolation, producer=producer)
 
     def renew(self, arguments: Mapping[str, Any]) -> None:
         """Log in with the credentials among ``arguments`` from the next connection on."""
@@ -164,24 +164,26 @@ class OffsetStore:
 
     def connector_offsets(self, connector: str) -> list[tuple[Position, Position]]:
         """(partition, offset) of a connector; blocks for about 3 us each. Unreadable ones are left out and counted."""
-        found: dict[bytes, tuple[Position, Position]] = {}
-        self._decode(self._table.raw(connector), found)
-        return list(found.values())
+        positions: dict[bytes, tuple[Position, Position]] = {}
+        self._decode_pairs(self._table.raw(connector), positions)
+        return list(positions.values())
 
     async def positions(self, connector: str) -> list[tuple[Position, Position]]:
         """The same, giving the event loop its turn every few milliseconds: for connectors with very many."""
-        found: dict[bytes, tuple[Position, Position]] = {}
+        decoded: dict[bytes, tuple[Position, Position]] = {}
         pairs = self._table.raw(connector)
         for start in range(0, len(pairs), _SLICE):
-            self._decode(pairs[start : start + _SLICE], found)
+            self._decode_pairs(pairs[start : start + _SLICE], decoded)
             await asyncio.sleep(0)
-        return list(found.values())
+        return list(decoded.values())
 
-    def _decode(self, pairs: Sequence[tuple[bytes, bytes]], found: dict[bytes, tuple[Position, Position]]) -> None:
+    def _decode_pairs(
+        self, pairs: Sequence[tuple[bytes, bytes]], decoded: dict[bytes, tuple[Position, Position]]
+    ) -> None:
         for key, value in pairs:
             partition = decode_offset_key(key)[1]
             try:
-                found[canonical(partition)] = (partition, decode_offset(value))
+                decoded[to_canonical(partition)] = (partition, decode_offset(value))
             except (Skippable, Fatal) as error:
                 self._table.unreadable.add(key, error)
 
@@ -207,6 +209,6 @@ class OffsetStore:
         if producer is None:
             await self._log.read_to_end(deadline_s, open_transactions=True)
 
-    def _sink(self, partition: int, records: Iterable[Record]) -> None:
+    def _take_records(self, partition: int, records: Iterable[FetchedRecord]) -> None:
         del partition
         self._table.apply(records)

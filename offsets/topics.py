@@ -95,17 +95,17 @@ def internal_topic(
 
 def policy_problem(topic: InternalTopic, policy: str, bootstrap: object) -> str | None:
     """Why an existing topic with this ``cleanup.policy`` can't be used, or None. Kafka Connect's words, and how to mend it."""
-    found = {item.strip().lower() for item in policy.split(",") if item.strip()}
-    if not found or found == {"compact"}:
+    policies = {item.strip().lower() for item in policy.split(",") if item.strip()}
+    if not policies or policies == {"compact"}:
         return None
     purpose = _PURPOSES[topic.kind]
     return (
         f"Topic '{topic.name}' supplied via the '{topic.named_by}' property is required to have 'cleanup.policy=compact' "
         f"to guarantee consistency and durability of {purpose}, but found the topic currently has "
-        f"'cleanup.policy={','.join(sorted(found))}'. Continuing would likely result in eventually losing {purpose} and "
+        f"'cleanup.policy={','.join(sorted(policies))}'. Continuing would likely result in eventually losing {purpose} and "
         f"problems restarting this Connect cluster in the future. Change the '{topic.named_by}' property in the Connect "
         "worker configurations to use a topic with 'cleanup.policy=compact'. To mend this topic instead: "
-        f"kafka-configs.sh --bootstrap-server {_servers(bootstrap)} --alter --entity-type topics --entity-name "
+        f"kafka-configs.sh --bootstrap-server {_format_servers(bootstrap)} --alter --entity-type topics --entity-name "
         f"{topic.name} --add-config cleanup.policy=compact"
     )
 
@@ -121,7 +121,7 @@ def partitions_problem(topic: InternalTopic, partitions: int) -> str | None:
     )
 
 
-def _servers(bootstrap: object) -> str:
+def _format_servers(bootstrap: object) -> str:
     return ",".join(bootstrap) if isinstance(bootstrap, list | tuple) else str(bootstrap)
 
 
@@ -140,7 +140,7 @@ async def ensure_internal_topic(client: Mapping[str, Any], topic: InternalTopic,
     while True:
         try:
             async with TopicAdmin(client, max(1.0, min(15.0, until - loop.time()))) as admin:
-                return await _ensure(admin, topic, bootstrap)
+                return await _ensure_topic(admin, topic, bootstrap)
         except TopicRefused as error:
             if error.kind is not InvalidReplicationFactorError:
                 raise ConfigInvalid(
@@ -160,7 +160,7 @@ async def ensure_internal_topic(client: Mapping[str, Any], topic: InternalTopic,
         await asyncio.sleep(_RETRY_S)
 
 
-async def _ensure(admin: TopicAdmin, topic: InternalTopic, bootstrap: object) -> bool:
+async def _ensure_topic(admin: TopicAdmin, topic: InternalTopic, bootstrap: object) -> bool:
     outcome = "exists"
     try:
         present = await admin.partitions(topic.name)

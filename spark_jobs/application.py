@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs import run
-from spark_jobs.application_address import Address, refusal, spark_settings, why_end
+from spark_jobs.application_address import ApplicationAddress, describe_refusal, spark_settings, why_end
 from spark_jobs.control import AlreadyRuns, FileLock
-from spark_jobs.flow_output import FLOW, FlowOutput, Lines
+from spark_jobs.flow_output import FLOW, FlowLines, FlowOutput
 from spark_jobs.gateway import gateway_of
 from spark_jobs.jvm import JvmOutput
 from spark_jobs.preview.limits import Limit
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_jobs.job import Job
-    from spark_jobs.preview.request import Message
+    from spark_jobs.preview.request import PreviewMessage
     from spark_jobs.runner import Runner
 
 _log = logging.getLogger("spark_jobs.application")
@@ -82,7 +82,7 @@ class Application:
         self._starting = threading.Lock()
         self._spark: SparkSession | None = None
         self._jars: frozenset[str] = frozenset()
-        self._flows: list[Flow] = []
+        self._flows: list[ApplicationFlow] = []
         self._idle_since = time.monotonic()
         self._starter_gone = False
         self._asked = ""
@@ -106,14 +106,14 @@ class Application:
                 raise Restarting(f"the Spark application {self.name} ends: {self._broken}")
             if self._spark is None:
                 try:
-                    self._start(required, needed)
+                    self._start_spark(required, needed)
                 except BaseException as error:
                     # What is left of a start that failed would be used by the next one, settings included.
                     self._broken = f"its driver could not start: {error}"
                     raise
             spark = self._spark
         assert spark is not None, "started above"  # noqa: S101 - for the type checker
-        reason = refusal(self.name, name, self.settings, required)
+        reason = describe_refusal(self.name, name, self.settings, required)
         missing = sorted(set(needed) - self._jars)
         if missing:
             reason = (
@@ -129,13 +129,13 @@ class Application:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         return spark.newSession()
 
-    def _start(self, required: dict[str, str], needed: Sequence[str]) -> None:
+    def _start_spark(self, required: dict[str, str], needed: Sequence[str]) -> None:
         from compose.local.errors import StackError
-        from spark_jobs.session import build_session, jars
+        from spark_jobs.session import build_session, fetch_jars
 
         sets = {*self._known_jars, *needed}
         try:
-            jars(("spark", *sorted(sets)))
+            fetch_jars(("spark", *sorted(sets)))
         except StackError as error:
             sets = set(needed)
             _log.warning("flows of this application can't use all sinks: %s", error)
@@ -203,7 +203,7 @@ class Application:
             while not (reason := self._why_end()):
                 if select.select([listener], [], [], _POLL_S)[0]:
                     connection, _ = listener.accept()
-                    flow = Flow(self, connection)
+                    flow = ApplicationFlow(self, connection)
                     self._flows.append(flow)
                     threading.Thread(target=flow.serve, name="flow", daemon=True).start()
         finally:
@@ -226,7 +226,7 @@ class Application:
                 self._spark.stop()
 
 
-class Flow:
+class ApplicationFlow:
     """One connection and the job that runs for it.
 
     Args:
@@ -235,7 +235,7 @@ class Flow:
     """
 
     def __init__(self, application: Application, connection: socket.socket) -> None:
-        self.lines = Lines(connection)
+        self.lines = FlowLines(connection)
         self.ended = threading.Event()
         self._application = application
         self._connection = connection
@@ -252,14 +252,14 @@ class Flow:
         self.lines.send("accepted", pid=os.getpid(), application=self._application.name)
         code = 1
         try:
-            text, rest = self._configuration()
-            if not text:
+            configuration_json, remainder = self._read_configuration()
+            if not configuration_json:
                 self._connection.close()
-            elif (message := from_message(text)) is not None:
-                code = self._preview(message)
+            elif (message := from_message(configuration_json)) is not None:
+                code = self._answer_preview(message)
             else:
-                threading.Thread(target=self._read, args=(rest,), name="flow-reader", daemon=True).start()
-                code = run.run_text(text, self.lines, run.Attendance(self._begin, self._application))
+                threading.Thread(target=self._read_requests, args=(remainder,), name="flow-reader", daemon=True).start()
+                code = run.run_text(configuration_json, self.lines, run.Attendance(self._begin_job, self._application))
         except Exception:  # noqa: BLE001 - other flows continue
             _log.exception("a flow ended by a mistake of the application")
         finally:
@@ -268,14 +268,14 @@ class Flow:
                 self._connection.shutdown(socket.SHUT_RDWR)
             self.ended.set()
 
-    def _preview(self, message: Message) -> int:
+    def _answer_preview(self, message: PreviewMessage) -> int:
         """Send the answer to a request for a preview; the end of the connection ends the preview."""
         from spark_jobs.preview.serve import answer_preview
 
         limit = self._preview_limit = Limit(message.request.timeout_s)
 
         def cancel_at_end() -> None:
-            while self._receive():
+            while self._receive_bytes():
                 pass
             limit.cancel("the client is gone")
             self._connection.close()
@@ -290,18 +290,18 @@ class Flow:
         self.lines.send("previewed", **answer)
         return 0 if "result" in answer else 1
 
-    def _configuration(self) -> tuple[str, bytes]:
+    def _read_configuration(self) -> tuple[str, bytes]:
         """The first line that the client sends, and what came after it; empty if the client has gone."""
         buffer = b""
         while b"\n" not in buffer:
-            more = self._receive()
-            if not more or len(buffer) > _LONGEST_CONFIGURATION:
+            received = self._receive_bytes()
+            if not received or len(buffer) > _LONGEST_CONFIGURATION:
                 return "", b""
-            buffer += more
-        line, _, rest = buffer.partition(b"\n")
-        return line.decode("utf-8", "replace"), rest
+            buffer += received
+        line, _, remainder = buffer.partition(b"\n")
+        return line.decode("utf-8", "replace"), remainder
 
-    def _receive(self) -> bytes:
+    def _receive_bytes(self) -> bytes:
         try:
             return self._connection.recv(1 << 16)
         except OSError:
@@ -312,12 +312,12 @@ class Flow:
         """Whether its job uses the driver."""
         return (self._runner is not None or self._previews) and not self.ended.is_set()
 
-    def _begin(self, runner: Runner) -> None:
+    def _begin_job(self, runner: Runner) -> None:
         with self._lock:
             self._runner = runner
             self._limit_s = runner.job.config["stop.timeout.ms"] / 1000 + run.GRACE_S
             for reason, error in self._requests:
-                _end(runner, reason, error)
+                _end_job(runner, reason, error)
 
     def stop(self, reason: str, error: BaseException | None = None) -> None:
         """End the job after its batch, or with ``error`` at once; may be called before the job begins."""
@@ -326,9 +326,9 @@ class Flow:
             if self._preview_limit is not None:
                 self._preview_limit.cancel(reason)
             if self._runner is not None:
-                _end(self._runner, reason, error)
+                _end_job(self._runner, reason, error)
 
-    def _read(self, buffer: bytes) -> None:
+    def _read_requests(self, buffer: bytes) -> None:
         """Do what the client asks, until its connection ends; a job that hangs then ends the whole process."""
         asked = False
         while True:
@@ -336,10 +336,10 @@ class Flow:
             if b"stop" in lines and not asked:
                 asked = True
                 self.stop("the worker stops it")
-            more = self._receive()
-            if not more:
+            received = self._receive_bytes()
+            if not received:
                 break
-            buffer = (buffer + more)[-4096:]
+            buffer = (buffer + received)[-4096:]
         if asked:
             self.stop(
                 "given up", Retriable("the job was given up by its worker, which waited for its end as long as it may")
@@ -353,14 +353,14 @@ class Flow:
         self._connection.close()  # by the thread that reads it: no other thread waits in it
 
 
-def _end(runner: Runner, reason: str, error: BaseException | None) -> None:
+def _end_job(runner: Runner, reason: str, error: BaseException | None) -> None:
     if error is None:
         runner.stop(reason)
     else:
         runner.fail(error)
 
 
-def _lock(address: Address) -> FileLock | None:
+def _lock_application(address: ApplicationAddress) -> FileLock | None:
     """The lock of the running application; None if another one keeps it. Waits for one that is ending."""
     lock = FileLock(address.lock)
     deadline = time.monotonic() + _PREDECESSOR_S
@@ -385,8 +385,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--previews", action="store_true", help="for previews alone")
     parser.add_argument("--detached", action="store_true", help="it does not end with the process that starts it")
     options = parser.parse_args(argv)
-    address = Address(options.name, options.folder, options.key)
-    lock = _lock(address)
+    address = ApplicationAddress(options.name, options.folder, options.key)
+    lock = _lock_application(address)
     if lock is None:
         sys.stderr.write(f"millrace: an earlier Spark application {address.name} does not end (lock: {address.lock})\n")
         return 1
@@ -407,4 +407,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run.leave(main())
+    run.end_process(main())

@@ -31,7 +31,7 @@ SHARED: Final = "shared"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ApplicationAddress:
     """Where an application is reached on this machine.
 
     Attributes:
@@ -75,7 +75,7 @@ def spark_settings(properties: Mapping[str, str]) -> dict[str, str]:
     return {"spark.master": "local[*]", **settings}
 
 
-def address_of(properties: Mapping[str, str]) -> Address | None:
+def address_of(properties: Mapping[str, str]) -> ApplicationAddress | None:
     """The application of a flow; None: the flow has a process of its own.
 
     Flows that name no application share one if their Spark settings are equal. A name means one application, whatever the
@@ -86,9 +86,9 @@ def address_of(properties: Mapping[str, str]) -> Address | None:
     if name == DEDICATED and not sinks:
         return None
     if name == DEDICATED:
-        return Address(flow or SHARED, runtime_path(), make_key(name, flow))
+        return ApplicationAddress(flow or SHARED, runtime_path(), make_key(name, flow))
     settings = () if name else (json.dumps(spark_settings(properties), sort_keys=True),)
-    return Address(name or SHARED, runtime_path(), make_key(name, *settings))
+    return ApplicationAddress(name or SHARED, runtime_path(), make_key(name, *settings))
 
 
 def make_key(*identity: str) -> str:
@@ -118,7 +118,7 @@ def make_private(folder: Path) -> None:
         )
 
 
-def differences(running: Mapping[str, str], required: Mapping[str, str]) -> list[str]:
+def describe_differences(running: Mapping[str, str], required: Mapping[str, str]) -> list[str]:
     """The settings in which a flow differs from the running application, one phrase each, in order of names. Pure."""
 
     def shown(values: Mapping[str, str], name: str) -> str:
@@ -131,9 +131,9 @@ def differences(running: Mapping[str, str], required: Mapping[str, str]) -> list
     ]
 
 
-def refusal(application: str, flow: str, running: Mapping[str, str], required: Mapping[str, str]) -> str:
+def describe_refusal(application: str, flow: str, running: Mapping[str, str], required: Mapping[str, str]) -> str:
     """Why a flow does not fit into a running application and what to do; empty if it fits. Pure."""
-    changes = differences(running, required)
+    changes = describe_differences(running, required)
     if not changes:
         return ""
     return (

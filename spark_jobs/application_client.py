@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_jobs.application_address import Address
+    from spark_jobs.application_address import ApplicationAddress
 
 _TAIL: Final = 40
 _LONGEST_SHOWN: Final = 2000
@@ -39,7 +39,7 @@ _LONGEST_LINE: Final = 1 << 24
 _LOST: Final = 1
 
 
-def command(address: Address) -> list[str]:
+def command(address: ApplicationAddress) -> list[str]:
     """The command line of an application; no configuration is on it."""
     return [sys.executable, "-m", "spark_jobs.application", str(address.folder), address.key, address.name]
 
@@ -58,7 +58,7 @@ class FlowConnection:
 
     def __init__(
         self,
-        address: Address,
+        address: ApplicationAddress,
         properties: Mapping[str, Any],
         on_event: Callable[[dict[str, Any]], None],
         log: logging.LoggerAdapter[logging.Logger],
@@ -89,7 +89,7 @@ class FlowConnection:
         """
         make_private(self._address.folder)
         deadline = time.monotonic() + _START_S
-        while not await self._connect():
+        while not await self._connect_flow():
             if time.monotonic() > deadline:
                 raise OSError(f"the Spark application {self._address.name} did not answer within {_START_S:g} s")
             with self._address.start_lock.open("a") as lock:
@@ -98,11 +98,11 @@ class FlowConnection:
                 except BlockingIOError:
                     await asyncio.sleep(_POLL_S * 2)  # somebody else starts it
                 else:
-                    if not self._address.socket.exists() or not await self._connect():
-                        await self._launch(deadline)
+                    if not self._address.socket.exists() or not await self._connect_flow():
+                        await self._launch_process(deadline)
                     if self._writer is not None:
                         break
-        self._listen()
+        self._start_reading()
 
     async def join(self) -> bool:
         """As ``start``, if the application runs already; returns whether it does.
@@ -111,16 +111,16 @@ class FlowConnection:
             Fatal: the folder of sockets is not private.
         """
         make_private(self._address.folder)
-        if not await self._connect():
+        if not await self._connect_flow():
             return False
-        self._listen()
+        self._start_reading()
         return True
 
-    def _listen(self) -> None:
+    def _start_reading(self) -> None:
         assert self._reader is not None, "connected"  # noqa: S101 - for the type checker
-        self._reading = asyncio.create_task(self._read(self._reader))
+        self._reading = asyncio.create_task(self._read_events(self._reader))
 
-    async def _launch(self, deadline: float) -> None:
+    async def _launch_process(self, deadline: float) -> None:
         """Start the process and wait until it listens."""
         with self._address.output.open("wb") as output:
             process = subprocess.Popen(  # noqa: ASYNC220 - takes milliseconds; a thread waits for its end
@@ -134,7 +134,7 @@ class FlowConnection:
         # The thread holds the other end of the application's standard input for as long as both live.
         threading.Thread(target=process.wait, name=f"wait-{process.pid}", daemon=True).start()
         self._log.info("starts the Spark application %s as process %d", self._address.name, process.pid)
-        while not await self._connect():
+        while not await self._connect_flow():
             code = process.returncode
             if code is not None:
                 said = self._address.output.read_text("utf-8", "replace").strip()[-_LONGEST_SHOWN:]
@@ -147,7 +147,7 @@ class FlowConnection:
                 raise OSError(f"the Spark application {self._address.name} did not listen within {_START_S:g} s")
             await asyncio.sleep(_POLL_S)
 
-    async def _connect(self) -> bool:
+    async def _connect_flow(self) -> bool:
         """Whether the application has accepted the flow."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._address.socket), limit=_LONGEST_LINE)
@@ -169,25 +169,25 @@ class FlowConnection:
         self.pid, self._reader, self._writer = int(event["pid"]), reader, writer
         return True
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
+    async def _read_events(self, reader: asyncio.StreamReader) -> None:
         try:
             while line := await reader.readline():
-                self._take(line)
+                self._handle_event(line)
         except (OSError, ValueError) as error:  # a line beyond the limit is a ValueError
             self._log.warning("the connection to the Spark application %s broke: %s", self._address.name, error)
         finally:
             self._over.set()
 
-    def _take(self, line: bytes) -> None:
+    def _handle_event(self, line: bytes) -> None:
         try:
             event = json.loads(line)
         except ValueError:
             return  # cut off: the application died while it wrote
         kind = event.get("event")
         if kind == "log":
-            text = str(event.get("line", ""))[:_LONGEST_SHOWN]
-            self.tail.append(text)
-            self._log.info("%s", text)
+            log_line = str(event.get("line", ""))[:_LONGEST_SHOWN]
+            self.tail.append(log_line)
+            self._log.info("%s", log_line)
         elif kind == "ended":
             self._code = int(event.get("code", _LOST))
         else:

@@ -56,75 +56,75 @@ class _Advice(NamedTuple):
     advice: str
 
 
-def _advice(kind: str, text: str, error: type[MillraceError], advice: str) -> _Advice:
-    return _Advice(re.compile(kind), re.compile(text), error, advice)
+def _make_advice(kind: str, message_pattern: str, error: type[MillraceError], advice: str) -> _Advice:
+    return _Advice(re.compile(kind), re.compile(message_pattern), error, advice)
 
 
 #: Errors of Java that people meet, the first that matches counts: kind and text of any error in the chain, what to do about it.
 _KNOWN: Final = (
-    _advice(
+    _make_advice(
         r"OutOfMemoryError$",
         "",
         Fatal,
         "a task or the driver ran out of memory: raise spark.driver.memory (local master) or spark.executor.memory, or "
         "lower source.max.offsets.per.trigger",
     ),
-    _advice(
+    _make_advice(
         r"",
         r"System memory \d+ must be at least",
         Fatal,
         "raise spark.driver.memory: Spark itself needs about 450 MB, a job 1g and more",
     ),
-    _advice(
+    _make_advice(
         r"",
         r"No space left on device|Disk quota exceeded|File too large",
         Retriable,
         "the disk is full, or a limit of file sizes is reached: make room on the file system of checkpoint.location, "
         "state.dir, spark.local.dir and the sink",
     ),
-    _advice(
+    _make_advice(
         r"SparkRuntimeException$",
         r"\[USER_RAISED_EXCEPTION\] Table \S+ has several shards",
         Fatal,
         "see Sharded tables in docs/jobs/formats.md",
     ),
-    _advice(
+    _make_advice(
         r"ClassNotFoundException$",
         r"\.(?:fs|gs|azurebfs)\.",
         Fatal,
         "Spark comes without the client of this file system: add its jars by spark.jars.packages, for s3a "
         "org.apache.hadoop:hadoop-aws:{hadoop}, for abfs org.apache.hadoop:hadoop-azure:{hadoop} (see docs/jobs/running.md)",
     ),
-    _advice(
+    _make_advice(
         r"UnsupportedFileSystemException$",
         "",
         Fatal,
         "correct the address (checkpoint.location, sink.files.path), or add the jars of its file system by "
         "spark.jars.packages and name its class in spark.hadoop.fs.<scheme>.impl",
     ),
-    _advice(
+    _make_advice(
         r"AccessControlException$|AccessDeniedException$", "", Fatal, "give the job's user the right to write there"
     ),
-    _advice(
+    _make_advice(
         r"\.kafka\.common\.errors\.(?:\w*Authorization\w*|SaslAuthentication\w*|SslAuthentication\w*)$",
         "",
         Fatal,
         "correct kafka.sasl.*, kafka.ssl.* and the ACLs",
     ),
-    _advice(
+    _make_advice(
         r"\.kafka\.common\.errors\.(?:Timeout|Disconnect|Network|LeaderNotAvailable|NotLeaderOrFollower|"
         r"CoordinatorNotAvailable|BrokerNotAvailable)\w*$",
         "",
         Retriable,
         "Kafka does not answer: check kafka.bootstrap.servers and the brokers",
     ),
-    _advice(
+    _make_advice(
         r"TimeoutException$",
         r"Cannot fetch record",
         Retriable,
         "Kafka does not answer: check kafka.bootstrap.servers and the brokers",
     ),
-    _advice(
+    _make_advice(
         r"^java\.net\.(?:ConnectException|UnknownHostException|NoRouteToHostException|SocketTimeoutException|SocketException)$",
         "",
         Retriable,
@@ -139,31 +139,31 @@ def cause_of(error: BaseException) -> BaseException:
     A crashed Python worker becomes ``WorkerCrashed``, or ``Retriable`` if our watchdog ended it; an error of Java becomes one
     of ours that names the cause and the fix, where the fix is known. Others come back as they are.
     """
-    seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        if isinstance(found, MillraceError):
-            return found
-        seen.add(id(found))
-        found = found.__cause__
-    text = str(error)
-    raised = _raised_in_task(text)
+    seen_ids: set[int] = set()
+    candidate: BaseException | None = error
+    while candidate is not None and id(candidate) not in seen_ids:
+        if isinstance(candidate, MillraceError):
+            return candidate
+        seen_ids.add(id(candidate))
+        candidate = candidate.__cause__
+    message = str(error)
+    raised = _raised_in_task(message)
     if raised is not None:
-        return _with_trace(raised, text)
-    crashed = _CRASHED.search(text)
-    if crashed or _CUT_OFF.search(text):
-        return _with_trace(crash_of(crashed.group(1).strip() if crashed else ""), text)
-    return known_cause(java_causes(error), text) or error
+        return _with_trace(raised, message)
+    crashed = _CRASHED.search(message)
+    if crashed or _CUT_OFF.search(message):
+        return _with_trace(crash_of(crashed.group(1).strip() if crashed else ""), message)
+    return known_cause(java_causes(error), message) or error
 
 
-def _raised_in_task(text: str) -> MillraceError | None:
+def _raised_in_task(trace: str) -> MillraceError | None:
     """The last error of ours in the trace of a Python task, as its kind; None if there is none."""
-    for line in reversed(list(_NAMES.finditer(text))):
-        for name in _NAME.finditer(text, line.start(), line.end()):
+    for line in reversed(list(_NAMES.finditer(trace))):
+        for name in _NAME.finditer(trace, line.start(), line.end()):
             kind = _kind_of(name[1])
-            end = _END.search(text, name.end())
+            end = _END.search(trace, name.end())
             if kind and end:
-                return kind(text[name.end() : end.start()].strip())
+                return kind(trace[name.end() : end.start()].strip())
     return None
 
 
@@ -202,14 +202,14 @@ def java_causes(error: BaseException) -> list[JavaCause]:
     captured: Any = error
     while java is None and captured is not None:  # pyspark's own errors
         java, captured = getattr(captured, "_origin", None), getattr(captured, "_cause", None)
-    found: list[JavaCause] = []
+    causes: list[JavaCause] = []
     try:
-        while java is not None and len(found) < _MOST_CAUSES:
-            found.append(JavaCause(str(java.getClass().getName()), str(java.getMessage() or "")))
+        while java is not None and len(causes) < _MOST_CAUSES:
+            causes.append(JavaCause(str(java.getClass().getName()), str(java.getMessage() or "")))
             java = java.getCause()
     except Exception:  # noqa: BLE001 - the JVM is gone: its text is all that there is
-        return found or list(_causes_in(str(error)))
-    return found or list(_causes_in(str(error)))
+        return causes or list(_causes_in(str(error)))
+    return causes or list(_causes_in(str(error)))
 
 
 #: ``java.io.IOException: text`` as Java prints errors: at the beginning of a line, behind ``Caused by:``, Py4J's colon, or the
@@ -219,41 +219,45 @@ _PRINTED: Final = re.compile(
 )
 
 
-def _causes_in(text: str) -> Iterator[JavaCause]:
+def _causes_in(trace: str) -> Iterator[JavaCause]:
     """Errors of Java in a printed trace."""
-    for kind, message in _PRINTED.findall(text)[:_MOST_CAUSES]:
+    for kind, message in _PRINTED.findall(trace)[:_MOST_CAUSES]:
         yield JavaCause(kind, message)
 
 
 def known_cause(chain: Sequence[JavaCause], trace: str) -> MillraceError | None:
     """The error for a chain of Java's causes, by the first rule that knows one of them; None if none does."""
     # What tasks met is text within the outer errors.
-    everything = [*reversed(chain), *_causes_in("\n".join(each.text for each in chain))]
+    everything = [*reversed(chain), *_causes_in("\n".join(java_cause.text for java_cause in chain))]
     for rule in _KNOWN:
-        for each in everything:
-            if rule.kind.search(each.kind) and rule.text.search(each.text):
-                return _with_trace(rule.error(f"{_worded(each)}: {rule.advice.format(hadoop=hadoop_version())}"), trace)
+        for java_cause in everything:
+            if rule.kind.search(java_cause.kind) and rule.text.search(java_cause.text):
+                return _with_trace(
+                    rule.error(f"{_describe_cause(java_cause)}: {rule.advice.format(hadoop=hadoop_version())}"), trace
+                )
     return None
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """The text of an error for people: of Java's, the innermost cause and where it came up, instead of Py4J's object names."""
     chain = java_causes(error)
-    text = str(error) or type(error).__name__
+    message = str(error) or type(error).__name__
     if isinstance(error, MillraceError) or not chain:
-        return text
-    call = _CALL.match(text.partition("\n")[0])
+        return message
+    call = _CALL.match(message.partition("\n")[0])
     inner = chain[-1]
     outer = chain[0] if len(chain) > 1 and chain[0].kind != inner.kind else None
-    where = f" (Spark was in {call.group(1)}" + (f"; {_worded(outer, 300)}" if outer else "") + ")" if call else ""
-    return _worded(inner) + where
+    where = (
+        f" (Spark was in {call.group(1)}" + (f"; {_describe_cause(outer, 300)}" if outer else "") + ")" if call else ""
+    )
+    return _describe_cause(inner) + where
 
 
-def _worded(cause: JavaCause, most: int = 2000) -> str:
+def _describe_cause(cause: JavaCause, max_length: int = 2000) -> str:
     first = cause.text.strip().partition("\n\tat ")[0].strip()
     if first.startswith("Traceback"):  # of a Python task: its last line says what it is
         first = first.splitlines()[-1]
-    return f"{cause.kind}: {first[:most]}" if first else cause.kind
+    return f"{cause.kind}: {first[:max_length]}" if first else cause.kind
 
 
 def may_pass(error: BaseException) -> bool:

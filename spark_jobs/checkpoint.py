@@ -49,28 +49,28 @@ class LocalFolder:
     def list(self, name: str) -> list[str]:
         """Names of the files in a folder; empty if there is none."""
         try:
-            return [each.name for each in (self.folder / name).iterdir()]
+            return [entry.name for entry in (self.folder / name).iterdir()]
         except FileNotFoundError:
             return []
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, content: str) -> None:
         """Write a file as a whole: readers see the old or the new one."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}")
         with part.open("w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
 
-    def create(self, name: str, text: str) -> bool:
+    def create(self, name: str, content: str) -> bool:
         """Write a file unless there is one; says whether it did."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+                file.write(content)
         except FileExistsError:
             return False
         return True
@@ -92,13 +92,13 @@ class HadoopFolder:
         self._root = self._jvm.org.apache.hadoop.fs.Path(location)
         self._fs = self._root.getFileSystem(hadoop_configuration(spark))
 
-    def _path(self, name: str) -> Any:
+    def _to_path(self, name: str) -> Any:
         # Hadoop makes no path of an empty name.
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name) if name else self._root
 
     def read(self, name: str) -> str | None:
         """As ``LocalFolder.read``."""
-        path = self._path(name)
+        path = self._to_path(name)
         if not self._fs.exists(path):
             return None
         stream = self._fs.open(path)
@@ -109,19 +109,19 @@ class HadoopFolder:
 
     def list(self, name: str) -> list[str]:
         """As ``LocalFolder.list``."""
-        path = self._path(name)
-        return [each.getPath().getName() for each in self._fs.listStatus(path)] if self._fs.exists(path) else []
+        path = self._to_path(name)
+        return [status.getPath().getName() for status in self._fs.listStatus(path)] if self._fs.exists(path) else []
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, content: str) -> None:
         """As ``LocalFolder.write``, as far as the file system's own overwrite is atomic."""
-        self._put(name, text, overwrite=True)
+        self._put_file(name, content, overwrite=True)
 
-    def create(self, name: str, text: str) -> bool:
+    def create(self, name: str, content: str) -> bool:
         """As ``LocalFolder.create``; on object stores two writers may both be told that they did: read it back."""
         from py4j.protocol import Py4JJavaError
 
         try:
-            self._put(name, text, overwrite=False)
+            self._put_file(name, content, overwrite=False)
         except Py4JJavaError as error:
             if "AlreadyExists" in error.java_exception.getClass().getName():
                 return False
@@ -130,16 +130,16 @@ class HadoopFolder:
 
     def delete(self, name: str) -> None:
         """As ``LocalFolder.delete``."""
-        self._fs.delete(self._path(name), False)
+        self._fs.delete(self._to_path(name), False)
 
     def remove(self, name: str = "") -> None:
         """As ``LocalFolder.remove``."""
-        self._fs.delete(self._path(name), True)
+        self._fs.delete(self._to_path(name), True)
 
-    def _put(self, name: str, text: str, *, overwrite: bool) -> None:
-        stream = self._fs.create(self._path(name), overwrite)
+    def _put_file(self, name: str, content: str, *, overwrite: bool) -> None:
+        stream = self._fs.create(self._to_path(name), overwrite)
         try:
-            stream.write(bytearray(text, "utf-8"))
+            stream.write(bytearray(content, "utf-8"))
         finally:
             stream.close()
 

@@ -41,7 +41,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The parser of the commands that are the frame's own."""
     top = argparse.ArgumentParser(
         prog="millrace job",
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("file", metavar="FILE", help="the job, YAML or JSON")
     run.add_argument("--json", action="store_true", help="tell what happens as JSON lines on standard output")
     run.add_argument("--supervised", action="store_true", help="the end of standard input means: stop")
-    run.set_defaults(run=_run)
+    run.set_defaults(run=_run_job)
 
     validate = commands.add_parser("validate", help="tell everything that is wrong with jobs; starts no Spark")
     validate.add_argument("files", nargs="+", metavar="FILE")
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also ask Kafka, the registry and the sink whether they can be reached and have what the job needs",
     )
-    validate.set_defaults(run=_validate)
+    validate.set_defaults(run=_validate_files)
 
     plan = commands.add_parser("plan", help="tell what a job would do, without doing it")
     plan.add_argument("files", nargs="+", metavar="FILE")
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "--running", metavar="FILE", help="also say what an edit of this job keeps and drops (with one FILE)"
     )
-    plan.set_defaults(run=_plan)
+    plan.set_defaults(run=_print_plan)
 
     status = commands.add_parser("status", help="what jobs on this machine are doing")
     status.add_argument(
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
         help="name or file: shows the whole error of a failed job (default: all, one line of each error)",
     )
     status.add_argument("--json", action="store_true", help="as one JSON object")
-    status.set_defaults(run=_status)
+    status.set_defaults(run=_print_status)
 
     stop = commands.add_parser("stop", help="stop jobs on this machine: each finishes its batch")
     stop.add_argument("jobs", nargs="+", metavar="JOB", help="name or file")
@@ -88,16 +88,16 @@ def parser() -> argparse.ArgumentParser:
     stop.add_argument(
         "--kill", action="store_true", help="kill what has not ended by then: its batch is done again at the next start"
     )
-    stop.set_defaults(run=_stop)
+    stop.set_defaults(run=_stop_jobs)
 
     package = commands.add_parser("package", help="our packages as a zip, and the spark-submit command that uses it")
     package.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="where to (default: the cache folder)")
     package.add_argument("--delta", action="store_true", help="with the jars of Delta Lake")
     package.add_argument("--s3", action="store_true", help="with the client of s3a://")
-    package.set_defaults(run=_package)
+    package.set_defaults(run=_build_package)
 
-    for name, (_, text) in COMMANDS.items():
-        commands.add_parser(name, help=text, add_help=False)
+    for name, (_, help_line) in COMMANDS.items():
+        commands.add_parser(name, help=help_line, add_help=False)
     return top
 
 
@@ -110,8 +110,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = list(argv)
     try:
         if arguments and arguments[0] in COMMANDS:
-            return _other(arguments[0])(arguments[1:])
-        options = parser().parse_args(arguments)
+            return _load_command(arguments[0])(arguments[1:])
+        options = make_parser().parse_args(arguments)
         return int(options.run(options))
     except ConfigInvalid as error:
         print(f"millrace: {error}", file=sys.stderr)
@@ -121,48 +121,48 @@ def main(argv: Sequence[str]) -> int:
         return FAILED
 
 
-def _other(name: str) -> Callable[[list[str]], int]:
+def _load_command(name: str) -> Callable[[list[str]], int]:
     module, _, function = COMMANDS[name][0].partition(":")
-    found: Callable[[list[str]], int] = getattr(import_module(module), function)
-    return found
+    command: Callable[[list[str]], int] = getattr(import_module(module), function)
+    return command
 
 
 # run
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run_job(options: argparse.Namespace) -> int:
     from spark_jobs import run
     from spark_jobs.progress import Human
 
     run.set_up_logs("INFO" if options.json else "WARNING")
     stream: Any = run.events_on_stdout() if options.json else Human()
-    run.leave(run.run_file(options.file, stream, supervised=options.supervised))
+    run.end_process(run.run_file(options.file, stream, supervised=options.supervised))
 
 
 # validate
 
 
-def _validate(options: argparse.Namespace) -> int:
+def _validate_files(options: argparse.Namespace) -> int:
     from spark_jobs import config
-    from spark_jobs.plan import reachability, remarks
+    from spark_jobs.plan import check_reachability, list_remarks
 
     code = OK
     for path in options.files:
         try:
-            jobs = config.build_flow(config.read(path))
+            jobs = config.build_flow(config.read_file(path))
         except ConfigInvalid as error:
             print(error, file=sys.stderr)
             code = INVALID
             continue
         for job in jobs:
-            found = reachability(job) if options.check else []
+            problems = check_reachability(job) if options.check else []
             where = path if job.membership is None else f"{path}: sink {job.membership.sink}"
-            for text in found:
-                print(f"{where}: {text}", file=sys.stderr)
+            for problem in problems:
+                print(f"{where}: {problem}", file=sys.stderr)
                 code = code or FAILED
-            for text in remarks(job):
-                print(f"{where}: note: {text}")
-            if not found:
+            for problem in list_remarks(job):
+                print(f"{where}: note: {problem}")
+            if not problems:
                 reached = " and everything it needs is there" if options.check else ""
                 print(f"{where}: job {job.name} is valid{reached}")
     return code
@@ -171,50 +171,56 @@ def _validate(options: argparse.Namespace) -> int:
 # plan
 
 
-def _plan(options: argparse.Namespace) -> int:
+def _print_plan(options: argparse.Namespace) -> int:
     from spark_jobs import config
-    from spark_jobs.plan import plan
+    from spark_jobs.plan import plan_lines
 
-    running = config.read(options.running).properties if options.running else None
+    running = config.read_file(options.running).properties if options.running else None
     if options.json:
         from spark_jobs.flow_plan import plan_flow
 
-        answers = [plan_flow(config.read(path).properties, running) for path in options.files]
+        answers = [plan_flow(config.read_file(path).properties, running) for path in options.files]
         print("\n".join(json.dumps(answer, indent=2) for answer in answers))
         return OK if all(answer["valid"] for answer in answers) else INVALID
     # All complaints before the first line.
-    jobs = [job for path in options.files for job in config.build_flow(config.read(path))]
+    jobs = [job for path in options.files for job in config.build_flow(config.read_file(path))]
     for number, job in enumerate(jobs):
-        print(("\n" if number else "") + "\n".join(plan(job)))
+        print(("\n" if number else "") + "\n".join(plan_lines(job)))
     if running is not None:
         from spark_jobs.flow_plan import edit_lines
 
-        print("\n".join(line for path in options.files for line in edit_lines(config.read(path).properties, running)))
+        print(
+            "\n".join(line for path in options.files for line in edit_lines(config.read_file(path).properties, running))
+        )
     return OK
 
 
 # status and stop
 
 
-def _names(given: Sequence[str]) -> list[str]:
+def _find_job_names(names_or_files: Sequence[str]) -> list[str]:
     """The names of jobs that are given by name or by file; a flow with several sinks is a job for each."""
     from spark_jobs import config
     from spark_jobs.config_keys import job_name
-    from spark_jobs.flow_sinks import divide
+    from spark_jobs.flow_sinks import divide_sinks
 
     result = []
-    for text in given:
-        if not Path(text).is_file():
-            if job_name("name", text) is not None:
-                raise ConfigInvalid(f"{text} is no file, and can't be the name of a job")
+    for name_or_file in names_or_files:
+        if not Path(name_or_file).is_file():
+            if job_name("name", name_or_file) is not None:
+                raise ConfigInvalid(f"{name_or_file} is no file, and can't be the name of a job")
             names = known_jobs()
-            sinks = [] if text in names else [name for name in names if describe(name).get("flow") == text]
-            result += sinks or [text]
+            sinks = (
+                []
+                if name_or_file in names
+                else [name for name in names if describe_job(name).get("flow") == name_or_file]
+            )
+            result += sinks or [name_or_file]
             continue
-        properties = config.read(text).properties
+        properties = config.read_file(name_or_file).properties
         if "name" not in properties:
-            raise ConfigInvalid(f"{text}: has no name")
-        result += [sink.properties["name"] for sink in divide(properties)] or [properties["name"]]
+            raise ConfigInvalid(f"{name_or_file}: has no name")
+        result += [sink.properties["name"] for sink in divide_sinks(properties)] or [properties["name"]]
     return result
 
 
@@ -223,10 +229,14 @@ def known_jobs() -> list[str]:
     from spark_jobs.job import control_folder
 
     folder = control_folder("x").parent
-    return sorted(each.name for each in folder.iterdir() if (each / "status.json").is_file()) if folder.is_dir() else []
+    return (
+        sorted(job_folder.name for job_folder in folder.iterdir() if (job_folder / "status.json").is_file())
+        if folder.is_dir()
+        else []
+    )
 
 
-def describe(name: str) -> dict[str, Any]:
+def describe_job(name: str) -> dict[str, Any]:
     """What is known of a job on this machine; ``state`` is running, retrying, stopped, failed, died or unknown."""
     from spark_jobs.control import Control
     from spark_jobs.job import control_folder
@@ -242,43 +252,47 @@ def describe(name: str) -> dict[str, Any]:
     return status | {"job": name, "state": state, "running": running}
 
 
-def _status(options: argparse.Namespace) -> int:
-    names = _names(options.jobs) if options.jobs else known_jobs()
-    found = [describe(name) for name in names]
+def _print_status(options: argparse.Namespace) -> int:
+    names = _find_job_names(options.jobs) if options.jobs else known_jobs()
+    descriptions = [describe_job(name) for name in names]
     if options.json:
-        print(json.dumps({each["job"]: each for each in found}, indent=2))
+        print(json.dumps({description["job"]: description for description in descriptions}, indent=2))
     else:
-        print("\n".join(status_table(found, full=bool(options.jobs))) if found else "no job has run on this machine")
-    return OK if all(each["running"] for each in found) or not options.jobs else NOT_RUNNING
+        print(
+            "\n".join(status_table(descriptions, full=bool(options.jobs)))
+            if descriptions
+            else "no job has run on this machine"
+        )
+    return OK if all(description["running"] for description in descriptions) or not options.jobs else NOT_RUNNING
 
 
-def status_table(found: Sequence[dict[str, Any]], *, full: bool = False) -> list[str]:
+def status_table(descriptions: Sequence[dict[str, Any]], *, full: bool = False) -> list[str]:
     """One line for each job, and one more where something is wrong.
 
     Args:
-        found: from ``describe``.
+        descriptions: from ``describe_job``.
         full: the whole error of a job instead of its first line, with the trace.
     """
     rows = [("JOB", "STATE", "PID", "BATCH", "LAG", "LAST PROGRESS", "CHECKPOINT")]
     notes: dict[int, str] = {}
-    for each in found:
-        progress = each.get("progress") or {}
+    for description in descriptions:
+        progress = description.get("progress") or {}
         rows.append(
             (
-                each["job"],
-                each["state"],
-                str(each["pid"]) if each["running"] and "pid" in each else "-",
+                description["job"],
+                description["state"],
+                str(description["pid"]) if description["running"] and "pid" in description else "-",
                 str(progress.get("batch", "-")),
                 _lag_text(progress),
                 progress.get("time", "-"),
-                each.get("checkpoint", "-"),
+                description.get("checkpoint", "-"),
             )
         )
-        if each["state"] == "failed":
-            notes[len(rows)] = _failure_text(each["job"], each["failed"], full=full)
-        elif each["state"] == "retrying":
-            notes[len(rows)] = _trouble_text(each, full=full)
-        elif each["state"] == "died":
+        if description["state"] == "failed":
+            notes[len(rows)] = _failure_text(description["job"], description["failed"], full=full)
+        elif description["state"] == "retrying":
+            notes[len(rows)] = _trouble_text(description, full=full)
+        elif description["state"] == "died":
             notes[len(rows)] = (
                 "its process ended without a word (killed, or the machine went down); the next run "
                 "goes on from the checkpoint"
@@ -286,7 +300,7 @@ def status_table(found: Sequence[dict[str, Any]], *, full: bool = False) -> list
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for number, row in enumerate(rows, 1):
-        lines.append("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         if number in notes:
             lines += [f"    {line}" for line in notes[number].splitlines()]
     return lines
@@ -298,16 +312,16 @@ def _lag_text(progress: dict[str, Any]) -> str:
     return "unknown" if progress.get("lag_total") is None else str(progress["lag_total"])
 
 
-def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
+def _first_line(message: str) -> str:
+    line = message.strip().partition("\n")[0]
     return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."
 
 
 def _failure_text(job: str, failed: dict[str, Any], *, full: bool) -> str:
     if full:
-        return "\n".join(text.strip() for text in (failed["error"], failed.get("trace") or "") if text)
-    more = failed["error"].strip() != _first_line(failed["error"]) or failed.get("trace")
-    return _first_line(failed["error"]) + (f" (all of it: millrace job status {job})" if more else "")
+        return "\n".join(paragraph.strip() for paragraph in (failed["error"], failed.get("trace") or "") if paragraph)
+    has_more = failed["error"].strip() != _first_line(failed["error"]) or failed.get("trace")
+    return _first_line(failed["error"]) + (f" (all of it: millrace job status {job})" if has_more else "")
 
 
 def _trouble_text(status: dict[str, Any], *, full: bool) -> str:
@@ -323,18 +337,18 @@ def _trouble_text(status: dict[str, Any], *, full: bool) -> str:
     )
 
 
-def _stop(options: argparse.Namespace) -> int:
-    from spark_jobs.control import Control, alive
+def _stop_jobs(options: argparse.Namespace) -> int:
+    from spark_jobs.control import Control, is_alive
     from spark_jobs.job import control_folder
 
-    controls = {name: Control(control_folder(name)) for name in _names(options.jobs)}
+    controls = {name: Control(control_folder(name)) for name in _find_job_names(options.jobs)}
     asked: dict[str, dict[str, Any]] = {}
     code = OK
     for name, control in controls.items():
         status = control.status()
         if not control.running():
             print(f"{name}: is not running on this machine")
-        elif not status.get("pid") or not alive(status["pid"], status["age"]):
+        elif not status.get("pid") or not is_alive(status["pid"], status["age"]):
             print(f"{name}: is just starting; try again", file=sys.stderr)
             return FAILED
         elif status.get("application"):
@@ -349,10 +363,10 @@ def _stop(options: argparse.Namespace) -> int:
             asked[name] = status
     deadline = time.monotonic() + options.timeout
     for name, status in asked.items():
-        while alive(status["pid"], status["age"]) and time.monotonic() < deadline:
+        while is_alive(status["pid"], status["age"]) and time.monotonic() < deadline:
             time.sleep(0.05)
-        if not alive(status["pid"], status["age"]):
-            print(f"{name}: stopped after batch {describe(name).get('stopped', {}).get('batch')}")
+        if not is_alive(status["pid"], status["age"]):
+            print(f"{name}: stopped after batch {describe_job(name).get('stopped', {}).get('batch')}")
         elif options.kill:
             os.kill(status["pid"], signal.SIGKILL)
             print(
@@ -372,17 +386,17 @@ def _stop(options: argparse.Namespace) -> int:
 # package
 
 
-def _package(options: argparse.Namespace) -> int:
+def _build_package(options: argparse.Namespace) -> int:
     from spark_jobs import package
-    from spark_jobs.session import jars
+    from spark_jobs.session import fetch_jars
 
-    path = package.build(options.folder)
+    path = package.build_zip(options.folder)
     sets = ["spark", *(["delta"] if options.delta else []), *(["s3"] if options.s3 else [])]
-    files = jars(sets)
+    files = fetch_jars(sets)
     print(path)
     print(
         "\nspark-submit --master spark://HOST:7077 \\\n  --jars "
         + ",".join(map(str, files))
-        + f" \\\n  --py-files {path} \\\n  {package.root() / 'spark_jobs' / 'run.py'} JOBFILE"
+        + f" \\\n  --py-files {path} \\\n  {package.find_package_root() / 'spark_jobs' / 'run.py'} JOBFILE"
     )
     return OK

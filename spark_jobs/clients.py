@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 
 from connectors import tls
 from connectors.errors import ConfigInvalid
-from worker.tls import lines
+from worker.tls import restore_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ _SAME: Final = frozenset(
         "client.dns.lookup",
     }
 )
-#: Java's names of what a producer or consumer alone has; the callers of ``confluent`` give those themselves.
+#: Java's names of what a producer or consumer alone has; the callers of ``build_client_config`` give those themselves.
 _OF_CLIENTS: Final = (
     "acks",
     "batch.size",
@@ -62,7 +62,7 @@ _OF_CLIENTS: Final = (
 )
 
 
-def properties(config: Config) -> dict[str, str]:
+def read_kafka_properties(config: Config) -> dict[str, str]:
     """The Java client's properties, as the job gives them."""
     return {
         name.removeprefix(_PREFIX): value
@@ -77,20 +77,20 @@ def spark_options(config: Config) -> dict[str, str]:
     Raises:
         ConfigInvalid: a store can't be read, or its key can't be opened.
     """
-    return {f"{_PREFIX}{name}": value for name, value in _for_java(properties(config)).items()}
+    return {f"{_PREFIX}{name}": value for name, value in _for_java(read_kafka_properties(config)).items()}
 
 
-def _for_java(given: Mapping[str, str]) -> dict[str, str]:
+def _for_java(java_properties: Mapping[str, str]) -> dict[str, str]:
     """What Java's client needs to read the stores as the worker and librdkafka do, which find out by looking what they are.
 
     Java believes the type that it is told, takes a store for its own format without one, and refuses a store's password
     beside PEM. It can't read most encrypted keys in PEM, nor any in OpenSSL's own forms: those go to it as they are inside.
     """
-    result = dict(given)
-    if not given.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
+    result = dict(java_properties)
+    if not java_properties.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
         return result
-    location = given.get("ssl.truststore.location")
-    if given.get("ssl.truststore.certificates"):
+    location = java_properties.get("ssl.truststore.location")
+    if java_properties.get("ssl.truststore.certificates"):
         # Of both, those that stand here count for all other clients.
         result.pop("ssl.truststore.location", None)
         _as_pem("ssl.truststore", result)
@@ -98,20 +98,21 @@ def _for_java(given: Mapping[str, str]) -> dict[str, str]:
         _as_pem("ssl.truststore", result)
     elif location and result.get("ssl.truststore.type", "").upper() == _PEM:
         result["ssl.truststore.type"] = "PKCS12"
-    location = given.get("ssl.keystore.location")
-    password = given.get("ssl.key.password") or given.get("ssl.keystore.password")
-    if given.get("ssl.keystore.certificate.chain") and given.get("ssl.keystore.key"):
+    location = java_properties.get("ssl.keystore.location")
+    password = java_properties.get("ssl.key.password") or java_properties.get("ssl.keystore.password")
+    if java_properties.get("ssl.keystore.certificate.chain") and java_properties.get("ssl.keystore.key"):
         result.pop("ssl.keystore.location", None)
-        pem = f"{lines(given['ssl.keystore.key'])}\n{lines(given['ssl.keystore.certificate.chain'])}"
+        key, chain = (java_properties[f"ssl.keystore.{part}"] for part in ("key", "certificate.chain"))
+        pem = f"{restore_lines(key)}\n{restore_lines(chain)}"
         result |= _key_for_java("ssl.keystore.key", pem, password)
         _as_pem("ssl.keystore", result)
     elif location and _is_pem("ssl.keystore", location):
-        found = _key_for_java(
+        key_properties = _key_for_java(
             f"ssl.keystore.location={location}", Path(location).read_text("ascii", "replace"), password
         )
-        if found:
+        if key_properties:
             del result["ssl.keystore.location"]
-        result |= found
+        result |= key_properties
         _as_pem("ssl.keystore", result)
     elif location and result.get("ssl.keystore.type", "").upper() == _PEM:
         result["ssl.keystore.type"] = "PKCS12"
@@ -149,50 +150,50 @@ def _key_for_java(where: str, pem: str, password: str | None) -> dict[str, str]:
     }
 
 
-def confluent(config: Config, **more: Any) -> dict[str, Any]:
+def build_client_config(config: Config, **more: Any) -> dict[str, Any]:
     """The configuration of a confluent-kafka client; ``more`` (underscores for dots) wins. Picklable.
 
     Raises:
         ConfigInvalid: credentials or stores can't be used by a client that is not Java; the message says how to convert them.
     """
-    given = properties(config)
-    result: dict[str, Any] = {name: value for name, value in given.items() if name in _SAME}
+    java_properties = read_kafka_properties(config)
+    result: dict[str, Any] = {name: value for name, value in java_properties.items() if name in _SAME}
     if "request.timeout.ms" in result:
         # Of a producer's requests there, of every request here.
         result["socket.timeout.ms"] = result.pop("request.timeout.ms")
-    if given.get("security.protocol", "PLAINTEXT").upper().startswith("SASL"):
-        result |= _sasl(given)
-    if given.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
-        result |= _ssl(given)
+    if java_properties.get("security.protocol", "PLAINTEXT").upper().startswith("SASL"):
+        result |= _build_sasl_config(java_properties)
+    if java_properties.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
+        result |= _build_ssl_config(java_properties)
     return result | {name.replace("_", "."): value for name, value in more.items()}
 
 
 def describe_user(config: Config) -> str:
     """Text for messages, `` of alice``: the user of the login; empty where the properties don't say (certificate, Kerberos)."""
-    settings = confluent(config)
+    settings = build_client_config(config)
     name = settings.get("sasl.username") or settings.get("sasl.oauthbearer.client.id")
     return f" of {name}" if name else ""
 
 
-def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
+def _build_sasl_config(java_properties: Mapping[str, str]) -> dict[str, Any]:
     from worker.kafka_clients import parse_jaas
 
-    mechanism = given.get("sasl.mechanism", "GSSAPI").upper()
+    mechanism = java_properties.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism == "GSSAPI":
         return {}
-    jaas = given.get("sasl.jaas.config")
+    jaas = java_properties.get("sasl.jaas.config")
     if jaas is None:
         raise ConfigInvalid(f"kafka.sasl.mechanism {mechanism} needs kafka.sasl.jaas.config")
     module, options = parse_jaas(jaas)
     if mechanism == "OAUTHBEARER":
-        found = {
+        settings = {
             "sasl.oauthbearer.method": "oidc",
             "sasl.oauthbearer.client.id": options.get("clientId"),
             "sasl.oauthbearer.client.secret": options.get("clientSecret"),
             "sasl.oauthbearer.scope": options.get("scope"),
-            "sasl.oauthbearer.token.endpoint.url": given.get("sasl.oauthbearer.token.endpoint.url"),
+            "sasl.oauthbearer.token.endpoint.url": java_properties.get("sasl.oauthbearer.token.endpoint.url"),
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in settings.items() if value}
     missing = [name for name in ("username", "password") if name not in options]
     if missing:
         raise ConfigInvalid(
@@ -201,42 +202,44 @@ def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
     return {"sasl.username": options["username"], "sasl.password": options["password"]}
 
 
-def _ssl(given: Mapping[str, str]) -> dict[str, Any]:
+def _build_ssl_config(java_properties: Mapping[str, str]) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    if given.get("ssl.endpoint.identification.algorithm", "https").strip() == "":
+    if java_properties.get("ssl.endpoint.identification.algorithm", "https").strip() == "":
         result["ssl.endpoint.identification.algorithm"] = "none"
-    if "ssl.cipher.suites" in given:
-        result["ssl.cipher.suites"] = given["ssl.cipher.suites"].replace(",", ":")
-    if given.get("ssl.truststore.certificates"):
-        result["ssl.ca.pem"] = lines(given["ssl.truststore.certificates"])
-    elif location := given.get("ssl.truststore.location"):
+    if "ssl.cipher.suites" in java_properties:
+        result["ssl.cipher.suites"] = java_properties["ssl.cipher.suites"].replace(",", ":")
+    if java_properties.get("ssl.truststore.certificates"):
+        result["ssl.ca.pem"] = restore_lines(java_properties["ssl.truststore.certificates"])
+    elif location := java_properties.get("ssl.truststore.location"):
         if _is_pem("ssl.truststore", location):
             result["ssl.ca.location"] = location
         else:
-            result["ssl.ca.pem"] = _opened("ssl.truststore", location, given, tls.certificates)
-    if given.get("ssl.keystore.certificate.chain"):
+            result["ssl.ca.pem"] = _open_store("ssl.truststore", location, java_properties, tls.read_certificates)
+    if java_properties.get("ssl.keystore.certificate.chain"):
         result |= {
-            "ssl.certificate.pem": lines(given["ssl.keystore.certificate.chain"]),
-            "ssl.key.pem": lines(given.get("ssl.keystore.key", "")),
+            "ssl.certificate.pem": restore_lines(java_properties["ssl.keystore.certificate.chain"]),
+            "ssl.key.pem": restore_lines(java_properties.get("ssl.keystore.key", "")),
         }
-    elif location := given.get("ssl.keystore.location"):
+    elif location := java_properties.get("ssl.keystore.location"):
         if _is_pem("ssl.keystore", location):
             result |= {"ssl.certificate.location": location, "ssl.key.location": location}
-            if given.get("ssl.keystore.password") and not given.get("ssl.key.password"):
-                result["ssl.key.password"] = given["ssl.keystore.password"]
+            if java_properties.get("ssl.keystore.password") and not java_properties.get("ssl.key.password"):
+                result["ssl.key.password"] = java_properties["ssl.keystore.password"]
         else:
             # Opened here too: this says better than librdkafka what is wrong.
-            _opened("ssl.keystore", location, given, tls.identity)
+            _open_store("ssl.keystore", location, java_properties, tls.read_identity)
             result |= {
                 "ssl.keystore.location": location,
-                "ssl.keystore.password": given.get("ssl.keystore.password", ""),
+                "ssl.keystore.password": java_properties.get("ssl.keystore.password", ""),
             }
     return result
 
 
-def _opened(store: str, location: str, given: Mapping[str, str], opening: Callable[[str, str | None], Any]) -> Any:
+def _open_store(
+    store: str, location: str, java_properties: Mapping[str, str], opening: Callable[[str, str | None], Any]
+) -> Any:
     try:
-        return opening(location, given.get(f"{store}.password"))
+        return opening(location, java_properties.get(f"{store}.password"))
     except ConfigInvalid as error:
         raise ConfigInvalid(f"kafka.{store}.location: {error}") from error
 
@@ -253,14 +256,14 @@ def _is_pem(store: str, location: str) -> bool:
         raise ConfigInvalid(f"Invalid value {location} for configuration kafka.{store}.location: {error}") from error
 
 
-def warnings(config: Config) -> list[str]:
+def find_unknown_properties(config: Config) -> list[str]:
     """One sentence for each ``kafka.*`` property that no Kafka client knows."""
-    from worker.kafka_clients import MEANINGLESS, kinds
+    from worker.kafka_clients import MEANINGLESS, client_kinds
 
     return [
         f"kafka.{name} is no property that Kafka clients have; check its spelling"
-        for name in properties(config)
-        if not kinds(name)
+        for name in read_kafka_properties(config)
+        if not client_kinds(name)
         and name not in _SAME
         and name not in MEANINGLESS
         and not name.startswith(_OF_CLIENTS)

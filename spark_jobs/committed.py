@@ -29,7 +29,7 @@ _PAUSE_S: Final = 0.1
 _PREFIX: Final = "kafka."
 
 
-async def committed(properties: Mapping[str, str], group: str) -> dict[tuple[str, int], int]:
+async def read_committed(properties: Mapping[str, str], group: str) -> dict[tuple[str, int], int]:
     """(topic, partition) -> the next offset to be read; empty for a group that never committed.
 
     Args:
@@ -55,28 +55,31 @@ async def committed(properties: Mapping[str, str], group: str) -> dict[tuple[str
             await client.start()
             while True:
                 try:
-                    return await _ask(client, group)
+                    return await _request_offsets(client, group)
                 except _PASSING as error:
                     away = error
                     await asyncio.sleep(_PAUSE_S)
     except (KafkaError, OSError, TimeoutError) as error:
-        why = away if away is not None and isinstance(error, TimeoutError) else error
+        cause = away if away is not None and isinstance(error, TimeoutError) else error
         raise Retriable(
             f"the committed offsets of group {group} can't be read from "
-            f"{properties.get('kafka.bootstrap.servers')}: {why!r}"
+            f"{properties.get('kafka.bootstrap.servers')}: {cause!r}"
         ) from error
     finally:
         await client.close()
 
 
-async def _ask(client: AIOKafkaAdminClient, group: str) -> dict[tuple[str, int], int]:
+async def _request_offsets(client: AIOKafkaAdminClient, group: str) -> dict[tuple[str, int], int]:
     coordinator = await client.find_coordinator(group)
     # aiokafka's list_consumer_group_offsets takes a refusal of the whole request for a group without offsets.
     answer = await send_request(client, OffsetFetchRequest(group, None), coordinator)
-    codes = [answer.error_code, *(code for _, found in answer.topics for _, _, _, code in found)]
+    codes = [answer.error_code, *(code for _, topic_offsets in answer.topics for _, _, _, code in topic_offsets)]
     refused = next((code for code in codes if code), None)
     if refused is not None:
         raise for_code(refused)
     return {
-        (topic, partition): offset for topic, found in answer.topics for partition, offset, _, _ in found if offset >= 0
+        (topic, partition): offset
+        for topic, topic_offsets in answer.topics
+        for partition, offset, _, _ in topic_offsets
+        if offset >= 0
     }

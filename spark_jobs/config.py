@@ -62,26 +62,26 @@ class JobFile:
         return f"{self.path}:{line}: " if line else f"{self.path}: "
 
 
-def read(path: str | Path) -> JobFile:
+def read_file(path: str | Path) -> JobFile:
     """The properties of a file; ``.json`` is read as JSON, everything else as YAML (which JSON is, too). Blocks.
 
     Raises:
         ConfigInvalid: it can't be read, or isn't a mapping of names to values; the message names file and line.
     """
     try:
-        text = Path(path).read_text("utf-8")
+        file_text = Path(path).read_text("utf-8")
     except FileNotFoundError:
         raise ConfigInvalid(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigInvalid(f"{path}: can't be read: {error}") from error
-    return parse_text(text, str(path), as_json=Path(path).suffix == ".json")
+    return parse_text(file_text, str(path), as_json=Path(path).suffix == ".json")
 
 
-def parse_text(text: str, path: str = "", *, as_json: bool = False) -> JobFile:
-    """``read`` for text that is at hand."""
+def parse_text(file_text: str, path: str = "", *, as_json: bool = False) -> JobFile:
+    """``read_file`` for text that is at hand."""
     from spark_jobs.yaml_text import flatten_yaml
 
-    properties, lines = _flatten_json(text, path) if as_json else flatten_yaml(text, path)
+    properties, lines = _flatten_json(file_text, path) if as_json else flatten_yaml(file_text, path)
     if not properties:
         raise ConfigInvalid(
             f"{path or 'the job'}: is empty; a job needs at least name, kafka.bootstrap.servers, "
@@ -94,9 +94,9 @@ class _Pairs(list[tuple[str, Any]]):
     """A JSON object as written: duplicates are still there."""
 
 
-def _flatten_json(text: str, path: str) -> tuple[dict[str, str], dict[str, int]]:
+def _flatten_json(json_text: str, path: str) -> tuple[dict[str, str], dict[str, int]]:
     try:
-        document = json.loads(text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+        document = json.loads(json_text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
     except json.JSONDecodeError as error:
         raise ConfigInvalid(f"{path}:{error.lineno}: is not JSON: {error.msg} (column {error.colno})") from None
     if not isinstance(document, _Pairs):
@@ -119,7 +119,7 @@ def _flatten_json(text: str, path: str) -> tuple[dict[str, str], dict[str, int]]
             if name in result:
                 raise ConfigInvalid(f"{path}: {name} is given twice; remove one")
             if value is not None:
-                result[name] = _plain(name, value, f"{path}: ")
+                result[name] = _format_plain(name, value, f"{path}: ")
 
     def visit_named(option: str, pairs: _Pairs) -> str:
         prefix, noun = NAMED_LISTS[option]
@@ -130,32 +130,34 @@ def _flatten_json(text: str, path: str) -> tuple[dict[str, str], dict[str, int]]
         return names[0]
 
     visit("", document)
-    lines = text.splitlines()
-    return result, {name: found for name in result if (found := _line_of(name, lines))}
+    lines = json_text.splitlines()
+    return result, {name: line_number for name in result if (line_number := _line_of(name, lines))}
 
 
 def _line_of(name: str, lines: Sequence[str]) -> int:
     """The line on which the last part of ``name`` is written as a key; 0 unless there is exactly one."""
     parts = name.split(".")
     for start in range(len(parts)):
-        wanted = f'"{".".join(parts[start:])}"'
-        found = [number for number, line in enumerate(lines, 1) if wanted in line]
-        if len(found) == 1:
-            return found[0]
+        quoted_name = f'"{".".join(parts[start:])}"'
+        line_numbers = [number for number, line in enumerate(lines, 1) if quoted_name in line]
+        if len(line_numbers) == 1:
+            return line_numbers[0]
     return 0
 
 
-def _plain(name: str, value: Any, where: str) -> str:
+def _format_plain(name: str, value: Any, where: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list) and not isinstance(value, _Pairs):
         return ",".join(
-            list_item(name, _plain(name, item, where), where) for item in value if _scalar(name, item, where)
+            list_item(name, _format_plain(name, item, where), where)
+            for item in value
+            if _format_scalar(name, item, where)
         )
     return str(value)
 
 
-def _scalar(name: str, item: Any, where: str) -> bool:
+def _format_scalar(name: str, item: Any, where: str) -> bool:
     if isinstance(item, list) or item is None:
         raise ConfigInvalid(f"{where}{name}: a list may hold texts, numbers and booleans only")
     return True
@@ -170,7 +172,7 @@ def list_item(name: str, item: str, where: str) -> str:
     return item
 
 
-def resolve(properties: Mapping[str, str]) -> tuple[dict[str, str], list[ConfigProblem]]:
+def resolve_references(properties: Mapping[str, str]) -> tuple[dict[str, str], list[ConfigProblem]]:
     """``properties`` with ``${env:NAME}``, ``${file:PATH:KEY}`` and ``${directory:PATH:FILE}`` replaced by what they stand for.
 
     Unlike in a worker, one that can't be resolved is a complaint: nobody else would come to resolve it. Reads files.
@@ -180,8 +182,8 @@ def resolve(properties: Mapping[str, str]) -> tuple[dict[str, str], list[ConfigP
         DirectoryConfigProvider,
         EnvVarConfigProvider,
         FileConfigProvider,
+        find_references,
         has_references,
-        references,
     )
 
     if not any(has_references(value) for value in properties.values()):
@@ -200,7 +202,7 @@ def resolve(properties: Mapping[str, str]) -> tuple[dict[str, str], list[ConfigP
         except ConfigInvalid as error:
             problems.append(ConfigProblem(name, str(error)))
             continue
-        for provider, path, key in references(value):
+        for provider, path, key in find_references(value):
             if provider in providers and key not in providers[provider].get(path, [key]).data:
                 where = f"file {path}" if path else "the environment"
                 problems.append(ConfigProblem(name, f"{key} is not in {where}, which ${{{provider}:...}} refers to"))
@@ -218,19 +220,21 @@ class _Parts:
     pass_through: tuple[str, ...]
 
 
-def _import(option: str, name: str, known: Mapping[str, str], where: str = "") -> tuple[Any, ConfigProblem | None]:
+def _import_class(
+    option: str, name: str, known_classes: Mapping[str, str], where: str = ""
+) -> tuple[Any, ConfigProblem | None]:
     """The class that ``option``'s value ``name`` stands for."""
-    target = where or (name if ":" in name else known.get(name, ""))
+    target = where or (name if ":" in name else known_classes.get(name, ""))
     if not target:
-        close = difflib.get_close_matches(name, known, 1, 0.5)
+        close = difflib.get_close_matches(name, known_classes, 1, 0.5)
         hint = f"; did you mean {close[0]}?" if close else ""
         return None, ConfigProblem(
             option,
             f"Invalid value {name} for configuration {option}: must be one of "
-            f"{', '.join(known)}, or module:Class of your own{hint}",
+            f"{', '.join(known_classes)}, or module:Class of your own{hint}",
         )
     try:
-        return registry.load(target), None
+        return registry.load_class(target), None
     except ImportError as error:
         return None, ConfigProblem(
             option,
@@ -245,7 +249,7 @@ def _import(option: str, name: str, known: Mapping[str, str], where: str = "") -
         )
 
 
-def parts(raw: Mapping[str, str]) -> _Parts:
+def find_parts(raw: Mapping[str, str]) -> _Parts:
     """The definition of the job that ``raw`` describes: the frame's options, its source's, its sinks'. Imports them."""
     if flow_sinks.sink_names(raw):
         return _parts_of_flow(raw)
@@ -254,16 +258,18 @@ def parts(raw: Mapping[str, str]) -> _Parts:
     pass_through: tuple[str, ...] = PASS_THROUGH
     source = sink = None
     if raw.get("source.format", "").strip():
-        source, problem = _import("source.format", raw["source.format"].strip(), registry.targets(registry.SOURCES))
+        source, problem = _import_class(
+            "source.format", raw["source.format"].strip(), registry.list_entry_points(registry.SOURCES)
+        )
         problems += [problem] if problem else []
     if raw.get("transform.type", "").strip() == MATERIALIZE:
-        sink, problem = _import("transform.type", MATERIALIZE, {}, registry.MATERIALIZER)
+        sink, problem = _import_class("transform.type", MATERIALIZE, {}, registry.MATERIALIZER)
         problems += [problem] if problem else []
     elif raw.get("sink.type"):
-        sink, problem = _import("sink.type", raw["sink.type"].strip(), registry.targets(registry.SINKS))
+        sink, problem = _import_class("sink.type", raw["sink.type"].strip(), registry.list_entry_points(registry.SINKS))
         problems += [problem] if problem else []
     own_source = registry.INPUT_SOURCES.get(raw.get(SOURCE_TYPE, "").strip())
-    decoder, source = source, registry.load(own_source) if own_source else source
+    decoder, source = source, registry.load_class(own_source) if own_source else source
     for part in (source, decoder if decoder is not source else None, sink):
         if part is None:
             continue
@@ -271,7 +277,7 @@ def parts(raw: Mapping[str, str]) -> _Parts:
             if key.name not in definition.keys:  # the declaration of the frame, or of the source, counts
                 definition.add(key)
         pass_through += tuple(part.pass_through)
-    declared = steps.declare(raw)
+    declared = steps.declare_steps(raw)
     for key in declared.keys:
         definition.add(key)
     problems += declared.problems
@@ -284,8 +290,8 @@ def _parts_of_flow(raw: Mapping[str, str]) -> _Parts:
     definition = ConfigDef([key for key in FRAME.keys.values() if not key.name.startswith("sink.")])
     problems: list[ConfigProblem] = []
     pass_through: dict[str, None] = {}
-    for sink in flow_sinks.divide(raw):
-        job = parts(sink.properties)
+    for sink in flow_sinks.divide_sinks(raw):
+        job = find_parts(sink.properties)
         sink_keys = flow_sinks.own_keys(sink, job.definition.keys.values(), raw)
         shared = [key for key in job.definition.keys.values() if not key.name.startswith("sink.")]
         for key in (*shared, *sink_keys):
@@ -296,30 +302,30 @@ def _parts_of_flow(raw: Mapping[str, str]) -> _Parts:
     return _Parts(definition, None, None, problems, tuple(pass_through))
 
 
-def _of_sink(sink: flow_sinks.FlowSink, problem: ConfigProblem, raw: Mapping[str, str]) -> ConfigProblem:
+def _of_sink(sink: flow_sinks.FlowSinkJob, problem: ConfigProblem, raw: Mapping[str, str]) -> ConfigProblem:
     """A complaint about a sink's job, in the words of the flow's properties ``raw``."""
     return ConfigProblem(sink.given_name(problem.name, raw), sink.given_text(problem.message, problem.name, raw))
 
 
 def check_flow(
     properties: Mapping[str, str],
-) -> tuple[list[tuple[Config, flow_sinks.Membership | None]], list[ConfigProblem]]:
+) -> tuple[list[tuple[Config, flow_sinks.FlowMembership | None]], list[ConfigProblem]]:
     """The jobs of a flow, one for each of its sinks that are to run, and every complaint about ``properties``.
 
     Touches no server. There are no jobs where there are complaints. A flow with one sink is one job without a membership.
     """
-    raw, unresolved = resolve(properties)
-    problems = flow_sinks.complaints(raw)
+    raw, unresolved = resolve_references(properties)
+    problems = flow_sinks.check_sinks(raw)
     if not flow_sinks.sink_names(raw):
-        config, complaints = check(properties)
+        config, complaints = check_job(properties)
         problems += complaints
         return ([] if config is None or problems else [(config, None)]), problems
     problems += unresolved
     value = ConfigDef([FRAME.keys[SINKS_MAX_LAG]]).values(raw)[SINKS_MAX_LAG]
-    problems += [ConfigProblem(SINKS_MAX_LAG, text) for text in value.errors]
+    problems += [ConfigProblem(SINKS_MAX_LAG, problem_text) for problem_text in value.errors]
     configs: dict[str, Config] = {}
-    for sink in flow_sinks.divide(raw):
-        config, complaints = check(sink.properties)
+    for sink in flow_sinks.divide_sinks(raw):
+        config, complaints = check_job(sink.properties)
         problems += [_of_sink(sink, problem, raw) for problem in complaints]
         if config is not None:
             configs[sink.name] = config
@@ -328,7 +334,7 @@ def check_flow(
     problems = list(dict.fromkeys(problems))  # what the sinks share is wrong once
     if problems:
         return [], problems
-    members = flow_sinks.memberships(
+    members = flow_sinks.make_memberships(
         raw["name"],
         {name: config["checkpoint.location"] for name, config in configs.items()},
         value.value,
@@ -337,14 +343,14 @@ def check_flow(
     return [(configs[name], member) for name, member in members.items()], []
 
 
-def check(properties: Mapping[str, str]) -> tuple[Config | None, list[ConfigProblem]]:
+def check_job(properties: Mapping[str, str]) -> tuple[Config | None, list[ConfigProblem]]:
     """``check_flow`` for a job with one sink: its parsed configuration (None if it can't be had) and every complaint."""
-    raw, problems = resolve(properties)
-    known = parts(raw)
-    problems += known.problems
-    raw = known.definition.canonical(raw)
-    problems += _unknown(raw, known)
-    values = known.definition.values(raw)
+    raw, problems = resolve_references(properties)
+    job_parts = find_parts(raw)
+    problems += job_parts.problems
+    raw = job_parts.definition.canonical(raw)
+    problems += _find_unknown(raw, job_parts)
+    values = job_parts.definition.values(raw)
     complained = {problem.name for problem in problems}
     problems += [
         ConfigProblem(value.name, message)
@@ -355,35 +361,39 @@ def check(properties: Mapping[str, str]) -> tuple[Config | None, list[ConfigProb
     parsed = {name: value.value for name, value in values.items()}
     bad = {problem.name for problem in problems}
     together = (
-        *_cross(parsed, raw, known),
-        *masks.complaints(raw, parsed),
-        *steps.complaints(raw, parsed),
-        *schema_options.complaints(parsed),
+        *_check_combinations(parsed, raw, job_parts),
+        *masks.check_masks(raw, parsed),
+        *steps.check_combinations(raw, parsed),
+        *schema_options.check_policies(parsed),
     )
     problems += [problem for problem in together if problem.name not in bad]
-    config = Config(_effective(parsed, known), raw) if not problems else None
+    config = Config(_apply_defaults(parsed, job_parts), raw) if not problems else None
     if config is not None:
-        for part in (known.source, known.sink):
+        for part in (job_parts.source, job_parts.sink):
             if part is not None:
-                problems += [_named(text, config) for text in part.validate(config)]
+                problems += [_make_problem(problem_text, config) for problem_text in part.validate(config)]
         problems += steps.check_steps(config)
     return (None if problems else config), problems
 
 
-def _named(text: str, config: Config) -> ConfigProblem:
+def _make_problem(problem_text: str, config: Config) -> ConfigProblem:
     """A complaint of a part: by its option where the text begins with one (``option: ...``)."""
-    name = text.partition(":")[0].strip()
-    return ConfigProblem(name, text) if name in config else ConfigProblem("", text)
+    name = problem_text.partition(":")[0].strip()
+    return ConfigProblem(name, problem_text) if name in config else ConfigProblem("", problem_text)
 
 
-def _unknown(raw: Mapping[str, str], known: _Parts) -> list[ConfigProblem]:
-    names = list(known.definition.keys)
+def _find_unknown(raw: Mapping[str, str], job_parts: _Parts) -> list[ConfigProblem]:
+    names = list(job_parts.definition.keys)
     foreign = (
-        () if known.sink is not None else ("sink.", "materializer.")
+        () if job_parts.sink is not None else ("sink.", "materializer.")
     )  # its sink is what is wrong: complain of that alone
     problems = []
     for name in raw:
-        if name in known.definition.keys or name in _CONNECTOR_ONLY or name.startswith((*known.pass_through, *foreign)):
+        if (
+            name in job_parts.definition.keys
+            or name in _CONNECTOR_ONLY
+            or name.startswith((*job_parts.pass_through, *foreign))
+        ):
             continue
         close = difflib.get_close_matches(name, names, 1, 0.75)
         hint = f"; did you mean {close[0]}?" if close else _other_sink(name, raw)
@@ -396,7 +406,7 @@ def _other_sink(name: str, raw: Mapping[str, str]) -> str:
     if (
         head[0] == "sink"
         and len(head) > 2
-        and head[1] in registry.targets(registry.SINKS)
+        and head[1] in registry.list_entry_points(registry.SINKS)
         and head[1] != raw.get("sink.type")
     ):
         return f": it belongs to sink.type={head[1]}, and the job has sink.type={raw.get('sink.type')}"
@@ -405,15 +415,15 @@ def _other_sink(name: str, raw: Mapping[str, str]) -> str:
     return "; see docs/reference/jobs.md for the options of a job"
 
 
-def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> list[ConfigProblem]:
+def _check_combinations(values: Mapping[str, Any], raw: Mapping[str, str], job_parts: _Parts) -> list[ConfigProblem]:
     """Complaints that need more than one option."""
     problems: list[ConfigProblem] = []
 
-    def complain(name: str, text: str) -> None:
-        problems.append(ConfigProblem(name, text))
+    def complain(name: str, problem_text: str) -> None:
+        problems.append(ConfigProblem(name, problem_text))
 
     topics = values["source.topics"]
-    problems += inputs.complaints(values)
+    problems += inputs.check_input_options(values)
     if topics and len(set(topics)) != len(topics):
         complain(
             "source.topics", f"Invalid value {','.join(topics)} for configuration source.topics: a topic is named twice"
@@ -443,18 +453,18 @@ def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> 
             "partition of the input is one task",
         )
     problems += [
-        ConfigProblem(SHARDS, f"Invalid value {values[SHARDS]} for configuration {SHARDS}: {text}")
-        for text in _shards(values)
+        ConfigProblem(SHARDS, f"Invalid value {values[SHARDS]} for configuration {SHARDS}: {problem_text}")
+        for problem_text in _check_shards(values)
     ]
     if (
-        known.sink is not None
+        job_parts.sink is not None
         and values["guarantee"] in GUARANTEES
-        and _offered(values["guarantee"], known.sink) is None
+        and _find_guarantee(values["guarantee"], job_parts.sink) is None
     ):
         complain(
             "guarantee",
             f"Invalid value {values['guarantee']} for configuration guarantee: the "
-            f"{values['sink.type']} sink offers {', '.join(known.sink.guarantees)}",
+            f"{values['sink.type']} sink offers {', '.join(job_parts.sink.guarantees)}",
         )
     if values["errors.deadletterqueue.topic.name"] and values["errors.tolerance"] != "all":
         complain(
@@ -468,12 +478,12 @@ def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> 
             "errors.deadletterqueue.topic.name",
             "the dead letter topic is one of source.topics: bad records would come back",
         )
-    first, most = values["errors.retry.delay.ms"], values["errors.retry.delay.max.ms"]
-    if first is not None and most is not None and first > most:
+    first, max_delay = values["errors.retry.delay.ms"], values["errors.retry.delay.max.ms"]
+    if first is not None and max_delay is not None and first > max_delay:
         complain(
             "errors.retry.delay.ms",
             f"Invalid value {first} for configuration errors.retry.delay.ms: it is more than "
-            f"errors.retry.delay.max.ms ({most})",
+            f"errors.retry.delay.max.ms ({max_delay})",
         )
     for name in ("spark.app.name", "spark.submit.deployMode"):
         if name in raw:
@@ -483,36 +493,42 @@ def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> 
     return problems
 
 
-def _shards(values: Mapping[str, Any]) -> list[str]:
+def _check_shards(values: Mapping[str, Any]) -> list[str]:
     """What does not go together with the value of ``sink.shards``."""
     mode, form = values[SHARDS], values["source.format"]
-    found = []
+    problem_texts = []
     if mode in (SEPARATE, MERGE) and form in ("plain", "partition-update"):
-        found.append(
+        problem_texts.append(
             f"records of source.format={form} don't name their shard; remove it (the numbers may be columns of plain "
             "rows: name them in source.key.columns)"
         )
     if mode == MERGE and values.get("sink.jdbc.position") == "kafka":
-        found.append("sink.jdbc.position=kafka compares offsets, and shards may be in several partitions; use ums_id")
+        problem_texts.append(
+            "sink.jdbc.position=kafka compares offsets, and shards may be in several partitions; use ums_id"
+        )
     if mode == SEPARATE and "records" in (values.get("sink.kafka.content"), values.get("sink.console.content")):
-        found.append("records are passed on as they are; it needs sink.kafka.content=rows (sink.console.content=rows)")
-    return found
+        problem_texts.append(
+            "records are passed on as they are; it needs sink.kafka.content=rows (sink.console.content=rows)"
+        )
+    return problem_texts
 
 
-def _offered(wanted: str, sink: type[Sink]) -> str | None:
-    """The weakest guarantee of ``sink`` that is at least ``wanted``; None if it has none."""
-    strength = GUARANTEES.index(wanted)
-    enough = [each for each in sink.guarantees if GUARANTEES.index(each) <= strength]
+def _find_guarantee(guarantee: str, sink: type[Sink]) -> str | None:
+    """The weakest guarantee of ``sink`` that is at least ``guarantee``; None if it has none."""
+    strength = GUARANTEES.index(guarantee)
+    enough = [offered for offered in sink.guarantees if GUARANTEES.index(offered) <= strength]
     return max(enough, key=GUARANTEES.index) if enough else None
 
 
-def _effective(values: dict[str, Any], known: _Parts) -> dict[str, Any]:
+def _apply_defaults(values: dict[str, Any], job_parts: _Parts) -> dict[str, Any]:
     """``values`` with the defaults that depend on others."""
     name = values["name"]
     result = dict(values)
-    if known.sink is not None:
+    if job_parts.sink is not None:
         result["guarantee"] = (
-            known.sink.guarantees[0] if values["guarantee"] is None else _offered(values["guarantee"], known.sink)
+            job_parts.sink.guarantees[0]
+            if values["guarantee"] is None
+            else _find_guarantee(values["guarantee"], job_parts.sink)
         )
     result["kafka.group.id"] = values["kafka.group.id"] or f"millrace-{name}"
     result["checkpoint.location"] = values["checkpoint.location"] or default_checkpoint(name, values["state.dir"])
@@ -534,7 +550,7 @@ def build_flow(source: JobFile | Mapping[str, str]) -> list[Job]:
     return [Job(config["name"], config, file.path, member) for config, member in jobs]
 
 
-def build(source: JobFile | Mapping[str, str]) -> Job:
+def build_job(source: JobFile | Mapping[str, str]) -> Job:
     """``build_flow`` where there can be one job only.
 
     Raises:
@@ -547,6 +563,6 @@ def build(source: JobFile | Mapping[str, str]) -> Job:
     return jobs[0]
 
 
-def load(path: str | Path) -> Job:
-    """``build(read(path))``."""
-    return build(read(path))
+def load_job(path: str | Path) -> Job:
+    """``build_job(read(path))``."""
+    return build_job(read_file(path))

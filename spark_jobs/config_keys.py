@@ -102,7 +102,7 @@ def _java_pattern(name: str, value: Any) -> str | None:
     return None
 
 
-def _optional(validator: Validator) -> Validator:
+def _allow_missing(validator: Validator) -> Validator:
     """``validator`` for an option that may be left out."""
 
     def check(name: str, value: Any) -> str | None:
@@ -129,7 +129,7 @@ FRAME: Final = ConfigDef(
             default=None,
             importance=_HIGH,
             group=_KAFKA,
-            validator=_optional(non_empty),
+            validator=_allow_missing(non_empty),
             example="broker-1:9092,broker-2:9092",
             doc="Where Kafka is; a job that reads files, writes no topic and has no dead letter topic needs none. Every other "
             "property that begins with `kafka.` goes to all of the job's Kafka "
@@ -141,7 +141,7 @@ FRAME: Final = ConfigDef(
             type=_S,
             default=None,
             group=_KAFKA,
-            validator=_optional(non_empty),
+            validator=_allow_missing(non_empty),
             doc="The consumer group to which the job commits what it has consumed, so that Kafka's tools show its "
             "lag. The job never reads these offsets back: its checkpoint says where it stands. Not set: "
             "`millrace-<name>`.",
@@ -235,7 +235,7 @@ FRAME: Final = ConfigDef(
             type=_S,
             default=None,
             group=_SOURCE,
-            validator=_optional(non_empty),
+            validator=_allow_missing(non_empty),
             example="connect-orders",
             doc="A consumer group, such as that of a Java sink connector: a job whose checkpoint is empty begins at the "
             "offsets that this group has committed, and at `source.starting.offsets` in partitions without one. The group must "
@@ -284,7 +284,7 @@ FRAME: Final = ConfigDef(
             default=None,
             importance=_LOW,
             group=_SOURCE,
-            validator=_optional(at_least(1)),
+            validator=_allow_missing(at_least(1)),
             doc="Split the topics' partitions into at least so many Spark tasks. Then the changes of one key may "
             "be in two tasks of a batch: only for sinks and transformations that need no order, so refused "
             "with `materialize`.",
@@ -535,7 +535,7 @@ FRAME: Final = ConfigDef(
             type=_S,
             default=None,
             group=_SPARK,
-            validator=_optional(application_name),
+            validator=_allow_missing(application_name),
             example="orders",
             doc="The Spark application (one driver process) in which a connector's job runs. Jobs of one name share it, on one "
             "worker, and must have the same `spark.*` settings. `own`: a process of its own. Not set: jobs on one machine "

@@ -20,7 +20,7 @@ from spark_jobs.application_address import APPLICATION, DEDICATED, address_of
 from spark_jobs.application_client import FlowConnection
 from spark_jobs.config_keys import AVAILABLE_NOW, FRAME, SINKS_ONLY
 from spark_jobs.control import Control
-from spark_jobs.flow_sinks import divide, selected_names, sink_names
+from spark_jobs.flow_sinks import divide_sinks, selected_names, sink_names
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints import SAVEPOINT
 from spark_jobs.supervisor import JobProcess, Predecessor
@@ -87,9 +87,9 @@ class SparkJobTask(JobTask):
         address = address_of(config.raw)
         process: JobProcess | FlowConnection
         if address is None:
-            process = JobProcess(command, config.raw, self._event, log)
+            process = JobProcess(command, config.raw, self._handle_event, log)
         else:
-            process = FlowConnection(address, config.raw, self._event, log)
+            process = FlowConnection(address, config.raw, self._handle_event, log)
         try:
             await process.start()
             progress.pid = process.pid
@@ -104,7 +104,7 @@ class SparkJobTask(JobTask):
         except asyncio.CancelledError:
             progress.phase = "stopping"
             asked = time.monotonic()
-            await process.stop(lambda: self._patience(asked + limit_s))
+            await process.stop(lambda: self._compute_patience(asked + limit_s))
             progress.phase = "stopped"
             raise
         except OSError as error:
@@ -112,14 +112,14 @@ class SparkJobTask(JobTask):
         finally:
             progress.pid = 0
             await process.close()
-        self._judge(code, process.end_text(code), list(process.tail))
+        self._judge_end(code, process.end_text(code), list(process.tail))
 
-    def _patience(self, until: float) -> float:
+    def _compute_patience(self, until: float) -> float:
         left = until - time.monotonic()
         allowed = self.context.patience()
         return left if allowed is None else min(left, allowed)
 
-    def _event(self, event: dict[str, Any]) -> None:
+    def _handle_event(self, event: dict[str, Any]) -> None:
         kind = event.get("event")
         progress = self.context.progress
         if kind == "started":
@@ -131,11 +131,11 @@ class SparkJobTask(JobTask):
         elif kind == "progress":
             take_progress(progress, event)
             self._show_trouble()
-            for topic in {each.topic for each in progress.partitions}:
+            for topic in {topic_partition.topic for topic_partition in progress.partitions}:
                 self.context.topic_used(topic)
         elif kind == "retrying":
             progress.phase, progress.error = "retrying", _one_line(event.get("error"))
-            progress.retrying_since = _seconds(event.get("since")) or progress.retrying_since or time.time()
+            progress.retrying_since = _to_seconds(event.get("since")) or progress.retrying_since or time.time()
             progress.retries += 1
             self._show_trouble()
         elif kind == "schema_change":
@@ -156,15 +156,15 @@ class SparkJobTask(JobTask):
         since = datetime.fromtimestamp(progress.retrying_since, UTC).isoformat(timespec="seconds")
         self.context.running(Retriable(f"the job retries since {since}: {progress.error}") if trouble else None)
 
-    def _judge(self, code: int, how: str, tail: list[str]) -> None:
+    def _judge_end(self, code: int, how: str, tail: list[str]) -> None:
         """What becomes of a process that ended without being asked to."""
         progress, failure = self.context.progress, self._failure
         error: Fatal | Retriable
         if failure is not None:
-            text = str(failure.get("error") or f"the job failed with exit code {code}")
+            message = str(failure.get("error") or f"the job failed with exit code {code}")
             # Its lock may still be held for a moment by a run that is ending.
             passing = failure.get("retriable") or failure.get("kind") == "AlreadyRuns"
-            error = Retriable(text) if passing else Fatal(text)
+            error = Retriable(message) if passing else Fatal(message)
             error.trace = str(failure.get("trace") or "") or None
         elif code == 0:
             if self.context.config["trigger.mode"] == AVAILABLE_NOW:
@@ -182,24 +182,24 @@ class SparkJobTask(JobTask):
             error = Fatal("the job refuses its configuration")
             error.trace = "\n".join(tail) or None
         else:
-            error = self._crash(how, tail)
+            error = self._crash_error(how, tail)
         progress.phase, progress.error = "failed", (str(error).splitlines() or [""])[0]
         raise error
 
-    def _crash(self, how: str, tail: list[str]) -> Fatal | Retriable:
+    def _crash_error(self, how: str, tail: list[str]) -> Fatal | Retriable:
         """The error for an end without a word; a passing one, unless it happens again and again."""
         now = time.monotonic()
         self._crashes = [at for at in self._crashes if now - at < _CRASH_WINDOW_S] + [now]
-        text = f"the job's process {how}"
+        message = f"the job's process {how}"
         error: Fatal | Retriable
         if len(self._crashes) >= _CRASHES:
             error = Fatal(
-                f"{text}; this happened {len(self._crashes)} times within {_CRASH_WINDOW_S / 60:.0f} minutes, it is "
+                f"{message}; this happened {len(self._crashes)} times within {_CRASH_WINDOW_S / 60:.0f} minutes, it is "
                 "not started again. Fix the cause, then restart the task"
             )
             self._crashes.clear()
         else:
-            error = Retriable(text)
+            error = Retriable(message)
         error.trace = "The end of its output:\n" + "\n".join(tail) if tail else None
         return error
 
@@ -228,20 +228,20 @@ class SparkJob(JobConnector):
     @classmethod
     def translated(cls, config: Mapping[str, str], converters: Mapping[str, str]) -> Translation | None:
         """The configuration of a Java sink connector as the options of a job."""
-        from spark_jobs.java_sinks.translate import translate
+        from spark_jobs.java_sinks.translate import translate_sink
 
-        return None if cls.java_sink is None else translate(cls.java_sink, config, converters)
+        return None if cls.java_sink is None else translate_sink(cls.java_sink, config, converters)
 
     @classmethod
     def completed(cls, config: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:
         """With the worker's own Kafka, security included, unless ``kafka.bootstrap.servers`` names another one."""
-        own = (
+        worker_options = (
             {}
             if config.get("kafka.bootstrap.servers", "").strip()
             else {f"kafka.{name}": value for name, value in kafka.items() if value}
         )
         return {
-            **own,
+            **worker_options,
             **{
                 name: value
                 for name, value in config.items()
@@ -252,9 +252,9 @@ class SparkJob(JobConnector):
     @classmethod
     def definition(cls, config: Mapping[str, str]) -> ConfigDef:
         """The frame's options, then its source's and its sink's; imports those."""
-        from spark_jobs.config import parts
+        from spark_jobs.config import find_parts
 
-        return parts(config).definition
+        return find_parts(config).definition
 
     @classmethod
     async def validate(cls, properties: Mapping[str, str]) -> list[ConfigProblem]:
@@ -262,7 +262,7 @@ class SparkJob(JobConnector):
         missing = missing_packages()
         if missing:
             return [ConfigProblem("connector.class", install_text(missing))]
-        return await asyncio.to_thread(_check, properties)
+        return await asyncio.to_thread(_check_properties, properties)
 
     @classmethod
     async def plan(
@@ -287,15 +287,15 @@ class SparkJob(JobConnector):
     @classmethod
     async def offsets(cls, config: Config) -> list[tuple[Position, Position]]:
         """What the job has committed to its consumer group, as Kafka Connect shows it for sinks."""
-        from spark_jobs.committed import committed
+        from spark_jobs.committed import read_committed
 
         result: list[tuple[Position, Position]] = []
         for sink, group in groups_of(config).items():
-            found = await committed(config.raw, group)
+            committed_offsets = await read_committed(config.raw, group)
             label = {"sink": sink} if sink else {}
             result += [
                 ({**label, "kafka_topic": topic, "kafka_partition": partition}, {"kafka_offset": offset})
-                for (topic, partition), offset in sorted(found.items())
+                for (topic, partition), offset in sorted(committed_offsets.items())
             ]
         return result
 
@@ -305,9 +305,9 @@ class SparkJob(JobConnector):
         from spark_jobs.savepoints import rest
 
         if action == "create":
-            return await asyncio.to_thread(rest.create, config, request)
+            return await asyncio.to_thread(rest.create_savepoint, config, request)
         if action == "delete":
-            return await asyncio.to_thread(rest.delete, config, request)
+            return await asyncio.to_thread(rest.remove_savepoint, config, request)
         return await asyncio.to_thread(rest.list_all, config)
 
     @classmethod
@@ -336,7 +336,7 @@ def command(events: int) -> list[str]:
 
 def job_and_sink(config: Config) -> tuple[str, str]:
     """The name of a task's job, and the sink that it writes: empty for a flow with one sink."""
-    for sink in divide(config.raw):
+    for sink in divide_sinks(config.raw):
         if sink.name in selected_names(config.raw):
             return sink.properties["name"], sink.name
     return str(config["name"]), ""
@@ -348,7 +348,7 @@ def groups_of(config: Config) -> dict[str, str]:
         return {"": str(config["kafka.group.id"] or f"millrace-{config['name']}")}
     return {
         sink.name: sink.properties.get("kafka.group.id") or f"millrace-{sink.properties['name']}"
-        for sink in divide(config.raw)
+        for sink in divide_sinks(config.raw)
     }
 
 
@@ -371,7 +371,7 @@ def install_text(missing: Sequence[str]) -> str:
     )
 
 
-def _check(properties: Mapping[str, str]) -> list[ConfigProblem]:
+def _check_properties(properties: Mapping[str, str]) -> list[ConfigProblem]:
     from spark_jobs.config import check_flow
 
     try:
@@ -379,18 +379,20 @@ def _check(properties: Mapping[str, str]) -> list[ConfigProblem]:
     except ConfigInvalid as error:
         return [ConfigProblem("connector.class", str(error))]
     if sink_names(properties) and properties.get("metrics.port", "0").strip() not in ("", "0"):
-        text = "metrics.port can't be used by a connector with several sinks: the worker's /metrics shows each of them"
-        problems.append(ConfigProblem("metrics.port", f"{text}; remove it"))
+        message = (
+            "metrics.port can't be used by a connector with several sinks: the worker's /metrics shows each of them"
+        )
+        problems.append(ConfigProblem("metrics.port", f"{message}; remove it"))
     return problems
 
 
-def _one_line(text: Any) -> str:
-    return (str(text or "").splitlines() or [""])[0]
+def _one_line(message: Any) -> str:
+    return (str(message or "").splitlines() or [""])[0]
 
 
-def _seconds(text: Any) -> float:
+def _to_seconds(timestamp: Any) -> float:
     """Seconds since the epoch of an event's time; 0 for none."""
-    return datetime.fromisoformat(text).timestamp() if text else 0.0
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
 
 
 def take_progress(progress: JobProgress, event: Mapping[str, Any]) -> None:
@@ -398,7 +400,7 @@ def take_progress(progress: JobProgress, event: Mapping[str, Any]) -> None:
     rows, batch = int(event.get("rows") or 0), event.get("batch")
     trouble = event.get("retrying") or {}
     progress.phase, progress.error = ("retrying" if trouble else "running"), _one_line(trouble.get("error"))
-    progress.retrying_since = _seconds(trouble.get("since"))
+    progress.retrying_since = _to_seconds(trouble.get("since"))
     progress.progress_at = time.time()
     if isinstance(batch, int) and batch != progress.batch and event.get("duration_ms"):
         seconds = float(event.get("duration_ms") or 0) / 1000
@@ -413,7 +415,10 @@ def take_progress(progress: JobProgress, event: Mapping[str, Any]) -> None:
     lags, positions = event.get("lag") or {}, event.get("position") or {}
     # A partition whose end is not known has a position and no lag.
     where = dict.fromkeys(
-        (topic, partition) for source in (lags, positions) for topic, each in source.items() for partition in each
+        (topic, partition)
+        for source in (lags, positions)
+        for topic, partitions in source.items()
+        for partition in partitions
     )
     progress.partitions = [
         JobPartition(

@@ -43,7 +43,7 @@ def process_age(pid: int) -> str:
     return "" if fields[0] == "Z" else fields[19]
 
 
-def alive(pid: int, age: str) -> bool:
+def is_alive(pid: int, age: str) -> bool:
     """Whether the process that had ``age`` still runs."""
     if age:
         return process_age(pid) == age
@@ -63,7 +63,7 @@ class FileLock:
         self.path = path
         self._file: IO[str] | None = None
 
-    def acquire(self, what: str) -> None:
+    def acquire(self, subject: str) -> None:
         """Take it.
 
         Raises:
@@ -78,7 +78,7 @@ class FileLock:
             holder = file.read().strip()
             file.close()
             raise AlreadyRuns(
-                f"{what} is in use by {holder or 'another process'}: one job and one checkpoint have "
+                f"{subject} is in use by {holder or 'another process'}: one job and one checkpoint have "
                 f"one run at a time. `millrace job stop` ends it (lock: {self.path})"
             ) from None
         file.truncate(0)
@@ -105,7 +105,7 @@ class FileLock:
         return False
 
 
-class Lease:
+class CheckpointLease:
     """A lease on a checkpoint that no lock of this machine can guard. Renewed by a thread.
 
     Args:
@@ -122,7 +122,7 @@ class Lease:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def _text(self) -> str:
+    def _format_lease(self) -> str:
         return json.dumps(
             {
                 "id": self._id,
@@ -133,55 +133,55 @@ class Lease:
             }
         )
 
-    def _holder(self) -> dict[str, Any] | None:
-        text = self._folder.read(LEASE_FILE)
-        if not text:
+    def _read_holder(self) -> dict[str, Any] | None:
+        lease_json = self._folder.read(LEASE_FILE)
+        if not lease_json:
             return None
         try:
-            found: dict[str, Any] = json.loads(text)
+            holder: dict[str, Any] = json.loads(lease_json)
         except ValueError:
             return None
-        return found
+        return holder
 
-    def acquire(self, what: str, settle_s: float = 2.0) -> None:
+    def acquire(self, subject: str, settle_s: float = 2.0) -> None:
         """Take it; blocks for ``settle_s`` seconds, so that of two that try at once one sees the other.
 
         Raises:
             AlreadyRuns: it belongs to another run, which lives or has not run out.
         """
-        if not self._folder.create(LEASE_FILE, self._text()):
-            holder = self._holder()
-            if holder is not None and not self._over(holder):
-                rest = max(0.0, holder["until"] - self._clock())
+        if not self._folder.create(LEASE_FILE, self._format_lease()):
+            holder = self._read_holder()
+            if holder is not None and not self._is_over(holder):
+                remaining_s = max(0.0, holder["until"] - self._clock())
                 raise AlreadyRuns(
-                    f"{what} is in use by process {holder['pid']} on {holder['host']}. `millrace job "
+                    f"{subject} is in use by process {holder['pid']} on {holder['host']}. `millrace job "
                     "stop` on that machine ends it; if the machine is gone, its lease runs out in "
-                    f"{rest:.0f} s ({LEASE_FILE})"
+                    f"{remaining_s:.0f} s ({LEASE_FILE})"
                 )
-            self._folder.write(LEASE_FILE, self._text())
+            self._folder.write(LEASE_FILE, self._format_lease())
         time.sleep(settle_s)
-        holder = self._holder()
+        holder = self._read_holder()
         if holder is None or holder["id"] != self._id:
-            raise AlreadyRuns(f"{what} was taken by another run at the same moment")
+            raise AlreadyRuns(f"{subject} was taken by another run at the same moment")
         self._thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(self._renew,), name="lease", daemon=True
+            target=contextvars.copy_context().run, args=(self._renew_lease,), name="lease", daemon=True
         )
         self._thread.start()
 
-    def _over(self, holder: dict[str, Any]) -> bool:
-        if holder["host"] == socket.gethostname() and not alive(holder["pid"], holder["age"]):
+    def _is_over(self, holder: dict[str, Any]) -> bool:
+        if holder["host"] == socket.gethostname() and not is_alive(holder["pid"], holder["age"]):
             return True
         return bool(holder["until"] < self._clock())
 
-    def _renew(self) -> None:
+    def _renew_lease(self) -> None:
         renewed = time.monotonic()
         while not self._end.wait(_RENEW_S):
             try:
-                holder = self._holder()
+                holder = self._read_holder()
                 if holder is not None and holder["id"] != self._id:
                     self._lost(Fenced(f"process {holder['pid']} on {holder['host']} has taken over the checkpoint"))
                     return
-                self._folder.write(LEASE_FILE, self._text())
+                self._folder.write(LEASE_FILE, self._format_lease())
                 renewed = time.monotonic()
             except Exception as error:  # noqa: BLE001 - whatever the file system says: it may pass
                 if time.monotonic() - renewed > LEASE_S / 2:
@@ -195,7 +195,7 @@ class Lease:
         self._end.set()
         if self._thread is not None:
             self._thread.join(_RENEW_S)
-            holder = self._holder()
+            holder = self._read_holder()
             if holder is not None and holder["id"] == self._id:
                 self._folder.delete(LEASE_FILE)
 
@@ -215,10 +215,10 @@ class Control:
     def status(self) -> dict[str, Any]:
         """What the last run wrote; empty if there was none."""
         try:
-            found: dict[str, Any] = json.loads(self._status.read_text("utf-8"))
+            last_status: dict[str, Any] = json.loads(self._status.read_text("utf-8"))
         except (FileNotFoundError, ValueError):
             return {}
-        return found
+        return last_status
 
     def write(self, status: dict[str, Any]) -> None:
         """Write the status; readable by this user alone, as errors may quote data."""
@@ -236,7 +236,7 @@ class Control:
         """
         jvm = self.status().get("jvm") or {}
         deadline = time.monotonic() + limit_s
-        while jvm and alive(jvm["pid"], jvm["age"]):
+        while jvm and is_alive(jvm["pid"], jvm["age"]):
             if time.monotonic() > deadline:
                 raise AlreadyRuns(
                     f"the JVM of an earlier run that was killed (process {jvm['pid']}) still runs "

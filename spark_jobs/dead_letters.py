@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.errors import Fatal, Retriable
 from connectors.formats.masking import hide_reason, rule_names
-from spark_jobs.misfit import Misfit
+from spark_jobs.misfit import ColumnMisfit
 from spark_jobs.topics import create_topic
 from spark_jobs.watchdog import limit
 
@@ -113,8 +113,8 @@ class DeadLetters:
             context.dead_letters = cls.from_config(
                 context.name, context.config, context.spark.sparkContext.accumulator(0)
             )
-        found: DeadLetters = context.dead_letters
-        return found
+        letters: DeadLetters = context.dead_letters
+        return letters
 
     @classmethod
     def from_config(cls, job: str, config: Config, counter: Any = None) -> Self:
@@ -125,7 +125,9 @@ class DeadLetters:
             job,
             tolerant=config["errors.tolerance"] == "all",
             topic=config["errors.deadletterqueue.topic.name"] or "",
-            client=clients.confluent(config, enable_idempotence=True, linger_ms=5, message_max_bytes=_LARGEST),
+            client=clients.build_client_config(
+                config, enable_idempotence=True, linger_ms=5, message_max_bytes=_LARGEST
+            ),
             headers=config["errors.deadletterqueue.context.headers.enable"],
             counter=counter,
             masked=bool(rule_names(config.raw)),
@@ -161,7 +163,7 @@ class DeadLetters:
         if not self.topic:
             _log.error("put aside: %s: %s", self.where(topic, partition, offset), error)
         else:
-            self._produce(topic, partition, offset, key, value, error, headers, stage)
+            self._produce_letter(topic, partition, offset, key, value, error, headers, stage)
         if self.counter is not None:
             self.counter.add(1)
 
@@ -169,7 +171,7 @@ class DeadLetters:
         """The error as it may be shown: without values of a job with masks, if the record was not decoded. Pure."""
         if not self._masked or stage == _WRITING:
             return error
-        return error.hidden if isinstance(error, Misfit) else hide_reason(error)
+        return error.hidden if isinstance(error, ColumnMisfit) else hide_reason(error)
 
     def where(self, topic: str, partition: int, offset: int) -> str:
         """The position of a record as text."""
@@ -196,13 +198,13 @@ class DeadLetters:
             with limit(f"flush of the dead letter topic {self.topic}", _FLUSH_S):
                 left = _RESIDENT.producer(self._client).flush(_FLUSH_S)
         except KafkaException as error:
-            raise self._broken(error) from error
+            raise self._mark_broken(error) from error
         self._pending = 0
         if self._failures:
-            text = self._failures[0]
+            failure = self._failures[0]
             self._failures.clear()
             raise Fatal(
-                f"the dead letter topic {self.topic} does not take the bad record at {text}. Correct the topic "
+                f"the dead letter topic {self.topic} does not take the bad record at {failure}. Correct the topic "
                 "(max.message.bytes, the job's right to write), or leave errors.deadletterqueue.topic.name empty: bad "
                 "records are only counted and logged then"
             )
@@ -211,7 +213,7 @@ class DeadLetters:
                 f"{left} bad records could not be written to the dead letter topic {self.topic} within {_FLUSH_S:.0f} s"
             )
 
-    def _produce(
+    def _produce_letter(
         self,
         topic: str,
         partition: int,
@@ -227,7 +229,7 @@ class DeadLetters:
         all_headers = [*(headers or ()), *self.story(topic, partition, offset, error, stage)]
         producer = _RESIDENT.producer(self._client)
         deadline = time.monotonic() + _FLUSH_S
-        delivered = partial(self._delivered, self.where(topic, partition, offset))
+        delivered = partial(self._note_delivery, self.where(topic, partition, offset))
         try:
             while True:
                 try:
@@ -239,17 +241,17 @@ class DeadLetters:
                         raise Retriable(f"the dead letter topic {self.topic} takes no records") from None
             producer.poll(0)
         except KafkaException as trouble:
-            raise self._broken(trouble) from trouble
+            raise self._mark_broken(trouble) from trouble
         self._pending += 1
         if not self._together or self._pending >= _PENDING:
             self.flush()
 
-    def _delivered(self, where: str, error: Any, message: Any) -> None:
+    def _note_delivery(self, where: str, error: Any, message: Any) -> None:
         del message
         if error is not None:
             self._failures.append(f"{where}: {error.str()}")
 
-    def _broken(self, error: KafkaException) -> Retriable:
+    def _mark_broken(self, error: KafkaException) -> Retriable:
         """The producer can't be used any more: the batch is done again, by another one."""
         _RESIDENT.drop(self._client)
         self._pending = 0
@@ -280,7 +282,7 @@ class DeadLetters:
             "exception.message": str(error)[:_MESSAGE],
             "exception.stacktrace": trace,
         }
-        return [(f"__connect.errors.{field}", text.encode("utf-8", "replace")) for field, text in fields.items()]
+        return [(f"__connect.errors.{field}", value.encode("utf-8", "replace")) for field, value in fields.items()]
 
     def uncounted(self) -> Self:
         """The same without the counter: for callers that count by themselves."""
@@ -293,7 +295,7 @@ class DeadLetters:
         return self.__dict__ | {"_pending": 0, "_failures": [], "_together": 0}
 
 
-def prepare(config: Config, admin: Any) -> None:
+def prepare_topic(config: Config, admin: Any) -> None:
     """Make the dead letter topic if the job names one that is not there. Blocks.
 
     Raises:

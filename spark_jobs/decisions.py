@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs import clients
-from spark_jobs.sinks.kafka.markers import failure, quiet, read_newest
+from spark_jobs.sinks.kafka.markers import explain_failure, make_quiet_logger, read_newest
 from spark_jobs.topics import create_topic
 from spark_jobs.watchdog import limit
 
@@ -37,9 +37,9 @@ class Decision:
     ranges: tuple[tuple[str, int, int, int], ...]
 
     @classmethod
-    def parse(cls, text: bytes) -> Decision:
+    def parse(cls, record_value: bytes) -> Decision:
         """The decision in a record. Pure."""
-        data = json.loads(text)
+        data = json.loads(record_value)
         ranges = tuple((topic, part, start, end) for topic, part, start, end in data.pop("ranges"))
         return cls(ranges=ranges, **data)
 
@@ -66,18 +66,22 @@ class Decisions:
         from confluent_kafka import KafkaException, Producer
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
-        client = clients.confluent(config)
+        client = clients.build_client_config(config)
         self.topic = f"{config.get('kafka.group.id') or f'millrace-{name}'}-decisions"
         admin = AdminClient(client)
         try:
             with limit("the question for the cluster's id", _TIMEOUT_S):
                 cluster = str(admin.list_topics(timeout=_TIMEOUT_S).cluster_id)
             create_topic(admin, NewTopic(self.topic, 1, -1, config={"cleanup.policy": "compact"}), _TIMEOUT_S)
-            self._producer: Any = Producer({**client, "transactional.id": self.topic, "linger.ms": 0}, logger=quiet())
+            self._producer: Any = Producer(
+                {**client, "transactional.id": self.topic, "linger.ms": 0}, logger=make_quiet_logger()
+            )
             with limit(f"init_transactions of {self.topic}", _TIMEOUT_S):
                 self._producer.init_transactions(_TIMEOUT_S)
         except KafkaException as error:
-            raise failure(error, f"two-phase commit: decisions can't be written to topic {self.topic}") from error
+            raise explain_failure(
+                error, f"two-phase commit: decisions can't be written to topic {self.topic}"
+            ) from error
         self.job = hashlib.sha256(f"{cluster} {name}".encode()).hexdigest()[:12]
         newest = read_newest(client, self.topic, f"{self.topic}-reader", _TIMEOUT_S).get(_KEY)
         self.last = Decision.parse(newest) if newest is not None else None
@@ -97,8 +101,10 @@ class Decisions:
                 self._producer.produce(self.topic, json.dumps(asdict(decision)).encode(), _KEY)
                 self._producer.commit_transaction(_TIMEOUT_S)
         except KafkaException as error:
-            text = f"two-phase commit: the decision about batch {decision.batch} can't be written to topic {self.topic}"
-            reason = failure(error, text)
+            message = (
+                f"two-phase commit: the decision about batch {decision.batch} can't be written to topic {self.topic}"
+            )
+            reason = explain_failure(error, message)
             # Also a refusal may come after the record: only a new look shows whether it is decided.
             raise (reason if isinstance(reason, Fatal) else Retriable(str(reason))) from error
         self.last = decision

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from spark_jobs.session import submitted
+from spark_jobs.session import is_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,19 +41,19 @@ _JARS: Final = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPat
 
 def hadoop_version() -> str:
     """The version of Hadoop's client that pyspark brings: a client that is added must have the same."""
-    for jar in _jars():
-        found = re.match(r"hadoop-client-api-(.+)\.jar\Z", jar)
-        if found:
-            return found.group(1)
+    for jar in _list_jars():
+        match = re.match(r"hadoop-client-api-(.+)\.jar\Z", jar)
+        if match:
+            return match.group(1)
     return "<the version of Spark's hadoop-client>"
 
 
-def _jars() -> list[str]:
+def _list_jars() -> list[str]:
     """Names of the jars that pyspark brings, or that were added to its folder."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return []
-    return sorted(each.name for each in (Path(spec.origin).parent / "jars").glob("*.jar"))
+    return sorted(jar_path.name for jar_path in (Path(spec.origin).parent / "jars").glob("*.jar"))
 
 
 def client_sets(properties: Mapping[str, str]) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def client_sets(properties: Mapping[str, str]) -> tuple[str, ...]:
     Args:
         properties: the job's, as they were given.
     """
-    if submitted():
+    if is_submitted():
         return ()  # its JVM runs already
     schemes = {urlsplit(properties.get(option, "")).scheme.lower() for option in _ADDRESSES}
     return tuple(
@@ -70,13 +70,13 @@ def client_sets(properties: Mapping[str, str]) -> tuple[str, ...]:
         for scheme, jars in _PINNED.items()
         if scheme in schemes
         and f"spark.hadoop.fs.{scheme}.impl" not in properties
-        and not _has(_CLIENTS[scheme][0], properties)
+        and not _has_jar(_CLIENTS[scheme][0], properties)
     )
 
 
-def _has(jar: str, properties: Mapping[str, str]) -> bool:
+def _has_jar(jar: str, properties: Mapping[str, str]) -> bool:
     """Whether pyspark's folder, or an option of Spark's, brings a jar of that name."""
-    return any(jar in text for text in (*_jars(), *(properties.get(name, "") for name in _JARS)))
+    return any(jar in jar_list for jar_list in (*_list_jars(), *(properties.get(name, "") for name in _JARS)))
 
 
 def missing_clients(properties: Mapping[str, str]) -> list[str]:
@@ -85,7 +85,7 @@ def missing_clients(properties: Mapping[str, str]) -> list[str]:
     Args:
         properties: the job's, as they were given.
     """
-    if submitted():
+    if is_submitted():
         return []  # ``spark-submit`` may bring jars that are named nowhere here
     complaints = []
     for option in _ADDRESSES:
@@ -101,7 +101,7 @@ def missing_clients(properties: Mapping[str, str]) -> list[str]:
                 f"spark.hadoop.fs.{scheme}.impl"
             )
             complaints.append(f"{option}: {properties[option]}: Spark knows no file system {scheme}://: {advice}")
-        elif scheme not in _PINNED and not _has(jar, properties):
+        elif scheme not in _PINNED and not _has_jar(jar, properties):
             complaints.append(
                 f"{option}: {properties[option]}: Spark comes without the client of {scheme}://: add its jar and "
                 f"those it needs, spark.jars.packages: {package.format(hadoop=hadoop_version())}, or put them "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.application_address import spark_settings
 from spark_jobs.config_keys import HISTORY, KAFKA, MATERIALIZE, SOURCE_TYPE, STARTING_GROUP, STEP_PREFIX, STEPS, TABLES
-from spark_jobs.steps.definition import differences
+from spark_jobs.steps.definition import describe_differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _DECODING: Final = ("source.format", "source.value.encoding", "source.key.encodi
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class EditEffect:
     """One consequence of an edit.
 
     Attributes:
@@ -61,7 +61,7 @@ def changed_options(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]
     return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
 
 
-def flow_effects(old: Sequence[Job], new: Sequence[Job], steps: Edit = NO_STEPS) -> list[Effect]:
+def flow_effects(old: Sequence[Job], new: Sequence[Job], steps: Edit = NO_STEPS) -> list[EditEffect]:
     """The effects on a running flow, for each of its sinks.
 
     A sink is the same as before if its job has the same name.
@@ -69,30 +69,32 @@ def flow_effects(old: Sequence[Job], new: Sequence[Job], steps: Edit = NO_STEPS)
     Args:
         old: the jobs of the running flow.
         new: the jobs that shall replace them.
-        steps: as for ``effects``.
+        steps: as for ``find_edit_effects``.
     """
     if len(old) == len(new) == 1:
-        return effects(old[0].config, new[0].config, steps)
+        return find_edit_effects(old[0].config, new[0].config, steps)
     earlier = {job.name: job for job in old}
     result = []
     for job in new:
         before = earlier.pop(job.name, None)
         if before is None:
             begin = job.config["source.starting.offsets"]
-            text = f"it is new and begins at source.starting.offsets={begin}, if {job.checkpoint} is empty"
-            listed = [Effect("sink", CHANGED, text)]
+            description = f"it is new and begins at source.starting.offsets={begin}, if {job.checkpoint} is empty"
+            listed = [EditEffect("sink", CHANGED, description)]
         elif not changed_options(before.config.raw, job.config.raw):
-            listed = [Effect("sink", KEPT, "its options and its position stay; it may restart with the flow")]
+            listed = [EditEffect("sink", KEPT, "its options and its position stay; it may restart with the flow")]
         else:
-            listed = effects(before.config, job.config, steps)
+            listed = find_edit_effects(before.config, job.config, steps)
         result += [replace(effect, sink=job.member_name) for effect in listed]
     for job in earlier.values():
-        text = f"it is not written any more; its position stays in {job.checkpoint}, and counts if the sink comes back"
-        result.append(Effect("sink", DROPPED, text, job.member_name))
+        description = (
+            f"it is not written any more; its position stays in {job.checkpoint}, and counts if the sink comes back"
+        )
+        result.append(EditEffect("sink", DROPPED, description, job.member_name))
     return result
 
 
-def effects(old: Config, new: Config, steps: Edit = NO_STEPS) -> list[Effect]:
+def find_edit_effects(old: Config, new: Config, steps: Edit = NO_STEPS) -> list[EditEffect]:
     """The effects on the running flow ``old`` when it continues as ``new``.
 
     Args:
@@ -102,67 +104,75 @@ def effects(old: Config, new: Config, steps: Edit = NO_STEPS) -> list[Effect]:
     """
     changed = changed_options(old.raw, new.raw)
     if not changed:
-        return [Effect("flow", KEPT, "nothing changes: the configuration is the running one")]
-    result = [_restart(old, new, changed)]
+        return [EditEffect("flow", KEPT, "nothing changes: the configuration is the running one")]
+    result = [_restart_effects(old, new, changed)]
     if old["checkpoint.location"] != new["checkpoint.location"]:
         result += [
-            Effect(
+            EditEffect(
                 "position",
                 DROPPED,
                 f"checkpoint.location changes from {old['checkpoint.location']} to {new['checkpoint.location']}: the flow "
                 "continues from what is there; an empty folder means source.starting.offsets="
                 f"{new['source.starting.offsets']}, so rows may come again",
             ),
-            Effect("schemas", DROPPED, "the tables seen so far are in the old checkpoint and are found again"),
+            EditEffect("schemas", DROPPED, "the tables seen so far are in the old checkpoint and are found again"),
         ]
     else:
-        result.append(Effect("position", KEPT, f"the checkpoint {new['checkpoint.location']} stays"))
-        result += _topics(old, new) if old[SOURCE_TYPE] == new[SOURCE_TYPE] == KAFKA else _input(old, new, changed)
-        result += _decoding(changed)
+        result.append(EditEffect("position", KEPT, f"the checkpoint {new['checkpoint.location']} stays"))
+        result += (
+            _find_topic_effects(old, new)
+            if old[SOURCE_TYPE] == new[SOURCE_TYPE] == KAFKA
+            else _find_input_effects(old, new, changed)
+        )
+        result += _find_decoding_effects(changed)
     for option in ("source.starting.offsets", STARTING_GROUP):
         if any(name.startswith(option) for name in changed):
             result.append(
-                Effect(option, KEPT, "has no effect: the checkpoint says where the flow continues")
+                EditEffect(option, KEPT, "has no effect: the checkpoint says where the flow continues")
                 if old["checkpoint.location"] == new["checkpoint.location"]
-                else Effect(option, CHANGED, "counts for an empty checkpoint")
+                else EditEffect(option, CHANGED, "counts for an empty checkpoint")
             )
     if old["kafka.group.id"] != new["kafka.group.id"]:
-        result.append(Effect("group", CHANGED, "the lag is shown under the new group; nothing is read back from it"))
-    result += _transformation(old, new, changed, steps)
-    result += _sink(old, new, changed)
+        result.append(
+            EditEffect("group", CHANGED, "the lag is shown under the new group; nothing is read back from it")
+        )
+    result += _find_transformation_effects(old, new, changed, steps)
+    result += _find_sink_effects(old, new, changed)
     return result
 
 
-def _restart(old: Config, new: Config, changed: Sequence[str]) -> Effect:
+def _restart_effects(old: Config, new: Config, changed: Sequence[str]) -> EditEffect:
     before, after = spark_settings(old.raw), spark_settings(new.raw)
     if before != after or old.raw.get("spark.application") != new.raw.get("spark.application"):
-        return Effect("run", CHANGED, "the flow stops after its batch and starts in another Spark application")
+        return EditEffect("run", CHANGED, "the flow stops after its batch and starts in another Spark application")
     if all(name.startswith(_SILENT) for name in changed):
-        return Effect("run", CHANGED, "the flow restarts after its batch; its results stay the same")
-    return Effect("run", CHANGED, "the flow stops after its batch and starts again in the same Spark application")
+        return EditEffect("run", CHANGED, "the flow restarts after its batch; its results stay the same")
+    return EditEffect("run", CHANGED, "the flow stops after its batch and starts again in the same Spark application")
 
 
-def _input(old: Config, new: Config, changed: Sequence[str]) -> list[Effect]:
+def _find_input_effects(old: Config, new: Config, changed: Sequence[str]) -> list[EditEffect]:
     before, after = old[SOURCE_TYPE], new[SOURCE_TYPE]
     if before != after:
-        text = f"the position in the checkpoint is one of source.type={before}: give the flow another name"
-        return [Effect("source", REFUSED, text)]
+        reason = f"the position in the checkpoint is one of source.type={before}: give the flow another name"
+        return [EditEffect("source", REFUSED, reason)]
     options = ", ".join(name for name in changed if name.startswith((f"source.{after}.", TABLES)))
     if not options:
         return []
     if after == HISTORY:
-        text = f"{options}: the work was divided by these options when the flow began: give the flow another name"
-        return [Effect("source", REFUSED, text)]
-    return [Effect("source", CHANGED, f"{options}: counts for files that were not read yet; those that were stay read")]
+        reason = f"{options}: the work was divided by these options when the flow began: give the flow another name"
+        return [EditEffect("source", REFUSED, reason)]
+    return [
+        EditEffect("source", CHANGED, f"{options}: counts for files that were not read yet; those that were stay read")
+    ]
 
 
-def _topics(old: Config, new: Config) -> list[Effect]:
+def _find_topic_effects(old: Config, new: Config) -> list[EditEffect]:
     before, after = set(old["source.topics"] or ()), set(new["source.topics"] or ())
     result = []
     if before and after:
         if added := sorted(after - before):
             result.append(
-                Effect(
+                EditEffect(
                     "source",
                     CHANGED,
                     f"{', '.join(added)}: read from the first record, whatever source.starting.offsets says",
@@ -171,9 +181,9 @@ def _topics(old: Config, new: Config) -> list[Effect]:
         if removed := sorted(before - after):
             names = ", ".join(removed)
             result.append(
-                Effect("position", DROPPED, f"{names}: not read any more, and the positions are forgotten")
+                EditEffect("position", DROPPED, f"{names}: not read any more, and the positions are forgotten")
                 if not new["source.fail.on.data.loss"]
-                else Effect(
+                else EditEffect(
                     "source",
                     REFUSED,
                     f"{names}: the checkpoint has positions in it, and Spark takes a topic that is not read any more for lost "
@@ -182,7 +192,7 @@ def _topics(old: Config, new: Config) -> list[Effect]:
             )
     elif old["source.topics.pattern"] != new["source.topics.pattern"]:
         result.append(
-            Effect(
+            EditEffect(
                 "source",
                 CHANGED,
                 "other topics match: new ones are read from the first record; positions in those that do not match any more "
@@ -192,12 +202,14 @@ def _topics(old: Config, new: Config) -> list[Effect]:
     return result
 
 
-def _decoding(changed: Sequence[str]) -> list[Effect]:
+def _find_decoding_effects(changed: Sequence[str]) -> list[EditEffect]:
     options = [name for name in changed if name.startswith(_DECODING)]
     if not options:
-        return [Effect("schemas", KEPT, "the tables seen so far, with their columns and types, stay in the checkpoint")]
+        return [
+            EditEffect("schemas", KEPT, "the tables seen so far, with their columns and types, stay in the checkpoint")
+        ]
     return [
-        Effect(
+        EditEffect(
             "schemas",
             KEPT,
             f"{', '.join(options)} changes, and the tables seen so far stay: a key or a type that does not fit to them stops "
@@ -206,11 +218,11 @@ def _decoding(changed: Sequence[str]) -> list[Effect]:
     ]
 
 
-def _transformation(old: Config, new: Config, changed: Sequence[str], steps: Edit) -> list[Effect]:
+def _find_transformation_effects(old: Config, new: Config, changed: Sequence[str], steps: Edit) -> list[EditEffect]:
     if old["transform.type"] != new["transform.type"]:
         materializes = new["transform.type"] == MATERIALIZE
         return [
-            Effect(
+            EditEffect(
                 "state",
                 REFUSED if materializes else DROPPED,
                 "a materializer needs the whole history, and the checkpoint is behind its beginning: give the flow another "
@@ -221,10 +233,10 @@ def _transformation(old: Config, new: Config, changed: Sequence[str], steps: Edi
         ]
     moved = old["checkpoint.location"] != new["checkpoint.location"]
     if not any(name == STEPS or name.startswith(STEP_PREFIX) for name in changed):
-        kept = [Effect("steps", KEPT, "the steps stay")] if new.raw.get(STEPS) else []
+        kept = [EditEffect("steps", KEPT, "the steps stay")] if new.raw.get(STEPS) else []
         return kept + state_effects(steps, moved=moved)
     result = [
-        Effect(
+        EditEffect(
             "steps",
             CHANGED,
             "the new steps hold from the next batch on; rows that are in the sink already stay as the old steps made them",
@@ -232,11 +244,11 @@ def _transformation(old: Config, new: Config, changed: Sequence[str], steps: Edi
     ]
     return result + (
         state_effects(steps, moved=moved)
-        or [Effect("state", KEPT, "no step keeps anything from batch to batch, so nothing is lost")]
+        or [EditEffect("state", KEPT, "no step keeps anything from batch to batch, so nothing is lost")]
     )
 
 
-def state_effects(steps: Edit, *, moved: bool) -> list[Effect]:
+def state_effects(steps: Edit, *, moved: bool) -> list[EditEffect]:
     """The effects on what steps keep from batch to batch.
 
     Args:
@@ -252,25 +264,27 @@ def state_effects(steps: Edit, *, moved: bool) -> list[Effect]:
         follower = after.pop(step.name, None)
         if moved:
             result.append(
-                Effect(
+                EditEffect(
                     "state", DROPPED, f"{keeps}: stays in the old checkpoint; the step begins with that of the new one"
                 )
             )
         elif follower is None:
-            text = "is removed after the first batch that is done without the step"
+            removal = "is removed after the first batch that is done without the step"
             result.append(
-                Effect("state", DROPPED, f"{keeps}: {text}; a step of this name that comes later begins with none")
+                EditEffect(
+                    "state", DROPPED, f"{keeps}: {removal}; a step of this name that comes later begins with none"
+                )
             )
-        elif differing := differences(step.definition(), follower.definition()):
-            text = (
+        elif differing := describe_differences(step.definition(), follower.definition()):
+            removal = (
                 f"was made with {', '.join(differing)}. Set the options back; or give the step another name, under which it "
                 "begins with no state; or give the flow another name, for a result of all rows"
             )
-            result.append(Effect("state", REFUSED, f"{keeps}: {text}"))
+            result.append(EditEffect("state", REFUSED, f"{keeps}: {removal}"))
         else:
-            result.append(Effect("state", KEPT, f"{keeps}: the step continues with it"))
+            result.append(EditEffect("state", KEPT, f"{keeps}: the step continues with it"))
     return result + [
-        Effect(
+        EditEffect(
             "state",
             CHANGED,
             f"step {name} is new and begins with no state: it knows no row from before the position. For a result of all rows "
@@ -281,10 +295,10 @@ def state_effects(steps: Edit, *, moved: bool) -> list[Effect]:
     ]
 
 
-def _sink(old: Config, new: Config, changed: Sequence[str]) -> list[Effect]:
+def _find_sink_effects(old: Config, new: Config, changed: Sequence[str]) -> list[EditEffect]:
     if old["sink.type"] != new["sink.type"]:
         return [
-            Effect(
+            EditEffect(
                 "sink",
                 CHANGED,
                 f"{old['sink.type']} keeps what it has; {new['sink.type']} gets the changes from the position on, not those "
@@ -293,9 +307,9 @@ def _sink(old: Config, new: Config, changed: Sequence[str]) -> list[Effect]:
         ]
     options = [name for name in changed if name.startswith("sink.")]
     if not options:
-        return [Effect("sink", KEPT, "the target and all that is in it stay")]
+        return [EditEffect("sink", KEPT, "the target and all that is in it stay")]
     return [
-        Effect(
+        EditEffect(
             "sink",
             CHANGED,
             f"{', '.join(options)}: what is written stays; if they name another target, it gets the changes from the position "
@@ -313,12 +327,12 @@ def table_changes(old: Sequence[TableSchema], new: Sequence[TableSchema]) -> lis
             result.append({"table": name, "change": "no longer written"})
         elif name not in before:
             result.append({"table": name, "change": "new"})
-        elif difference := _difference(before[name], after[name]):
+        elif difference := _compare_tables(before[name], after[name]):
             result.append({"table": name, "change": "changed", **difference})
     return result
 
 
-def _difference(old: TableSchema, new: TableSchema) -> dict[str, Any]:
+def _compare_tables(old: TableSchema, new: TableSchema) -> dict[str, Any]:
     before, after = ({column.name: column for column in table.columns} for table in (old, new))
     difference: dict[str, Any] = {
         "columns_added": [name for name in after if name not in before],

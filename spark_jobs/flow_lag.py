@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_jobs.checkpoint import Folder
-    from spark_jobs.flow_sinks import Membership
+    from spark_jobs.flow_sinks import FlowMembership
 
 
-def demand_others(member: Membership, position: ranges.Offsets, spark: SparkSession) -> None:
+def demand_others(member: FlowMembership, position: ranges.Offsets, spark: SparkSession) -> None:
     """Make sure that no other sink of the flow is too far behind ``position``. Reads some files of each checkpoint.
 
     Raises:

@@ -19,7 +19,7 @@ _SEND_S: Final = 30
 _LONGEST_LINE: Final = 16_000
 
 
-class Lines:
+class FlowLines:
     """The sending half of a flow's connection: JSON lines, from any thread.
 
     Blocks while the client does not read, for half a minute at most.
@@ -31,7 +31,7 @@ class Lines:
         self._broken = False
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_S, 0))
 
-    def write(self, text: str) -> int:
+    def write(self, line: str) -> int:
         """Send text that ends with a line's end.
 
         Raises:
@@ -41,14 +41,14 @@ class Lines:
             if self._broken:
                 raise BrokenPipeError("the client is gone")
             try:
-                self._connection.sendall(text.encode())
+                self._connection.sendall(line.encode())
             except OSError as error:
                 # A line may have been cut off: nothing that follows would make sense.
                 self._broken = True
                 with contextlib.suppress(OSError):
                     self._connection.shutdown(socket.SHUT_RDWR)
                 raise BrokenPipeError(str(error)) from error
-        return len(text)
+        return len(line)
 
     def flush(self) -> None:
         """As streams do; everything is sent at once."""
@@ -68,34 +68,34 @@ class Lines:
 
 #: The connection of the flow for which the current thread works. A context variable is the one thing that follows work from a
 #: thread to the threads that it starts (``copy_context``).
-FLOW: Final[ContextVar[Lines | None]] = ContextVar("FLOW", default=None)
+FLOW: Final[ContextVar[FlowLines | None]] = ContextVar("FLOW", default=None)
 
 
 class FlowOutput(io.TextIOBase):
     """Stands for standard output and error: whole lines go to the flow of the thread that wrote them.
 
     Args:
-        other: gets the lines of threads that work for no flow, or for one that has ended.
+        write_other: gets the lines of threads that work for no flow, or for one that has ended.
     """
 
-    def __init__(self, other: Callable[[str], None]) -> None:
+    def __init__(self, write_other: Callable[[str], None]) -> None:
         super().__init__()
-        self._other = other
+        self._other = write_other
         self._unfinished = threading.local()
 
     def writable(self) -> bool:
         """It is."""
         return True
 
-    def write(self, text: str) -> int:
+    def write(self, output_text: str) -> int:
         """Take text; a line is sent when its end comes."""
-        *lines, rest = (getattr(self._unfinished, "text", "") + text).split("\n")
-        self._unfinished.text = rest[-_LONGEST_LINE:]
+        *lines, unfinished_line = (getattr(self._unfinished, "text", "") + output_text).split("\n")
+        self._unfinished.text = unfinished_line[-_LONGEST_LINE:]
         for line in lines:
-            self._send(line)
-        return len(text)
+            self._send_line(line)
+        return len(output_text)
 
-    def _send(self, line: str) -> None:
+    def _send_line(self, line: str) -> None:
         if not line.strip():
             return
         flow = FLOW.get()

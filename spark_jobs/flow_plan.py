@@ -19,9 +19,9 @@ from spark_jobs.contract import JobContext
 from spark_jobs.flow_edit import Edit, changed_options, flow_effects, table_changes
 from spark_jobs.inputs.options import input_lines
 from spark_jobs.job import Job
-from spark_jobs.plan import guarantee_reason, remarks, source_lines
-from spark_jobs.steps.lineage import origins, plan_stages, touched
-from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.plan import guarantee_reason, list_remarks, source_lines
+from spark_jobs.steps.lineage import find_origins, find_touched_tables, plan_stages
+from spark_jobs.steps.model import OutputTable, StepRefused
 from spark_jobs.steps.options import build_steps
 from spark_jobs.steps.planning import UNKNOWN, computed_columns, seen_tables
 from spark_jobs.steps.unknown_functions import unknown_functions
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import Column, TableSchema
     from spark_jobs.steps.contract import Step
-    from spark_jobs.steps.lineage import ColumnId, Stage
+    from spark_jobs.steps.lineage import ColumnId, LineageStage
 
 _HISTORY: Final = "a plan does not read the history, so columns are not known before the flow has run"
 #: What the source keeps, by ``source.type``.
@@ -64,8 +64,8 @@ def plan_flow(
         answer: dict[str, Any] = {"name": properties.get("name", ""), "valid": False, "errors": errors}
     else:
         jobs = [_plan_job(Job(config["name"], config, "", member)) for config, member in configs]
-        answer = _answer(jobs, ask=ask) | {"edit": _edit(properties, jobs, running)}
-    scrubbed: dict[str, Any] = scrub_all(answer, _masker(properties).scrub)
+        answer = _build_answer(jobs, ask=ask) | {"edit": _plan_edit(properties, jobs, running)}
+    scrubbed: dict[str, Any] = scrub_all(answer, _make_masker(properties).scrub)
     return scrubbed
 
 
@@ -79,9 +79,9 @@ def edit_lines(properties: Mapping[str, str], running: Mapping[str, str]) -> lis
     return lines
 
 
-def _masker(properties: Mapping[str, str]) -> SecretMasker:
+def _make_masker(properties: Mapping[str, str]) -> SecretMasker:
     masker = SecretMasker()
-    masker.learn(properties, job_config.parts(properties).definition.keys.values())
+    masker.learn(properties, job_config.find_parts(properties).definition.keys.values())
     return masker
 
 
@@ -100,7 +100,7 @@ class _PlannedJob:
     job: Job
     steps: Sequence[Step]
     tables: list[TableSchema]
-    stages: list[Stage]
+    stages: list[LineageStage]
     refusal: str
 
     @property
@@ -115,14 +115,14 @@ def _plan_job(job: Job) -> _PlannedJob:
     return _PlannedJob(job, steps, tables, *plan_stages(steps, tables))
 
 
-def _answer(jobs: Sequence[_PlannedJob], *, ask: bool) -> dict[str, Any]:
+def _build_answer(jobs: Sequence[_PlannedJob], *, ask: bool) -> dict[str, Any]:
     # The steps are the same for all sinks; one that was added has seen no table yet.
     shown = max(jobs, key=lambda planned: len(planned.tables))
     errors: list[dict[str, str]] = []
     warnings: dict[str, list[str]] = {}
     for planned in jobs:
         sink = planned.job.member_name
-        warnings[sink] = [*remarks(planned.job), *_warnings(planned)]
+        warnings[sink] = [*list_remarks(planned.job), *_plan_warnings(planned)]
         if planned.refusal:
             # The first step without a stage is the one that refuses.
             option = f"transform.step.{planned.steps[len(planned.stages)].name}"
@@ -130,7 +130,7 @@ def _answer(jobs: Sequence[_PlannedJob], *, ask: bool) -> dict[str, Any]:
             continue
         refusals, notes = _sink_refusals(planned.job, planned.final)
         option = f"sink.{sink}.type" if sink else "sink.type"
-        errors += [{"option": option, "message": text} for text in refusals]
+        errors += [{"option": option, "message": refusal} for refusal in refusals]
         warnings[sink] += notes
     unique = {tuple(error.values()): error for error in errors}
     return {
@@ -138,9 +138,9 @@ def _answer(jobs: Sequence[_PlannedJob], *, ask: bool) -> dict[str, Any]:
         "valid": not errors,
         "errors": list(unique.values()),
         "source": merge_lines({planned.job.member_name: _source_lines(planned.job) for planned in jobs}) if ask else [],
-        "tables": [_table(table) for table in shown.tables],
-        "steps": _steps(shown.steps, shown.stages),
-        "sinks": [_sink(planned.job, ask=ask) for planned in jobs],
+        "tables": [_describe_table(table) for table in shown.tables],
+        "steps": _plan_steps(shown.steps, shown.stages),
+        "sinks": [_plan_sink(planned.job, ask=ask) for planned in jobs],
         "state": [*(state for planned in jobs for state in _job_state(planned.job)), *_step_states(shown.steps)],
         "warnings": merge_lines(warnings),
     }
@@ -155,7 +155,7 @@ def merge_lines(by_sink: Mapping[str, Sequence[str]]) -> list[str]:
     result: dict[str, None] = {}
     for sink, lines in by_sink.items():
         for line in lines:
-            shared = all(line in other for other in by_sink.values())
+            shared = all(line in sink_lines for sink_lines in by_sink.values())
             result[line if shared else f"sink {sink}: {line}"] = None
     return list(result)
 
@@ -170,19 +170,19 @@ def _step_warnings(planned: _PlannedJob) -> list[str]:
     named = [stage for stage in stages if stage.step.unmatched(stage.before)]  # these have a warning of their own
     functions = {name.strip().lower() for name in planned.job.config.raw.get(FUNCTIONS, "").split(",")}
     return [
-        *(f"step {step.name}: {text}" for step in planned.steps for text in step.remarks()),
+        *(f"step {step.name}: {remark}" for step in planned.steps for remark in step.remarks()),
         *unknown_functions(stages, functions),
-        *unmatched(stages, named),
+        *find_unmatched(stages, named),
     ]
 
 
-def _warnings(planned: _PlannedJob) -> list[str]:
+def _plan_warnings(planned: _PlannedJob) -> list[str]:
     unseen = [] if planned.tables else [_HISTORY if planned.job.config[SOURCE_TYPE] == HISTORY else _UNSEEN]
     names = unmatched_names(planned.steps, planned.tables)
     return [*unseen, *names, *_step_warnings(planned)]
 
 
-def unmatched(stages: Sequence[Stage], explained: Sequence[Stage] = ()) -> list[str]:
+def find_unmatched(stages: Sequence[LineageStage], explained: Sequence[LineageStage] = ()) -> list[str]:
     """Warnings: tables that no step transforms, and steps that transform no table. Pure.
 
     Args:
@@ -191,7 +191,7 @@ def unmatched(stages: Sequence[Stage], explained: Sequence[Stage] = ()) -> list[
     """
     if not stages or not stages[0].before:
         return []
-    reached = [touched(stage) for stage in stages]
+    reached = [find_touched_tables(stage) for stage in stages]
     result = [
         f"table {table.namespace}: no step matches it, so it goes to the sink as it is"
         for table in stages[0].before
@@ -211,7 +211,7 @@ def _sink_refusals(job: Job, tables: Sequence[TableSchema]) -> tuple[list[str], 
     log = logging.LoggerAdapter(logging.getLogger("spark_jobs.plan"), {})
     try:
         sink = job.sink_class()(JobContext(job.name, job.config, None, log))  # type: ignore[arg-type]  # it writes nothing
-        return [text for table in tables if (text := sink.refusal(table))], []
+        return [refusal for table in tables if (refusal := sink.refusal(table))], []
     except Exception as error:  # noqa: BLE001 - a sink of the user's may need a session
         return [], [f"the sink can't say before the start whether it can hold the tables: {error}"]
 
@@ -220,7 +220,7 @@ def _source_lines(job: Job) -> list[str]:
     return source_lines(job) if job.config[SOURCE_TYPE] == KAFKA else input_lines(job.config)
 
 
-def _sink(job: Job, *, ask: bool) -> dict[str, Any]:
+def _plan_sink(job: Job, *, ask: bool) -> dict[str, Any]:
     try:
         lines = job.sink_class().plan(job.config) if ask else []
     except MillraceError as error:
@@ -248,38 +248,41 @@ def _step_states(steps: Sequence[Step]) -> list[dict[str, str]]:
     return [{"of": f"step {step.name}", "keeps": step.state() or "nothing"} for step in steps]
 
 
-def _steps(steps: Sequence[Step], stages: Sequence[Stage]) -> list[dict[str, Any]]:
+def _plan_steps(steps: Sequence[Step], stages: Sequence[LineageStage]) -> list[dict[str, Any]]:
     result = []
-    roots = origins(stages)
+    roots = find_origins(stages)
     for number, step in enumerate(steps):
         entry: dict[str, Any] = {"name": step.name, "type": step.context.raw.get("type", "")}
         if number < len(stages):
             stage = stages[number]
             entry["tables"] = [
-                _planned(stage, item, table, roots[number])
+                _plan_table(stage, item, table, roots[number])
                 for item, table in zip(stage.planned, stage.after, strict=True)
             ]
-            entry["matches"] = sorted(touched(stage))
+            entry["matches"] = sorted(find_touched_tables(stage))
         result.append(entry)
     return result
 
 
-def _planned(
-    stage: Stage, item: Output | TableSchema, table: TableSchema, roots: Mapping[ColumnId, frozenset[ColumnId]]
+def _plan_table(
+    stage: LineageStage,
+    item: OutputTable | TableSchema,
+    table: TableSchema,
+    roots: Mapping[ColumnId, frozenset[ColumnId]],
 ) -> dict[str, Any]:
-    shown = _table(table)
-    computed = {} if isinstance(item, Output) else computed_columns(stage.step, item, stage.before)
+    shown = _describe_table(table)
+    computed = {} if isinstance(item, OutputTable) else computed_columns(stage.step, item, stage.before)
     for number, column in enumerate(shown["columns"]):
         come_from = sorted(roots.get((table.namespace, column["name"]), ()))
         column["from"] = [{"table": namespace, "column": name} for namespace, name in come_from]
-        if isinstance(item, Output):
+        if isinstance(item, OutputTable):
             parts = [branch.columns[number] for branch in item.branches]
             expressions = [part.text for part in parts if part.text and not part.direct]
             if expressions:
                 column["expression"] = "; ".join(dict.fromkeys(expressions))
         elif column["name"] in computed:
             column["expression"] = computed[column["name"]].text
-    if isinstance(item, Output):
+    if isinstance(item, OutputTable):
         shown["conditions"] = [
             {"table": branch.source.namespace, "condition": part.text}
             for branch in item.branches
@@ -288,28 +291,28 @@ def _planned(
     return shown
 
 
-def _table(table: TableSchema) -> dict[str, Any]:
+def _describe_table(table: TableSchema) -> dict[str, Any]:
     return {"table": table.namespace, "key": [column.name for column in table.key], "columns": columns_of(table)}
 
 
 def columns_of(table: TableSchema) -> list[dict[str, Any]]:
     """The columns of a table as the REST API shows them; the type is None where only Spark can tell. Pure."""
     return [
-        {"name": column.name, "type": _type(column), "nullable": column.nullable, "key": column.key}
+        {"name": column.name, "type": _format_type(column), "nullable": column.nullable, "key": column.key}
         for column in table.columns
     ]
 
 
-def _type(column: Column) -> str | None:
+def _format_type(column: Column) -> str | None:
     return None if column.type == UNKNOWN else column.type.simpleString()
 
 
-def _edit(
+def _plan_edit(
     properties: Mapping[str, str], jobs: Sequence[_PlannedJob], running: Mapping[str, str] | None
 ) -> dict[str, Any] | None:
     if running is None:
         return None
-    changed = changed_options(job_config.resolve(running)[0], job_config.resolve(properties)[0])
+    changed = changed_options(job_config.resolve_references(running)[0], job_config.resolve_references(properties)[0])
     configs, problems = job_config.check_flow(running)
     if not configs:
         reason = f"the running configuration is not valid any more: {problems[0].message}"
@@ -339,7 +342,7 @@ def main() -> int:
         with contextlib.redirect_stdout(sys.stderr):
             answer: dict[str, Any] = {"plan": plan_flow(request["configuration"], request.get("running"))}
     except (MillraceError, StepRefused) as error:
-        masker = _masker(request["configuration"])
+        masker = _make_masker(request["configuration"])
         answer = {"error": masker.scrub(str(error)), "invalid": isinstance(error, ConfigInvalid)}
     json.dump(answer, sys.stdout)
     return 0

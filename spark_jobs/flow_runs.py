@@ -13,7 +13,7 @@ from connectors.errors import Fatal
 from spark_jobs import run
 from spark_jobs.application import Application
 from spark_jobs.metrics import Exporter, JoinedNumbers
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,10 +30,10 @@ class _SharedStream:
         self._stream = stream
         self._lock = threading.Lock()
 
-    def write(self, text: str) -> int:
+    def write(self, line: str) -> int:
         """Write one line."""
         with self._lock:
-            return self._stream.write(text)
+            return self._stream.write(line)
 
     def flush(self) -> None:
         """As streams do."""
@@ -88,7 +88,7 @@ def run_sinks(
     try:
         exporter = Exporter(config["metrics.host"], config["metrics.port"], numbers) if config["metrics.port"] else None
     except Fatal as error:
-        Events(flow, stream).emit("failed", error=str(error), kind="Fatal", trace="", retriable=False)
+        EventWriter(flow, stream).emit("failed", error=str(error), kind="Fatal", trace="", retriable=False)
         return 1
     shared = _SharedStream(stream)
     codes: dict[str, int] = {}

@@ -43,7 +43,7 @@ _DIVIDED: Final = {"checkpoint.location": "/", "state.dir": "/", "kafka.group.id
 
 
 @dataclass(frozen=True, slots=True)
-class FlowSink:
+class FlowSinkJob:
     """One sink of a flow, as a job.
 
     Attributes:
@@ -59,15 +59,15 @@ class FlowSink:
         flow_option = f"sink.{self.name}.{option.removeprefix('sink.')}"
         return flow_option if option.startswith("sink.") or flow_option in raw else option
 
-    def given_text(self, text: str, option: str, raw: Mapping[str, str]) -> str:
+    def given_text(self, problem: str, option: str, raw: Mapping[str, str]) -> str:
         """A complaint of the job about ``option``, with the names of options as the flow's properties have them."""
         if not option.startswith("sink."):
-            return text.replace(option, self.given_name(option, raw)) if option else text
-        return _SINK_OPTION.sub(f"sink.{self.name}.", text)
+            return problem.replace(option, self.given_name(option, raw)) if option else problem
+        return _SINK_OPTION.sub(f"sink.{self.name}.", problem)
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class FlowMembership:
     """The flow whose sink a job writes.
 
     Attributes:
@@ -85,20 +85,20 @@ class Membership:
 
 def sink_names(raw: Mapping[str, str]) -> list[str]:
     """The names in ``sinks``, in order; empty for a flow with one sink."""
-    return _items(raw.get(SINKS, ""))
+    return _split_items(raw.get(SINKS, ""))
 
 
 def selected_names(raw: Mapping[str, str]) -> list[str]:
     """The sinks that run here: those in ``sinks.only``, else all."""
-    only = _items(raw.get(SINKS_ONLY, ""))
+    only = _split_items(raw.get(SINKS_ONLY, ""))
     return [name for name in sink_names(raw) if not only or name in only]
 
 
-def _items(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _split_items(item_list: str) -> list[str]:
+    return [name.strip() for name in item_list.split(",") if name.strip()]
 
 
-def divide(raw: Mapping[str, str]) -> list[FlowSink]:
+def divide_sinks(raw: Mapping[str, str]) -> list[FlowSinkJob]:
     """The sinks of a flow as jobs, in order."""
     shared = {
         name: value for name, value in raw.items() if not name.startswith("sink.") and name not in (SINKS, SINKS_ONLY)
@@ -107,7 +107,7 @@ def divide(raw: Mapping[str, str]) -> list[FlowSink]:
     return [_job_of(name, raw, shared) for name in dict.fromkeys(sink_names(raw))]
 
 
-def _job_of(sink: str, raw: Mapping[str, str], shared: Mapping[str, str]) -> FlowSink:
+def _job_of(sink: str, raw: Mapping[str, str], shared: Mapping[str, str]) -> FlowSinkJob:
     prefix = f"sink.{sink}."
     properties = dict(shared)
     if "name" in shared:
@@ -123,10 +123,10 @@ def _job_of(sink: str, raw: Mapping[str, str], shared: Mapping[str, str]) -> Flo
             properties["name"] = value
         else:
             properties[option if option in OWN_OPTIONS else f"sink.{option}"] = value
-    return FlowSink(sink, properties)
+    return FlowSinkJob(sink, properties)
 
 
-def own_keys(sink: FlowSink, keys: Iterable[ConfigKey], raw: Mapping[str, str]) -> list[ConfigKey]:
+def own_keys(sink: FlowSinkJob, keys: Iterable[ConfigKey], raw: Mapping[str, str]) -> list[ConfigKey]:
     """Declarations of the options that ``sink`` has in the flow's properties.
 
     Args:
@@ -145,7 +145,7 @@ def own_keys(sink: FlowSink, keys: Iterable[ConfigKey], raw: Mapping[str, str]) 
     return keys_of_sink
 
 
-def complaints(raw: Mapping[str, str]) -> list[ConfigProblem]:
+def check_sinks(raw: Mapping[str, str]) -> list[ConfigProblem]:
     """Check the sinks as a list: their names, options of no sink, options that don't go together."""
     names = sink_names(raw)
     if not names:
@@ -157,18 +157,19 @@ def complaints(raw: Mapping[str, str]) -> list[ConfigProblem]:
             if option in raw
         ]
     problems = [
-        ConfigProblem(SINKS, f"Invalid value {name} for configuration {SINKS}: {text}")
+        ConfigProblem(SINKS, f"Invalid value {name} for configuration {SINKS}: {problem}")
         for name in dict.fromkeys(names)
-        if (text := _bad_name(name, names))
+        if (problem := _bad_name(name, names))
     ]
     problems += [
         ConfigProblem(SINKS_ONLY, f"Invalid value {name} for configuration {SINKS_ONLY}: {SINKS} names no such sink")
-        for name in _items(raw.get(SINKS_ONLY, ""))
+        for name in _split_items(raw.get(SINKS_ONLY, ""))
         if name not in names
     ]
     problems += [
         ConfigProblem(
-            option, f"{option} is of no sink that {SINKS} names ({', '.join(names)}): write sink.<name>.{_rest(option)}"
+            option,
+            f"{option} is of no sink that {SINKS} names ({', '.join(names)}): write sink.<name>.{_shorten_option(option)}",
         )
         for option in raw
         if option.startswith("sink.") and not any(option.startswith(f"sink.{name}.") for name in names)
@@ -184,7 +185,7 @@ def complaints(raw: Mapping[str, str]) -> list[ConfigProblem]:
     return problems
 
 
-def _rest(option: str) -> str:
+def _shorten_option(option: str) -> str:
     return option.removeprefix("sink.")
 
 
@@ -213,9 +214,9 @@ def shared_complaints(configs: Mapping[str, Mapping[str, Any]]) -> list[ConfigPr
     return problems
 
 
-def memberships(
+def make_memberships(
     flow: str, checkpoints: Mapping[str, str], max_lag: int, selected: Iterable[str]
-) -> dict[str, Membership]:
+) -> dict[str, FlowMembership]:
     """Return the membership of each selected sink's job.
 
     Args:
@@ -225,14 +226,18 @@ def memberships(
         selected: names of the sinks that run here.
     """
     return {
-        sink: Membership(flow, sink, {name: folder for name, folder in checkpoints.items() if name != sink}, max_lag)
+        sink: FlowMembership(
+            flow, sink, {name: folder for name, folder in checkpoints.items() if name != sink}, max_lag
+        )
         for sink in selected
     }
 
 
-def records_ahead(position: Mapping[tuple[str, int], int], other: Mapping[tuple[str, int], int]) -> int:
-    """How many records ``position`` is ahead of ``other``; negative if it is behind.
+def records_ahead(position: Mapping[tuple[str, int], int], other_position: Mapping[tuple[str, int], int]) -> int:
+    """How many records ``position`` is ahead of ``other_position``; negative if it is behind.
 
-    Summed over all partitions, those in which ``other`` leads included, so that two sinks never wait for each other.
+    Summed over all partitions, those in which ``other_position`` leads included, so that two sinks never wait for each other.
     """
-    return sum(position.get(where, 0) - other.get(where, 0) for where in position.keys() | other.keys())
+    return sum(
+        position.get(where, 0) - other_position.get(where, 0) for where in position.keys() | other_position.keys()
+    )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Task = Callable[[Iterator[Any]], Iterator[Any]]
 
 
-class Selection:
+class FrameSelection:
     """``frame.select(*columns)`` for many frames.
 
     Args:
@@ -32,7 +32,7 @@ class Selection:
 
     def of(self, frame: DataFrame) -> DataFrame:
         """The columns of ``frame``. Lazy."""
-        return _frame(frame, java_frame(frame).select(self._columns))
+        return _wrap_frame(frame, java_frame(frame).select(self._columns))
 
 
 class ArrowTask:
@@ -57,21 +57,21 @@ class ArrowTask:
 
     def over(self, frame: DataFrame) -> DataFrame:
         """The rows that the function makes of ``frame``. Lazy."""
-        return _frame(frame, java_frame(frame).mapInArrow(self._call, False, None))
+        return _wrap_frame(frame, java_frame(frame).mapInArrow(self._call, False, None))
 
 
 def columns_of(names: Sequence[str]) -> list[Column]:
     """The columns of these names."""
-    return [column(name) for name in names]
+    return [get_column(name) for name in names]
 
 
-def _frame(like: DataFrame, java: Any) -> DataFrame:
+def _wrap_frame(like: DataFrame, java: Any) -> DataFrame:
     from pyspark.sql.classic.dataframe import DataFrame as Classic
 
     return Classic(java, like.sparkSession)
 
 
-def numbered(frame: DataFrame, count: int) -> DataFrame:
+def number_columns(frame: DataFrame, count: int) -> DataFrame:
     """``frame`` with its first ``count`` columns called c0, c1 ..., whatever their names were; the others keep theirs. Lazy.
 
     Also for ``mapInArrow``, which looks up the columns of its input by name.
@@ -79,23 +79,23 @@ def numbered(frame: DataFrame, count: int) -> DataFrame:
     return frame.toDF(*(f"c{number}" for number in range(count)), *frame.columns[count:])
 
 
-def column(name: str) -> Column:
-    """The column of that name, whatever characters it has; of names that differ in case only see ``numbered``."""
+def get_column(name: str) -> Column:
+    """The column of that name, whatever characters it has; of names that differ in case only see ``number_columns``."""
     from pyspark.sql import functions
 
-    return functions.col(quoted(name))
+    return functions.col(quote_name(name))
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as Spark's SQL takes it, whatever characters it has. Pure."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def twins(names: Sequence[str]) -> tuple[str, str] | None:
+def find_twins(names: Sequence[str]) -> tuple[str, str] | None:
     """The first two names that differ in upper and lower case only, or None. Pure."""
-    seen: dict[str, str] = {}
+    names_by_key: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            return other, name
+        earlier_name = names_by_key.setdefault(name.lower(), name)
+        if earlier_name != name:
+            return earlier_name, name
     return None

@@ -66,8 +66,8 @@ def count_partitions(frame: DataFrame) -> int:
     return int(java_frame(frame).queryExecution().toRdd().getNumPartitions())
 
 
-def parse_type(text: str) -> DataType:
+def parse_type(type_text: str) -> DataType:
     """A type or schema as DDL says it."""
     from pyspark.sql import types
 
-    return types._parse_datatype_string(text)
+    return types._parse_datatype_string(type_text)

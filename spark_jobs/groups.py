@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _PAUSE_S: Final = 0.1
 
 
-def committed(consumer: Consumer, partitions: Sequence[TopicPartition], timeout_s: float) -> list[Any]:
+def read_committed(consumer: Consumer, partitions: Sequence[TopicPartition], timeout_s: float) -> list[Any]:
     """What the consumer's group has committed of ``partitions``, in their order. Blocks, ``timeout_s`` seconds at most.
 
     The group's coordinator answers that it is not the one, or not ready, while its topic is made (the first group of a
@@ -35,14 +35,14 @@ def committed(consumer: Consumer, partitions: Sequence[TopicPartition], timeout_
     }
     deadline = time.monotonic() + timeout_s
     while True:
-        found: list[Any] = []
+        positions: list[Any] = []
         try:
-            found = consumer.committed(list(partitions), max(0.001, deadline - time.monotonic()))
-            refused = next((each.error for each in found if each.error is not None), None)
+            positions = consumer.committed(list(partitions), max(0.001, deadline - time.monotonic()))
+            refused = next((position.error for position in positions if position.error is not None), None)
         except KafkaException as error:
             refused = error.args[0]
         if refused is None:
-            return found
+            return positions
         if refused.code() not in passing or time.monotonic() + _PAUSE_S >= deadline:
             raise KafkaException(refused)
         time.sleep(_PAUSE_S)

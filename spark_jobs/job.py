@@ -14,7 +14,7 @@ from spark_jobs.filesystems import client_sets
 if TYPE_CHECKING:
     from connectors.options import Config
     from spark_jobs.contract import Sink, Source
-    from spark_jobs.flow_sinks import Membership
+    from spark_jobs.flow_sinks import FlowMembership
     from spark_jobs.metrics import JobMetric
 
 
@@ -33,7 +33,7 @@ class Job:
     name: str
     config: Config
     origin: str = ""
-    membership: Membership | None = None
+    membership: FlowMembership | None = None
 
     @property
     def flow_name(self) -> str:
@@ -83,8 +83,8 @@ class Job:
     def sink_class(self) -> type[Sink]:
         """The class that gets the batches; imports it."""
         if self.materializes:
-            found: type[Sink] = registry.load(registry.MATERIALIZER)
-            return found
+            sink_type: type[Sink] = registry.load_class(registry.MATERIALIZER)
+            return sink_type
         return registry.sink_class(self.config["sink.type"])
 
     def jar_sets(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class Job:
         """The class that decodes; imports it."""
         address = registry.INPUT_SOURCES.get(self.config["source.type"])
         source: type[Source] = (
-            registry.load(address) if address else registry.source_class(self.config["source.format"])
+            registry.load_class(address) if address else registry.source_class(self.config["source.format"])
         )
         return source
 

@@ -63,9 +63,9 @@ class JvmOutput:
     def _pass_on(self, source: int, target: int) -> None:
         with os.fdopen(source, "rb") as lines:
             for line in lines:
-                text = line.decode("utf-8", "replace").rstrip()
-                self._tail.append(text)
-                if self._take is not None and self._take(text):
+                message = line.decode("utf-8", "replace").rstrip()
+                self._tail.append(message)
+                if self._take is not None and self._take(message):
                     continue
                 with contextlib.suppress(OSError):
                     os.write(target, line)
@@ -79,7 +79,7 @@ class JvmOutput:
         return "\n".join(lines[-_SHOWN:])
 
 
-def death(gateway: Any, output: JvmOutput | None, *, wait: bool) -> str | None:
+def describe_death(gateway: Any, output: JvmOutput | None, *, wait: bool) -> str | None:
     """Why Spark's JVM is no longer there, in words; None if it runs, or is not ours. Blocks for some seconds with ``wait``.
 
     Args:

@@ -10,8 +10,8 @@ from confluent_kafka import admin as kafka_admin
 
 from connectors.errors import ConfigInvalid, Retriable
 from spark_jobs import clients, kafka_errors
-from spark_jobs.groups import committed
-from spark_jobs.ranges import Existing, Offsets
+from spark_jobs.groups import read_committed
+from spark_jobs.ranges import ExistingTopic, Offsets
 from worker.transforms.java_regex import compile_java
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ class KafkaView:
         """The admin client, made on first use."""
         if self._admin is None:
             self._connection_error = None
-            settings: dict[str, Any] = {"log_level": _SILENT, "error_cb": self._note}
-            self._admin = kafka_admin.AdminClient({**clients.confluent(self._config), **settings})
+            settings: dict[str, Any] = {"log_level": _SILENT, "error_cb": self._note_error}
+            self._admin = kafka_admin.AdminClient({**clients.build_client_config(self._config), **settings})
         return self._admin
 
-    def _note(self, error: KafkaError) -> None:
+    def _note_error(self, error: KafkaError) -> None:
         if error.code() != kafka_errors.ALL_BROKERS_DOWN:
             self._connection_error = error
 
@@ -82,12 +82,12 @@ class KafkaView:
             Retriable: Kafka does not answer.
         """
         try:
-            found = self.admin.list_topics(timeout=self._timeout_s).topics
+            topics_by_name = self.admin.list_topics(timeout=self._timeout_s).topics
         except KafkaException as error:
-            raise self._away(error) from error
-        return sorted(name for name in found if name not in ("__consumer_offsets", "__transaction_state"))
+            raise self._make_unavailable(error) from error
+        return sorted(name for name in topics_by_name if name not in ("__consumer_offsets", "__transaction_state"))
 
-    def existing(self, topics: Iterable[str]) -> dict[str, Existing]:
+    def existing(self, topics: Iterable[str]) -> dict[str, ExistingTopic]:
         """What the topics hold now, by name; topics that do not exist are left out.
 
         Raises:
@@ -97,14 +97,16 @@ class KafkaView:
         names = list(dict.fromkeys(topics))
         if not names:
             return {}
-        described = self._results(self.admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s))
-        parts = {name: [each.id for each in topic.partitions] for name, topic in described.items()}
+        described = self._collect_results(
+            self.admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        )
+        parts = {name: [partition.id for partition in topic.partitions] for name, topic in described.items()}
         where = [TopicPartition(name, number) for name, numbers in parts.items() for number in numbers]
         # Both questions are on their way before the first answer is waited for: each batch asks them.
         asked = [self._ask_offsets(where, spec) for spec in (_SPEC.earliest(), _SPEC.latest())]
         first, end = map(self._await_offsets, asked)
         return {
-            name: Existing(
+            name: ExistingTopic(
                 str(described[name].topic_id or ""),
                 {number: first[name, number] for number in numbers if (name, number) in first},
                 {number: end[name, number] for number in numbers if (name, number) in end and (name, number) in first},
@@ -114,7 +116,7 @@ class KafkaView:
 
     def ends(self, where: Iterable[tuple[str, int]]) -> Offsets:
         """The offset after the last record that may be read now, by partition; as ``existing`` raises."""
-        return self._offsets([TopicPartition(*each) for each in where], _SPEC.latest())
+        return self._read_offsets([TopicPartition(*topic_partition) for topic_partition in where], _SPEC.latest())
 
     def topics_read(self) -> list[str]:
         """The topics that the job reads now; a pattern's are those that match. Raises as ``topics``."""
@@ -123,32 +125,34 @@ class KafkaView:
         pattern = compile_java(self._config["source.topics.pattern"])
         return [name for name in self.topics() if pattern.fullmatch(name)]
 
-    def standing(self, topics: Sequence[str], known: Offsets) -> tuple[Offsets, Offsets]:
+    def standing(self, topics: Sequence[str], known_positions: Offsets) -> tuple[Offsets, Offsets]:
         """Positions and ends of all partitions of topics; what does not exist is left out. Raises as ``existing``.
 
         Args:
             topics: names.
-            known: positions; a partition that is not among them is read from its first record.
+            known_positions: positions; a partition that is not among them is read from its first record.
         """
-        parts = self._partitions(topics)
+        parts = self._list_partitions(topics)
         ends = self.ends(parts)
-        new = [TopicPartition(*each) for each in parts if each not in known]
-        return {where: offset for where, offset in known.items() if where in ends} | self._offsets(
+        new = [TopicPartition(*topic_partition) for topic_partition in parts if topic_partition not in known_positions]
+        return {where: offset for where, offset in known_positions.items() if where in ends} | self._read_offsets(
             new, _SPEC.earliest()
         ), ends
 
-    def _partitions(self, topics: Sequence[str]) -> list[tuple[str, int]]:
+    def _list_partitions(self, topics: Sequence[str]) -> list[tuple[str, int]]:
         """All partitions of topics; asked again now and then, as they seldom change."""
         now = time.monotonic()
         if self._described is None or self._described[:2] != (tuple(topics), int(now / _TOPOLOGY_S)):
-            answers = self._results(
+            answers = self._collect_results(
                 self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s)
             )
-            found = [(name, each.id) for name, topic in answers.items() for each in topic.partitions]
-            self._described = tuple(topics), int(now / _TOPOLOGY_S), found
+            topic_partitions = [
+                (name, partition.id) for name, topic in answers.items() for partition in topic.partitions
+            ]
+            self._described = tuple(topics), int(now / _TOPOLOGY_S), topic_partitions
         return self._described[2]
 
-    def _offsets(self, where: list[TopicPartition], spec: Any) -> Offsets:
+    def _read_offsets(self, where: list[TopicPartition], spec: Any) -> Offsets:
         return self._await_offsets(self._ask_offsets(where, spec))
 
     def _ask_offsets(self, where: list[TopicPartition], spec: Any) -> dict[Any, Any]:
@@ -160,13 +164,16 @@ class KafkaView:
         return futures
 
     def _await_offsets(self, futures: Mapping[Any, Any]) -> Offsets:
-        answers = self._results(futures)
+        answers = self._collect_results(futures)
         if any(answer.offset < 0 for answer in answers.values()):
             # While a partition's leader is lost there may be an answer without an error and without an offset.
-            raise self._away(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
-        return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
+            raise self._make_unavailable(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
+        return {
+            (topic_partition.topic, topic_partition.partition): answer.offset
+            for topic_partition, answer in answers.items()
+        }
 
-    def _results(self, futures: Mapping[Any, Any]) -> dict[Any, Any]:
+    def _collect_results(self, futures: Mapping[Any, Any]) -> dict[Any, Any]:
         """Results by key, without those of what does not exist."""
         result = {}
         for key, future in futures.items():
@@ -174,12 +181,12 @@ class KafkaView:
                 result[key] = future.result(self._timeout_s * 2)
             except KafkaException as error:
                 if error.args[0].code() not in _ABSENT:
-                    raise self._away(error) from error
+                    raise self._make_unavailable(error) from error
             except TimeoutError as error:
-                raise self._away(KafkaException(KafkaError(kafka_errors.TIMED_OUT))) from error
+                raise self._make_unavailable(KafkaException(KafkaError(kafka_errors.TIMED_OUT))) from error
         return result
 
-    def _away(self, error: KafkaException) -> Exception:
+    def _make_unavailable(self, error: KafkaException) -> Exception:
         cause = error.args[0]
         servers = self._config["kafka.bootstrap.servers"]
         # A call of a client whose login is refused just takes too long. Why, it has said of its connection.
@@ -214,7 +221,7 @@ class KafkaView:
         if self._group is None:
             self._group = Consumer(
                 {
-                    **clients.confluent(
+                    **clients.build_client_config(
                         self._config, group_id=self._config["kafka.group.id"], enable_auto_commit=False
                     ),
                     "log_level": _SILENT,
@@ -226,10 +233,10 @@ class KafkaView:
                 asynchronous=False,
             )
         except KafkaException as error:
-            raise self._away(error) from error
-        for each in answers or ():
-            if each.error is not None and each.error.code() not in _ABSENT:
-                raise self._away(KafkaException(each.error))
+            raise self._make_unavailable(error) from error
+        for answer in answers or ():
+            if answer.error is not None and answer.error.code() not in _ABSENT:
+                raise self._make_unavailable(KafkaException(answer.error))
 
     def members(self, group: str) -> int:
         """How many running members a consumer group has; 0 for one that does not exist.
@@ -243,7 +250,7 @@ class KafkaView:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return 0
-            raise self._away(error) from error
+            raise self._make_unavailable(error) from error
         return len(answer.members)
 
     def committed(self, where: Iterable[tuple[str, int]], group: str = "") -> Offsets:
@@ -256,17 +263,23 @@ class KafkaView:
         group = group or self._config["kafka.group.id"]
         consumer = Consumer(
             {
-                **clients.confluent(self._config, group_id=group, enable_auto_commit=False),
+                **clients.build_client_config(self._config, group_id=group, enable_auto_commit=False),
                 "log_level": _SILENT,
             }
         )
         try:
-            found = committed(consumer, [TopicPartition(*each) for each in where], self._timeout_s)
+            committed_positions = read_committed(
+                consumer, [TopicPartition(*topic_partition) for topic_partition in where], self._timeout_s
+            )
         except KafkaException as error:
-            raise self._away(error) from error
+            raise self._make_unavailable(error) from error
         finally:
             consumer.close()
-        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+        return {
+            (topic_partition.topic, topic_partition.partition): topic_partition.offset
+            for topic_partition in committed_positions
+            if topic_partition.offset >= 0
+        }
 
     def close(self) -> None:
         """Let the clients go."""

@@ -29,7 +29,7 @@ _END_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobStanding:
     """Where a job stands in its topics.
 
     Attributes:
@@ -64,10 +64,10 @@ class LagWatch:
         self._start: Offsets = {}
         self._position: Offsets = {}
         self._committed: Offsets = {}
-        self._standing: Standing | None = None
+        self._standing: JobStanding | None = None
         self._answered_at = 0.0
         self._thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(self._run,), name="lag", daemon=True
+            target=contextvars.copy_context().run, args=(self._watch_lag,), name="lag", daemon=True
         )
         self._thread.start()
 
@@ -75,7 +75,7 @@ class LagWatch:
         """Where the job begins, as far as it is decided: partitions that were decided on later begin at their first record."""
         self._start = start
 
-    def refresh(self, position: Offsets, wait_s: float) -> Standing | None:
+    def refresh(self, position: Offsets, wait_s: float) -> JobStanding | None:
         """Ask Kafka again, and commit ``position`` if it is new. Blocks for ``wait_s`` at most.
 
         Args:
@@ -88,11 +88,11 @@ class LagWatch:
         with self._changed:
             self._position = position
             self._wanted += 1
-            wanted = self._wanted
+            requested_round = self._wanted
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._done >= wanted, wait_s)
-            known = self._standing is not None and time.monotonic() - self._answered_at < _STALE_S
-            return self._standing if known else None
+            self._changed.wait_for(lambda: self._done >= requested_round, wait_s)
+            is_fresh = self._standing is not None and time.monotonic() - self._answered_at < _STALE_S
+            return self._standing if is_fresh else None
 
     def close(self) -> None:
         """End the thread, after what it is doing. Blocks for some seconds at most."""
@@ -101,7 +101,7 @@ class LagWatch:
             self._changed.notify_all()
         self._thread.join(_END_S)
 
-    def _run(self) -> None:
+    def _watch_lag(self) -> None:
         view = KafkaView(self._config, self._timeout_s)
         failed = False
         while True:
@@ -109,21 +109,21 @@ class LagWatch:
                 self._changed.wait_for(lambda: self._ending or self._wanted > self._done, _AGAIN_S if failed else None)
                 if self._ending and self._wanted == self._done:
                     break
-                wanted, position = self._wanted, self._position
-            failed = not self._ask(view, position)
+                requested_round, position = self._wanted, self._position
+            failed = not self._run_round(view, position)
             with self._changed:
-                self._done = wanted
+                self._done = requested_round
                 self._changed.notify_all()
         view.close()
 
-    def _ask(self, view: KafkaView, position: Offsets) -> bool:
+    def _run_round(self, view: KafkaView, position: Offsets) -> bool:
         """One round; whether Kafka answered."""
         standing = None
         try:
-            found = self._look(view, position)
+            new_standing = self._read_standing(view, position)
             if position and position != self._committed:
-                self._commit(view, position)
-            standing = found
+                self._commit_position(view, position)
+            standing = new_standing
             self._troubles.passed(KAFKA)
         except MillraceError as error:
             self._troubles.failed(KAFKA, error, batch=self._last_batch(), pause_s=_AGAIN_S, quiet=True)
@@ -134,14 +134,14 @@ class LagWatch:
             self._answered_at = time.monotonic()
         return standing is not None
 
-    def _look(self, view: KafkaView, position: Offsets) -> Standing | None:
+    def _read_standing(self, view: KafkaView, position: Offsets) -> JobStanding | None:
         """Where the job stands; None if it has not decided yet where to begin."""
-        known = position or self._start
-        if not known and self._config["source.starting.offsets"] == "latest":
+        known_position = position or self._start
+        if not known_position and self._config["source.starting.offsets"] == "latest":
             return None
-        return Standing(*view.standing(view.topics_read(), known))
+        return JobStanding(*view.standing(view.topics_read(), known_position))
 
-    def _commit(self, view: KafkaView, position: Offsets) -> None:
+    def _commit_position(self, view: KafkaView, position: Offsets) -> None:
         try:
             view.commit(position)
             self._committed = position

@@ -12,7 +12,7 @@ from connectors.errors import Fatal, Skippable
 from connectors.formats.masking import Mask, Masks, row_masker
 from connectors.schema import DATE, DECIMAL, OPTIONAL_STRING, TIMESTAMP, Field, Schema, Type
 from spark_jobs.contract import TableChanges
-from spark_jobs.frames import numbered
+from spark_jobs.frames import number_columns
 from spark_jobs.masks import column_masks, table_names
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def mask_changes(tables: Sequence[TableChanges], masks: Masks) -> list[TableChan
     Raises:
         Fatal: a rule names a column that it can't mask.
     """
-    return [_masked(table, masks) for table in tables] if masks else list(tables)
+    return [_mask_table(table, masks) for table in tables] if masks else list(tables)
 
 
 def masked_columns(schema: TableSchema, masks: Masks) -> tuple[Column, ...]:
@@ -81,9 +81,9 @@ def masks_of(schema: TableSchema, masks: Masks) -> dict[str, Mask]:
     return column_masks(columns, table_names(schema.namespace), masks)
 
 
-def _masked(table: TableChanges, masks: Masks) -> TableChanges:
-    found = masks_of(table.schema, masks)
-    if not found:
+def _mask_table(table: TableChanges, masks: Masks) -> TableChanges:
+    masks_by_column = masks_of(table.schema, masks)
+    if not masks_by_column:
         return table
     kept = masked_columns(table.schema, masks)
     types = {column.name: column.type for column in kept}
@@ -96,7 +96,7 @@ def _masked(table: TableChanges, masks: Masks) -> TableChanges:
     )
     return TableChanges(
         replace(table.schema, columns=kept),
-        numbered(frame, len(shape)).mapInArrow(_task(found, types, shape.names), shape),
+        number_columns(frame, len(shape)).mapInArrow(_make_masking_task(masks_by_column, types, shape.names), shape),
         table.lacking,
     )
 
@@ -120,7 +120,7 @@ def schema_of(kind: t.DataType) -> Schema:
     return Schema(_SIMPLE.get(type(kind), Type.STRING))
 
 
-def _task(
+def _make_masking_task(
     masks: Mapping[str, Mask], types: Mapping[str, t.DataType], names: list[str]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for ``mapInArrow`` that masks the columns of a table's rows; ``names``: of all columns."""
@@ -164,15 +164,15 @@ def mask_batch(batch: pa.RecordBatch, masks: Mapping[str, Mask], types: Mapping[
         if mask.convert_row is not None:
             values = [row[field.name] for row in rows]
         else:
-            convert = mask.convert or _same
+            convert = mask.convert or _keep_value
             values = [convert(value) if value is not None or mask.nulls else None for value in array.to_pylist()]
         kind = arrow_type(types[field.name])
-        arrays.append(pa.array([_fitting(value, kind) for value in values], kind))
+        arrays.append(pa.array([_fit_value(value, kind) for value in values], kind))
         fields.append(pa.field(field.name, kind, field.nullable))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _fitting(value: Any, kind: pa.DataType) -> Any:
+def _fit_value(value: Any, kind: pa.DataType) -> Any:
     import pyarrow as pa
 
     return (
@@ -182,5 +182,5 @@ def _fitting(value: Any, kind: pa.DataType) -> Any:
     )
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value

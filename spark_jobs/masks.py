@@ -32,18 +32,22 @@ def rules_of(config: Config) -> Masks:
     return masking.parse_rules(config.raw, debezium=False)
 
 
-def complaints(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[ConfigProblem]:
+def check_masks(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[ConfigProblem]:
     """What is wrong with the rules, and what can't be combined with them. Pure.
 
     Args:
         raw: the job's properties, references resolved.
         values: the parsed options.
     """
-    found = [each for each in masking.problems(raw, debezium=False) if not masking.is_debezium_option(each.name)]
+    problems = [
+        problem
+        for problem in masking.find_problems(raw, debezium=False)
+        if not masking.is_debezium_option(problem.name)
+    ]
     if not masking.rule_names(raw):
-        return found
+        return problems
     if values["source.format"] == "partition-update" and values["transform.type"] != MATERIALIZE:
-        found.append(
+        problems.append(
             ConfigProblem(
                 "source.format",
                 "mask.rules can't mask source.format=partition-update, which gives whole "
@@ -51,7 +55,7 @@ def complaints(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[Config
                 "connector",
             )
         )
-    found += [
+    problems += [
         ConfigProblem(
             name,
             f"{name}=records passes records on without a look at their columns, so mask.rules can't mask "
@@ -60,18 +64,18 @@ def complaints(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[Config
         for name in _CONTENTS
         if values.get(name) == "records"
     ]
-    return found
+    return problems
 
 
 def table_names(namespace: str) -> tuple[str, ...]:
     """The names that a rule may know a namespace by, the surest first: database and table of UMS's seven parts."""
     names = [namespace, namespace.partition(".")[2]]
     try:
-        place = ums.Namespace.parse(namespace)
+        parsed_namespace = ums.Namespace.parse(namespace)
     except ValueError:
         pass
     else:
-        names.insert(0, f"{place.database}.{place.table}")
+        names.insert(0, f"{parsed_namespace.database}.{parsed_namespace.table}")
     return tuple(name for name in names if name)
 
 
@@ -87,7 +91,7 @@ def column_masks(columns: Sequence[tuple[str, Schema, bool]], tables: Sequence[s
         Fatal: a rule names a column that it can't mask.
     """
     names = tuple(name for name, _, _ in columns)
-    found: dict[str, Mask] = {}
+    masks_by_name: dict[str, Mask] = {}
     for name, schema, in_key in columns:
         for table in tables:
             try:
@@ -95,6 +99,6 @@ def column_masks(columns: Sequence[tuple[str, Schema, bool]], tables: Sequence[s
             except ConfigInvalid as error:
                 raise Fatal(str(error)) from error
             if mask is not None:
-                found[name] = mask
+                masks_by_name[name] = mask
                 break
-    return found
+    return masks_by_name

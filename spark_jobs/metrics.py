@@ -129,7 +129,7 @@ FRAME_METRICS: Final = (
 )
 
 
-class Numbers:
+class JobNumbers:
     """The numbers of one run, fed with its events; may be read from another thread.
 
     Args:
@@ -166,18 +166,18 @@ class Numbers:
             if kind == "retrying":
                 self._totals["retries_total"] += 1
             if kind == "progress":
-                self._progress(event, now)
+                self._add_progress(event, now)
 
-    def _progress(self, event: Mapping[str, Any], now: float) -> None:
+    def _add_progress(self, event: Mapping[str, Any], now: float) -> None:
         seconds = event["duration_ms"] / 1000
         if event.get("committed"):
-            more = {
+            increments = {
                 "batches_total": 1,
                 "records_total": event["rows"],
                 "rows_written_total": event["written"],
                 "busy_seconds_total": seconds,
             }
-            for name, value in more.items():
+            for name, value in increments.items():
                 self._totals[name] += value
             self._gauges |= {"batch_records": event["rows"], "batch_seconds": seconds}
         self._gauges |= {"rows_per_second": event["rows_per_s"], "progress_timestamp_seconds": now}
@@ -188,7 +188,9 @@ class Numbers:
         self._gauges |= {name: value for name, value in event["metrics"].items() if isinstance(value, int | float)}
         for name, field in (("lag_records", "lag"), ("offset", "position")):
             self._by_label[name] = {
-                (topic, partition): value for topic, each in event[field].items() for partition, value in each.items()
+                (topic, partition): value
+                for topic, partitions in event[field].items()
+                for partition, value in partitions.items()
             }
         for metric in STEP_METRICS:
             name = metric.name.removeprefix("step_")
@@ -206,7 +208,7 @@ class Numbers:
         """The declaration and the lines of each metric that has values, by name."""
         with self._lock:
             plain = self._totals | self._gauges
-            labelled = {name: dict(each) for name, each in self._by_label.items()}
+            labelled = {name: dict(values) for name, values in self._by_label.items()}
         families: dict[str, tuple[JobMetric, list[str]]] = {}
         for name in (*self._declared, *sorted(set(plain) - set(self._declared))):
             metric = self._declared.get(name) or JobMetric(
@@ -214,27 +216,28 @@ class Numbers:
             )
             lines = []
             if name in plain:
-                lines.append(self._line(name, (), (), plain[name]))
+                lines.append(self._format_line(name, (), (), plain[name]))
             lines += [
-                self._line(name, metric.labels, labels, value) for labels, value in labelled.get(name, {}).items()
+                self._format_line(name, metric.labels, labels, value)
+                for labels, value in labelled.get(name, {}).items()
             ]
             if lines:
                 families[name] = metric, lines
         return families
 
-    def _line(self, name: str, labels: tuple[str, ...], values: tuple[str, ...], value: float) -> str:
+    def _format_line(self, name: str, labels: tuple[str, ...], values: tuple[str, ...], value: float) -> str:
         named = (*self._origin, *zip(labels, values, strict=True))
-        pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in named)
-        return f"{PREFIX}{name}{{{pairs}}} {_number(value)}\n"
+        pairs = ",".join(f'{label}="{_escape_label(label_value)}"' for label, label_value in named)
+        return f"{PREFIX}{name}{{{pairs}}} {_format_number(value)}\n"
 
 
 class JoinedNumbers:
     """The numbers of several runs."""
 
     def __init__(self) -> None:
-        self._all: list[Numbers] = []
+        self._all: list[JobNumbers] = []
 
-    def add(self, numbers: Numbers) -> None:
+    def add(self, numbers: JobNumbers) -> None:
         """Show these, too."""
         self._all.append(numbers)
 
@@ -243,7 +246,7 @@ class JoinedNumbers:
         return _text_of(list(self._all))
 
 
-def _text_of(numbers: Iterable[Numbers]) -> str:
+def _text_of(numbers: Iterable[JobNumbers]) -> str:
     """All values of a metric stand together, as Prometheus' text form demands."""
     together: dict[str, tuple[JobMetric, list[str]]] = {}
     for run in numbers:
@@ -255,15 +258,15 @@ def _text_of(numbers: Iterable[Numbers]) -> str:
     )
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _escape_label(label_value: str) -> str:
+    return label_value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _escaped_help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
+def _escaped_help(help_text: str) -> str:
+    return help_text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() and abs(value) < 1 << 53 else repr(float(value))
 
 
@@ -279,13 +282,13 @@ class Exporter:
         Fatal: the address can't be had.
     """
 
-    def __init__(self, host: str, port: int, numbers: Numbers | JoinedNumbers) -> None:
+    def __init__(self, host: str, port: int, numbers: JobNumbers | JoinedNumbers) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                found = self.path.split("?")[0] in ("/metrics", "/metrics/")
-                body = (numbers.text() if found else "GET /metrics\n").encode()
-                self.send_response(200 if found else 404)
-                self.send_header("Content-Type", CONTENT_TYPE if found else "text/plain")
+                is_metrics_path = self.path.split("?")[0] in ("/metrics", "/metrics/")
+                body = (numbers.text() if is_metrics_path else "GET /metrics\n").encode()
+                self.send_response(200 if is_metrics_path else 404)
+                self.send_header("Content-Type", CONTENT_TYPE if is_metrics_path else "text/plain")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -12,7 +12,7 @@ from connectors.errors import Skippable
 _SHOWN: Final = 100
 
 
-class Misfit(Skippable):
+class ColumnMisfit(Skippable):
     """A value that its column can't hold.
 
     Attributes:
@@ -21,12 +21,12 @@ class Misfit(Skippable):
 
     def __init__(self, table: str, column: str, kind: str, value: Any, cause: BaseException, fix: str) -> None:
         where = f"Table {table}, column {column}"
-        super().__init__(f"{where}: the value {_shown(value)} does not fit the type {kind} ({cause}). {fix}")
+        super().__init__(f"{where}: the value {_show_value(value)} does not fit the type {kind} ({cause}). {fix}")
         self.hidden = Skippable(
             f"{where}: the value does not fit the type {kind}; it is not shown, because columns are masked. {fix}"
         )
 
 
-def _shown(value: Any) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+def _show_value(value: Any) -> str:
+    json_text = msgspec.json.encode(value).decode()
+    return json_text if len(json_text) <= _SHOWN else json_text[: _SHOWN - 1] + "…"

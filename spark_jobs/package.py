@@ -19,14 +19,14 @@ _TIME: Final = (2020, 1, 1, 0, 0, 0)
 _LEFT_OUT: Final = ("__pycache__",)
 
 
-def root() -> Path:
+def find_package_root() -> Path:
     """The folder that holds our packages."""
     return Path(__file__).resolve().parent.parent
 
 
 def zip_bytes(folder: Path | None = None) -> bytes:
     """The zip: Python files and data of ``PACKAGES``, and the entry points. The same files give the same bytes."""
-    base = root() if folder is None else folder
+    base = find_package_root() if folder is None else folder
     installed = distribution(DISTRIBUTION)
     described = {
         "METADATA": f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {installed.version}\n",
@@ -37,20 +37,20 @@ def zip_bytes(folder: Path | None = None) -> bytes:
         for package in PACKAGES:
             for path in sorted((base / package).rglob("*")):
                 if path.is_file() and not set(path.parts) & set(_LEFT_OUT):
-                    archive.writestr(_member(path.relative_to(base).as_posix()), path.read_bytes())
-        for name, text in described.items():
-            archive.writestr(_member(f"{DISTRIBUTION}-{installed.version}.dist-info/{name}"), text)
+                    archive.writestr(_make_zip_member(path.relative_to(base).as_posix()), path.read_bytes())
+        for name, content in described.items():
+            archive.writestr(_make_zip_member(f"{DISTRIBUTION}-{installed.version}.dist-info/{name}"), content)
     return buffer.getvalue()
 
 
-def _member(name: str) -> zipfile.ZipInfo:
+def _make_zip_member(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, _TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o644 << 16
     return info
 
 
-def build(folder: Path | None = None) -> Path:
+def build_zip(folder: Path | None = None) -> Path:
     """The zip as a file in ``folder`` (default: the cache folder), named by its content; made if it is not there. Blocks."""
     data = zip_bytes()
     where = cache_dir() / "jobs" if folder is None else folder

@@ -22,43 +22,43 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_jobs.job import Job
-    from spark_jobs.ranges import Existing
+    from spark_jobs.ranges import ExistingTopic
 
 _SHOWN: Final = 20
 _WAITS: Final = "the job would wait until it does (errors.retry.timeout.ms)"
 
 
-def remarks(job: Job) -> list[str]:
+def list_remarks(job: Job) -> list[str]:
     """What is allowed, but may not be what was meant."""
     config = job.config
-    found = clients.warnings(config)
+    notes = clients.find_unknown_properties(config)
     if not config["source.fail.on.data.loss"]:
-        found.append(
+        notes.append(
             "source.fail.on.data.loss=false: records that Kafka deletes before they are read are left out"
             + (f", whatever guarantee={job.guarantee} says" if job.guarantee != "none" else "")
         )
     if config["errors.tolerance"] == "all" and not config["errors.deadletterqueue.topic.name"]:
-        found.append(
+        notes.append(
             "errors.tolerance=all without errors.deadletterqueue.topic.name: records that can't be decoded are only "
             "logged"
         )
     if not is_local(job.master) and "checkpoint.location" not in config.raw:
-        found.append(
+        notes.append(
             f"checkpoint.location is not set: {job.checkpoint} is on this machine, so the job can only go on from here"
         )
     if config["source.min.partitions"]:
-        found.append("source.min.partitions: changes of one key may be written in another order")
-    return found
+        notes.append("source.min.partitions: changes of one key may be written in another order")
+    return notes
 
 
-def reachability(job: Job) -> list[str]:
+def check_reachability(job: Job) -> list[str]:
     """Everything that is not there: Kafka, topics, the registry, what the sink needs. Blocks for some seconds at most."""
     complaints = _topic_complaints(job) if job.config[SOURCE_TYPE] == KAFKA else []
     complaints += missing_clients(job.config.raw)
     complaints += _step_refusals(job)
     url = job.config["source.schema.registry.url"]
     if url:
-        complaints += _registry(url)
+        complaints += _check_registry(url)
     try:
         complaints += job.sink_class().check(job.config)
     except MillraceError as error:
@@ -80,7 +80,9 @@ def _topic_complaints(job: Job) -> list[str]:
         if not names:
             complaints.append(f"source.topics.pattern: no topic matches {job.config['source.topics.pattern']}")
         complaints += (
-            ranges.losses(_position(job) or {}, existing, {}) if job.config["source.fail.on.data.loss"] else []
+            ranges.find_losses(_read_checkpoint_position(job) or {}, existing, {})
+            if job.config["source.fail.on.data.loss"]
+            else []
         )
     except MillraceError as error:
         complaints.append(str(error))
@@ -89,7 +91,7 @@ def _topic_complaints(job: Job) -> list[str]:
     return complaints
 
 
-def _registry(url: str) -> list[str]:
+def _check_registry(url: str) -> list[str]:
     first = url.partition(",")[0].rstrip("/")
     shown = re.sub(r"//[^/@]*@", "//", first)
     if not first.startswith(("http://", "https://")):
@@ -108,7 +110,7 @@ def _registry(url: str) -> list[str]:
         return [f"source.schema.registry.url: {shown} does not answer: {error}"]
 
 
-def _position(job: Job) -> ranges.Offsets | None:
+def _read_checkpoint_position(job: Job) -> ranges.Offsets | None:
     """Where the checkpoint says the job stands; None without one, or if only Spark could read it."""
     folder = open_local(job.checkpoint)
     if folder is None:
@@ -116,11 +118,11 @@ def _position(job: Job) -> ranges.Offsets | None:
     done = ranges.last_batch(folder, "commits")
     planned = ranges.last_batch(folder)
     if done is not None:
-        return ranges.position(folder, done)
+        return ranges.read_position(folder, done)
     return ranges.start_of(folder, planned) if planned is not None else None
 
 
-def plan(job: Job) -> list[str]:
+def plan_lines(job: Job) -> list[str]:
     """The lines of ``millrace job plan``. Blocks while it asks Kafka and the sink."""
     config = job.config
     lines = [f"job {job.name}" + (f" ({job.origin})" if job.origin else "")]
@@ -169,7 +171,7 @@ def plan(job: Job) -> list[str]:
         *([f"  consumer group (shows the lag): {config['kafka.group.id']}"] if config[SOURCE_TYPE] == KAFKA else []),
         f"  Spark master: {job.master}",
     ]
-    return lines + [f"  note: {text}" for text in (*remarks(job), *_step_warnings(job))]
+    return lines + [f"  note: {note}" for note in (*list_remarks(job), *_step_warnings(job))]
 
 
 def _step_lines(job: Job) -> list[str]:
@@ -203,7 +205,7 @@ def source_lines(job: Job) -> list[str]:
     try:
         names = view.topics_read()
         existing = view.existing(names)
-        position = _position(job)
+        position = _read_checkpoint_position(job)
         committed = _group_offsets(job, view, existing) if position is None else {}
     except MillraceError as error:
         return [str(error)]
@@ -221,11 +223,11 @@ def source_lines(job: Job) -> list[str]:
         lines.append(f"and {len(names) - _SHOWN} more topics")
     if not names:
         lines.append("no topic matches now")
-    missing = ranges.losses(position or committed, existing, {})
-    return lines + [f"MISSING: {text}" for text in missing]
+    missing = ranges.find_losses(position or committed, existing, {})
+    return lines + [f"MISSING: {problem}" for problem in missing]
 
 
-def _group_offsets(job: Job, view: KafkaView, existing: Mapping[str, Existing]) -> ranges.Offsets:
+def _group_offsets(job: Job, view: KafkaView, existing: Mapping[str, ExistingTopic]) -> ranges.Offsets:
     """The offsets of the group at which a job with an empty checkpoint begins; none without such a group."""
     group = job.config[STARTING_GROUP]
     where = [(topic, partition) for topic, now in existing.items() for partition in now.end]
@@ -233,21 +235,23 @@ def _group_offsets(job: Job, view: KafkaView, existing: Mapping[str, Existing]) 
 
 
 def _topic_line(
-    job: Job, name: str, now: Existing, position: ranges.Offsets | None, committed: Mapping[tuple[str, int], int]
+    job: Job, name: str, now: ExistingTopic, position: ranges.Offsets | None, committed: Mapping[tuple[str, int], int]
 ) -> str:
     begin: dict[int, int] = {}
     for partition in now.end:
         at = (name, partition)
-        known = committed.get(at) if position is None else position.get(at, now.first[partition])
+        next_offset = committed.get(at) if position is None else position.get(at, now.first[partition])
         latest = position is None and job.config["source.starting.offsets"] == "latest"
-        begin[partition] = known if known is not None else now.end[partition] if latest else now.first[partition]
+        begin[partition] = (
+            next_offset if next_offset is not None else now.end[partition] if latest else now.first[partition]
+        )
     waiting = sum(max(0, now.end[partition] - offset) for partition, offset in begin.items())
     where = "from its checkpoint" if position is not None else f"from {job.config['source.starting.offsets']}"
     if any(topic == name for topic, _ in committed):
         where = f"from the offsets of the group {job.config[STARTING_GROUP]}"
     offsets = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(begin.items())[:_SHOWN])
-    more = ", ..." if len(begin) > _SHOWN else ""
-    return f"{name}: {len(now.end)} partitions, {where} ({offsets}{more}), {waiting} records to read"
+    suffix = ", ..." if len(begin) > _SHOWN else ""
+    return f"{name}: {len(now.end)} partitions, {where} ({offsets}{suffix}), {waiting} records to read"
 
 
 def guarantee_reason(job: Job) -> str:

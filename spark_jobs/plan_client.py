@@ -46,8 +46,10 @@ async def ask_plan(
     try:
         answer = json.loads(output)
     except ValueError:
-        text = said.decode("utf-8", "replace").strip()[-_LONGEST_SHOWN:]
-        raise Retriable(f"the process that plans ended with exit code {process.returncode}; it says: {text}") from None
+        message = said.decode("utf-8", "replace").strip()[-_LONGEST_SHOWN:]
+        raise Retriable(
+            f"the process that plans ended with exit code {process.returncode}; it says: {message}"
+        ) from None
     if "error" in answer:
         raise (ConfigInvalid if answer["invalid"] else Retriable)(answer["error"])
     plan: dict[str, Any] = answer["plan"]

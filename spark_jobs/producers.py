@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 1.0
 
 
-def reason(producer: Producer, error: KafkaException) -> KafkaException:
+def find_fatal_reason(producer: Producer, error: KafkaException) -> KafkaException:
     """Why a transactional producer can't be used any more, where ``error`` says no more than that; else ``error`` itself.
 
     Its background thread may hear of it (that another one has taken its transactional id, for instance) before anything is

@@ -20,7 +20,7 @@ def now_text() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def nested(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+def nest_offsets(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
     """``{topic: {partition: number}}``, as Spark and JSON have it."""
     result: dict[str, dict[str, int]] = {}
     for (topic, partition), number in sorted(offsets.items()):
@@ -28,7 +28,7 @@ def nested(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
     return result
 
 
-class Events:
+class EventWriter:
     """Writes events; safe to call from several threads.
 
     Args:
@@ -61,34 +61,36 @@ class Events:
         """Write one event."""
         data = {"event": event, "job": self._job, "time": now_text(), **fields, **self._origin}
         # Before the quotes and braces of JSON stand around them: what a secret is taken for must not end in those.
-        text = json.dumps(_scrubbed(json.loads(json.dumps(data, default=str)), self._scrub), separators=(",", ":"))
+        event_line = json.dumps(
+            _scrub_value(json.loads(json.dumps(data, default=str)), self._scrub), separators=(",", ":")
+        )
         with self._lock:
             if self._stream is not None:
                 try:
-                    self._stream.write(text + "\n")
+                    self._stream.write(event_line + "\n")
                     self._stream.flush()
                 except (BrokenPipeError, ValueError, OSError):
                     self._stream = None
                     if self.on_broken is not None:
                         self.on_broken()
         if self._on_event is not None:
-            self._on_event(json.loads(text))
+            self._on_event(json.loads(event_line))
 
 
-def _scrubbed(value: Any, scrub: Callable[[str], str]) -> Any:
+def _scrub_value(value: Any, scrub: Callable[[str], str]) -> Any:
     """A value of JSON with its texts scrubbed."""
     match value:
         case str():
             return scrub(value)
         case list():
-            return [_scrubbed(each, scrub) for each in value]
+            return [_scrub_value(item, scrub) for item in value]
         case dict():
-            return {scrub(name): _scrubbed(each, scrub) for name, each in value.items()}
+            return {scrub(name): _scrub_value(item, scrub) for name, item in value.items()}
     return value
 
 
 class Human:
-    """A stream for ``Events`` that prints what people want to see instead of JSON."""
+    """A stream for ``EventWriter`` that prints what people want to see instead of JSON."""
 
     def __init__(self, out: IO[str] | None = None) -> None:
         self._out = out if out is not None else sys.stderr
@@ -101,7 +103,7 @@ class Human:
             if time.monotonic() < self._quiet_until:
                 return 0
             self._quiet_until = time.monotonic() + 60
-        print(f"millrace: {sentence(event)}", file=self._out)
+        print(f"millrace: {describe_event(event)}", file=self._out)
         return len(line)
 
     def flush(self) -> None:
@@ -109,7 +111,7 @@ class Human:
         self._out.flush()
 
 
-def sentence(event: Mapping[str, Any]) -> str:
+def describe_event(event: Mapping[str, Any]) -> str:
     """An event in words."""
     kind, job = event["event"], event["job"]
     if kind == "progress":
@@ -130,8 +132,8 @@ def sentence(event: Mapping[str, Any]) -> str:
         begin = "from its checkpoint" if event.get("resumed") else f"from {event.get('starting_offsets')}"
         return f"{job}: started {begin} (process {event['pid']}, {event['master']}, {event['guarantee']})"
     if kind == "retrying":
-        what = f"batch {event['batch']}" if event.get("part", "batch") == "batch" else event["part"]
-        return f"{job}: {what}: try {event['attempt']} failed, next in {event['pause_s']:.1f} s: {event['error']}"
+        subject = f"batch {event['batch']}" if event.get("part", "batch") == "batch" else event["part"]
+        return f"{job}: {subject}: try {event['attempt']} failed, next in {event['pause_s']:.1f} s: {event['error']}"
     if kind == "schema_change":
         where = f"table {event['table']}" + (f", column {event['column']}" if event["column"] else "")
         return f"{job}: {event['change']}: {where}: {event['effect']} (policy {event['policy']})"
@@ -139,10 +141,10 @@ def sentence(event: Mapping[str, Any]) -> str:
         return f"{job}: failed: {event['error']}"
     if kind == "stopped":
         return f"{job}: stopped ({event['reason']}) after batch {event['batch']}"
-    rest = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("event", "job", "time"))
-    return f"{job}: {kind}: {rest}"
+    details = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("event", "job", "time"))
+    return f"{job}: {kind}: {details}"
 
 
-def lags(position: Offsets, ends: Mapping[tuple[str, int], int]) -> Offsets:
+def compute_lags(position: Offsets, ends: Mapping[tuple[str, int], int]) -> Offsets:
     """Records not yet consumed, by partition; only of partitions whose end is known."""
     return {where: max(0, end - position.get(where, 0)) for where, end in ends.items() if where in position}

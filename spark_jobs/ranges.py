@@ -25,22 +25,22 @@ _LATEST: Final = -1
 _EARLIEST: Final = -2
 
 
-def parse_offsets(text: str) -> Offsets:
+def parse_offsets(offsets_json: str) -> Offsets:
     """Offsets as Spark writes them: ``{"topic": {"0": 12}}``."""
     return {
         (topic, int(partition)): int(offset)
-        for topic, each in json.loads(text).items()
-        for partition, offset in each.items()
+        for topic, partitions in json.loads(offsets_json).items()
+        for partition, offset in partitions.items()
     }
 
 
-def parse_log(text: str) -> Offsets:
+def parse_log(log_file: str) -> Offsets:
     """The offsets in a file of ``offsets/``: a version, a line of metadata, one line for each source.
 
     Raises:
         Fatal: it has another form (a checkpoint of another query, or of an unknown Spark).
     """
-    lines = text.splitlines()
+    lines = log_file.splitlines()
     if not lines or not lines[0].startswith("v") or len(lines) < 3:
         raise Fatal(
             "the checkpoint's offset log has a form that this version does not know; give the job a checkpoint of its "
@@ -55,15 +55,15 @@ def parse_log(text: str) -> Offsets:
         ) from None
 
 
-def parse_initial(text: str) -> Offsets:
+def parse_initial(initial_file: str) -> Offsets:
     """The offsets with which the source began: ``sources/0/0``, a zero byte, a version and a line of offsets."""
-    return parse_offsets(text.lstrip("\0").split("\n", 1)[1])
+    return parse_offsets(initial_file.lstrip("\0").split("\n", 1)[1])
 
 
-def position(folder: Folder, batch: int) -> Offsets | None:
+def read_position(folder: Folder, batch: int) -> Offsets | None:
     """The offsets after ``batch``; None if the checkpoint does not have it. Reads one file."""
-    text = folder.read(f"offsets/{batch}")
-    return None if text is None else parse_log(text)
+    log_file = folder.read(f"offsets/{batch}")
+    return None if log_file is None else parse_log(log_file)
 
 
 def last_batch(folder: Folder, kind: str = "offsets") -> int | None:
@@ -74,14 +74,16 @@ def last_batch(folder: Folder, kind: str = "offsets") -> int | None:
 
 def start_of(folder: Folder, batch: int) -> Offsets:
     """The offsets before ``batch``: after the one before, or where the source began. Reads one or two files."""
-    before = position(folder, batch - 1) if batch > 0 else None
+    before = read_position(folder, batch - 1) if batch > 0 else None
     if before is not None:
         return before
-    text = folder.read("sources/0/0")
-    return parse_initial(text) if text is not None else {}
+    initial_file = folder.read("sources/0/0")
+    return parse_initial(initial_file) if initial_file is not None else {}
 
 
-def starting_text(existing: Mapping[str, Existing], committed: Mapping[tuple[str, int], int], *, latest: bool) -> str:
+def starting_text(
+    existing: Mapping[str, ExistingTopic], committed: Mapping[tuple[str, int], int], *, latest: bool
+) -> str:
     """Where Spark shall begin in each partition: at the committed offset, else at the first record or after the last.
 
     Args:
@@ -98,16 +100,16 @@ def starting_text(existing: Mapping[str, Existing], committed: Mapping[tuple[str
     )
 
 
-def ranges(
+def compute_ranges(
     start: Mapping[tuple[str, int], int], end: Mapping[tuple[str, int], int], earliest: Mapping[tuple[str, int], int]
 ) -> Ranges:
     """The ranges between two positions, without empty ones; partitions that are new begin at their earliest offset."""
-    found = {where: (start.get(where, earliest.get(where, 0)), offset) for where, offset in end.items()}
-    return {where: each for where, each in found.items() if each[1] > each[0]}
+    all_ranges = {where: (start.get(where, earliest.get(where, 0)), offset) for where, offset in end.items()}
+    return {where: bounds for where, bounds in all_ranges.items() if bounds[1] > bounds[0]}
 
 
 @dataclass(frozen=True, slots=True)
-class Existing:
+class ExistingTopic:
     """What Kafka has of a topic now.
 
     Attributes:
@@ -121,69 +123,71 @@ class Existing:
     end: Mapping[int, int]
 
 
-def losses(
-    wanted: Mapping[tuple[str, int], int], existing: Mapping[str, Existing], known_ids: Mapping[str, str]
+def find_losses(
+    next_offsets: Mapping[tuple[str, int], int], existing: Mapping[str, ExistingTopic], known_ids: Mapping[str, str]
 ) -> list[str]:
     """What is missing of what should be read next, a sentence for each; empty if all is there.
 
     Args:
-        wanted: (topic, partition) -> the offset that has to be read next.
+        next_offsets: (topic, partition) -> the offset that has to be read next.
         existing: what there is, by topic; topics that are gone are not in it.
         known_ids: topic -> the id it had when the job first read it.
     """
-    found: list[str] = []
-    for topic in dict.fromkeys(topic for topic, _ in wanted):
-        offsets = {partition: offset for (name, partition), offset in wanted.items() if name == topic}
+    problems: list[str] = []
+    for topic in dict.fromkeys(topic for topic, _ in next_offsets):
+        offsets = {partition: offset for (name, partition), offset in next_offsets.items() if name == topic}
         now = existing.get(topic)
         if now is None:
-            found.append(f"topic {topic} is gone: the records from {_listed(offsets)} on can't be read")
+            problems.append(f"topic {topic} is gone: the records from {_list_offsets(offsets)} on can't be read")
             continue
-        known = known_ids.get(topic)
-        if known and now.id and known != now.id:
-            found.append(
-                f"topic {topic} was deleted and made again (its id was {known} and is {now.id}): the job stood at "
-                f"{_listed(offsets)} of the old one, whose later records are lost; the new one has {_spans(now)}"
+        known_id = known_ids.get(topic)
+        if known_id and now.id and known_id != now.id:
+            problems.append(
+                f"topic {topic} was deleted and made again (its id was {known_id} and is {now.id}): the job stood at "
+                f"{_list_offsets(offsets)} of the old one, whose later records are lost; the new one has {_list_spans(now)}"
             )
             continue
         for partition, offset in offsets.items():
             if partition not in now.end:
-                found.append(
+                problems.append(
                     f"{topic}-{partition}: the partition is gone, the topic has {len(now.end)}; its records "
                     f"from offset {offset} on can't be read"
                 )
             elif now.first[partition] > offset:
-                found.append(
+                problems.append(
                     f"{topic}-{partition}: offsets {offset} to {now.first[partition] - 1} are gone (deleted "
                     f"by retention before they were read); what exists begins at {now.first[partition]} and "
                     f"ends before {now.end[partition]}"
                 )
             elif now.end[partition] < offset:
-                found.append(
+                problems.append(
                     f"{topic}-{partition}: the job stood at offset {offset}, but the partition ends at "
                     f"{now.end[partition]}: it was deleted and made again, or a broker lost its end"
                 )
-    return found
+    return problems
 
 
-def _listed(offsets: Mapping[int, int]) -> str:
-    text = ", ".join(f"partition {partition} offset {offset}" for partition, offset in sorted(offsets.items())[:10])
-    return text + (f" and {len(offsets) - 10} more" if len(offsets) > 10 else "")
+def _list_offsets(offsets: Mapping[int, int]) -> str:
+    offset_list = ", ".join(
+        f"partition {partition} offset {offset}" for partition, offset in sorted(offsets.items())[:10]
+    )
+    return offset_list + (f" and {len(offsets) - 10} more" if len(offsets) > 10 else "")
 
 
-def _spans(now: Existing) -> str:
-    text = ", ".join(
+def _list_spans(now: ExistingTopic) -> str:
+    span_list = ", ".join(
         f"{partition}: {now.first[partition]} to {now.end[partition]}" for partition in sorted(now.end)[:10]
     )
-    return text + (f" and {len(now.end) - 10} more" if len(now.end) > 10 else "")
+    return span_list + (f" and {len(now.end) - 10} more" if len(now.end) > 10 else "")
 
 
 def loss_message(sentences: Sequence[str], checkpoint: str, *, limit: int = 20) -> str:
-    """The error for ``losses``: what is missing and what can be done."""
-    more = f"\n  and {len(sentences) - limit} more" if len(sentences) > limit else ""
+    """The error for ``find_losses``: what is missing and what can be done."""
+    suffix = f"\n  and {len(sentences) - limit} more" if len(sentences) > limit else ""
     return (
         "Records that the job has not read yet are missing in Kafka:\n  "
         + "\n  ".join(sentences[:limit])
-        + more
+        + suffix
         + "\nNothing was skipped. To go on without them, set source.fail.on.data.loss=false for one start; to "
         f"read all that exists again, give the job a new checkpoint.location (now {checkpoint}); or bring the "
         "records back into the topic's source (a new snapshot). To keep it from happening, raise the topic's "

@@ -21,7 +21,7 @@ _log: Final = logging.getLogger(__name__)
 _POSITION: Final = ("topic", "partition", "offset")
 
 
-def accepted(
+def select_accepted(
     tables: Sequence[TableChanges],
     refusal: Callable[[TableSchema], str],
     source: Source,
@@ -75,12 +75,12 @@ def put_aside(
     Raises:
         Retriable: Kafka does not take the dead letters.
     """
-    reporting = _reporting(letters, reason, masked=masked, column=column)
-    reports = _records(rows, raw, column).mapInArrow(reporting, "n long").collect()
+    reporting = _make_reporting_task(letters, reason, masked=masked, column=column)
+    reports = _select_records(rows, raw, column).mapInArrow(reporting, "n long").collect()
     return sum(row["n"] for row in reports)
 
 
-def _records(rows: DataFrame, raw: DataFrame, column: str = "") -> DataFrame:
+def _select_records(rows: DataFrame, raw: DataFrame, column: str = "") -> DataFrame:
     """The records that hold ``rows``; of several values of ``column`` for one record, one."""
     from pyspark.sql import functions as f
 
@@ -92,7 +92,7 @@ def _records(rows: DataFrame, raw: DataFrame, column: str = "") -> DataFrame:
     return records.join(positions, list(_POSITION))
 
 
-def _reporting(
+def _make_reporting_task(
     letters: DeadLetters, reason: str, *, masked: bool, column: str = ""
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.entry_points import entries
+from connectors.entry_points import list_entries
 
 if TYPE_CHECKING:
     from spark_jobs.contract import Sink, Source
@@ -32,13 +32,13 @@ INPUT_SOURCES: Final = {
 }
 
 
-def targets(group: str) -> dict[str, str]:
+def list_entry_points(group: str) -> dict[str, str]:
     """The ``module:class`` of every entry point of a group by name; of two with one name Millrace's own. Blocks for some ms."""
-    declared = {entry.name: entry.value for entry in reversed(entries(group))}
+    declared = {entry.name: entry.value for entry in reversed(list_entries(group))}
     return dict(sorted(declared.items()))
 
 
-def load(where: str) -> Any:
+def load_class(where: str) -> Any:
     """The class that ``module:class`` names.
 
     Raises:
@@ -54,16 +54,16 @@ def sink_class(name: str) -> type[Sink]:
 
     Raises:
         KeyError: an unknown name.
-        ImportError, AttributeError: as ``load``.
+        ImportError, AttributeError: as ``load_class``.
     """
-    found: type[Sink] = load(name if ":" in name else targets(SINKS)[name])
-    return found
+    loaded_class: type[Sink] = load_class(name if ":" in name else list_entry_points(SINKS)[name])
+    return loaded_class
 
 
 def source_class(name: str) -> type[Source]:
     """The class of ``source.format``, as ``sink_class``."""
-    found: type[Source] = load(name if ":" in name else targets(SOURCES)[name])
-    return found
+    loaded_class: type[Source] = load_class(name if ":" in name else list_entry_points(SOURCES)[name])
+    return loaded_class
 
 
 def step_class(name: str) -> type[Step]:
@@ -71,9 +71,9 @@ def step_class(name: str) -> type[Step]:
 
     Raises:
         KeyError: an unknown name.
-        ImportError, AttributeError: as ``load``.
+        ImportError, AttributeError: as ``load_class``.
     """
-    step: type[Step] = load(targets(STEPS)[name])
+    step: type[Step] = load_class(list_entry_points(STEPS)[name])
     return step
 
 
@@ -83,5 +83,5 @@ def input_class(name: str) -> type[Input]:
     Raises:
         KeyError: an unknown name.
     """
-    chosen: type[Input] = load(_INPUTS[name])
+    chosen: type[Input] = load_class(_INPUTS[name])
     return chosen

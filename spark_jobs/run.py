@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from spark_jobs.application import Application
     from spark_jobs.control import Control
     from spark_jobs.job import Job
-    from spark_jobs.metrics import Exporter, Numbers
-    from spark_jobs.progress import Events
+    from spark_jobs.metrics import Exporter, JobNumbers
+    from spark_jobs.progress import EventWriter
     from spark_jobs.runner import Runner
     from worker.secrets.masking import SecretMasker
 
@@ -35,7 +35,7 @@ _log = logging.getLogger("spark_jobs.run")
 GRACE_S: Final = 30.0
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="spark_jobs.run", description="Runs one job until it is told to stop.")
     parser.add_argument("job", metavar="JOBFILE", help="YAML or JSON; - reads one line of JSON from standard input")
     parser.add_argument(
@@ -48,7 +48,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a job; returns the exit code."""
-    options = _arguments(argv)
+    options = _parse_arguments(argv)
     set_up_logs(options.log_level.upper())
     stream = (
         events_on_stdout() if options.events is None else os.fdopen(options.events, "w", encoding="utf-8", buffering=1)
@@ -72,7 +72,7 @@ def events_on_stdout() -> IO[str]:
     return stream
 
 
-def leave(code: int) -> NoReturn:
+def end_process(code: int) -> NoReturn:
     """End the process: threads of JVM gateways and Kafka clients must not hold up an end that is reached."""
     logging.shutdown()
     sys.stdout.flush()
@@ -99,7 +99,7 @@ class Attendance:
     begin: Callable[[Runner], None]
     host: Application | None = None
     listens: bool = True
-    numbers: Callable[[Numbers], None] | None = None
+    numbers: Callable[[JobNumbers], None] | None = None
 
 
 def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
@@ -110,10 +110,10 @@ def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
         return (
             config.parse_text(sys.stdin.readline(), "standard input", as_json=True)
             if path == "-"
-            else config.read(path)
+            else config.read_file(path)
         )
 
-    jobs = _checked(read, Path(path).name, stream)
+    jobs = _check_jobs(read, Path(path).name, stream)
     if len(jobs) > 1:
         from spark_jobs.flow_runs import run_sinks
 
@@ -121,11 +121,13 @@ def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
     return run_attended(jobs[0], stream, _of_process(supervised=supervised)) if jobs else 2
 
 
-def run_text(text: str, stream: Any, attendance: Attendance) -> int:
-    """Check and run the job that ``text`` (JSON) describes, with events to ``stream``; blocks."""
+def run_text(configuration_json: str, stream: Any, attendance: Attendance) -> int:
+    """Check and run the job that ``configuration_json`` (JSON) describes, with events to ``stream``; blocks."""
     from spark_jobs import config
 
-    jobs = _checked(lambda: config.parse_text(text, "the flow", as_json=True), "flow", stream, several=False)
+    jobs = _check_jobs(
+        lambda: config.parse_text(configuration_json, "the flow", as_json=True), "flow", stream, several=False
+    )
     return run_attended(jobs[0], stream, attendance) if jobs else 2
 
 
@@ -151,17 +153,17 @@ def _end_on_request(stop: Callable[[str], None], timeout_s: float, *, supervised
         threading.Thread(target=_wait_for_end, args=(stop, timeout_s), name="supervisor", daemon=True).start()
 
 
-def _checked(read: Callable[[], Any], name: str, stream: Any, *, several: bool = True) -> list[Job]:
+def _check_jobs(read: Callable[[], Any], name: str, stream: Any, *, several: bool = True) -> list[Job]:
     """The jobs of a configuration; none if it is invalid, which is reported."""
     from connectors.errors import ConfigInvalid
     from spark_jobs import config
-    from spark_jobs.progress import Events
+    from spark_jobs.progress import EventWriter
 
     try:
-        return config.build_flow(read()) if several else [config.build(read())]
+        return config.build_flow(read()) if several else [config.build_job(read())]
     except ConfigInvalid as error:
         sys.stderr.write(f"millrace: {error}\n")
-        Events(name, stream).emit(
+        EventWriter(name, stream).emit(
             "failed", error=str(error), kind="ConfigInvalid", trace="", retriable=False, configuration=True
         )
         return []
@@ -171,19 +173,19 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
     """Run a checked job with its locks and its status file, in what ``attendance`` says; blocks. Returns the exit code."""
     from spark_jobs.causes import may_pass
     from spark_jobs.control import Control, process_age
-    from spark_jobs.metrics import Numbers
-    from spark_jobs.progress import Events
+    from spark_jobs.metrics import JobNumbers
+    from spark_jobs.progress import EventWriter
     from spark_jobs.runner import Runner
     from worker.secrets.masking import SecretMasker
 
     host = attendance.host
     masker = SecretMasker()
-    masker.learn(job.config.raw, definition(job).keys.values())
+    masker.learn(job.config.raw, list_options(job).keys.values())
     control = Control(job.folder)
     status = _first_status(job, host if attendance.listens else None)
     writable = threading.Event()
     flow, sink = (job.name, "") if job.membership is None else (job.membership.flow, job.membership.sink)
-    numbers = Numbers(flow, job.metrics(), sink)
+    numbers = JobNumbers(flow, job.metrics(), sink)
 
     def remember(event: dict[str, Any]) -> None:
         numbers.take(event, time.time())
@@ -194,24 +196,24 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
         if writable.is_set():
             control.write(status)
 
-    events = Events(
+    events = EventWriter(
         job.name, stream, scrub=masker.scrub, on_event=remember, origin={"flow": flow, "sink": sink} if sink else {}
     )
     exporter = release = None
     unfilter = _filter_logs(masker)
     try:
         try:
-            release = _lock(job, control)
-            exporter = _show(numbers, job, attendance)
+            release = _lock_job(job, control)
+            exporter = _show_numbers(numbers, job, attendance)
             writable.set()
             spark = None if host is None else host.session(job)
         except Exception as error:  # noqa: BLE001 - becomes an event, whatever it is
             if host is not None:
                 masker.learn(host.settings)  # a refusal quotes them
             _log.error("%s", error)
-            _refuse(events, error, passes=host is not None and may_pass(error))
+            _report_refusal(events, error, passes=host is not None and may_pass(error))
             return 1
-        runner = Runner(job, events, _lease, spark=spark, output=None if host is None else host.output)
+        runner = Runner(job, events, _lease_checkpoint, spark=spark, output=None if host is None else host.output)
         events.on_broken = lambda: runner.stop("nobody reads the events")
         attendance.begin(runner)
         code = runner.run()
@@ -226,12 +228,12 @@ def run_attended(job: Job, stream: Any, attendance: Attendance) -> int:
         unfilter()
 
 
-def _refuse(events: Events, error: Exception, *, passes: bool) -> None:
+def _report_refusal(events: EventWriter, error: Exception, *, passes: bool) -> None:
     """Report a run that could not begin."""
     events.emit("failed", error=str(error), kind=type(error).__name__, trace="", retriable=passes)
 
 
-def _show(numbers: Numbers, job: Job, attendance: Attendance) -> Exporter | None:
+def _show_numbers(numbers: JobNumbers, job: Job, attendance: Attendance) -> Exporter | None:
     """Have the numbers shown by whoever shows those of the process, or on the job's own port."""
     from spark_jobs.metrics import Exporter
 
@@ -295,43 +297,43 @@ def state_after(event: Mapping[str, Any]) -> str:
     return "retrying" if event.get("retrying") else "running"
 
 
-def definition(job: Job) -> Any:
+def list_options(job: Job) -> Any:
     """The options of ``job``: which of them are secret."""
-    from spark_jobs.config import parts
+    from spark_jobs.config import find_parts
 
-    return parts(job.config.raw).definition
+    return find_parts(job.config.raw).definition
 
 
-def _lock(job: Job, control: Any) -> Callable[[], None]:
+def _lock_job(job: Job, control: Any) -> Callable[[], None]:
     from spark_jobs.control import checkpoint_lock
 
     control.lock.acquire(f"job {job.name}")
     control.wait_for_jvm()
-    other = checkpoint_lock(job.checkpoint)
-    if other is not None:
+    checkpoint_guard = checkpoint_lock(job.checkpoint)
+    if checkpoint_guard is not None:
         try:
-            other.acquire(f"checkpoint {job.checkpoint}")
+            checkpoint_guard.acquire(f"checkpoint {job.checkpoint}")
         except BaseException:
             control.lock.release()
             raise
 
     def release() -> None:
-        if other is not None:
-            other.release()
+        if checkpoint_guard is not None:
+            checkpoint_guard.release()
         control.lock.release()
 
     return release
 
 
-def _lease(spark: Any, runner: Any) -> Callable[[], None]:
+def _lease_checkpoint(spark: Any, runner: Any) -> Callable[[], None]:
     """Guards a checkpoint that is not on this machine."""
     from spark_jobs.checkpoint import HadoopFolder, local_path
-    from spark_jobs.control import Lease
+    from spark_jobs.control import CheckpointLease
 
     location = runner.job.checkpoint
     if local_path(location) is not None:
         return lambda: None
-    lease = Lease(HadoopFolder(spark, location), runner.fail)
+    lease = CheckpointLease(HadoopFolder(spark, location), runner.fail)
     lease.acquire(f"checkpoint {location}")
     return lease.release
 
@@ -351,11 +353,11 @@ def _wait_for_end(stop: Callable[[str], None], timeout_s: float) -> None:
 def _as_script() -> None:
     """``spark-submit`` runs this file as a script: its folder must not stand for the top of our packages."""
     here = Path(__file__).resolve().parent
-    sys.path[:] = [each for each in sys.path if not each or Path(each).resolve() != here]
+    sys.path[:] = [path_entry for path_entry in sys.path if not path_entry or Path(path_entry).resolve() != here]
     if here.parent.is_dir() and str(here.parent) not in sys.path:
         sys.path.append(str(here.parent))
 
 
 if __name__ == "__main__":
     _as_script()
-    leave(main())
+    end_process(main())

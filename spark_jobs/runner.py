@@ -1,6 +1,7 @@
 """Runs one job: the streaming query, its batches into the sink, retries, the end.
 
-Threads: the caller's (``Runner.run``: starts, watches, idles, ends) and Spark's, which calls ``_batch`` for each micro-batch.
+Threads: the caller's (``Runner.run``: starts, watches, idles, ends) and Spark's, which calls ``_process_batch`` for each
+    micro-batch.
 The sink is only ever called under ``_busy``.
 """
 
@@ -19,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from connectors.backoff import Backoff
 from connectors.errors import Fatal, MillraceError, Retriable
 from spark_jobs import jvm, ranges, registry, troubles
-from spark_jobs.causes import WorkerCrashed, cause_of, described, may_pass
+from spark_jobs.causes import WorkerCrashed, cause_of, describe_error, may_pass
 from spark_jobs.checkpoint import LocalFolder, open_folder, write_directly
 from spark_jobs.contract import Batch, JobContext, SchemaRefused
-from spark_jobs.dead_letters import DeadLetters, prepare
+from spark_jobs.dead_letters import DeadLetters, prepare_topic
 from spark_jobs.flow_lag import demand_others
 from spark_jobs.gateway import gateway_of
 from spark_jobs.inputs.contract import InputRun
@@ -30,15 +31,15 @@ from spark_jobs.lag import KafkaView
 from spark_jobs.masked_frames import NoRecords, mask_changes
 from spark_jobs.masks import rules_of
 from spark_jobs.metrics import PREFIX
-from spark_jobs.progress import lags, nested
-from spark_jobs.refusals import accepted
+from spark_jobs.progress import compute_lags, nest_offsets
+from spark_jobs.refusals import select_accepted
 from spark_jobs.savepoints import SAVEPOINT
-from spark_jobs.savepoints.requests import Answer, Inbox, serve
+from spark_jobs.savepoints.requests import Inbox, SavepointAnswer, answer_request
 from spark_jobs.savepoints.start import start_from_savepoint
 from spark_jobs.schema_options import SchemaPolicies
 from spark_jobs.schema_watch import SchemaWatch
-from spark_jobs.session import build_session, submitted
-from spark_jobs.steps.flow import Flow, empty_changes
+from spark_jobs.session import build_session, is_submitted
+from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.options import build_functions, build_steps
 from spark_jobs.troubles import Troubles
 
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from spark_jobs.contract import Sink, Source, TableSchema
     from spark_jobs.inputs.contract import Input, LagView
     from spark_jobs.job import Job
-    from spark_jobs.lag_watch import Standing
-    from spark_jobs.progress import Events
+    from spark_jobs.lag_watch import JobStanding
+    from spark_jobs.progress import EventWriter
 
 _log = logging.getLogger(__name__)
 _IDLE_S: Final = 2.0
@@ -90,7 +91,7 @@ class Runner:
     def __init__(
         self,
         job: Job,
-        events: Events,
+        events: EventWriter,
         guard: Callable[[SparkSession, Runner], Callable[[], None]] | None = None,
         *,
         spark: SparkSession | None = None,
@@ -107,7 +108,7 @@ class Runner:
         self._lag: LagView
         self._jvm_output = jvm.JvmOutput() if output is None else output
         self._masks = rules_of(job.config)
-        self._flow = Flow(build_steps(job.config), build_functions(job.config), job.checkpoint)
+        self._flow = StepFlow(build_steps(job.config), build_functions(job.config), job.checkpoint)
         self._error: BaseException | None = None
         self._crashes: Counter[str] = Counter()
         self._current: int | None = None
@@ -116,7 +117,7 @@ class Runner:
         self._idled_at = 0.0
         self._told_at = 0.0
         self._position: ranges.Offsets = {}
-        self._standing: Standing | None = None
+        self._standing: JobStanding | None = None
         self._last_batch: int | None = None
         self._inbox = Inbox(job.folder)
         self.context: JobContext
@@ -152,7 +153,7 @@ class Runner:
             if spark is None:
                 spark = build_session(
                     self.job.name,
-                    master=self._master(),
+                    master=self._find_spark_master(),
                     conf=self._spark_conf(),
                     extra_jars=self.job.jar_sets(),
                     output=self._jvm_output,
@@ -161,7 +162,7 @@ class Runner:
             if self._guard is not None:
                 release = self._guard(spark, self)
             try:
-                self._run(spark)
+                self._run_query(spark)
             except StopRequested:
                 _log.info("told to stop before the query began")
             if self._error is not None:
@@ -180,47 +181,47 @@ class Runner:
         self.events.emit("stopped", reason=self.reason or "done", batch=self._last_batch)
         return 0
 
-    def _master(self) -> str | None:
+    def _find_spark_master(self) -> str | None:
         """The job's master; under ``spark-submit`` that one's, unless the job names one."""
-        return None if submitted() and "spark.master" not in self.job.config.raw else self.job.master
+        return None if is_submitted() and "spark.master" not in self.job.config.raw else self.job.master
 
     def _spark_conf(self) -> dict[str, str]:
-        found = self.job.config.prefixed("spark.")
-        conf = {f"spark.{name}": value for name, value in found.items() if name != "master"}
+        spark_options = self.job.config.prefixed("spark.")
+        conf = {f"spark.{name}": value for name, value in spark_options.items() if name != "master"}
         # As long as the frame waits for a batch to end: it decides when to give up.
         return conf | {"spark.sql.streaming.stopTimeout": "20000"}
 
-    def _run(self, spark: SparkSession) -> None:
+    def _run_query(self, spark: SparkSession) -> None:
         job = self.job
         self._folder = open_folder(job.checkpoint, spark)
         if isinstance(self._folder, LocalFolder):
             write_directly(spark)
-        self._retry(troubles.START, lambda: start_from_savepoint(job, spark, self._folder))
+        self._retry_step(troubles.START, lambda: start_from_savepoint(job, spark, self._folder))
         self._last_batch = ranges.last_batch(self._folder, "commits")
-        given = self._input = registry.input_class(job.config["source.type"])(
-            InputRun(job, self._folder, spark, self._retry)
+        job_input = self._input = registry.input_class(job.config["source.type"])(
+            InputRun(job, self._folder, spark, self._retry_step)
         )
         if self._last_batch is not None:
-            self._position = given.position(self._last_batch)
+            self._position = job_input.position(self._last_batch)
         self._schemas = SchemaWatch(
             SchemaPolicies.of(job.config), self._folder, self.events, tolerant=self._puts_aside()
         )
-        given.check(self._last_batch)
+        job_input.check(self._last_batch)
         try:
-            self._retry(troubles.START, given.demand, longest_s=_LOOK_S)
+            self._retry_step(troubles.START, job_input.demand, longest_s=_LOOK_S)
         except Retriable as error:
             raise Fatal(str(error)) from error
         log = logging.LoggerAdapter(logging.getLogger(f"spark_jobs.{job.name}"), {})
         self.context = JobContext(job.name, job.config, spark, log)
         if job.config["errors.deadletterqueue.topic.name"]:
             kafka = KafkaView(job.config)
-            prepare(job.config, kafka.admin)
+            prepare_topic(job.config, kafka.admin)
             kafka.close()
-        self._retry(troubles.START, lambda: given.prepare(self.context))
+        self._retry_step(troubles.START, lambda: job_input.prepare(self.context))
         self._sink = job.sink_class()(self.context)
-        self._lag = given.watch(self._troubles, lambda: self._last_batch)
+        self._lag = job_input.watch(self._troubles, lambda: self._last_batch)
         try:
-            self._retry(troubles.START, self._sink.open)
+            self._retry_step(troubles.START, self._sink.open)
             self._run_queries(spark)
         finally:
             self._lag.close()
@@ -238,15 +239,15 @@ class Runner:
 
         def run_query() -> bool:
             done, began = self._last_batch, time.monotonic()
-            query = self._start(spark)
+            query = self._start_query(spark)
             if not self._told_at:
                 self._tell_start(spark)
             fault = None
             try:
-                self._watch(query)
+                self._watch_query(query)
             finally:
-                fault = self._end(query)
-            self._report(query)
+                fault = self._end_query(query)
+            self._report_batches(query)
             if fault is None:
                 return True
             if self._last_batch == done and time.monotonic() - began < _STABLE_S:
@@ -254,7 +255,7 @@ class Runner:
             _log.warning("the query ended and is started again: %s", fault)
             return False  # it worked for a while: this fault is not the one before
 
-        while not self._retry(troubles.QUERY, run_query):
+        while not self._retry_step(troubles.QUERY, run_query):
             pass
 
     def _tell_start(self, spark: SparkSession) -> None:
@@ -273,7 +274,7 @@ class Runner:
             group=job.config["kafka.group.id"],
         )
 
-    def _retry(
+    def _retry_step(
         self,
         part: str,
         step: Callable[[], T],
@@ -303,16 +304,16 @@ class Runner:
             try:
                 result = step()
             except Exception as error:  # noqa: BLE001 - raised again, as what it really is
-                found = cause_of(error)
-                self._count_crash(part, found)
+                cause = cause_of(error)
+                self._count_crash(part, cause)
                 limit = -1 if forever else config["errors.retry.timeout.ms"] / 1000
-                if not isinstance(found, Retriable) or 0 <= limit < time.monotonic() - begin + pauses.pause_s:
-                    raise found from (error.__cause__ if found is error else error)
+                if not isinstance(cause, Retriable) or 0 <= limit < time.monotonic() - begin + pauses.pause_s:
+                    raise cause from (error.__cause__ if cause is error else error)
             else:
                 self._troubles.passed(part)
                 return result
             pause_s = pauses.next_s()
-            self._troubles.failed(part, found, batch=self._last_batch if batch is None else batch, pause_s=pause_s)
+            self._troubles.failed(part, cause, batch=self._last_batch if batch is None else batch, pause_s=pause_s)
             if self._stop.wait(pause_s):
                 raise StopRequested  # a batch that is not in the commits is done again by the next start
 
@@ -323,22 +324,22 @@ class Runner:
             Fatal: there were too many: what is done crashes them, so to do it again helps nobody.
         """
         self._crashes[part] = self._crashes[part] + 1 if isinstance(error, WorkerCrashed) else 0
-        most = self.job.config["errors.worker.crashes.max"]
-        if self._crashes[part] >= most:
+        max_crashes = self.job.config["errors.worker.crashes.max"]
+        if self._crashes[part] >= max_crashes:
             names = {troubles.BATCH: f"batch {self._current}", troubles.IDLE: "the sink's upkeep between batches"}
-            what = names.get(part, part)
-            made = Fatal(
-                f"{what} has crashed Spark's Python workers {most} times in a row (errors.worker.crashes.max) and is "
+            subject = names.get(part, part)
+            crash_error = Fatal(
+                f"{subject} has crashed Spark's Python workers {max_crashes} times in a row (errors.worker.crashes.max) and is "
                 f"not tried again. The last time: {error}"
             )
-            made.trace = getattr(error, "trace", None)
-            raise made
+            crash_error.trace = getattr(error, "trace", None)
+            raise crash_error
 
-    def _start(self, spark: SparkSession) -> Any:
+    def _start_query(self, spark: SparkSession) -> Any:
         config = self.job.config
         writer = (
-            self._given.stream(spark)
-            .writeStream.foreachBatch(_in_this_context(self._batch))
+            self._get_input.stream(spark)
+            .writeStream.foreachBatch(_in_this_context(self._process_batch))
             .option("checkpointLocation", self.job.checkpoint)
             .queryName(self.job.name)
         )
@@ -346,22 +347,22 @@ class Runner:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{config['trigger.interval.ms']} milliseconds").start()
 
-    def _watch(self, query: Any) -> None:
+    def _watch_query(self, query: Any) -> None:
         """Until the query ends or a stop is asked for: progress, idle calls, signs of life."""
         every = min(_IDLE_S, max(0.1, self.job.config["trigger.interval.ms"] / 1000))
         self._told_at = time.monotonic()
-        self._lag.begin(self._given.start())
+        self._lag.begin(self._get_input.start())
         while query.isActive and not self._stop.wait(_WATCH_S):
-            self._report(query)
-            self._save(query)
+            self._report_batches(query)
+            self._make_savepoint(query)
             if time.monotonic() - self._idled_at >= every and self._busy.acquire(blocking=False):
                 try:
-                    self._idle()
+                    self._call_idle()
                 finally:
                     self._busy.release()
             if time.monotonic() - self._told_at >= _HEARTBEAT_S:
                 if not self._position:
-                    self._lag.begin(self._given.start())
+                    self._lag.begin(self._get_input.start())
                 if query.lastProgress:
                     self._troubles.passed(troubles.QUERY)  # it has asked Kafka, and found nothing new
                 self._refresh_lag()
@@ -372,11 +373,11 @@ class Runner:
                         "duration_ms": 0,
                         "rows_per_s": 0.0,
                         "busy": self._busy.locked(),
-                        "spark_ms": _durations(query),
+                        "spark_ms": _read_durations(query),
                     }
                 )
 
-    def _save(self, query: Any) -> None:
+    def _make_savepoint(self, query: Any) -> None:
         """Make the savepoint that is requested, between two batches, and answer the request."""
         request = self._inbox.next()
         if request is None or not self._busy.acquire(timeout=_WATCH_S):
@@ -387,10 +388,10 @@ class Runner:
             while self._current is not None and self._folder.read(f"commits/{self._current}") is None:
                 if not query.isActive or time.monotonic() > deadline:
                     error = f"batch {self._current} was not committed"
-                    self._inbox.answer(Answer(request.id, request.name, error=error))
+                    self._inbox.answer(SavepointAnswer(request.id, request.name, error=error))
                     return
                 time.sleep(0.02)
-            answer = serve(request, self.job, self.context.spark, self._folder)
+            answer = answer_request(request, self.job, self.context.spark, self._folder)
             _log.info("savepoint %s: %s", request.location, answer.error or "made")
             if request.stop and not answer.error:
                 self.stop(SAVEPOINT)
@@ -398,48 +399,48 @@ class Runner:
             self._busy.release()
         self._inbox.answer(answer)
 
-    def _idle(self) -> None:
+    def _call_idle(self) -> None:
         self._idled_at = time.monotonic()
         try:
             self._sink.idle()
         except Exception as error:  # noqa: BLE001 - whatever it is fails the job, unless it may pass
-            found = cause_of(error)
+            cause = cause_of(error)
             try:
-                self._count_crash(troubles.IDLE, found)
+                self._count_crash(troubles.IDLE, cause)
             except Fatal as crashed:
-                found = crashed
-            if not isinstance(found, Retriable):
-                self.fail(found)
+                cause = crashed
+            if not isinstance(cause, Retriable):
+                self.fail(cause)
                 return
-            self._troubles.failed(troubles.IDLE, found, batch=self._last_batch, pause_s=_IDLE_S, quiet=True)
+            self._troubles.failed(troubles.IDLE, cause, batch=self._last_batch, pause_s=_IDLE_S, quiet=True)
         else:
             self._crashes[troubles.IDLE] = 0
             self._troubles.passed(troubles.IDLE)
 
-    def _end(self, query: Any) -> Retriable | None:
+    def _end_query(self, query: Any) -> Retriable | None:
         """Let the batch that is being written end and be committed, then end the query.
 
         Returns:
             Why the query had ended by itself, if another one may work.
         """
         limit = time.monotonic() + self.job.config["stop.timeout.ms"] / 1000
-        while query.isActive and self._error is None and time.monotonic() < limit and not self._settled():
+        while query.isActive and self._error is None and time.monotonic() < limit and not self._is_settled():
             time.sleep(0.02)
         if not query.isActive:
             error = query.exception()
             if error is not None and self._error is None and not self._stop.is_set():
-                found = self._explain(error)
-                if isinstance(found, Retriable):
-                    return found
-                self._error = found
+                cause = self._explain_end(error)
+                if isinstance(cause, Retriable):
+                    return cause
+                self._error = cause
             return None
-        if self._error is None and not self._settled():
+        if self._error is None and not self._is_settled():
             _log.warning(
                 "batch %s was not done in stop.timeout.ms=%d and is given up; it is done again at the next start",
                 self._current,
                 self.job.config["stop.timeout.ms"],
             )
-        if not self._settled():
+        if not self._is_settled():
             self._sink.give_up()
         try:
             query.stop()
@@ -447,7 +448,7 @@ class Runner:
             _log.warning("the query did not end in time: %s", str(error).splitlines()[0])
         return None
 
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         """Whether no batch is between its beginning and its place in the checkpoint's commits."""
         if not self._busy.acquire(blocking=False):
             return False
@@ -458,28 +459,28 @@ class Runner:
         return current is None or self._folder.read(f"commits/{current}") is not None
 
     def _tell_failure(self, error: BaseException, spark: SparkSession | None) -> None:
-        found = cause_of(error)
-        trace = getattr(found, "trace", None) or "".join(traceback.format_exception(found))
+        cause = cause_of(error)
+        trace = getattr(cause, "trace", None) or "".join(traceback.format_exception(cause))
         if not isinstance(error, MillraceError):
             lost = isinstance(error, OSError) or type(error).__name__.startswith("Py4JNetwork")
             gateway = None if spark is None else gateway_of(spark)
-            death = jvm.death(gateway, self._jvm_output, wait=lost)
+            death = jvm.describe_death(gateway, self._jvm_output, wait=lost)
             if death is not None:
-                found = Retriable(death)
-        text = described(found)
-        _log.error("the job failed: %s", text)
+                cause = Retriable(death)
+        message = describe_error(cause)
+        _log.error("the job failed: %s", message)
         self.events.emit(
             "failed",
-            error=text,
-            kind=type(found).__name__,
+            error=message,
+            kind=type(cause).__name__,
             trace=trace[-20_000:],
-            retriable=may_pass(found),
+            retriable=may_pass(cause),
             batch=self._last_batch,
         )
 
     # Progress.
 
-    def _report(self, query: Any = None) -> None:
+    def _report_batches(self, query: Any = None) -> None:
         """Tell of batches that were committed since the last call."""
         committed = []
         while self._done and (
@@ -491,7 +492,7 @@ class Runner:
         self._position = committed[-1]["position"]
         self._troubles.passed(troubles.QUERY)
         self._refresh_lag()
-        durations = _durations(query)
+        durations = _read_durations(query)
         for done in committed:
             self._last_batch, self._position = done["batch"], done.pop("position")
             self._tell_progress(done | {"committed": True, "spark_ms": durations})
@@ -504,7 +505,7 @@ class Runner:
         # Without an answer of Kafka's the lag is not known, which is another thing than 0.
         standing = self._standing
         position = self._position or ({} if standing is None else standing.position)
-        lag = {} if standing is None else lags(self._position or standing.position, standing.ends)
+        lag = {} if standing is None else compute_lags(self._position or standing.position, standing.ends)
         metrics = {name.removeprefix(PREFIX): value for name, value in dict(self.context.metrics).items()}
         metrics["schema_changes_total"] = self._schemas.reported
         if self.context.dead_letters is not None and self.context.dead_letters.counter is not None:
@@ -512,8 +513,8 @@ class Runner:
         self.events.emit(
             "progress",
             **({"batch": self._last_batch} | fields),
-            position=nested(position),
-            lag=nested(lag),
+            position=nest_offsets(position),
+            lag=nest_offsets(lag),
             lag_total=None if standing is None else sum(lag.values()),
             lag_max=None if standing is None else max(lag.values(), default=0),
             retrying=self._troubles.current(),
@@ -523,7 +524,7 @@ class Runner:
 
     # Spark's thread.
 
-    def _batch(self, frame: DataFrame, number: int) -> None:
+    def _process_batch(self, frame: DataFrame, number: int) -> None:
         try:
             # Without the lock: a sink that waits for another one can be asked for a savepoint.
             self._wait_for_others(number)
@@ -533,28 +534,28 @@ class Runner:
             raise
         with self._busy:
             if time.monotonic() - self._idled_at >= 2 * _IDLE_S and not self._stop.is_set():
-                self._idle()  # batches follow so closely that the other thread finds no gap
+                self._call_idle()  # batches follow so closely that the other thread finds no gap
             if self._stop.is_set():
                 raise StopRequested
             try:
                 self._current = number
-                self._write(frame, number)
+                self._write_batch(frame, number)
             except BaseException as error:
                 self._current = None
                 if not isinstance(error, StopRequested):
                     self._error = self._error or error
                 raise
 
-    def _write(self, frame: DataFrame, number: int) -> None:
+    def _write_batch(self, frame: DataFrame, number: int) -> None:
         begin = time.monotonic()
-        read = self._given.batch(frame, number)
+        read = self._get_input.batch(frame, number)
         frame = read.raw
         decoded: list[Any] = []
         masks = self._masks
 
         def changes() -> list[Any]:
             if not decoded:
-                source = self._decoder()
+                source = self._get_source()
                 spark = self.context.spark
                 tables = self._flow.apply(
                     mask_changes(source.changes(batch), masks),
@@ -564,13 +565,15 @@ class Runner:
                 )
                 letters = DeadLetters.of(self.context)
                 tables = self._schemas.apply(tables)
-                decoded.append(accepted(tables, self._refusal, source, letters, frame, masked=bool(masks)))
+                decoded.append(
+                    select_accepted(tables, self._describe_refusal, source, letters, frame, masked=bool(masks))
+                )
             result: list[Any] = decoded[0]
             return result
 
         def write() -> int:
             try:
-                return self._sink.write(given)
+                return self._sink.write(sink_batch)
             except SchemaRefused as error:
                 if not self._schemas.fall_back(error):
                     raise
@@ -580,21 +583,21 @@ class Runner:
                 if not self._flow.recover(error, frame, DeadLetters.of(self.context), masked=bool(masks)):
                     raise
                 decoded.clear()  # the steps leave out now what they can't compute
-                return self._sink.write(given)
+                return self._sink.write(sink_batch)
 
         def commit_state() -> None:
             changes()  # a sink that has the batch already did not ask for it
             self._flow.commit()
 
         takes_rows = self._sink.takes_rows and not masks and not self._flow
-        batch = given = Batch(number, frame, read.ranges, changes, takes_rows=takes_rows)
+        batch = sink_batch = Batch(number, frame, read.ranges, changes, takes_rows=takes_rows)
         if (masks or self._flow) and not self.job.materializes:
-            given = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
+            sink_batch = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
         try:
-            written = self._retry(troubles.BATCH, write, batch=number)
+            written = self._retry_step(troubles.BATCH, write, batch=number)
             if self._flow.stateful:
-                self._retry(troubles.BATCH, commit_state, batch=number)
-            self._retry(troubles.BATCH, lambda: self._flow.drop_left_states(self._folder), batch=number)
+                self._retry_step(troubles.BATCH, commit_state, batch=number)
+            self._retry_step(troubles.BATCH, lambda: self._flow.drop_left_states(self._folder), batch=number)
         finally:
             self._flow.end_batch()
         self.context.metrics.update(self._flow.measure())
@@ -619,7 +622,7 @@ class Runner:
         if member is None or member.max_lag < 0:
             return
         start = ranges.start_of(self._folder, number)
-        self._retry(
+        self._retry_step(
             troubles.SINKS,
             lambda: demand_others(member, start, self.context.spark),
             batch=number,
@@ -627,24 +630,24 @@ class Runner:
             forever=True,
         )
 
-    def _refusal(self, schema: TableSchema) -> str:
+    def _describe_refusal(self, schema: TableSchema) -> str:
         return self._schemas.refusal(schema) or self._sink.refusal(schema)
 
-    def _decoder(self) -> Source:
+    def _get_source(self) -> Source:
         if self._source is None:
             self._source = self.job.source_class()(self.context)
         return self._source
 
     @property
-    def _given(self) -> Input:
+    def _get_input(self) -> Input:
         """The input, once the run has begun."""
         if self._input is None:
             raise Fatal("the job has no input yet")
         return self._input
 
-    def _explain(self, error: BaseException) -> BaseException:
+    def _explain_end(self, error: BaseException) -> BaseException:
         """The cause of the query's end in words: missing records if any are missing, else what Spark says."""
-        missing = self._given.missing(self._last_batch)
+        missing = self._get_input.missing(self._last_batch)
         return Fatal(missing) if missing else cause_of(error)
 
 
@@ -660,18 +663,23 @@ def _in_this_context(function: Callable[[DataFrame, int], None]) -> Callable[[Da
     return call
 
 
-def _durations(query: Any) -> dict[str, int]:
+def _read_durations(query: Any) -> dict[str, int]:
     """Where Spark spent the time of the last batch that it has told of, ms by phase; empty if there is none.
 
     Spark tells of a batch a moment after its commit, and of triggers that found nothing too: those have no ``addBatch``.
     """
     try:
         last = None if query is None else query.lastProgress
-        told = () if last is None else (last,) if "addBatch" in last["durationMs"] else query.recentProgress
+        progress_reports = () if last is None else (last,) if "addBatch" in last["durationMs"] else query.recentProgress
         phases: Mapping[str, Any] = next(
-            (each["durationMs"] for each in reversed(told) if "addBatch" in each["durationMs"]), {}
+            (
+                phase_times["durationMs"]
+                for phase_times in reversed(progress_reports)
+                if "addBatch" in phase_times["durationMs"]
+            ),
+            {},
         )
-        return {name: int(each) for name, each in phases.items()}
+        return {name: int(phase_times) for name, phase_times in phases.items()}
     except Exception as error:  # noqa: BLE001 - numbers for people: the job goes on without
         _log.debug("no progress: %s", error)
         return {}
@@ -687,7 +695,7 @@ def _let_go(release: Callable[[], None]) -> None:
     try:
         release()
     except Exception as error:  # noqa: BLE001 - the JVM may be gone; the lease runs out by itself
-        _log.warning("the lease on the checkpoint was not given back: %s", described(error))
+        _log.warning("the lease on the checkpoint was not given back: %s", describe_error(error))
 
 
 def _end_session(spark: SparkSession) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from spark_jobs.contract import SYSTEM_COLUMNS
-from spark_jobs.frames import numbered, quoted
+from spark_jobs.frames import number_columns, quote_name
 from spark_jobs.json_options import WHOLE
 from spark_jobs.schema_policy import Value
 
@@ -24,10 +24,10 @@ _NESTED: Final = (t.ArrayType, t.MapType, t.StructType)
 _FAMILIES: Final = (t.NumericType, (t.DateType, t.TimestampType, t.TimestampNTZType))
 
 
-def projected(changes: TableChanges, resolution: Resolution) -> DataFrame:
+def project_columns(changes: TableChanges, resolution: Resolution) -> DataFrame:
     """The rows with the columns that the sink gets; lazy."""
     columns = changes.schema.columns
-    frame = numbered(changes.frame, len(columns))
+    frame = number_columns(changes.frame, len(columns))
     index_of = {column.name: number for number, column in enumerate(columns)}
     fitting_columns = {target.source: target.column for target in resolution.targets if target.value == Value.FITTING}
     selected = []
@@ -35,14 +35,14 @@ def projected(changes: TableChanges, resolution: Resolution) -> DataFrame:
         number = index_of[target.source]
         value, source = f.col(f"c{number}"), columns[number]
         if target.value == Value.FITTING:
-            value = fitting(value, source, target.column)
+            value = fit_column(value, source, target.column)
         elif target.value == Value.REST:
-            value = rest(value, source, fitting_columns[target.source])
+            value = build_rest_column(value, source, fitting_columns[target.source])
         selected.append(value.alias(target.column.name))
-    return frame.select(*selected, *(f.col(quoted(name)) for name in SYSTEM_COLUMNS))
+    return frame.select(*selected, *(f.col(quote_name(name)) for name in SYSTEM_COLUMNS))
 
 
-def fitting(value: SparkColumn, source: Column, target: Column) -> SparkColumn:
+def fit_column(value: SparkColumn, source: Column, target: Column) -> SparkColumn:
     """``value`` as the type that the sink's column has; null where that would be another value."""
     old, new = target.type, source.type
     nothing = f.lit(None).cast(old)
@@ -59,22 +59,22 @@ def fitting(value: SparkColumn, source: Column, target: Column) -> SparkColumn:
         return value.try_cast(old)
     if not any(isinstance(old, family) and isinstance(new, family) for family in _FAMILIES):
         # Spark has no cast between some families: bytes and numbers, dates and numbers.
-        text = value.cast("string")
-        converted = text.try_cast(old)
-        return f.when(converted.cast("string") == text, converted)
+        string_value = value.cast("string")
+        converted = string_value.try_cast(old)
+        return f.when(converted.cast("string") == string_value, converted)
     converted = value.try_cast(old)
     return f.when(converted.try_cast(new) == value, converted)
 
 
-def rest(value: SparkColumn, source: Column, target: Column) -> SparkColumn:
-    """The text of ``value`` where ``fitting`` does not hold all of it; else null."""
-    kept = fitting(value, source, target)
+def build_rest_column(value: SparkColumn, source: Column, target: Column) -> SparkColumn:
+    """The text of ``value`` where ``fit_column`` does not hold all of it; else null."""
+    kept = fit_column(value, source, target)
     if isinstance(source.type, _NESTED):
-        text = f.to_json(value, WHOLE)
-        whole = text == f.to_json(kept, WHOLE) if isinstance(target.type, _NESTED) else f.lit(False)
+        string_value = f.to_json(value, WHOLE)
+        whole = string_value == f.to_json(kept, WHOLE) if isinstance(target.type, _NESTED) else f.lit(False)
     elif isinstance(source.type, t.BinaryType):
-        text, whole = f.base64(value), kept.isNotNull()
+        string_value, whole = f.base64(value), kept.isNotNull()
     else:
-        text = value.cast("string")
-        whole = kept.cast("string") == text if isinstance(source.type, t.StringType) else kept.isNotNull()
-    return f.when(~f.coalesce(whole, f.lit(False)), text)
+        string_value = value.cast("string")
+        whole = kept.cast("string") == string_value if isinstance(source.type, t.StringType) else kept.isNotNull()
+    return f.when(~f.coalesce(whole, f.lit(False)), string_value)

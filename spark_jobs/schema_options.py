@@ -84,12 +84,12 @@ class SchemaPolicies:
         return self[INCOMPATIBLE_TYPE] in (TRY_EVOLVE, LENIENT, IGNORE)
 
 
-def option(kind: str, config: Mapping[str, Any]) -> str:
+def find_policy_option(kind: str, config: Mapping[str, Any]) -> str:
     """The option that decides on a kind of change."""
     return f"{PREFIX}{kind}" if config.get(f"{PREFIX}{kind}") else CHANGES
 
 
-def complaints(config: Mapping[str, Any]) -> list[ConfigProblem]:
+def check_policies(config: Mapping[str, Any]) -> list[ConfigProblem]:
     """Options that don't go together. Pure."""
     policies = SchemaPolicies.of(config)
     set_options = [
@@ -106,14 +106,14 @@ def complaints(config: Mapping[str, Any]) -> list[ConfigProblem]:
         for name in passed_on
     ]
     if config["transform.type"] != "none":
-        text = f"{set_options[0]} has no effect with transform.type={config['transform.type']}: remove it"
-        problems.append(ConfigProblem(set_options[0], text))
+        problem = f"{set_options[0]} has no effect with transform.type={config['transform.type']}: remove it"
+        problems.append(ConfigProblem(set_options[0], problem))
     kept = config["errors.tolerance"] == "all" and config["errors.deadletterqueue.topic.name"]
     if policies[NEW_TABLE] == IGNORE and not kept:
-        name = option(NEW_TABLE, config)
-        text = (
+        name = find_policy_option(NEW_TABLE, config)
+        problem = (
             f"{name}=ignore puts the records of new tables into the dead letter topic, so that they are not lost: set "
             f"errors.tolerance=all and errors.deadletterqueue.topic.name, or {PREFIX}{NEW_TABLE}=lenient"
         )
-        problems.append(ConfigProblem(name, text))
+        problems.append(ConfigProblem(name, problem))
     return problems

@@ -1,6 +1,7 @@
 """Policies for changed tables: which columns a sink gets, of which types, and what becomes of their values. Pure.
 
-The sink has a schema of each table (``TableState.accepted``). A batch brings rows of another one. ``resolve`` compares both and
+The sink has a schema of each table (``SinkTableState.accepted``). A batch brings rows of another one. ``resolve_changes``
+compares both and
 applies the sink's policy to each difference.
 """
 
@@ -24,7 +25,7 @@ from spark_jobs.schema_options import (
     TRY_EVOLVE,
     WIDER_TYPE,
 )
-from spark_jobs.sources.types import wider
+from spark_jobs.sources.types import find_wider_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,7 @@ class Value(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SchemaChange:
     """A difference between the schema that a sink has of a table and the one that a batch brings.
 
     Attributes:
@@ -68,7 +69,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetColumn:
     """A column that the sink gets."""
 
     column: Column
@@ -77,7 +78,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
+class SinkTableState:
     """The state of a table between batches.
 
     Attributes:
@@ -88,7 +89,7 @@ class TableState:
     """
 
     accepted: TableSchema
-    reported: tuple[Change, ...] = ()
+    reported: tuple[SchemaChange, ...] = ()
     dropped: tuple[str, ...] = ()
     string_columns: Mapping[str, str] = field(default_factory=dict)
 
@@ -104,9 +105,9 @@ class Resolution:
         asis: whether the rows are what the batch brought.
     """
 
-    targets: tuple[Target, ...]
-    state: TableState
-    changes: tuple[Change, ...]
+    targets: tuple[TargetColumn, ...]
+    state: SinkTableState
+    changes: tuple[SchemaChange, ...]
     asis: bool
 
     def schema(self, new: TableSchema) -> TableSchema:
@@ -114,12 +115,12 @@ class Resolution:
         return new if self.asis else replace(new, columns=tuple(target.column for target in self.targets))
 
 
-def first_state(new: TableSchema) -> TableState:
+def first_state(new: TableSchema) -> SinkTableState:
     """The state of a table that the sink gets for the first time."""
-    return TableState(new)
+    return SinkTableState(new)
 
 
-def new_table(namespace: str, policies: SchemaPolicies, *, refused: bool) -> Change:
+def new_table(namespace: str, policies: SchemaPolicies, *, refused: bool) -> SchemaChange:
     """The change that a new table is; ``refused``: the target can't make it.
 
     Raises:
@@ -127,14 +128,14 @@ def new_table(namespace: str, policies: SchemaPolicies, *, refused: bool) -> Cha
     """
     policy = policies[NEW_TABLE]
     if policy == FAIL:
-        raise Fatal(_refusal(namespace, NEW_TABLE, "the table is new"))
+        raise Fatal(_describe_refusal(namespace, NEW_TABLE, "the table is new"))
     put_aside = policy == IGNORE or (policy == TRY_EVOLVE and refused)
     effect = "its records go to the dead letter topic" if put_aside else "the sink makes the table if it is not there"
-    return Change(NEW_TABLE, "", "", "", policy, effect)
+    return SchemaChange(NEW_TABLE, "", "", "", policy, effect)
 
 
-def resolve(
-    state: TableState, new: TableSchema, lacking: frozenset[str], policies: SchemaPolicies, *, refused: bool = False
+def resolve_changes(
+    state: SinkTableState, new: TableSchema, lacking: frozenset[str], policies: SchemaPolicies, *, refused: bool = False
 ) -> Resolution:
     """Apply the policies to the differences between what the sink has of a table and what a batch brings.
 
@@ -149,9 +150,9 @@ def resolve(
         Fatal: a policy is ``fail``.
     """
     sink_columns = {column.name: column for column in state.accepted.columns}
-    targets: list[Target] = []
+    targets: list[TargetColumn] = []
     wide: dict[str, Column] = {}
-    changes: list[Change] = []
+    changes: list[SchemaChange] = []
     brought = {column.name.lower() for column in new.columns}
     # A column that the source has got since then keeps its name: the strings get another column.
     string_columns = {column: name for column, name in state.string_columns.items() if name.lower() not in brought}
@@ -159,47 +160,50 @@ def resolve(
     for column in new.columns:
         old = sink_columns.get(column.name)
         kind = kind_of(old, column)
-        policy = _policy(policies, kind, column, refused=refused)
+        policy = _choose_policy(policies, kind, column, refused=refused)
         if policy == FAIL:
-            raise Fatal(_refusal(new.namespace, kind, _difference(old, column)))
+            raise Fatal(_describe_refusal(new.namespace, kind, _describe_difference(old, column)))
         if kind == NEW_COLUMN:
             if policy != IGNORE:
-                targets.append(Target(column, column.name))
-            changes.append(_change(kind, None, column, policy, "left out" if policy == IGNORE else "added"))
+                targets.append(TargetColumn(column, column.name))
+            changes.append(_make_change(kind, None, column, policy, "left out" if policy == IGNORE else "added"))
         elif not kind or old is None:
-            targets.append(Target(column, column.name))
+            targets.append(TargetColumn(column, column.name))
             # The sink's column may hold more than these rows need.
             wide[column.name] = column if old is None else replace(old, nullable=old.nullable or column.nullable)
         elif policy in (EVOLVE, TRY_EVOLVE):
-            targets.append(Target(column, column.name))
-            changes.append(_change(kind, old, column, policy, "the column gets the new type"))
+            targets.append(TargetColumn(column, column.name))
+            changes.append(_make_change(kind, old, column, policy, "the column gets the new type"))
         else:
-            targets.append(Target(replace(old, nullable=True), column.name, Value.FITTING))
+            targets.append(TargetColumn(replace(old, nullable=True), column.name, Value.FITTING))
             effect = "values that don't fit are null"
             if policy == LENIENT:
                 name = string_columns.setdefault(column.name, _free_name(column.name, names))
                 names.add(name)
                 effect += f", their text is in {name}"
-            changes.append(_change(kind, old, column, policy, effect))
+            changes.append(_make_change(kind, old, column, policy, effect))
     fitting = {target.source for target in targets if target.value == Value.FITTING}
     targets += [
-        Target(_text_column(new, name), source, Value.REST)
+        TargetColumn(_text_column(new, name), source, Value.REST)
         for source, name in string_columns.items()
         if source in fitting
-        and _policy(policies, kind_of(sink_columns[source], _named(new, source)), _named(new, source)) == LENIENT
+        and _choose_policy(
+            policies, kind_of(sink_columns[source], _find_column(new, source)), _find_column(new, source)
+        )
+        == LENIENT
     ]
     dropped = sorted(lacking & sink_columns.keys() - set(state.dropped))
     for name in dropped:
         policy = policies[DROPPED_COLUMN]
         if policy == FAIL:
-            raise Fatal(_refusal(new.namespace, DROPPED_COLUMN, f"the source has dropped the column {name}"))
-        changes.append(_change(DROPPED_COLUMN, sink_columns[name], None, policy, "stays, and is null in new rows"))
+            raise Fatal(_describe_refusal(new.namespace, DROPPED_COLUMN, f"the source has dropped the column {name}"))
+        changes.append(_make_change(DROPPED_COLUMN, sink_columns[name], None, policy, "stays, and is null in new rows"))
     fresh = tuple(change for change in changes if change not in state.reported)
     asis = [(target.column, target.value) for target in targets] == [(column, Value.SAME) for column in new.columns]
     accepted = replace(new, columns=tuple(wide.get(target.column.name, target.column) for target in targets))
     return Resolution(
         tuple(targets),
-        TableState(accepted, (*state.reported, *fresh)[-_KEPT:], (*state.dropped, *dropped), string_columns),
+        SinkTableState(accepted, (*state.reported, *fresh)[-_KEPT:], (*state.dropped, *dropped), string_columns),
         fresh,
         asis,
     )
@@ -218,13 +222,13 @@ def kind_of(old: Column | None, new: Column) -> str:
     if old.type == new.type:
         longer = old.length is not None and (new.length is None or new.length > old.length)
         return WIDER_TYPE if longer else ""
-    both = wider(old.type, new.type)
+    both = find_wider_type(old.type, new.type)
     if both is None:
         return INCOMPATIBLE_TYPE
     return "" if both == old.type else WIDER_TYPE
 
 
-def _policy(policies: SchemaPolicies, kind: str, column: Column, *, refused: bool = False) -> str:
+def _choose_policy(policies: SchemaPolicies, kind: str, column: Column, *, refused: bool = False) -> str:
     if not kind:
         return EVOLVE
     policy = policies[kind]
@@ -233,7 +237,7 @@ def _policy(policies: SchemaPolicies, kind: str, column: Column, *, refused: boo
     return IGNORE if refused and policy == TRY_EVOLVE else policy
 
 
-def _named(schema: TableSchema, name: str) -> Column:
+def _find_column(schema: TableSchema, name: str) -> Column:
     return next(column for column in schema.columns if column.name == name)
 
 
@@ -252,10 +256,10 @@ def _free_name(column: str, names: set[str]) -> str:
     return name
 
 
-def _change(kind: str, old: Column | None, new: Column | None, policy: str, effect: str) -> Change:
+def _make_change(kind: str, old: Column | None, new: Column | None, policy: str, effect: str) -> SchemaChange:
     column = new or old
     assert column is not None, "one of them is there"  # noqa: S101 - for the type checker
-    return Change(kind, column.name, _type_text(old), _type_text(new), policy, effect)
+    return SchemaChange(kind, column.name, _type_text(old), _type_text(new), policy, effect)
 
 
 def _type_text(column: Column | None) -> str:
@@ -265,19 +269,19 @@ def _type_text(column: Column | None) -> str:
     return f"{column.type.simpleString()}{length}" + (f" ({column.meaning})" if column.meaning else "")
 
 
-def _difference(old: Column | None, new: Column) -> str:
+def _describe_difference(old: Column | None, new: Column) -> str:
     if old is None:
         return f"the column {new.name} ({_type_text(new)}) is new"
     return f"the column {new.name} was {_type_text(old)} and is {_type_text(new)} now"
 
 
-def _refusal(namespace: str, kind: str, reason: str) -> str:
+def _describe_refusal(namespace: str, kind: str, reason: str) -> str:
     return (
         f"table {namespace}: {reason}, and the policy for this is fail ({PREFIX}{kind}). Nothing of the batch was written. To "
         f"continue, set {PREFIX}{kind}, for example to {EVOLVE} or {LENIENT}; see docs/jobs/schema-changes.md"
     )
 
 
-def put_aside(change: Change) -> bool:
+def put_aside(change: SchemaChange) -> bool:
     """Whether the records of a new table go to the dead letter topic."""
     return change.effect.startswith("its records go")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal
 from spark_jobs.schema_options import NEW_TABLE, TRY_EVOLVE
-from spark_jobs.schema_policy import Change, TableState, first_state, new_table, put_aside, resolve
+from spark_jobs.schema_policy import SchemaChange, SinkTableState, first_state, new_table, put_aside, resolve_changes
 from spark_jobs.sources import tables as stored
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.checkpoint import Folder
     from spark_jobs.contract import SchemaRefused, TableChanges, TableSchema
-    from spark_jobs.progress import Events
+    from spark_jobs.progress import EventWriter
     from spark_jobs.schema_options import SchemaPolicies
 
 _log: Final = logging.getLogger(__name__)
@@ -39,15 +39,15 @@ class SchemaWatch:
         tolerant: whether records can go to a dead letter topic.
     """
 
-    def __init__(self, policies: SchemaPolicies, folder: Folder, events: Events, *, tolerant: bool) -> None:
+    def __init__(self, policies: SchemaPolicies, folder: Folder, events: EventWriter, *, tolerant: bool) -> None:
         self._policies = policies
         self._folder = folder
         self._events = events
         self._tolerant = tolerant
-        self._states, self._began = _load(folder)
+        self._states, self._began = _load_states(folder)
         #: Of the batch that is being written.
-        self._next: dict[str, TableState] = {}
-        self._changes: list[tuple[str, Change]] = []
+        self._next: dict[str, SinkTableState] = {}
+        self._changes: list[tuple[str, SchemaChange]] = []
         #: Tables whose target has refused to follow.
         self._refused: dict[str, str] = {}
         #: Tables whose records go to the dead letter topic, and that were reported in this run.
@@ -63,9 +63,9 @@ class SchemaWatch:
             Fatal: a policy is ``fail``.
         """
         self._next, self._changes, self._aside = {}, [], {}
-        return [self._apply(changes) for changes in tables]
+        return [self._apply_policies(changes) for changes in tables]
 
-    def _apply(self, changes: TableChanges) -> TableChanges:
+    def _apply_policies(self, changes: TableChanges) -> TableChanges:
         schema = changes.schema
         name = lasting_name(schema.namespace)
         refused = name in self._refused
@@ -75,14 +75,16 @@ class SchemaWatch:
                 self._find_new_table(name, schema, refused=refused)
             self._next[name] = first_state(schema)
             return changes
-        resolution = resolve(state, schema, changes.lacking, self._policies, refused=refused)
+        resolution = resolve_changes(state, schema, changes.lacking, self._policies, refused=refused)
         self._next[name] = resolution.state
         self._changes += [(schema.namespace, change) for change in resolution.changes]
         if resolution.asis:
             return changes
-        from spark_jobs.schema_frames import projected
+        from spark_jobs.schema_frames import project_columns
 
-        return replace(changes, schema=resolution.schema(schema), frame=projected(changes, resolution), packed=None)
+        return replace(
+            changes, schema=resolution.schema(schema), frame=project_columns(changes, resolution), packed=None
+        )
 
     def _find_new_table(self, name: str, schema: TableSchema, *, refused: bool) -> None:
         change = new_table(schema.namespace, self._policies, refused=refused)
@@ -147,9 +149,9 @@ def lasting_name(namespace: str) -> str:
     return ".".join(parts[:_LASTING_PARTS]) if len(parts) == _UMS_PARTS else namespace
 
 
-def to_text(states: dict[str, TableState]) -> str:
+def to_text(states: dict[str, SinkTableState]) -> str:
     """Return the text that is kept of the tables."""
-    more = {
+    states_data = {
         name: {
             "reported": [asdict(change) for change in state.reported],
             "dropped": list(state.dropped),
@@ -157,27 +159,27 @@ def to_text(states: dict[str, TableState]) -> str:
         }
         for name, state in states.items()
     }
-    return stored.to_json({name: state.accepted for name, state in states.items()}, {"states": more})
+    return stored.to_json({name: state.accepted for name, state in states.items()}, {"states": states_data})
 
 
-def _load(folder: Folder) -> tuple[dict[str, TableState], bool]:
+def _load_states(folder: Folder) -> tuple[dict[str, SinkTableState], bool]:
     """The tables as the sink has them, and whether any batch was written.
 
     Raises:
         Fatal: the file can't be read.
     """
-    text = folder.read(FILE)
-    if text is None:
+    states_json = folder.read(FILE)
+    if states_json is None:
         return {}, False
     try:
-        schemas, extra = stored.from_json(text)
-        more: dict[str, Any] = extra["states"]
+        schemas, extra = stored.from_json(states_json)
+        states_data: dict[str, Any] = extra["states"]
         states = {
-            name: TableState(
+            name: SinkTableState(
                 schema,
-                tuple(Change(**fields) for fields in more[name]["reported"]),
-                tuple(more[name]["dropped"]),
-                dict(more[name]["string_columns"]),
+                tuple(SchemaChange(**fields) for fields in states_data[name]["reported"]),
+                tuple(states_data[name]["dropped"]),
+                dict(states_data[name]["string_columns"]),
             )
             for name, schema in schemas.items()
         }

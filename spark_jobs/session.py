@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from compose.local.artifacts import load_manifest
 from compose.local.java import Java, find_java
 from compose.local.paths import cache_dir
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from connectors.errors import Fatal
 from spark_jobs.application_address import APPLICATION
 from spark_jobs.gateway import is_gateway_open
@@ -65,17 +65,17 @@ DEFAULTS: Final = {
 }
 
 
-def jars(names: Sequence[str] = ("spark",)) -> list[Path]:
+def fetch_jars(names: Sequence[str] = ("spark",)) -> list[Path]:
     """The pinned jars of the named sets, downloaded once. Blocks.
 
     Raises:
         StackError: one can't be downloaded.
     """
     manifest = load_manifest()
-    found: list[Path] = []
+    jar_paths: list[Path] = []
     for name in names:
-        found += Resolver().fetch(manifest.members(name), f"jars for {name}")
-    return found
+        jar_paths += ArtifactResolver().fetch(manifest.members(name), f"jars for {name}")
+    return jar_paths
 
 
 def java_home(java: Java | None = None) -> Path:
@@ -85,11 +85,11 @@ def java_home(java: Java | None = None) -> Path:
         return runtime.home
     home = cache_dir() / "java" / f"spark-{runtime.version}"
     binary = home / "bin" / "java"
-    text = _WRAPPER.format(java=runtime.executable)
-    if not binary.is_file() or binary.read_text(encoding="utf-8") != text:
+    wrapper_script = _WRAPPER.format(java=runtime.executable)
+    if not binary.is_file() or binary.read_text(encoding="utf-8") != wrapper_script:
         binary.parent.mkdir(parents=True, exist_ok=True)
         part = binary.with_suffix(f".{os.getpid()}")
-        part.write_text(text, encoding="utf-8")
+        part.write_text(wrapper_script, encoding="utf-8")
         part.chmod(part.stat().st_mode | stat.S_IXUSR)
         part.replace(binary)
     return home
@@ -100,7 +100,7 @@ def is_local(master: str) -> bool:
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
-def submitted() -> bool:
+def is_submitted() -> bool:
     """Whether ``spark-submit`` runs this process: its JVM is there already, with the jars and settings it was given."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
@@ -131,12 +131,12 @@ def build_session(
     """
     settings = dict(DEFAULTS)
     local = master is not None and is_local(master)
-    if not local and not _loopback(master):
+    if not local and not _is_loopback(master):
         # Executors elsewhere must find the driver: Spark's own choice, or what the job says.
         for key in ("spark.driver.host", "spark.driver.bindAddress"):
             del settings[key]
-    if not submitted():
-        settings["spark.jars"] = ",".join(str(each) for each in jars(("spark", *extra_jars)))
+    if not is_submitted():
+        settings["spark.jars"] = ",".join(str(jar) for jar in fetch_jars(("spark", *extra_jars)))
     if "delta" in extra_jars:
         settings |= {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -147,25 +147,25 @@ def build_session(
         }
     settings |= conf or {}
     settings.pop(APPLICATION, None)  # says which driver this is, and nothing to Spark
-    if "spark.jars" in (conf or {}) and not submitted():
-        settings["spark.jars"] = ",".join([*map(str, jars(("spark", *extra_jars))), (conf or {})["spark.jars"]])
-    if not submitted():
+    if "spark.jars" in (conf or {}) and not is_submitted():
+        settings["spark.jars"] = ",".join([*map(str, fetch_jars(("spark", *extra_jars))), (conf or {})["spark.jars"]])
+    if not is_submitted():
         # Executors of a local master and the driver's gateway take both from the environment.
         os.environ["JAVA_HOME"] = str(java_home())
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-    session = _session(
+    session = _open_session(
         {"spark.app.name": name, **({} if master is None else {"spark.master": master}), **settings}, output
     )
     if not local:
-        from spark_jobs.package import build
+        from spark_jobs.package import build_zip
 
-        session.sparkContext.addPyFile(str(build()))
+        session.sparkContext.addPyFile(str(build_zip()))
     return session
 
 
-def _session(settings: Mapping[str, str], output: JvmOutput | None) -> SparkSession:
+def _open_session(settings: Mapping[str, str], output: JvmOutput | None) -> SparkSession:
     """The session; in a JVM of its own where this process has none yet.
 
     That JVM gets its settings in a file that only this user can read and that is gone afterwards: pyspark would put all of them
@@ -175,7 +175,7 @@ def _session(settings: Mapping[str, str], output: JvmOutput | None) -> SparkSess
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    if submitted() or is_gateway_open():
+    if is_submitted() or is_gateway_open():
         for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
@@ -205,24 +205,25 @@ def _session(settings: Mapping[str, str], output: JvmOutput | None) -> SparkSess
 
 def properties_text(settings: Mapping[str, str]) -> str:
     """Settings as a Java properties file: ASCII, everything that has a meaning there escaped."""
-    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
+    return "".join(f"{_escape_property(key)}={_escape_property(value)}\n" for key, value in settings.items())
 
 
-def _escaped(text: str) -> str:
-    found = []
-    for letter in text:
+def _escape_property(property_text: str) -> str:
+    characters = []
+    for letter in property_text:
         if letter in "\\ :=#!":
-            found.append(f"\\{letter}")
+            characters.append(f"\\{letter}")
         elif " " < letter <= "~":
-            found.append(letter)
+            characters.append(letter)
         else:  # as UTF-16, two escapes where one is not enough
             units = letter.encode("utf-16-be")
-            found += [f"\\u{units[index : index + 2].hex()}" for index in range(0, len(units), 2)]
-    return "".join(found)
+            characters += [f"\\u{units[index : index + 2].hex()}" for index in range(0, len(units), 2)]
+    return "".join(characters)
 
 
-def _loopback(master: str | None) -> bool:
+def _is_loopback(master: str | None) -> bool:
     """Whether a standalone master is on this machine's loopback, so that its workers are, too."""
     return master is not None and all(
-        each.rpartition(":")[0] in ("127.0.0.1", "localhost") for each in master.removeprefix("spark://").split(",")
+        host_port.rpartition(":")[0] in ("127.0.0.1", "localhost")
+        for host_port in master.removeprefix("spark://").split(",")
     )

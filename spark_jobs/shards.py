@@ -34,12 +34,14 @@ def shard_of(source: Any) -> Shard:
     Raises:
         Skippable: a number is none.
     """
-    one, two = (source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in NUMBERS)
-    if not all(each is None or type(each) is int for each in (one, two)):
+    database_part, two = (
+        source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in NUMBERS
+    )
+    if not all(number is None or type(number) is int for number in (database_part, two)):
         raise Skippable(
-            f"The event's source has the shard {one!r}, {two!r}; {' and '.join(NUMBERS)} must be whole numbers."
+            f"The event's source has the shard {database_part!r}, {two!r}; {' and '.join(NUMBERS)} must be whole numbers."
         )
-    return one or 0, two or 0
+    return database_part or 0, two or 0
 
 
 def logical_name(source: Any) -> str | None:
@@ -57,7 +59,7 @@ def ums_shard(namespace: str) -> Shard:
         Skippable: its last two parts are no whole numbers.
     """
     parts = namespace.split(".")[5:]
-    if not all(each.isascii() and each.isdigit() and int(each) <= _LARGEST for each in parts):
+    if not all(part.isascii() and part.isdigit() and int(part) <= _LARGEST for part in parts):
         raise Skippable(
             f"The namespace {namespace} ends with {'.'.join(parts)}, which are no whole numbers: with "
             f"{SHARDS}={SEPARATE} they become columns."
@@ -75,30 +77,30 @@ def row_keys(names: Sequence[str], row: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in row)
 
 
-def check_one(table: str, known: Any, seen: Iterable[Any], where: str = "") -> Any:
+def check_one(table: str, known_shard: Any, new_shards: Iterable[Any], where: str = "") -> Any:
     """The one shard of a table.
 
     Args:
         table: its name, for messages.
-        known: the shard that was seen first; None for a new table.
-        seen: shards that were seen now, at least one.
+        known_shard: the shard that was seen first; None for a new table.
+        new_shards: shards that were seen now, at least one.
         where: a record's position, for messages.
 
     Raises:
         Fatal: there is a second one.
     """
-    found = sorted({*seen} | ({known} if known is not None else set()))
-    if len(found) > 1:
-        first = found[0] if known is None else known
-        raise Fatal(second_shard(table, first, next(each for each in found if each != first)) + where)
-    return found[0]
+    shards = sorted({*new_shards} | ({known_shard} if known_shard is not None else set()))
+    if len(shards) > 1:
+        first = shards[0] if known_shard is None else known_shard
+        raise Fatal(second_shard(table, first, next(shard for shard in shards if shard != first)) + where)
+    return shards[0]
 
 
-def second_shard(table: str, first: Any, other: Any) -> str:
+def second_shard(table: str, first: Any, second: Any) -> str:
     """What to do about a second shard, for people."""
     return (
         f"Table {table} has several shards: database and table partition {first[0]}.{first[1]}, and now "
-        f"{other[0]}.{other[1]}. Rows of two shards with one key would overwrite each other. Set {SHARDS}={SEPARATE} to "
+        f"{second[0]}.{second[1]}. Rows of two shards with one key would overwrite each other. Set {SHARDS}={SEPARATE} to "
         f"make both numbers part of the key (in a job with another name if this one has written rows already), or "
         f"{SHARDS}=merge if a key is the same row in all shards."
     )
@@ -118,9 +120,9 @@ def with_numbers(schema: TableSchema) -> TableSchema:
     Raises:
         Fatal: the table has a column of such a name.
     """
-    taken = [column.name for column in schema.columns if column.name.lower() in NUMBERS]
-    if taken:
-        raise Fatal(column_taken(schema.namespace, taken[0]))
+    reserved_names = [column.name for column in schema.columns if column.name.lower() in NUMBERS]
+    if reserved_names:
+        raise Fatal(column_taken(schema.namespace, reserved_names[0]))
     is_key = bool(schema.key)
     added = tuple(Column(name, t.LongType(), nullable=False, key=is_key) for name in NUMBERS)
     return replace(schema, columns=(*added, *schema.columns), sharded=True)

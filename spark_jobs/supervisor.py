@@ -19,7 +19,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.control import alive, process_age
+from spark_jobs.control import is_alive, process_age
 
 if TYPE_CHECKING:
     import logging
@@ -74,16 +74,20 @@ class JobProcess:
         Raises:
             OSError: the system refuses.
         """
-        given: list[int] = []  # the child's ends
+        child_descriptors: list[int] = []  # the child's ends
         try:
             events, theirs = os.pipe()
-            given.append(theirs)
-            self._readers.append(asyncio.create_task(self._read(await self._open(events), self._event)))
+            child_descriptors.append(theirs)
+            self._readers.append(
+                asyncio.create_task(self._read_lines(await self._open_reader(events), self._handle_event))
+            )
             output, written = os.pipe()
-            given.append(written)
-            self._readers.append(asyncio.create_task(self._read(await self._open(output), self._output)))
+            child_descriptors.append(written)
+            self._readers.append(
+                asyncio.create_task(self._read_lines(await self._open_reader(output), self._log_output))
+            )
             stdin, ours = os.pipe()
-            given.append(stdin)
+            child_descriptors.append(stdin)
             self._stdin, _ = await asyncio.get_running_loop().connect_write_pipe(
                 asyncio.BaseProtocol, os.fdopen(ours, "wb", 0)
             )
@@ -101,18 +105,18 @@ class JobProcess:
             await self.close()
             raise
         finally:
-            for each in given:
-                os.close(each)
+            for descriptor in child_descriptors:
+                os.close(descriptor)
         loop = asyncio.get_running_loop()
         threading.Thread(
-            target=_wait, args=(self.pid, loop, self._exited), name=f"wait-{self.pid}", daemon=True
+            target=_wait_for_exit, args=(self.pid, loop, self._exited), name=f"wait-{self.pid}", daemon=True
         ).start()
 
     async def wait(self) -> int:
         """Wait for its end, and end what it left behind; returns the exit code, negative for a signal."""
         await self._exited.wait()
         self._kill_group()
-        return self._code()
+        return self._wait_exit_code()
 
     async def stop(self, patience: Callable[[], float]) -> int:
         """End it: SIGTERM, then SIGKILL for the whole group when ``patience`` (seconds left from now) has run out.
@@ -124,7 +128,7 @@ class JobProcess:
         if process is None:
             return 0
         if not self._exited.is_set():
-            self._signal(signal.SIGTERM)
+            self._send_signal(signal.SIGTERM)
             while not self._exited.is_set():
                 left = patience()
                 if left <= 0:
@@ -136,8 +140,8 @@ class JobProcess:
                     # A second request may have shortened what is left meanwhile: look again soon.
                     async with asyncio.timeout(min(left, 0.2)):
                         await self._exited.wait()
-        await self._bury(patience)
-        return self._code()
+        await self._end_group(patience)
+        return self._wait_exit_code()
 
     async def close(self) -> None:
         """Release everything; kills what still runs. Can be repeated."""
@@ -175,7 +179,7 @@ class JobProcess:
 
     # Parts.
 
-    async def _open(self, fd: int) -> asyncio.StreamReader:
+    async def _open_reader(self, fd: int) -> asyncio.StreamReader:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         transport, _ = await loop.connect_read_pipe(
@@ -185,19 +189,19 @@ class JobProcess:
         return reader
 
     @staticmethod
-    async def _read(reader: asyncio.StreamReader, take: Callable[[bytes], None]) -> None:
+    async def _read_lines(reader: asyncio.StreamReader, take: Callable[[bytes], None]) -> None:
         """Give each line to ``take``, until the other end is closed."""
-        held = b""
+        unfinished_line = b""
         while chunk := await reader.read(1 << 16):
-            *lines, held = (held + chunk).split(b"\n")
+            *lines, unfinished_line = (unfinished_line + chunk).split(b"\n")
             for line in lines:
                 take(line)
-            if len(held) > _LONGEST_LINE:
-                held = b""
-        if held:
-            take(held)
+            if len(unfinished_line) > _LONGEST_LINE:
+                unfinished_line = b""
+        if unfinished_line:
+            take(unfinished_line)
 
-    def _event(self, line: bytes) -> None:
+    def _handle_event(self, line: bytes) -> None:
         try:
             event = json.loads(line)
         except ValueError:
@@ -206,14 +210,14 @@ class JobProcess:
         if isinstance(event, dict):
             self._on_event(event)
 
-    def _output(self, line: bytes) -> None:
-        text = line.decode("utf-8", "replace").rstrip()
-        if text:
-            self.tail.append(text[:_LONGEST_SHOWN])
-            self._log.info("%s", text[:_LONGEST_SHOWN])
+    def _log_output(self, line: bytes) -> None:
+        output_line = line.decode("utf-8", "replace").rstrip()
+        if output_line:
+            self.tail.append(output_line[:_LONGEST_SHOWN])
+            self._log.info("%s", output_line[:_LONGEST_SHOWN])
 
-    def _signal(self, number: int) -> None:
-        # Not reaped before ``_code``: the number can't be another process's.
+    def _send_signal(self, number: int) -> None:
+        # Not reaped before ``_wait_exit_code``: the number can't be another process's.
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
@@ -221,18 +225,18 @@ class JobProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    async def _bury(self, patience: Callable[[], float]) -> None:
+    async def _end_group(self, patience: Callable[[], float]) -> None:
         """Wait for the rest of the group (a JVM takes a moment to end), then kill what is left of it."""
         deadline = time.monotonic() + _AFTERMATH_S
-        while others(self.pid) and time.monotonic() < deadline and patience() > 0:  # noqa: ASYNC110
+        while find_other_processes(self.pid) and time.monotonic() < deadline and patience() > 0:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)  # grandchildren tell nobody of their end
         self._kill_group()
 
-    def _code(self) -> int:
+    def _wait_exit_code(self) -> int:
         return 0 if self._process is None else self._process.wait()
 
 
-def _wait(pid: int, loop: asyncio.AbstractEventLoop, exited: asyncio.Event) -> None:
+def _wait_for_exit(pid: int, loop: asyncio.AbstractEventLoop, exited: asyncio.Event) -> None:
     """Wait for a child's end without reaping it: as long as it isn't, its number and its group stay its own."""
     with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -240,18 +244,18 @@ def _wait(pid: int, loop: asyncio.AbstractEventLoop, exited: asyncio.Event) -> N
         loop.call_soon_threadsafe(exited.set)
 
 
-def others(group: int) -> list[int]:
+def find_other_processes(group: int) -> list[int]:
     """Living processes of a group but its leader; empty where there is no /proc."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            number, _, rest = path.read_text().partition(" (")
+            number, _, stat_fields = path.read_text().partition(" (")
         except OSError:
             continue
-        fields = rest.rpartition(")")[2].split()
+        fields = stat_fields.rpartition(")")[2].split()
         if int(fields[2]) == group and fields[0] not in "ZX" and int(number) != group:
-            found.append(int(number))
-    return found
+            processes.append(int(number))
+    return processes
 
 
 class Predecessor:
@@ -270,21 +274,23 @@ class Predecessor:
     def remember(self, pid: int) -> None:
         """``pid`` is the job's process from now on, and this process supervises it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"pid": pid, "age": process_age(pid), "by": os.getpid(), "by_age": process_age(os.getpid())})
+        record_json = json.dumps(
+            {"pid": pid, "age": process_age(pid), "by": os.getpid(), "by_age": process_age(os.getpid())}
+        )
         part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        part.write_text(text, encoding="utf-8")
+        part.write_text(record_json, encoding="utf-8")
         part.replace(self._path)
 
     def orphan(self) -> int:
         """The process number of a living job without a supervisor, or 0."""
         try:
-            found = json.loads(self._path.read_text("utf-8"))
-            pid, age, by, by_age = found["pid"], found["age"], found["by"], found["by_age"]
+            record = json.loads(self._path.read_text("utf-8"))
+            pid, age, by, by_age = record["pid"], record["age"], record["by"], record["by_age"]
         except (OSError, ValueError, LookupError, TypeError):
             return 0
-        supervised = by != os.getpid() and alive(by, by_age)
+        supervised = by != os.getpid() and is_alive(by, by_age)
         # Without an age it could be anybody's process.
-        return 0 if supervised or not age or not alive(pid, age) else int(pid)
+        return 0 if supervised or not age or not is_alive(pid, age) else int(pid)
 
     async def clear(
         self,
@@ -305,7 +311,7 @@ class Predecessor:
             False: there is one, and it is somebody's.
         """
         deadline = time.monotonic() + wait_s
-        told = False
+        is_reported = False
         while (pid := self.orphan()) or running():  # other processes, which tell nobody
             left = deadline - time.monotonic()
             if not pid:
@@ -318,8 +324,8 @@ class Predecessor:
                 )
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
-            elif not told:
-                told = True
+            elif not is_reported:
+                is_reported = True
                 log.info("waiting for the end of process %d, an earlier run whose worker is gone", pid)
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGTERM)

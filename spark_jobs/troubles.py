@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_jobs.progress import now_text
 
 if TYPE_CHECKING:
-    from spark_jobs.progress import Events
+    from spark_jobs.progress import EventWriter
 
 _log = logging.getLogger(__name__)
 #: Parts of a job that try again.
@@ -43,7 +43,7 @@ class Trouble:
 class Troubles:
     """The troubles of one run, one per part; may be used from any thread."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: EventWriter) -> None:
         self._events = events
         self._lock = threading.Lock()
         self._open: dict[str, Trouble] = {}
@@ -62,16 +62,16 @@ class Troubles:
         """
         with self._lock:
             before = self._open.get(part)
-            found = Trouble(
+            trouble = Trouble(
                 part, before.since if before else now_text(), before.attempts + 1 if before else 1, str(error)
             )
-            self._open[part] = found
+            self._open[part] = trouble
         if before is None or not quiet:
             _log.warning(
                 "%s: attempt %d failed, retrying since %s, next in %.1f s: %s",
                 part,
-                found.attempts,
-                found.since,
+                trouble.attempts,
+                trouble.since,
                 pause_s,
                 error,
             )
@@ -79,26 +79,26 @@ class Troubles:
                 "retrying",
                 part=part,
                 batch=batch,
-                attempt=found.attempts,
-                since=found.since,
+                attempt=trouble.attempts,
+                since=trouble.since,
                 pause_s=round(pause_s, 3),
-                error=found.error,
+                error=trouble.error,
             )
-        return found
+        return trouble
 
     def passed(self, part: str) -> None:
         """The part works."""
         with self._lock:
-            found = self._open.pop(part, None)
-        if found is not None:
-            _log.warning("%s: works again after %d failed attempts since %s", part, found.attempts, found.since)
+            trouble = self._open.pop(part, None)
+        if trouble is not None:
+            _log.warning("%s: works again after %d failed attempts since %s", part, trouble.attempts, trouble.since)
 
     def current(self) -> dict[str, Any] | None:
         """The oldest open trouble as events show it; None if all is well."""
         with self._lock:
-            found = min(self._open.values(), key=lambda each: each.since, default=None)
+            oldest = min(self._open.values(), key=lambda trouble: trouble.since, default=None)
         return (
             None
-            if found is None
-            else {"part": found.part, "since": found.since, "attempts": found.attempts, "error": found.error}
+            if oldest is None
+            else {"part": oldest.part, "since": oldest.since, "attempts": oldest.attempts, "error": oldest.error}
         )

@@ -62,9 +62,9 @@ class Transaction:
         return f"millrace-{self.job}-{self.batch}-{self.attempt}"
 
     @classmethod
-    def parse(cls, text: str) -> Transaction | None:
-        """The transaction whose name ``text`` begins with; None if it is not such a name. Pure."""
-        match = _NAME.match(text)
+    def parse(cls, transaction_name: str) -> Transaction | None:
+        """The transaction whose name ``transaction_name`` begins with; None if it is not such a name. Pure."""
+        match = _NAME.match(transaction_name)
         return None if match is None else cls(match[1], int(match[2]), match[3])
 
 
@@ -127,7 +127,7 @@ class TwoPhaseCommitSink(Sink):
         if not self.uses_two_phases():
             return self.write_rows(batch, None)
         if self._decisions is None:
-            self._recover()
+            self._recover_transactions()
         decisions = self._decisions
         if decisions is None:  # for the type checker
             raise Retriable("two-phase commit: the recovery has not ended")
@@ -144,7 +144,7 @@ class TwoPhaseCommitSink(Sink):
             self.points("prepared")
         except Exception:
             # A worker that is still at work may prepare a part after this: the next recovery rolls it back.
-            self._forget()
+            self._forget_recovery()
             try:
                 self.abort(transaction)
             except Retriable as error:
@@ -156,16 +156,16 @@ class TwoPhaseCommitSink(Sink):
             self.commit(transaction)
         except Exception:
             # Only the topic knows whether it is decided: the recovery reads it.
-            self._forget()
+            self._forget_recovery()
             raise
         self.points("committed")
         return rows
 
     def close(self) -> None:
         """See ``Sink.close``."""
-        self._forget()
+        self._forget_recovery()
 
-    def _recover(self) -> None:
+    def _recover_transactions(self) -> None:
         """Become the only run that decides, then commit or abort whatever is in doubt."""
         config = self.context.config
         metadata = open_folder(str(config["checkpoint.location"]), self.context.spark).read("metadata") or ""
@@ -184,7 +184,7 @@ class TwoPhaseCommitSink(Sink):
             raise
         self._decisions = decisions
 
-    def _forget(self) -> None:
+    def _forget_recovery(self) -> None:
         """Let the next write recover first."""
         if self._decisions is not None:
             self._decisions.close()

@@ -47,17 +47,17 @@ class Watchdog:
         self._looks_at = 0.0
 
     @contextlib.contextmanager
-    def limit(self, what: str, timeout_s: float) -> Iterator[None]:
+    def limit(self, action: str, timeout_s: float) -> Iterator[None]:
         """Bound the calls in the block: together they may take ``timeout_s`` and the grace. Nests; any thread."""
         number = next(self._numbers)
         deadline = time.monotonic() + timeout_s + self._grace_s
         with self._changed:
-            self._calls[number] = deadline, f"{what} did not return within {timeout_s + self._grace_s:g} s"
+            self._calls[number] = deadline, f"{action} did not return within {timeout_s + self._grace_s:g} s"
             if (
                 self._thread is None
             ):  # not at import: Spark's daemon forks its workers, and threads don't survive a fork
                 self._looks_at = deadline
-                self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+                self._thread = threading.Thread(target=self._watch_calls, name="watchdog", daemon=True)
                 self._thread.start()
             elif deadline < self._looks_at:
                 self._changed.notify()
@@ -67,7 +67,7 @@ class Watchdog:
             with self._changed:
                 self._calls.pop(number, None)
 
-    def _watch(self) -> None:
+    def _watch_calls(self) -> None:
         while True:
             with self._changed:
                 now = time.monotonic()
@@ -76,7 +76,7 @@ class Watchdog:
                     self._looks_at = min(deadline, now + threading.TIMEOUT_MAX)
                     self._changed.wait(self._looks_at - now)
                     continue
-                self._calls = {number: each for number, each in self._calls.items() if each[0] > now}
+                self._calls = {number: call for number, call in self._calls.items() if call[0] > now}
             self._on_hang(reason)
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from connectors.errors import Fatal
 from spark_jobs.checkpoint import open_folder, spark_path
 from spark_jobs.contract import Batch, Column, SchemaRefused, Sink, TableChanges, TableSchema
-from spark_jobs.frames import numbered
+from spark_jobs.frames import number_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ _PART_BITS: Final = 33
 _NO_TYPE: Final = "void"
 
 
-class Step(StrEnum):
+class BatchStep(StrEnum):
     """The step with which a batch continues."""
 
     LOG = "log"
@@ -75,7 +75,7 @@ class LogState:
     ranges: tuple[tuple[str, int, int, int], ...] = ()
 
 
-def decide(state: LogState, batch: int, ranges: tuple[tuple[str, int, int, int], ...]) -> Step:
+def decide_step(state: LogState, batch: int, ranges: tuple[tuple[str, int, int, int], ...]) -> BatchStep:
     """The step with which a batch continues. Pure.
 
     Raises:
@@ -84,14 +84,14 @@ def decide(state: LogState, batch: int, ranges: tuple[tuple[str, int, int, int],
     pending = state.sealed if state.sealed not in (None, state.committed) else None
     last = state.committed if pending is None else pending
     if last is None or (batch > last and pending is None):
-        return Step.LOG
+        return BatchStep.LOG
     if batch != last or (state.ranges and ranges != state.ranges):
         raise Fatal(
             f"write-ahead log: it holds batch {last} with other offsets than batch {batch}, which is to be written: the "
             f"folder {FOLDER} in the checkpoint is of another checkpoint. Restore the checkpoint as a whole, or remove this "
             "folder (rows of the last batch may then be written a second time)"
         )
-    return Step.SKIP if pending is None else Step.SEND
+    return BatchStep.SKIP if pending is None else BatchStep.SEND
 
 
 def ranges_of(batch: Batch) -> tuple[tuple[str, int, int, int], ...]:
@@ -100,7 +100,7 @@ def ranges_of(batch: Batch) -> tuple[tuple[str, int, int, int], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class BatchSection:
     """The part of the log that holds one batch.
 
     Attributes:
@@ -144,7 +144,7 @@ class WriteAheadLogSink(Sink):
         return {}
 
     @abstractmethod
-    def send(self, section: Section) -> int:
+    def send(self, section: BatchSection) -> int:
         """Write a section to the target; returns rows written. Rows are safe there when it returns. May block.
 
         Raises:
@@ -155,21 +155,21 @@ class WriteAheadLogSink(Sink):
     def write(self, batch: Batch) -> int:
         """See the module and ``Sink.write``. Blocks."""
         if not self.uses_log():
-            return self.send(Section(batch))
-        log = Log(self.context.spark, str(self.context.config["checkpoint.location"]))
-        step = decide(log.state(), batch.id, ranges_of(batch))
-        if step is Step.SKIP:
+            return self.send(BatchSection(batch))
+        log = BatchLog(self.context.spark, str(self.context.config["checkpoint.location"]))
+        step = decide_step(log.state(), batch.id, ranges_of(batch))
+        if step is BatchStep.SKIP:
             self.context.log.info("batch %d was committed before and is left out", batch.id)
             log.remove(batch.id)
             return 0
-        if step is Step.LOG:
+        if step is BatchStep.LOG:
             log.append(batch, self.logged)
             self.points("logged")
             log.seal(batch, self.prepare(batch), self.logged)
             self.points("sealed")
         elif self.logged == ROWS:
             batch.changes()  # The source learns from it which tables there are; the rows come from the log.
-        section = log.section(batch, repeated=step is Step.SEND)
+        section = log.section(batch, repeated=step is BatchStep.SEND)
         try:
             rows = self.send(section)
         except SchemaRefused:
@@ -182,7 +182,7 @@ class WriteAheadLogSink(Sink):
         return rows
 
 
-class Log:
+class BatchLog:
     """The log in a checkpoint. All methods block.
 
     Args:
@@ -197,12 +197,12 @@ class Log:
 
     def state(self) -> LogState:
         """The batches in the log."""
-        committed = _read(self._folder, _COMMITTED)
+        committed = _read_json(self._folder, _COMMITTED)
         sealed = [
             int(name.removesuffix(".json")) for name in self._folder.list("") if name.removesuffix(".json").isdecimal()
         ]
-        last = max((number for number in sealed if _read(self._folder, _seal_of(number))), default=None)
-        newest = _read(self._folder, _seal_of(last)) if last is not None else committed
+        last = max((number for number in sealed if _read_json(self._folder, _seal_of(number))), default=None)
+        newest = _read_json(self._folder, _seal_of(last)) if last is not None else committed
         return LogState(
             committed["batch"] if committed else None,
             last,
@@ -213,10 +213,10 @@ class Log:
         """Write the rows of a batch. A section that is not complete is overwritten."""
         self.remove(batch.id)
         if logged == RECORDS:
-            self._write(batch.raw, batch.id, 0)
+            self._write_rows(batch.raw, batch.id, 0)
             return
         for number, changes in enumerate(batch.changes()):
-            self._write(numbered(changes.frame, len(changes.schema.columns)), batch.id, number)
+            self._write_rows(number_columns(changes.frame, len(changes.schema.columns)), batch.id, number)
 
     def seal(self, batch: Batch, prepared: Mapping[str, Any], logged: str) -> None:
         """Say that the section of a batch is complete."""
@@ -224,25 +224,25 @@ class Log:
         seal = {"ranges": ranges_of(batch), "logged": logged, "prepared": dict(prepared), "tables": tables}
         self._folder.write(_seal_of(batch.id), json.dumps(seal))
 
-    def section(self, batch: Batch, *, repeated: bool) -> Section:
+    def section(self, batch: Batch, *, repeated: bool) -> BatchSection:
         """The sealed section of a batch.
 
         Raises:
             Fatal: its seal is gone.
         """
-        seal = _read(self._folder, _seal_of(batch.id))
+        seal = _read_json(self._folder, _seal_of(batch.id))
         if seal is None:
             raise Fatal(
                 f"write-ahead log: {self._location}/{_seal_of(batch.id)} was removed while the job ran; restart it"
             )
         if seal["logged"] == RECORDS:
-            logged = replace(batch, raw=self._frame(batch.id, 0, batch.raw.schema.json()))
-            return Section(logged, seal["prepared"], repeated)
+            logged = replace(batch, raw=self._read_rows(batch.id, 0, batch.raw.schema.json()))
+            return BatchSection(logged, seal["prepared"], repeated)
         tables = [
-            _table_of(table, self._frame(batch.id, number, table["frame"]))
+            _table_of(table, self._read_rows(batch.id, number, table["frame"]))
             for number, table in enumerate(seal["tables"])
         ]
-        return Section(replace(batch, changes=lambda: tables), seal["prepared"], repeated)
+        return BatchSection(replace(batch, changes=lambda: tables), seal["prepared"], repeated)
 
     def commit(self, batch: Batch) -> None:
         """Save that the target has the batch."""
@@ -253,7 +253,7 @@ class Log:
         self._folder.delete(_seal_of(batch))
         self._folder.remove(str(batch))
 
-    def _write(self, frame: DataFrame, batch: int, number: int) -> None:
+    def _write_rows(self, frame: DataFrame, batch: int, number: int) -> None:
         from pyspark.sql import functions as f
 
         with_type = [name for name, kind in frame.dtypes if kind != _NO_TYPE]
@@ -261,7 +261,7 @@ class Log:
         # No file ends with a row of another part, and rows of a part keep their order.
         rows.write.mode("overwrite").parquet(f"{spark_path(self._location)}/{batch}/{number}")
 
-    def _frame(self, batch: int, number: int, schema: str) -> DataFrame:
+    def _read_rows(self, batch: int, number: int, schema: str) -> DataFrame:
         """The rows of a table as they were written: the same parts, each in its order. Lazy."""
         from pyspark.sql import functions as f
         from pyspark.sql.types import LongType, NullType, StructField, StructType
@@ -280,11 +280,11 @@ def _seal_of(batch: int) -> str:
     return f"{batch}.json"
 
 
-def _read(folder: Folder, name: str) -> Any:
+def _read_json(folder: Folder, name: str) -> Any:
     """A JSON file of the log; None where it is missing or was not written to its end."""
-    text = folder.read(name)
+    file_text = folder.read(name)
     try:
-        return json.loads(text) if text else None
+        return json.loads(file_text) if file_text else None
     except ValueError:
         return None
 
@@ -308,7 +308,7 @@ def _table_as_json(changes: TableChanges) -> dict[str, Any]:
         "sharded": schema.sharded,
         "columns": columns,
         "lacking": sorted(changes.lacking),
-        "frame": numbered(changes.frame, len(columns)).schema.json(),
+        "frame": number_columns(changes.frame, len(columns)).schema.json(),
     }
 
 

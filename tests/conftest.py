@@ -19,7 +19,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from compose.local.cassandra import CassandraNode, speaks_cql
-from compose.local.cassandra_cluster import CassandraCluster, execute
+from compose.local.cassandra_cluster import CassandraCluster, execute_cql
 from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.console import say
 from compose.local.errors import Unavailable
@@ -27,7 +27,7 @@ from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, live_brokers
 from compose.local.mariadb import MariaDb, find_mariadb, speaks_mysql
 from compose.local.mariadb_pair import MariaDbPair
-from compose.local.mysql_debian import MySql, find_mysql
+from compose.local.mysql_debian import MySqlServer, find_mysql
 from compose.local.mysql_pair import MySqlPair
 from compose.local.ports import LOOPBACK
 from compose.local.postgres import Postgres
@@ -257,9 +257,9 @@ def cassandra_keyspace(cassandra: HasCassandra) -> Iterator[Callable[[], str]]:
 
         def make() -> str:
             name = f"k{secrets.token_hex(5)}"
-            execute(cassandra.address, f"CREATE KEYSPACE {name} WITH replication = "
+            execute_cql(cassandra.address, f"CREATE KEYSPACE {name} WITH replication = "
                                        "{'class': 'SimpleStrategy', 'replication_factor': 1}")  # fmt: skip
-            stack.callback(execute, cassandra.address, f"DROP KEYSPACE {name}")
+            stack.callback(execute_cql, cassandra.address, f"DROP KEYSPACE {name}")
             return name
 
         yield make
@@ -400,14 +400,14 @@ def mariadb_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mari
 
 
 @pytest.fixture(scope="session")
-def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySql]:
+def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySqlServer]:
     """A real MySQL for all tests: `.port`, `.user`, `.password`, `.database`.
 
     Tests that ask for it are of the slow suite. Skips where Debian's packages can't be had.
     """
     # Queries that count to a million make tables of numbers, which MariaDB has built in.
     settings = {"cte-max-recursion-depth": "1000000", "local-infile": "ON"}
-    server = MySql(tmp_path_factory.mktemp("mysql"), settings=settings, say=say)
+    server = MySqlServer(tmp_path_factory.mktemp("mysql"), settings=settings, say=say)
     try:
         _ = server.service
     except Unavailable as reason:

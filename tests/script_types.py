@@ -18,7 +18,7 @@ from compose.local.artifacts import load_manifest
 from compose.local.console import say
 from compose.local.errors import StackError
 from compose.local.paths import cache_dir
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from worker.console.assets import STATIC
 from worker.console.libraries import FILES
 
@@ -94,7 +94,7 @@ def _unpacked(name: str) -> Path:
     folder = cache_dir() / "unpacked" / f"{name}-{digest}"
     if folder.is_dir():
         return folder
-    archives = Resolver(say=say).fetch(pinned, "what checks the types of the console's modules")
+    archives = ArtifactResolver(say=say).fetch(pinned, "what checks the types of the console's modules")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
         part = Path(temporary) / "folder"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _worker(options: argparse.Namespace) -> int:
+def _run_worker(options: argparse.Namespace) -> int:
     from worker.launch import main as run
 
     argv = [str(options.properties), *map(str, options.connectors)]
@@ -24,43 +24,43 @@ def _worker(options: argparse.Namespace) -> int:
     return run(argv)
 
 
-def _plugins(options: argparse.Namespace) -> int:
+def _run_plugins(options: argparse.Namespace) -> int:
     from worker.devtools import print_plugins
 
     return print_plugins(options.plugin_path, options.kind)
 
 
-def _docs(options: argparse.Namespace) -> int:
+def _run_docs(options: argparse.Namespace) -> int:
     from worker.devtools import write_docs
 
     return write_docs(check=options.check)
 
 
-def _test(options: argparse.Namespace) -> int:
+def _run_test(options: argparse.Namespace) -> int:
     from worker.devtools import run_tests
 
     return run_tests(options.suite, options.pytest_args)
 
 
-def _lint(options: argparse.Namespace) -> int:
-    from worker.devtools import lint
+def _run_lint(options: argparse.Namespace) -> int:
+    from worker.devtools import run_lint
 
-    return lint(options.files, waive=options.waive, may_grow=options.may_grow)
+    return run_lint(options.files, waive=options.waive, may_grow=options.may_grow)
 
 
-def _format(options: argparse.Namespace) -> int:
+def _run_format(options: argparse.Namespace) -> int:
     from worker.devtools import format_code
 
     return format_code(options.files)
 
 
-def _bench(options: argparse.Namespace) -> int:
+def _run_benchmark(options: argparse.Namespace) -> int:
     from worker.devtools import run_bench
 
     return run_bench(options.name, options.args)
 
 
-def _simulate(options: argparse.Namespace) -> int:
+def _run_simulation(options: argparse.Namespace) -> int:
     from worker.devtools import simulate_cluster
 
     flags = [f"--{name}" for name in ("all", "trace") if getattr(options, name)]
@@ -83,19 +83,19 @@ def _licenses(options: argparse.Namespace) -> int:
     return check_licenses(options.sbom)
 
 
-def _demo(options: argparse.Namespace) -> int:
+def _run_demo(options: argparse.Namespace) -> int:
     from compose.demo import run_demo
 
     return run_demo(writes=options.writes, once=options.once, verbose=options.verbose)
 
 
-def _sql(options: argparse.Namespace) -> int:
+def _run_sql(options: argparse.Namespace) -> int:
     from compose.local.sql import run_sql
 
     return run_sql(options.service, options.statements)
 
 
-def _site(options: argparse.Namespace) -> int:
+def _run_site(options: argparse.Namespace) -> int:
     from worker.devtools import build_site
 
     return build_site(serve=options.serve)
@@ -109,7 +109,7 @@ def _connector_help(options: argparse.Namespace) -> int:
 
 def _add_doctor(commands: Any) -> None:
     def run(options: argparse.Namespace) -> int:
-        from worker.doctor import run as run_doctor
+        from worker.doctor import run_doctor
 
         return run_doctor(options)
 
@@ -150,7 +150,7 @@ def _add_lookups(commands: Any) -> None:
         choices=["source", "sink", "converter", "header_converter", "transformation", "predicate"],
         help="only this kind",
     )
-    plugins.set_defaults(run=_plugins)
+    plugins.set_defaults(run=_run_plugins)
 
     options = commands.add_parser("options", help="print a connector's options")
     options.add_argument("connector", metavar="CONNECTOR", help="name, Python path or Java class name")
@@ -166,13 +166,13 @@ def _add_sql(commands: Any) -> None:
     )
     sql.add_argument("service", metavar="SERVICE", help="cassandra, mariadb, postgres or scylla")
     sql.add_argument("statements", nargs="+", metavar="STATEMENT", help="SQL; CQL for cassandra and scylla")
-    sql.set_defaults(run=_sql)
+    sql.set_defaults(run=_run_sql)
 
 
 def _add_site(commands: Any) -> None:
     site = commands.add_parser("site", help="build the documentation site into build/site, or serve it")
     site.add_argument("--serve", action="store_true", help="serve it, and build again what changes")
-    site.set_defaults(run=_site)
+    site.set_defaults(run=_run_site)
 
 
 def _add_verify(commands: Any) -> None:
@@ -237,7 +237,7 @@ def _add_verify(commands: Any) -> None:
 
 def _add_migrate_check(commands: Any) -> None:
     def run(options: argparse.Namespace) -> int:
-        from worker.migration import run as check
+        from worker.migration import run_migrate_check as check
 
         return check(options)
 
@@ -304,7 +304,7 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     simulate.add_argument("--seconds", type=float, default=0, help="start no seed after that many seconds; 0: no limit")
     simulate.add_argument("--all", action="store_true", help="run all seeds, also after one that fails")
     simulate.add_argument("--trace", action="store_true", help="print the events of each run")
-    simulate.set_defaults(run=_simulate)
+    simulate.set_defaults(run=_run_simulation)
 
 
 def _add_fuzz(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -334,7 +334,7 @@ def _add_licenses(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     licenses.set_defaults(run=_licenses)
 
 
-def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
+def build_parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     """The parser of all commands, and what each command does, by its name."""
     from compose.local.commands import add_commands
     from worker.rest.commands import add_commands as add_rest_commands
@@ -356,7 +356,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
     demo.add_argument("--writes", type=int, default=600, metavar="N", help="writes to the shop (default 600)")
     demo.add_argument("-v", "--verbose", action="store_true", help="print each call, event and compared row, too")
     demo.add_argument("--once", action="store_true", help="take everything down at the end")
-    demo.set_defaults(run=_demo)
+    demo.set_defaults(run=_run_demo)
 
     worker = commands.add_parser(
         "worker",
@@ -379,7 +379,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
         metavar="N",
         help="task hosts to run (default: the machine's cores; 0: all in one process, for a debugger)",
     )
-    worker.set_defaults(run=_worker)
+    worker.set_defaults(run=_run_worker)
 
     add_commands(commands)
     _add_sql(commands)
@@ -407,12 +407,12 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
         "runs (the default); slow: what takes too long for CI",
     )
     test.add_argument("pytest_args", nargs=argparse.REMAINDER, metavar="...", help="passed to pytest")
-    test.set_defaults(run=_test)
+    test.set_defaults(run=_run_test)
 
     bench = commands.add_parser("bench", help="run a benchmark; without a name, list them")
     bench.add_argument("name", nargs="?")
     bench.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="passed to the benchmark")
-    bench.set_defaults(run=_bench)
+    bench.set_defaults(run=_run_benchmark)
 
     _add_simulate(commands)
     _add_fuzz(commands)
@@ -420,7 +420,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
 
     docs = commands.add_parser("docs", help="regenerate docs/reference from the declarations")
     docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")
-    docs.set_defaults(run=_docs)
+    docs.set_defaults(run=_run_docs)
     _add_site(commands)
 
     lint = commands.add_parser(
@@ -435,11 +435,11 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, str]]:
         help="write tests/wording/waivers.txt from today's counts of banned words; refused where a count grows",
     )
     lint.add_argument("--raise", action="store_true", dest="may_grow", help="with --waive: accept larger counts")
-    lint.set_defaults(run=_lint)
+    lint.set_defaults(run=_run_lint)
 
     formatting = commands.add_parser("format", help="format the checkout: Python with ruff, Markdown with mdformat")
     formatting.add_argument("files", nargs="*", metavar="FILE", help="format these only")
-    formatting.set_defaults(run=_format)
+    formatting.set_defaults(run=_run_format)
     # argparse keeps the summaries of commands only here.
     summaries = {choice.dest: choice.help or "" for choice in commands._choices_actions}  # noqa: SLF001
     return top, summaries
@@ -460,7 +460,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return job(arguments[1:])
         except KeyboardInterrupt:
             return 130
-    top, summaries = parser()
+    top, summaries = build_parser()
     first = arguments[0] if arguments else "--help"
     if first in {"-h", "--help", "help"}:
         print(list_commands(summaries))
@@ -468,12 +468,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not first.startswith("-") and first not in summaries:
         print(f"millrace: {reject_command(first, summaries)}", file=sys.stderr)
         return 2
-    options, rest = top.parse_known_args(arguments)
+    options, extra_arguments = top.parse_known_args(arguments)
     # argparse takes no positional arguments behind an option that follows some: worker FILE --processes 1 CONNECTOR.
-    if rest and hasattr(options, "connectors") and not any(item.startswith("-") for item in rest):
-        options.connectors += map(Path, rest)
-    elif rest:
-        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    if extra_arguments and hasattr(options, "connectors") and not any(item.startswith("-") for item in extra_arguments):
+        options.connectors += map(Path, extra_arguments)
+    elif extra_arguments:
+        top.error(f"unrecognized arguments: {' '.join(extra_arguments)}")
     try:
         return int(options.run(options))
     except MillraceError as error:

@@ -217,8 +217,8 @@ class Override(NamedTuple):
     value: ConfigValue
 
 
-def _documentation(name: str, kind: str) -> str:
-    if kind in kafka_clients.kinds(name):
+def _describe_property(name: str, kind: str) -> str:
+    if kind in kafka_clients.client_kinds(name):
         return f"{name} of the connector's own {_NOUN[kind]}; not set, the worker's is used."
     return f"{name} of Kafka's Java {_NOUN[kind]}: accepted, and without effect here."
 
@@ -232,7 +232,7 @@ def client_keys(kind: str) -> Mapping[str, ConfigKey]:
         key = ConfigKey(
             name=name,
             type=ConfigType(type_name),
-            doc=_documentation(name, kind),
+            doc=_describe_property(name, kind),
             importance=Importance(importance),
             group="" if name.startswith("internal.") else None,
         )
@@ -258,20 +258,20 @@ def client_overrides(config: Mapping[str, str], worker: Mapping[str, str]) -> li
         "producer": lambda connector: producer_settings(worker, connector, ""),
         "admin": lambda connector: admin_client(connector, worker),
     }
-    for kind, used in _used(config, worker).items():
+    for kind, used in _used_clients(config, worker).items():
         prefix = f"{kind}.override."
-        found = [
-            _override(name, text, kind, worker)
-            for name, text in config.items()
+        checked = [
+            _check_override(name, raw, kind, worker)
+            for name, raw in config.items()
             if name.startswith(prefix) and name != prefix
         ]
-        if kind in checks and found and not any(each.value.errors for each in found):
-            _check_together(found, config, prefix, checks[kind])
-        shown += [each for each in found if used or (kind in checks and each.value.errors)]
+        if kind in checks and checked and not any(item.value.errors for item in checked):
+            _check_together(checked, config, prefix, checks[kind])
+        shown += [item for item in checked if used or (kind in checks and item.value.errors)]
     return shown
 
 
-def _used(config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, bool]:
+def _used_clients(config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, bool]:
     """Which clients a source connector makes use of, by Kafka Connect's rules."""
     own_offsets = worker.get("exactly.once.source.support", "disabled").strip().lower() == "enabled" or bool(
         config.get("offsets.storage.topic", "").strip()
@@ -282,41 +282,41 @@ def _used(config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, boo
     return {"producer": True, "admin": own_offsets or creates, "consumer": own_offsets}
 
 
-def _override(option: str, text: str, kind: str, worker: Mapping[str, str]) -> Override:
+def _check_override(option: str, raw: str, kind: str, worker: Mapping[str, str]) -> Override:
     """One property by itself: the worker's policy, its type, and whether the client understands it."""
     prefix = f"{kind}.override."
     name = option.removeprefix(prefix)
     key = client_keys(kind).get(name)
-    value: object = MASK if key is None and any(word in name for word in _SUSPICIOUS) else text
+    value: object = MASK if key is None and any(word in name for word in _SUSPICIOUS) else raw
     errors: list[str] = []
     try:
         if key is not None:
             value = None
-            value = parse_value(key, text)
+            value = parse_value(key, raw)
         entry = kafka_clients.TABLE.get(name)
         if entry is not None and kind in entry[0]:
-            entry[2](name, text)
+            entry[2](name, raw)
     except ConfigInvalid as error:
         errors.append(str(error))
-    refusal = kafka_clients.refusal(name, worker)
+    refusal = kafka_clients.override_refusal(name, worker)
     if refusal is not None:
         errors = [refusal]  # it would not do with another value either
     return Override(key, prefix, ConfigValue(option, value, errors, [], visible=True))
 
 
 def _check_together(
-    found: list[Override], config: Mapping[str, str], prefix: str, check: Callable[[Mapping[str, str]], object]
+    checked: list[Override], config: Mapping[str, str], prefix: str, check: Callable[[Mapping[str, str]], object]
 ) -> None:
     """What several properties have wrong together, and the worker's own have not: a login without a password, a lost store."""
     try:
         check(config)
     except ConfigInvalid as error:
         try:
-            check({name: text for name, text in config.items() if not name.startswith(prefix)})
+            check({name: raw for name, raw in config.items() if not name.startswith(prefix)})
         except ConfigInvalid:
             return  # it is not of these
-        named = [each for each in found if each.value.name.removeprefix(prefix) in str(error)]
+        named = [item for item in checked if item.value.name.removeprefix(prefix) in str(error)]
         security = [
-            each for each in found if each.value.name.removeprefix(prefix).startswith(kafka_clients.SECURITY_PREFIXES)
+            item for item in checked if item.value.name.removeprefix(prefix).startswith(kafka_clients.SECURITY_PREFIXES)
         ]
-        (named or security or found)[0].value.errors.append(str(error))
+        (named or security or checked)[0].value.errors.append(str(error))

@@ -14,8 +14,8 @@ from connectors.options import Config, invalid
 from worker import kafka_clients
 from worker.config_keys import IGNORED, PASS_THROUGH, STANDALONE, WORKER_CONFIG
 from worker.converters.base import find_converter
-from worker.host.tracing import installed as tracing_installed
-from worker.plugins.environments import scan
+from worker.host.tracing import is_installed as tracing_installed
+from worker.plugins.environments import scan_folders
 from worker.rest.settings import RestSettings
 
 if TYPE_CHECKING:
@@ -72,12 +72,16 @@ def _cross_checks(config: Config) -> list[str]:
             )
         )
     topics: dict[str, str] = {}
-    for which in ("config.storage.topic", "offset.storage.topic", "status.storage.topic"):
-        if config[which] in topics:
+    for topic_option in ("config.storage.topic", "offset.storage.topic", "status.storage.topic"):
+        if config[topic_option] in topics:
             problems.append(
-                invalid(which, config[which], f"It is also {topics[config[which]]}; each needs a topic of its own")
+                invalid(
+                    topic_option,
+                    config[topic_option],
+                    f"It is also {topics[config[topic_option]]}; each needs a topic of its own",
+                )
             )
-        topics[config[which]] = which
+        topics[config[topic_option]] = topic_option
     if config[kafka_clients.POLICY].strip() not in kafka_clients.POLICIES:
         problems.append(kafka_clients.unknown_policy(config[kafka_clients.POLICY]))
     if config["otel.traces.endpoint"] and not tracing_installed():
@@ -113,7 +117,7 @@ def _converter_problems(config: Config) -> list[str]:
         # Which names a converter in an environment has, only its code says: tasks tell if it is none of those.
         offered = {
             group
-            for environment in scan(config["plugin.path"], {}).environments.values()
+            for environment in scan_folders(config["plugin.path"], {}).environments.values()
             for group, _, _ in environment.entries
         }
         for name in list(problems):
@@ -130,7 +134,7 @@ def placement_topic(config: Config) -> str:
     return name or f"{config['config.storage.topic']}-placement"
 
 
-def labels(config: Config) -> dict[str, str]:
+def parse_labels(config: Config) -> dict[str, str]:
     """``node.labels`` as a mapping."""
     return {name.strip(): value.strip() for name, _, value in (item.partition("=") for item in config["node.labels"])}
 

@@ -46,7 +46,7 @@ _LOGS: Final = KeyGroup("Logs and metrics")
 _SECURITY: Final = KeyGroup("Security of Kafka clients")
 
 
-def _hosts(name: str, value: int | None) -> str | None:
+def _check_hosts(name: str, value: int | None) -> str | None:
     return None if value is None or value > 0 else invalid(name, value, "Value must be at least 1")
 
 
@@ -103,45 +103,45 @@ IGNORED: Final[Mapping[str, str]] = {
 STANDALONE: Final = "offset.storage.file.filename"
 
 
-def _partitions(name: str, value: Any) -> str | None:
+def _check_partitions(name: str, value: Any) -> str | None:
     if value == 0 or value < -1:
         return invalid(name, value, "Number of partitions must be positive, or -1 to use the broker's default")
     return None
 
 
-def _replication(name: str, value: Any) -> str | None:
+def _check_replication(name: str, value: Any) -> str | None:
     if value == 0 or value < -1:
         return invalid(name, value, "Replication factor must be positive, or -1 to use the broker's default")
     return None
 
 
-def _processes(name: str, value: Any) -> str | None:
+def _check_processes(name: str, value: Any) -> str | None:
     return invalid(name, value, "Value must be at least 0") if value is not None and value < 0 else None
 
 
-def _topic(which: str, partitions: int | None, what: str) -> list[ConfigKey]:
+def _topic_keys(topic_role: str, partitions: int | None, content: str) -> list[ConfigKey]:
     keys = [
         _TOPICS.high.string(
-            f"{which}.storage.topic",
-            f"The compacted topic that holds {what}. It is created if it does not exist; workers of one cluster "
+            f"{topic_role}.storage.topic",
+            f"The compacted topic that holds {content}. It is created if it does not exist; workers of one cluster "
             "share it.",
             validator=non_empty,
-            example="connect-status" if which == "status" else f"connect-{which}s",
+            example="connect-status" if topic_role == "status" else f"connect-{topic_role}s",
         ),
         _TOPICS.low.short(
-            f"{which}.storage.replication.factor",
+            f"{topic_role}.storage.replication.factor",
             "Replication factor used when that topic is created; -1 takes the broker's default.",
             default=3,
-            validator=_replication,
+            validator=_check_replication,
         ),
     ]
     if partitions is not None:
         keys.append(
             _TOPICS.low.integer(
-                f"{which}.storage.partitions",
+                f"{topic_role}.storage.partitions",
                 "Partitions used when that topic is created; -1 takes the broker's default.",
                 default=partitions,
-                validator=_partitions,
+                validator=_check_partitions,
             )
         )
     return keys
@@ -243,9 +243,9 @@ WORKER_CONFIG: Final = ConfigDef(
             validator=at_least(0),
         ),
         # Internal topics
-        *_topic("config", None, "connector and task configurations"),
-        *_topic("offset", 25, "source offsets"),
-        *_topic("status", 5, "states of connectors and tasks"),
+        *_topic_keys("config", None, "connector and task configurations"),
+        *_topic_keys("offset", 25, "source offsets"),
+        *_topic_keys("status", 5, "states of connectors and tasks"),
         _TOPICS.string(
             "placement.storage.topic",
             "The compacted topic that holds which worker runs what; empty means <config.storage.topic>-placement. Its "
@@ -321,7 +321,7 @@ WORKER_CONFIG: Final = ConfigDef(
             "twice as many as those, at least 4.",
             default=None,
             unit="processes",
-            validator=_hosts,
+            validator=_check_hosts,
         ),
         _CONVERT.low.long(
             "plugin.environment.host.idle.ms",
@@ -392,7 +392,7 @@ WORKER_CONFIG: Final = ConfigDef(
             "Task host processes; by default one per core, 0 runs tasks in the control process (for a debugger). "
             "The command line's --processes goes before it.",
             default=None,
-            validator=_processes,
+            validator=_check_processes,
         ),
         _HOSTS.integer(
             "task.host.stuck.ms",

@@ -112,10 +112,10 @@ _NO_TESTS = 5
 _REPORTED = 50
 
 
-def _checkout(what: str) -> Path:
+def _require_checkout(purpose: str) -> Path:
     if not (ROOT / "tests").is_dir():
         raise MillraceError(
-            f"{what} needs a checkout of Millrace: {ROOT} has no tests folder; clone the repository and call "
+            f"{purpose} needs a checkout of Millrace: {ROOT} has no tests folder; clone the repository and call "
             "./millrace there"
         )
     return ROOT
@@ -128,7 +128,7 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     are three as well, so that two cores always have something to do. Lines of several sessions come as they are written,
     each after its session's number.
     """
-    root = _checkout("millrace test")
+    root = _require_checkout("millrace test")
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
     # A path among the arguments replaces the suites' folders, so that one file can be run.
     named = any((root / item.split("::")[0]).exists() for item in args)
@@ -145,7 +145,7 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
             "-m",
             "pytest",
             *(f"tests/{name}" for name in group if (root / "tests" / name).exists()),
-            *(f"--ignore=tests/{name}" for name in elsewhere(group, groups)),
+            *(f"--ignore=tests/{name}" for name in find_elsewhere(group, groups)),
             *args,
         ]
         for group in groups
@@ -196,18 +196,18 @@ def exit_code(codes: list[int]) -> int:
     return next((code for code in ran if code), 0) if ran else _NO_TESTS
 
 
-def elsewhere(group: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> list[str]:
+def find_elsewhere(group: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> list[str]:
     """The folders inside those of ``group`` that other groups name."""
     return [
         name
-        for other in groups
-        if other is not group
-        for name in other
+        for other_group in groups
+        if other_group is not group
+        for name in other_group
         if any(name.startswith(f"{folder}/") for folder in group)
     ]
 
 
-def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> int:
+def run_lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> int:
     """Check names and prose, format, ruff's rules and types (mypy, strict); returns the first failing exit code.
 
     Args:
@@ -215,7 +215,7 @@ def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> in
         waive: Write the waivers of names and prose instead of checking anything.
         may_grow: With ``waive``, accept larger counts.
     """
-    root = _checkout("millrace lint")
+    root = _require_checkout("millrace lint")
     if waive:
         options = ["--waive", *(["--raise"] if may_grow else [])]
         return subprocess.run([sys.executable, "-m", "tests.wording", *options], cwd=root, check=False).returncode
@@ -238,7 +238,7 @@ def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> in
 
 def _run_tool(command: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> int:
     """Run a module to its end with its progress shown, then print what it said; returns its exit code."""
-    colours = {"FORCE_COLOR": "1", "MYPY_FORCE_COLOR": "1"} if sys.stdout.isatty() and console.colours() else {}
+    colours = {"FORCE_COLOR": "1", "MYPY_FORCE_COLOR": "1"} if sys.stdout.isatty() and console.has_colours() else {}
     with console.progress(f"running {command[0]}", quiet_s=2):
         done = subprocess.run(
             [sys.executable, "-m", *command],
@@ -262,7 +262,7 @@ def format_code(files: list[str], *, check: bool = False) -> int:
         files: Format these only, relative to the working directory; none: the whole checkout.
         check: Change nothing; the exit code is 1 if a file would change.
     """
-    root = _checkout("millrace format")
+    root = _require_checkout("millrace format")
     paths = [Path(name).resolve() for name in files] or [root / name for name in PACKAGES if (root / name).is_dir()]
     generated = root / "docs" / "reference"
     folders = [*paths, root / "docs"]
@@ -285,16 +285,16 @@ def format_code(files: list[str], *, check: bool = False) -> int:
 
 def run_bench(name: str | None, args: list[str]) -> int:
     """Run ``tests/bench/NAME.py``'s ``main(argv)``, or list the benchmarks."""
-    root = _checkout("millrace bench")
+    root = _require_checkout("millrace bench")
     folder = root / "tests" / "bench"
-    found = {path.stem.replace("_", "-"): path for path in sorted(folder.glob("[a-z]*.py"))}
+    scripts = {path.stem.replace("_", "-"): path for path in sorted(folder.glob("[a-z]*.py"))}
     if name is None:
-        for label, path in found.items():
+        for label, path in scripts.items():
             first = path.read_text(encoding="utf-8").split('"""')[1].strip().splitlines()[0]
             print(f"{label:24} {first}")
         return 0
-    if name.replace("_", "-") not in found:
-        raise ConfigInvalid(f"there is no benchmark {name!r}; there are: {', '.join(found)}")
+    if name.replace("_", "-") not in scripts:
+        raise ConfigInvalid(f"there is no benchmark {name!r}; there are: {', '.join(scripts)}")
     sys.path.insert(0, str(root))
     module = importlib.import_module(f"tests.bench.{name.replace('-', '_')}")
     return int(module.main(args) or 0)
@@ -302,7 +302,7 @@ def run_bench(name: str | None, args: list[str]) -> int:
 
 def simulate_cluster(args: list[str]) -> int:
     """Run seeds of the simulated cluster; returns 1 if one of them breaks a rule."""
-    root = _checkout("millrace simulate")
+    root = _require_checkout("millrace simulate")
     # A seed gives the same run in every process only if sets of strings have the same order in all of them.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "tests.simulation", *args]
@@ -311,7 +311,7 @@ def simulate_cluster(args: list[str]) -> int:
 
 def fuzz_parsers(args: list[str]) -> int:
     """Run fuzzing targets; returns 1 if one of them has a finding."""
-    root = _checkout("millrace fuzz")
+    root = _require_checkout("millrace fuzz")
     return subprocess.run([sys.executable, "-m", "tests.fuzz", *args], cwd=root, check=False).returncode
 
 
@@ -339,22 +339,22 @@ def write_docs(*, check: bool) -> int:
     """Write ``docs/reference`` and the picture of the pipeline, or with ``check`` only tell which files are stale."""
     from worker.guarantee_matrix import guarantee_page
     from worker.picture import draw_pipeline
-    from worker.reference import NOTE, pages
+    from worker.reference import NOTE, reference_pages
 
-    docs = _checkout("millrace docs") / "docs"
+    docs = _require_checkout("millrace docs") / "docs"
     with console.progress("reading the declarations and the marks of tests", quiet_s=2):
-        texts = {f"reference/{name}": text for name, text in pages().items()}
-        texts["reference/guarantees.md"] = guarantee_page(ROOT, NOTE)
-    texts["images/pipeline.svg"] = draw_pipeline((docs / "images" / "pipeline.yml").read_text(encoding="utf-8"))
+        pages_by_path = {f"reference/{name}": content for name, content in reference_pages().items()}
+        pages_by_path["reference/guarantees.md"] = guarantee_page(ROOT, NOTE)
+    pages_by_path["images/pipeline.svg"] = draw_pipeline((docs / "images" / "pipeline.yml").read_text(encoding="utf-8"))
     stale = [
         name
-        for name, text in texts.items()
-        if not (docs / name).is_file() or (docs / name).read_text(encoding="utf-8") != text
+        for name, content in pages_by_path.items()
+        if not (docs / name).is_file() or (docs / name).read_text(encoding="utf-8") != content
     ]
     extra = [
         name
         for path in sorted((docs / "reference").rglob("*.md"))
-        if (name := path.relative_to(docs).as_posix()) not in texts
+        if (name := path.relative_to(docs).as_posix()) not in pages_by_path
     ]
     if check:
         for name in (*stale, *extra):
@@ -362,10 +362,10 @@ def write_docs(*, check: bool) -> int:
         return 1 if stale or extra else 0
     for name in stale:
         (docs / name).parent.mkdir(parents=True, exist_ok=True)
-        (docs / name).write_text(texts[name], encoding="utf-8")
+        (docs / name).write_text(pages_by_path[name], encoding="utf-8")
     for name in extra:
         (docs / name).unlink()
-    print(f"docs: {len(texts)} files, {len(stale)} written, {len(extra)} removed")
+    print(f"docs: {len(pages_by_path)} files, {len(stale)} written, {len(extra)} removed")
     return 0
 
 
@@ -374,7 +374,7 @@ def build_site(*, serve: bool) -> int:
 
     A link that leads nowhere and a page that is in no menu are errors.
     """
-    root = _checkout("millrace site")
+    root = _require_checkout("millrace site")
     # Its notice about a next major version is not for readers of a build log.
     quiet = {"NO_MKDOCS_2_WARNING": "1"}
     if serve:
@@ -385,13 +385,13 @@ def build_site(*, serve: bool) -> int:
 
 def print_plugins(plugin_path: str, kind: str | None) -> int:
     """Print the plugins found, with the environment of each; exit code 1 if one of them can't be used."""
-    from worker.plugins.model import listing
+    from worker.plugins.model import list_plugins
 
-    plugins, found, failures = _all_plugins(plugin_path)
+    plugins, environments_scan, failures = _all_plugins(plugin_path)
     rows = [
-        (row["type"], row["class"], row["version"], "main" if key == "" else found.environments[key].name)
-        for key in ("", *found.environments)
-        for row in listing([plugin for plugin in plugins if plugin.environment == key], connectors_only=False)
+        (row["type"], row["class"], row["version"], "main" if key == "" else environments_scan.environments[key].name)
+        for key in ("", *environments_scan.environments)
+        for row in list_plugins([plugin for plugin in plugins if plugin.environment == key], connectors_only=False)
         if kind is None or row["type"] == kind
     ]
     for row in sorted(rows):
@@ -404,30 +404,41 @@ def print_plugins(plugin_path: str, kind: str | None) -> int:
 def _all_plugins(plugin_path: str) -> tuple[list[PluginInfo], Scan, dict[str, str]]:
     """All plugins, Millrace's own first, the environments they are in, and what can't be used."""
     from worker.plugins.describe import describe_all
-    from worker.plugins.environments import scan
+    from worker.plugins.environments import scan_folders
     from worker.plugins.isolation import own_distributions
     from worker.plugins.registry import PluginRegistry
 
     registry = PluginRegistry(plugin_path)
-    found = scan([item.strip() for item in plugin_path.split(",") if item.strip()], own_distributions())
-    described = asyncio.run(describe_all(found.environments.values()))
-    failures = {**registry.failures, **found.failures}
+    environments_scan = scan_folders(
+        [item.strip() for item in plugin_path.split(",") if item.strip()], own_distributions()
+    )
+    described = asyncio.run(describe_all(environments_scan.environments.values()))
+    failures = {**registry.failures, **environments_scan.failures}
     for key, description in described.items():
-        failures |= {f"{found.environments[key].name}: {value}": why for value, why in description.failures.items()}
-    return [*registry.infos(), *(plugin for each in described.values() for plugin in each.plugins)], found, failures
+        failures |= {
+            f"{environments_scan.environments[key].name}: {value}": reason
+            for value, reason in description.failures.items()
+        }
+    return (
+        [*registry.infos(), *(plugin for description_of in described.values() for plugin in description_of.plugins)],
+        environments_scan,
+        failures,
+    )
 
 
 def print_connector_options(name: str) -> int:
     """Print a connector's own options and what each does; of several versions the latest."""
-    from worker.plugins.catalog import Catalog
-    from worker.plugins.isolation import activate
+    from worker.plugins.catalog import PluginCatalog
+    from worker.plugins.isolation import activate_folders
     from worker.plugins.registry import PluginRegistry
 
     plugin_path = os.environ.get("MILLRACE_PLUGIN_PATH", "")
-    plugins, found, _ = _all_plugins(plugin_path)
-    chosen = Catalog(plugins).connector({"connector.class": name})
-    folders = [found.environments[chosen.environment].path] if chosen is not None and chosen.environment else []
-    activate(folders)
+    plugins, environments_scan, _ = _all_plugins(plugin_path)
+    chosen = PluginCatalog(plugins).connector({"connector.class": name})
+    folders = (
+        [environments_scan.environments[chosen.environment].path] if chosen is not None and chosen.environment else []
+    )
+    activate_folders(folders)
     definition = PluginRegistry(plugin_path, folders).connector(name).config_def
     for key in definition.keys.values():
         default = "required" if key.required else f"default {key.default}"

@@ -28,10 +28,10 @@ from worker.config import parse_worker
 from worker.control import clients
 from worker.control.stores import internal_topics
 from worker.launch import read_connector
-from worker.migration import Finding, examine
+from worker.migration import Finding, examine_connector
 from worker.plugins.providers import provider_finder
 from worker.plugins.registry import PluginRegistry
-from worker.properties import load
+from worker.properties import load_properties
 from worker.secrets.masking import SecretMasker
 from worker.secrets.providers import ConfigTransformer, build_providers
 
@@ -118,7 +118,7 @@ async def check_worker(properties: Mapping[str, str], connectors: Sequence[Mappi
         resolved, _ = await transformer.transform_async(properties)
         masker.learn(resolved)
         config, warnings = parse_worker(resolved)
-        client = await asyncio.to_thread(clients.reader, resolved, "millrace-doctor")
+        client = await asyncio.to_thread(clients.reader_arguments, resolved, "millrace-doctor")
     except MillraceError as error:
         return [Check("worker properties", "problem", masker.scrub(str(error)))]
     checks += [Check("worker properties", "note", masker.scrub(warning)) for warning in warnings]
@@ -129,7 +129,7 @@ async def check_worker(properties: Mapping[str, str], connectors: Sequence[Mappi
     registry = await asyncio.to_thread(PluginRegistry, resolved.get("plugin.path", ""))
     for connector in connectors:
         finding = Finding(connector["name"], connector.get("connector.class", ""), "STARTED", offsets=1)
-        await examine(finding, connector, registry, transformer, masker, resolved, 60.0)
+        await examine_connector(finding, connector, registry, transformer, masker, resolved, 60.0)
         subject = f"connector {finding.name}"
         checks += [Check(subject, "problem", problem) for problem in finding.problems]
         checks += [Check(subject, "note", note) for note in finding.notes]
@@ -192,7 +192,7 @@ def format_checks(checks: Sequence[Check]) -> str:
     return "\n".join(lines)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_doctor(options: argparse.Namespace) -> int:
     """The command: prints the checks; exit code 0 without problems, else 1."""
     # Its warnings would say again, in other words, what a check says.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
@@ -202,7 +202,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             connectors = [read_connector(path) for path in options.connectors]
             with progress("asking the servers", quiet_s=2):
-                checks += asyncio.run(check_worker(load(properties), connectors))
+                checks += asyncio.run(check_worker(load_properties(properties), connectors))
         except (MillraceError, StackError) as error:
             checks.append(Check(str(properties), "problem", str(error)))
     sys.stdout.write(format_checks(checks) + "\n")

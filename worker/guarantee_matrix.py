@@ -80,20 +80,20 @@ def find_proofs(root: Path) -> list[Proof]:
     """
     proofs: list[Proof] = []
     for path in sorted((root / "tests").rglob("test_*.py")):
-        text = path.read_text(encoding="utf-8")
-        if f"mark.{PROVES}(" in text:
+        source_code = path.read_text(encoding="utf-8")
+        if f"mark.{PROVES}(" in source_code:
             where = str(path.relative_to(root))
-            proofs += (proof for function in _functions(text) for proof in _proofs(function, where))
+            proofs += (proof for function in _find_functions(source_code) for proof in _find_proofs(function, where))
     return proofs
 
 
-def _functions(text: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(text)):
+def _find_functions(source_code: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(source_code)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
 
-def _proofs(function: ast.FunctionDef | ast.AsyncFunctionDef, where: str) -> Iterator[Proof]:
+def _find_proofs(function: ast.FunctionDef | ast.AsyncFunctionDef, where: str) -> Iterator[Proof]:
     for decorator in function.decorator_list:
         if not (
             isinstance(decorator, ast.Call)
@@ -119,7 +119,7 @@ def _proofs(function: ast.FunctionDef | ast.AsyncFunctionDef, where: str) -> Ite
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class MatrixEnd:
     """A row or a column of the matrix.
 
     Attributes:
@@ -133,27 +133,29 @@ class End:
     numbers: tuple[str, ...]
 
 
-def ends(names: Sequence[str], proofs: Sequence[Proof], letter: str) -> tuple[list[End], dict[str, Proof]]:
+def build_ends(names: Sequence[str], proofs: Sequence[Proof], letter: str) -> tuple[list[MatrixEnd], dict[str, Proof]]:
     """The ends of one side, and their proofs by number (``S1``); an end without a proof promises nothing. Pure."""
     numbered = {f"{letter}{number}": proof for number, proof in enumerate(proofs, 1)}
-    rows: list[End] = []
+    rows: list[MatrixEnd] = []
     for name in names:
         labels = dict.fromkeys(proof.label for proof in proofs if proof.name == name) or {name: None}
         for label in labels:
             proven = {number: proof for number, proof in numbered.items() if proof.label == label}
             level = max((proof.level for proof in proven.values()), key=LEVELS.index, default=NONE)
-            rows.append(End(label, level, tuple(number for number, proof in proven.items() if proof.level == level)))
+            rows.append(
+                MatrixEnd(label, level, tuple(number for number, proof in proven.items() if proof.level == level))
+            )
     return rows, numbered
 
 
-def cell(source: End, sink: End) -> str:
+def format_cell(source: MatrixEnd, sink: MatrixEnd) -> str:
     """The guarantee of a pair, which is that of its weaker end, and the tests that show it. Pure."""
     level = min(source.level, sink.level, key=LEVELS.index)
     limit = LIMITS.get((name_of(source.label), name_of(sink.label)))
     if limit is not None:
         level = min(level, limit[0], key=LEVELS.index)
-    text = level.replace("-", " ")
-    return text if level == NONE else f"{text} ({', '.join((*source.numbers, *sink.numbers))})"
+    level_name = level.replace("-", " ")
+    return level_name if level == NONE else f"{level_name} ({', '.join((*source.numbers, *sink.numbers))})"
 
 
 def check_offers(proofs: Sequence[Proof], offers: Mapping[str, Sequence[str]]) -> None:
@@ -173,7 +175,7 @@ def check_offers(proofs: Sequence[Proof], offers: Mapping[str, Sequence[str]]) -
             raise ConfigInvalid(f"{proof.test}: {proof.name} offers {', '.join(offers[proof.name])}, not {proof.level}")
 
 
-def render(proofs: Sequence[Proof], sources: Sequence[str], sinks: Mapping[str, Sequence[str]], note: str) -> str:
+def render_page(proofs: Sequence[Proof], sources: Sequence[str], sinks: Mapping[str, Sequence[str]], note: str) -> str:
     """The page.
 
     Args:
@@ -189,8 +191,8 @@ def render(proofs: Sequence[Proof], sources: Sequence[str], sinks: Mapping[str, 
     writes = [proof for proof in proofs if proof.side == "into"]
     check_offers(reads, dict.fromkeys(sources, LEVELS))
     check_offers(writes, sinks)
-    rows, shown_sources = ends(sources, reads, "S")
-    columns, shown_sinks = ends(list(sinks), writes, "K")
+    rows, shown_sources = build_ends(sources, reads, "S")
+    columns, shown_sinks = build_ends(list(sinks), writes, "K")
     open_sinks = [
         f"- `{column.label}` offers {sinks[name_of(column.label)][0].replace('-', ' ')}; no test shows more than "
         f"{column.level.replace('-', ' ')}."
@@ -203,7 +205,7 @@ def render(proofs: Sequence[Proof], sources: Sequence[str], sinks: Mapping[str, 
         "|  | " + " | ".join(f"`{column.label}`" for column in columns) + " |",
         "|---" * (len(columns) + 1) + "|",
         "| can't be read again | " + " | ".join(NONE.replace("-", " ") for _ in columns) + " |",
-        *(f"| `{row.label}` | " + " | ".join(cell(row, column) for column in columns) + " |" for row in rows),
+        *(f"| `{row.label}` | " + " | ".join(format_cell(row, column) for column in columns) + " |" for row in rows),
         "",
         *(f"- `{source}` into `{sink}`: {reason}." for (source, sink), (_, reason) in LIMITS.items()),
         *open_sinks,
@@ -230,10 +232,12 @@ def guarantee_page(root: Path, note: str) -> str:
 
     connectors = PluginRegistry("").builtin_connectors()
     sources = [name for name, connector in sorted(connectors.items()) if not issubclass(connector, JobConnector)]
-    sinks = {name: jobs.load(where).guarantees for name, where in sorted(jobs.targets(jobs.SINKS).items())}
-    return render(
+    sinks = {
+        name: jobs.load_class(where).guarantees for name, where in sorted(jobs.list_entry_points(jobs.SINKS).items())
+    }
+    return render_page(
         find_proofs(root),
         [*sources, *jobs.INPUT_SOURCES],
-        {"materializer": jobs.load(jobs.MATERIALIZER).guarantees, **sinks},
+        {"materializer": jobs.load_class(jobs.MATERIALIZER).guarantees, **sinks},
         note,
     )

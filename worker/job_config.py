@@ -67,22 +67,22 @@ _FOREIGN: Final[Mapping[str, str]] = {
 }
 
 
-def foreign(config: Mapping[str, str]) -> list[ConfigProblem]:
+def foreign_complaints(config: Mapping[str, str]) -> list[ConfigProblem]:
     """A complaint for each property that would silently have no effect. Pure."""
     problems = []
     for name in config:
-        why = next((why for prefix, why in _FOREIGN.items() if _under(name, prefix)), None)
-        if why is not None:
+        reason = next((reason for prefix, reason in _FOREIGN.items() if _is_under(name, prefix)), None)
+        if reason is not None:
             problems.append(
                 ConfigProblem(
                     name,
-                    f"Configuration {name} does not apply to this connector, which moves data itself: {why}. Remove it",
+                    f"Configuration {name} does not apply to this connector, which moves data itself: {reason}. Remove it",
                 )
             )
     return problems
 
 
-def _under(name: str, prefix: str) -> bool:
+def _is_under(name: str, prefix: str) -> bool:
     return name.startswith(prefix) if prefix.endswith(".") else name == prefix or name.startswith(f"{prefix}.")
 
 
@@ -95,7 +95,7 @@ def job_properties(config: Mapping[str, str], declared: ConfigDef) -> dict[str, 
         or (
             name not in JOB_CONFIG.keys
             and name not in ("task.class", TOGETHER_KEY)
-            and not any(_under(name, prefix) for prefix in _FOREIGN)
+            and not any(_is_under(name, prefix) for prefix in _FOREIGN)
         )
     }
 
@@ -116,7 +116,9 @@ def job_form(
     return connector.completed(properties, worker_kafka(worker)), translation
 
 
-def runnable(connector: type[JobConnector], config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
+def runnable_properties(
+    connector: type[JobConnector], config: Mapping[str, str], worker: Mapping[str, str]
+) -> dict[str, str]:
     """The properties of ``job_form``, for a job that is to run.
 
     Raises:
@@ -152,18 +154,18 @@ def worker_kafka(worker: Mapping[str, str]) -> dict[str, str]:
     """How the worker reaches Kafka, for ``JobConnector.completed``: addresses and security, with the Java client's names."""
     return {
         name: value
-        for name, value in kafka_clients.inherited(worker, "consumer.").items()
+        for name, value in kafka_clients.inherited_properties(worker, "consumer.").items()
         if name == "bootstrap.servers" or name.startswith(kafka_clients.SECURITY_PREFIXES)
     }
 
 
 def tasks_note(config: Mapping[str, str]) -> list[str]:
     """What to say of a ``tasks.max`` that has no effect. Pure."""
-    text = config.get("tasks.max", "1").strip()
+    tasks_max = config.get("tasks.max", "1").strip()
     return (
         []
-        if text in {"", "1"}
+        if tasks_max in {"", "1"}
         else [
-            f"tasks.max={text} has no effect: a job is one task for each of its sinks, and shares its work out itself"
+            f"tasks.max={tasks_max} has no effect: a job is one task for each of its sinks, and shares its work out itself"
         ]
     )

@@ -25,58 +25,58 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def _integer(name: str, text: str) -> int:
+def _parse_integer(name: str, raw: str) -> int:
     try:
-        return int(text.strip())
+        return int(raw.strip())
     except ValueError:
-        raise ConfigInvalid(f"Invalid value {text} for configuration {name}: Not a number of type INT") from None
+        raise ConfigInvalid(f"Invalid value {raw} for configuration {name}: Not a number of type INT") from None
 
 
-def _boolean(name: str, text: str) -> bool:
-    lowered = text.strip().lower()
+def _parse_boolean(name: str, raw: str) -> bool:
+    lowered = raw.strip().lower()
     if lowered not in {"true", "false"}:
-        raise ConfigInvalid(f"Invalid value {text} for configuration {name}: Expected value to be either true or false")
+        raise ConfigInvalid(f"Invalid value {raw} for configuration {name}: Expected value to be either true or false")
     return lowered == "true"
 
 
-def _string(name: str, text: str) -> str:
+def _parse_string(name: str, raw: str) -> str:
     del name
-    return text.strip()
+    return raw.strip()
 
 
-def _servers(name: str, text: str) -> list[str]:
-    servers = [item.strip() for item in text.split(",") if item.strip()]
+def _parse_servers(name: str, raw: str) -> list[str]:
+    servers = [item.strip() for item in raw.split(",") if item.strip()]
     if not servers:
         raise ConfigInvalid(f"No bootstrap urls given in {name}")
     return servers
 
 
-def _acks(name: str, text: str) -> int | str:
-    value = text.strip().lower()
+def _parse_acks(name: str, raw: str) -> int | str:
+    value = raw.strip().lower()
     if value in {"all", "-1"}:
         return "all"
     if value in {"0", "1"}:
         return int(value)
-    raise ConfigInvalid(f"Invalid value {text} for configuration {name}: String must be one of: all, -1, 0, 1")
+    raise ConfigInvalid(f"Invalid value {raw} for configuration {name}: String must be one of: all, -1, 0, 1")
 
 
-def _compression(name: str, text: str) -> str | None:
-    value = text.strip().lower()
+def _parse_compression(name: str, raw: str) -> str | None:
+    value = raw.strip().lower()
     if value == "none":
         return None
     if value in {"gzip", "snappy", "lz4", "zstd"}:
         return value
     raise ConfigInvalid(
-        f"Invalid value {text} for configuration {name}: String must be one of: none, gzip, snappy, lz4, zstd"
+        f"Invalid value {raw} for configuration {name}: String must be one of: none, gzip, snappy, lz4, zstd"
     )
 
 
-def _protocol(name: str, text: str) -> str:
-    value = text.strip().upper()
+def _parse_protocol(name: str, raw: str) -> str:
+    value = raw.strip().upper()
     if value in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
         return value
     raise ConfigInvalid(
-        f"Invalid value {text} for configuration {name}: String must be one of (case insensitive): "
+        f"Invalid value {raw} for configuration {name}: String must be one of (case insensitive): "
         "SASL_SSL, PLAINTEXT, SSL, SASL_PLAINTEXT"
     )
 
@@ -87,39 +87,39 @@ _C: Final = frozenset({"consumer"})
 
 #: Java property -> (kinds of clients, aiokafka argument, parser).
 TABLE: Final[Mapping[str, tuple[frozenset[str], str, Callable[[str, str], Any]]]] = {
-    "bootstrap.servers": (_ANY, "bootstrap_servers", _servers),
-    "client.id": (_ANY, "client_id", _string),
-    "metadata.max.age.ms": (_ANY, "metadata_max_age_ms", _integer),
-    "request.timeout.ms": (_ANY, "request_timeout_ms", _integer),
-    "retry.backoff.ms": (_ANY, "retry_backoff_ms", _integer),
-    "connections.max.idle.ms": (_ANY, "connections_max_idle_ms", _integer),
-    "security.protocol": (_ANY, "security_protocol", _protocol),
-    "sasl.mechanism": (_ANY, "sasl_mechanism", _string),
-    "sasl.kerberos.service.name": (_ANY, "sasl_kerberos_service_name", _string),
-    "acks": (_P, "acks", _acks),
-    "batch.size": (_P, "max_batch_size", _integer),
-    "linger.ms": (_P, "linger_ms", _integer),
-    "max.request.size": (_P, "max_request_size", _integer),
-    "compression.type": (_P, "compression_type", _compression),
-    "enable.idempotence": (_P, "enable_idempotence", _boolean),
-    "transaction.timeout.ms": (_P, "transaction_timeout_ms", _integer),
-    "transactional.id": (_P, "transactional_id", _string),
-    "group.id": (_C, "group_id", _string),
-    "group.instance.id": (_C, "group_instance_id", _string),
-    "auto.offset.reset": (_C, "auto_offset_reset", _string),
-    "enable.auto.commit": (_C, "enable_auto_commit", _boolean),
-    "auto.commit.interval.ms": (_C, "auto_commit_interval_ms", _integer),
-    "fetch.min.bytes": (_C, "fetch_min_bytes", _integer),
-    "fetch.max.bytes": (_C, "fetch_max_bytes", _integer),
-    "fetch.max.wait.ms": (_C, "fetch_max_wait_ms", _integer),
-    "max.partition.fetch.bytes": (_C, "max_partition_fetch_bytes", _integer),
-    "max.poll.records": (_C, "max_poll_records", _integer),
-    "max.poll.interval.ms": (_C, "max_poll_interval_ms", _integer),
-    "session.timeout.ms": (_C, "session_timeout_ms", _integer),
-    "heartbeat.interval.ms": (_C, "heartbeat_interval_ms", _integer),
-    "check.crcs": (_C, "check_crcs", _boolean),
-    "exclude.internal.topics": (_C, "exclude_internal_topics", _boolean),
-    "isolation.level": (_C, "isolation_level", _string),
+    "bootstrap.servers": (_ANY, "bootstrap_servers", _parse_servers),
+    "client.id": (_ANY, "client_id", _parse_string),
+    "metadata.max.age.ms": (_ANY, "metadata_max_age_ms", _parse_integer),
+    "request.timeout.ms": (_ANY, "request_timeout_ms", _parse_integer),
+    "retry.backoff.ms": (_ANY, "retry_backoff_ms", _parse_integer),
+    "connections.max.idle.ms": (_ANY, "connections_max_idle_ms", _parse_integer),
+    "security.protocol": (_ANY, "security_protocol", _parse_protocol),
+    "sasl.mechanism": (_ANY, "sasl_mechanism", _parse_string),
+    "sasl.kerberos.service.name": (_ANY, "sasl_kerberos_service_name", _parse_string),
+    "acks": (_P, "acks", _parse_acks),
+    "batch.size": (_P, "max_batch_size", _parse_integer),
+    "linger.ms": (_P, "linger_ms", _parse_integer),
+    "max.request.size": (_P, "max_request_size", _parse_integer),
+    "compression.type": (_P, "compression_type", _parse_compression),
+    "enable.idempotence": (_P, "enable_idempotence", _parse_boolean),
+    "transaction.timeout.ms": (_P, "transaction_timeout_ms", _parse_integer),
+    "transactional.id": (_P, "transactional_id", _parse_string),
+    "group.id": (_C, "group_id", _parse_string),
+    "group.instance.id": (_C, "group_instance_id", _parse_string),
+    "auto.offset.reset": (_C, "auto_offset_reset", _parse_string),
+    "enable.auto.commit": (_C, "enable_auto_commit", _parse_boolean),
+    "auto.commit.interval.ms": (_C, "auto_commit_interval_ms", _parse_integer),
+    "fetch.min.bytes": (_C, "fetch_min_bytes", _parse_integer),
+    "fetch.max.bytes": (_C, "fetch_max_bytes", _parse_integer),
+    "fetch.max.wait.ms": (_C, "fetch_max_wait_ms", _parse_integer),
+    "max.partition.fetch.bytes": (_C, "max_partition_fetch_bytes", _parse_integer),
+    "max.poll.records": (_C, "max_poll_records", _parse_integer),
+    "max.poll.interval.ms": (_C, "max_poll_interval_ms", _parse_integer),
+    "session.timeout.ms": (_C, "session_timeout_ms", _parse_integer),
+    "heartbeat.interval.ms": (_C, "heartbeat_interval_ms", _parse_integer),
+    "check.crcs": (_C, "check_crcs", _parse_boolean),
+    "exclude.internal.topics": (_C, "exclude_internal_topics", _parse_boolean),
+    "isolation.level": (_C, "isolation_level", _parse_string),
 }
 
 #: Properties that are read together to make an SSL context or credentials.
@@ -187,7 +187,7 @@ MEANINGLESS: Final = frozenset(
 )
 
 CREDENTIALS: Final = fetch.CREDENTIALS
-renew = fetch.renew
+renew = fetch.renew_credentials
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 #: Prefixes that belong to security: they travel together when one set of clients inherits from another.
@@ -222,21 +222,21 @@ def client_arguments(properties: Mapping[str, str], kind: str) -> ClientArgument
     """
     arguments: dict[str, Any] = {}
     warnings: list[str] = []
-    for name, text in properties.items():
+    for name, raw in properties.items():
         entry = TABLE.get(name)
         if entry is not None:
             if kind in entry[0]:
-                arguments[entry[1]] = entry[2](name, text)
+                arguments[entry[1]] = entry[2](name, raw)
         elif name == "partitioner.class":
-            if not text.endswith((".DefaultPartitioner", ".UniformStickyPartitioner")):
+            if not raw.endswith((".DefaultPartitioner", ".UniformStickyPartitioner")):
                 warnings.append(
-                    f"{kind} property partitioner.class={text} names a Java class that can't run here: records "
+                    f"{kind} property partitioner.class={raw} names a Java class that can't run here: records "
                     "are placed as Kafka's default partitioner does"
                 )
         elif name == "interceptor.classes":
-            if text.strip():
+            if raw.strip():
                 warnings.append(
-                    f"{kind} property interceptor.classes={text} names Java classes that can't run here: remove it"
+                    f"{kind} property interceptor.classes={raw} names Java classes that can't run here: remove it"
                 )
         elif name in MEANINGLESS:
             log.debug("%s property %s has no counterpart here and is ignored", kind, name)
@@ -244,13 +244,13 @@ def client_arguments(properties: Mapping[str, str], kind: str) -> ClientArgument
             warnings.append(f"unknown {kind} property {name}: it has no effect; check its spelling")
     protocol = arguments.get("security_protocol", "PLAINTEXT")
     if protocol.startswith("SASL"):
-        arguments.update(_sasl(properties, arguments.get("sasl_mechanism", "GSSAPI")))
+        arguments.update(_sasl_arguments(properties, arguments.get("sasl_mechanism", "GSSAPI")))
     if protocol.endswith("SSL"):
         arguments["ssl_context"] = tls.client_context(properties)
     return ClientArguments(arguments, warnings)
 
 
-def kinds(name: str) -> frozenset[str]:
+def client_kinds(name: str) -> frozenset[str]:
     """The kinds of clients that have the property ``name``; empty for an unknown one."""
     if name in _COMPUTED:
         return _ANY
@@ -258,13 +258,13 @@ def kinds(name: str) -> frozenset[str]:
     return entry[0] if entry is not None else frozenset()
 
 
-def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+def parse_jaas(raw: str) -> tuple[str, dict[str, str]]:
     """Login module (short name) and options of a ``sasl.jaas.config``.
 
     Raises:
         ConfigInvalid: it is not of the form ``Module flag option=value ... ;``. The text is not repeated: it holds secrets.
     """
-    words = text.strip().split(None, 2)
+    words = raw.strip().split(None, 2)
     if len(words) < 2 or words[1].rstrip(";").lower() not in {"required", "requisite", "sufficient", "optional"}:
         raise ConfigInvalid(
             "Invalid value [hidden] for configuration sasl.jaas.config: expected 'LoginModule required "
@@ -278,7 +278,7 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
     return words[0].rsplit(".", 1)[-1], options
 
 
-def _sasl(properties: Mapping[str, str], mechanism: str) -> dict[str, Any]:
+def _sasl_arguments(properties: Mapping[str, str], mechanism: str) -> dict[str, Any]:
     mechanism = mechanism.upper()
     if mechanism not in _MECHANISMS:
         raise ConfigInvalid(
@@ -307,13 +307,13 @@ def _sasl(properties: Mapping[str, str], mechanism: str) -> dict[str, Any]:
     return result | {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
 
 
-def inherited(worker: Mapping[str, str], prefix: str) -> dict[str, str]:
+def inherited_properties(worker: Mapping[str, str], prefix: str) -> dict[str, str]:
     """The client properties a worker gives to its clients of one kind: ``prefix`` + name (``producer.``, ``admin.`` ...).
 
     ``bootstrap.servers`` comes from the worker. Its security settings do too where the prefix sets none of its own: Kafka
     Connect makes one repeat them, and plain text is never what a worker with TLS is meant to use.
     """
-    own = {
+    own_properties = {
         name[len(prefix) :]: value
         for name, value in worker.items()
         if name.startswith(prefix) and not name.startswith((prefix + "override.", "admin.listeners"))
@@ -321,7 +321,7 @@ def inherited(worker: Mapping[str, str], prefix: str) -> dict[str, str]:
     result: dict[str, str] = {}
     if "bootstrap.servers" in worker:
         result["bootstrap.servers"] = worker["bootstrap.servers"]
-    if not any(name.startswith(SECURITY_PREFIXES) for name in own):
+    if not any(name.startswith(SECURITY_PREFIXES) for name in own_properties):
         result.update(
             {
                 name: value
@@ -329,7 +329,7 @@ def inherited(worker: Mapping[str, str], prefix: str) -> dict[str, str]:
                 if name.startswith(SECURITY_PREFIXES) and name not in _SERVER_ONLY
             }
         )
-    return result | own
+    return result | own_properties
 
 
 _POLICY_CLASS: Final = "ConnectorClientConfigOverridePolicy"
@@ -345,7 +345,7 @@ POLICY: Final = "connector.client.config.override.policy"
 ALLOWLIST: Final = "connector.client.config.override.allowlist"
 
 
-def overrides(connector: Mapping[str, str], prefix: str, worker: Mapping[str, str]) -> dict[str, str]:
+def override_properties(connector: Mapping[str, str], prefix: str, worker: Mapping[str, str]) -> dict[str, str]:
     """A connector's own client properties (``producer.override.`` + name) as far as the worker's policy allows.
 
     Args:
@@ -357,7 +357,7 @@ def overrides(connector: Mapping[str, str], prefix: str, worker: Mapping[str, st
         ConfigInvalid: the policy is unknown, or forbids one of the properties.
     """
     result = {name[len(prefix) :]: value for name, value in connector.items() if name.startswith(prefix)}
-    policy, allowed = _policy(worker)
+    policy, allowed = _read_policy(worker)
     forbidden = [name for name in result if allowed is not None and name not in allowed]
     if forbidden:
         raise ConfigInvalid(
@@ -367,26 +367,28 @@ def overrides(connector: Mapping[str, str], prefix: str, worker: Mapping[str, st
     return result
 
 
-def refusal(name: str, worker: Mapping[str, str]) -> str | None:
+def override_refusal(name: str, worker: Mapping[str, str]) -> str | None:
     """Kafka Connect's complaint if the worker's policy forbids to override the client property ``name``, else None.
 
     Raises:
         ConfigInvalid: the policy is unknown.
     """
-    policy, allowed = _policy(worker)
+    policy, allowed = _read_policy(worker)
     if allowed is None or name in allowed:
         return None
     return f"The '{policy}' policy does not allow '{name}' to be overridden in the connector configuration."
 
 
-def _policy(worker: Mapping[str, str]) -> tuple[str, frozenset[str] | None]:
+def _read_policy(worker: Mapping[str, str]) -> tuple[str, frozenset[str] | None]:
     """The policy's name and the properties that it allows; None for all."""
     policy = worker.get(POLICY, "All")
-    known = POLICIES.get(policy.strip())
-    if known is None:
+    policy_name = POLICIES.get(policy.strip())
+    if policy_name is None:
         raise ConfigInvalid(unknown_policy(policy))
     listed = frozenset(item.strip() for item in worker.get(ALLOWLIST, "").split(","))
-    return known, None if known == "All" else {"Principal": _PRINCIPAL, "Allowlist": listed}.get(known, frozenset())
+    return policy_name, None if policy_name == "All" else {"Principal": _PRINCIPAL, "Allowlist": listed}.get(
+        policy_name, frozenset()
+    )
 
 
 def unknown_policy(policy: str) -> str:

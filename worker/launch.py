@@ -21,17 +21,17 @@ from aiokafka.errors import KafkaError
 
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.admin import TopicAdmin
-from offsets.refusal import LoginRefused
+from offsets.refusal import BrokerLoginRefused
 from worker import __version__, logs
 from worker.config import parse_worker
 from worker.metrics.process import settle_heap
 from worker.metrics.traffic import MeteredLoop
 from worker.plugins.providers import provider_finder
-from worker.properties import load
+from worker.properties import load_properties
 from worker.rest.facade import NotLeader, RestError
 from worker.secrets.masking import SecretFilter, SecretMasker
 from worker.secrets.providers import ConfigTransformer, build_providers
-from worker.secrets.rotation import keeper
+from worker.secrets.rotation import build_keeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int)
     options = parser.parse_args(argv)
     try:
-        properties = load(options.properties)
+        properties = load_properties(options.properties)
         connectors = [read_connector(path) for path in options.connectors]
     except ConfigInvalid as error:
         sys.stderr.write(f"{error}\n")
@@ -79,7 +79,7 @@ def read_connector(path: Path) -> dict[str, str]:
         ConfigInvalid: it can't be read, or has no name.
     """
     if path.suffix != ".json":
-        config = load(path)
+        config = load_properties(path)
     else:
         try:
             body = orjson.loads(path.read_bytes())
@@ -114,9 +114,9 @@ async def run_worker(
 
     signals = _Signals(asyncio.get_running_loop())
     try:
-        loggers = logs.configure(properties.get("log.format", "text"), properties.get("log.level", "INFO"))
+        loggers = logs.configure_logging(properties.get("log.format", "text"), properties.get("log.level", "INFO"))
         loggers.apply(_QUIET)
-        resolved, config, secrets = await _parse(properties)
+        resolved, config, secrets = await _resolve_config(properties)
     except ConfigInvalid as error:
         sys.stderr.write(f"The worker's properties can't work:\n{error}\n")
         return MISTAKE
@@ -126,14 +126,14 @@ async def run_worker(
     except ConfigInvalid as error:
         sys.stderr.write(f"The worker's properties can't work:\n{error}\n")
         return MISTAKE
-    running = asyncio.create_task(_run(process, config, connectors, signals))
+    running = asyncio.create_task(_run_until_stopped(process, config, connectors, signals))
     try:
         return await running
     finally:
         signals.close()
 
 
-async def _parse(properties: Mapping[str, str]) -> tuple[dict[str, str], Config, SecretKeeper]:
+async def _resolve_config(properties: Mapping[str, str]) -> tuple[dict[str, str], Config, SecretKeeper]:
     masker = SecretMasker()
     providers = await asyncio.to_thread(build_providers, properties, provider_finder(properties))
     resolved, _ = await ConfigTransformer(providers, masker.add).transform_async(properties)
@@ -143,14 +143,14 @@ async def _parse(properties: Mapping[str, str]) -> tuple[dict[str, str], Config,
     config, warnings = parse_worker(resolved)
     for warning in warnings:
         _log.warning("%s", warning)
-    return resolved, config, keeper(providers, masker.add, resolved)
+    return resolved, config, build_keeper(providers, masker.add, resolved)
 
 
-async def _run(
+async def _run_until_stopped(
     process: ControlProcess, config: Config, connectors: Sequence[Mapping[str, str]], signals: _Signals
 ) -> int:
     started = time.monotonic()
-    starting = asyncio.create_task(_start(process, config, connectors, started))
+    starting = asyncio.create_task(_start_process(process, config, connectors, started))
     asked = asyncio.create_task(signals.first.wait())
     try:
         events: set[asyncio.Future[Any]] = {starting, asked, process.failed}
@@ -169,7 +169,7 @@ async def _run(
         await process.stop()
         return RESTART_ME
     if starting.done():
-        await _drain(process, config, signals)
+        await _drain_process(process, config, signals)
     starting.cancel()
     await asyncio.gather(starting, return_exceptions=True)
     await process.stop()
@@ -177,7 +177,7 @@ async def _run(
     return OK
 
 
-async def _start(
+async def _start_process(
     process: ControlProcess, config: Config, connectors: Sequence[Mapping[str, str]], started: float
 ) -> None:
     await _reach_kafka(process, config)
@@ -195,7 +195,7 @@ async def _start(
     )
     settle_heap()
     for connector in connectors:
-        await _create(process, connector)
+        await _create_connector(process, connector)
 
 
 async def _reach_kafka(process: ControlProcess, config: Config) -> None:
@@ -208,14 +208,14 @@ async def _reach_kafka(process: ControlProcess, config: Config) -> None:
     servers = ",".join(config["bootstrap.servers"])
     deadline_s = config["kafka.start.timeout.ms"] / 1000
     until = time.monotonic() + deadline_s
-    told = False
+    reported = False
     while True:
         try:
             async with TopicAdmin(process.client, min(10.0, max(1.0, deadline_s))):
                 _log.info("Kafka answers at %s", servers)
                 return
         except Retriable as error:
-            if isinstance(error, LoginRefused) and not error.passing:
+            if isinstance(error, BrokerLoginRefused) and not error.passing:
                 raise
             if time.monotonic() + _RETRY_S >= until:
                 raise Retriable(
@@ -223,13 +223,13 @@ async def _reach_kafka(process: ControlProcess, config: Config) -> None:
                     f"(kafka.start.timeout.ms). Start Kafka, or correct bootstrap.servers and the security "
                     f"settings. The last try: {error}"
                 ) from error
-            if not told:
+            if not reported:
                 _log.warning("Waiting up to %g s for Kafka at %s: %s", deadline_s, servers, error)
-                told = True
+                reported = True
             await asyncio.sleep(_RETRY_S)
 
 
-async def _create(process: ControlProcess, connector: Mapping[str, str]) -> None:
+async def _create_connector(process: ControlProcess, connector: Mapping[str, str]) -> None:
     """Create or update a connector from the command line, through whichever worker leads."""
     name = connector["name"]
     until = time.monotonic() + _CREATE_DEADLINE_S
@@ -257,7 +257,7 @@ async def _create(process: ControlProcess, connector: Mapping[str, str]) -> None
         await asyncio.sleep(_RETRY_S)
 
 
-async def _drain(process: ControlProcess, config: Config, signals: _Signals) -> None:
+async def _drain_process(process: ControlProcess, config: Config, signals: _Signals) -> None:
     """Hand the work over; a second signal cuts it short."""
     draining = asyncio.create_task(process.drain(config["drain.timeout.ms"] / 1000))
     hurried = asyncio.create_task(signals.second.wait())
@@ -279,14 +279,14 @@ class _Signals:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._came, number)
+            loop.add_signal_handler(number, self._count_signal, number)
 
     def close(self) -> None:
         """Give the signals back."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.remove_signal_handler(number)
 
-    def _came(self, number: int) -> None:
+    def _count_signal(self, number: int) -> None:
         self._count += 1
         _log.info("Received %s", signal.Signals(number).name)
         if self._count == 1:

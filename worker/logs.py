@@ -56,7 +56,7 @@ _context: ContextVar[tuple[str, str]] = ContextVar("log_context", default=("", "
 
 
 @contextlib.contextmanager
-def context(connector: str, scope: str = "worker") -> Iterator[None]:
+def log_context(connector: str, scope: str = "worker") -> Iterator[None]:
     """Mark all log lines of the block, and of asyncio tasks made in it, with the connector and ``task-N`` or ``worker``."""
     token = _context.set((connector, scope))
     try:
@@ -92,15 +92,15 @@ def java_level(number: int) -> str:
     return name
 
 
-def parse_level(text: str) -> int:
+def parse_level(level_name: str) -> int:
     """The Python number of a Java level name, in any case of letters.
 
     Raises:
         ConfigInvalid: there is no such level.
     """
-    level = LEVELS.get(text.strip().upper())
+    level = LEVELS.get(level_name.strip().upper())
     if level is None:
-        raise ConfigInvalid(f"invalid log level '{text}'; levels are {', '.join(LEVELS)}")
+        raise ConfigInvalid(f"invalid log level '{level_name}'; levels are {', '.join(LEVELS)}")
     return level
 
 
@@ -129,17 +129,18 @@ class LoggerRegistry:
 
     def list(self) -> dict[str, LoggerState]:
         """Root and every logger whose own level is set, by name."""
-        named = {name: logger for name, logger in self._loggers().items() if logger.level != logging.NOTSET}
+        named = {name: logger for name, logger in self._all_loggers().items() if logger.level != logging.NOTSET}
         return {
-            name: self._state(name, logger) for name, logger in sorted((*named.items(), (ROOT, self._manager.root)))
+            name: self._logger_state(name, logger)
+            for name, logger in sorted((*named.items(), (ROOT, self._manager.root)))
         }
 
     def get(self, name: str) -> LoggerState | None:
         """A logger's level in effect; None if there is no such logger (it is not made)."""
         if name.lower() == ROOT:
-            return self._state(ROOT, self._manager.root)
-        logger = self._loggers().get(name)
-        return None if logger is None else self._state(name, logger)
+            return self._logger_state(ROOT, self._manager.root)
+        logger = self._all_loggers().get(name)
+        return None if logger is None else self._logger_state(name, logger)
 
     def set(self, name: str, level: str) -> _Names:
         """Set a logger and all below it, the whole tree for ``root``.
@@ -152,19 +153,21 @@ class LoggerRegistry:
         """
         number = parse_level(level)
         if name.lower() == ROOT:
-            affected = {ROOT: self._manager.root, **self._loggers()}
+            affected = {ROOT: self._manager.root, **self._all_loggers()}
         else:
             for start in (name, *_JAVA_NAMES.get(name, ())):
                 self._manager.getLogger(start)
             starts = (name, *_JAVA_NAMES.get(name, ()))
             affected = {
-                found: logger
-                for found, logger in self._loggers().items()
-                if any(found == start or found.startswith(f"{start}.") for start in starts)
+                logger_name: logger
+                for logger_name, logger in self._all_loggers().items()
+                if any(logger_name == start or logger_name.startswith(f"{start}.") for start in starts)
             }
         now = int(self._clock())
         # Before any is set: those below take over what stands above them.
-        changed = sorted(found for found, logger in affected.items() if logger.getEffectiveLevel() != number)
+        changed = sorted(
+            logger_name for logger_name, logger in affected.items() if logger.getEffectiveLevel() != number
+        )
         self._modified.update(dict.fromkeys(changed, now))
         for logger in affected.values():
             logger.setLevel(number)
@@ -181,10 +184,10 @@ class LoggerRegistry:
             if number is not None:
                 (self._manager.root if name.lower() == ROOT else self._manager.getLogger(name)).setLevel(number)
 
-    def _loggers(self) -> dict[str, logging.Logger]:
+    def _all_loggers(self) -> dict[str, logging.Logger]:
         return {name: logger for name, logger in self._manager.loggerDict.items() if isinstance(logger, logging.Logger)}
 
-    def _state(self, name: str, logger: logging.Logger) -> LoggerState:
+    def _logger_state(self, name: str, logger: logging.Logger) -> LoggerState:
         return LoggerState(java_level(logger.getEffectiveLevel()), self._modified.get(name))
 
 
@@ -198,15 +201,15 @@ class RepeatLimiter:
 
     def admit(self, key: object, now: float) -> int | None:
         """How many were held back since the last that passed, if this one may pass; None if it is held back."""
-        known = self._events.get(key)
-        if known is not None and now - known[0] < self._interval_s:
-            self._events[key] = (known[0], known[1] + 1)
+        previous = self._events.get(key)
+        if previous is not None and now - previous[0] < self._interval_s:
+            self._events[key] = (previous[0], previous[1] + 1)
             return None
         self._events[key] = (now, 0)
         self._events.move_to_end(key)
         if len(self._events) > self._remembered:
             self._events.popitem(last=False)
-        return known[1] if known is not None else 0
+        return previous[1] if previous is not None else 0
 
 
 class _RepeatFilter(logging.Filter):
@@ -242,14 +245,16 @@ class TextFormatter(logging.Formatter):
         """The line; line ends in it are written as a backslash and an n."""
         connector, scope = _connector_of(record)
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        text = f"[{connector}|{scope}] {record.getMessage()}" if connector else record.getMessage()
+        message = f"[{connector}|{scope}] {record.getMessage()}" if connector else record.getMessage()
         repeated = getattr(record, "repeated", 0)
         if repeated:
-            text += f" (repeated {repeated} times since it was last shown)"
-        trace = _trace(self, record)
+            message += f" (repeated {repeated} times since it was last shown)"
+        trace = _format_trace(self, record)
         if trace:
-            text += f": {trace}"
-        line = f"[{moment},{int(record.msecs):03d}] {java_level(record.levelno)} {text} ({record.name}:{record.lineno})"
+            message += f": {trace}"
+        line = (
+            f"[{moment},{int(record.msecs):03d}] {java_level(record.levelno)} {message} ({record.name}:{record.lineno})"
+        )
         return line.replace("\r", "\\r").replace("\n", "\\n")
 
 
@@ -274,7 +279,7 @@ class JsonFormatter(logging.Formatter):
         repeated = getattr(record, "repeated", 0)
         if repeated:
             fields["repeated"] = repeated
-        trace = _trace(self, record)
+        trace = _format_trace(self, record)
         if trace:
             fields["trace"] = trace
         try:
@@ -288,7 +293,7 @@ class JsonFormatter(logging.Formatter):
             ).decode()
 
 
-def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+def _format_trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     parts = []
     if record.exc_info and record.exc_info[0] is not None:
         parts.append(formatter.formatException(record.exc_info))
@@ -297,7 +302,7 @@ def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return "\n".join(parts)
 
 
-def configure(form: str = "text", level: str = "INFO", stream: TextIO | None = None) -> LoggerRegistry:
+def configure_logging(form: str = "text", level: str = "INFO", stream: TextIO | None = None) -> LoggerRegistry:
     """Set this process's logging up anew, in place of what was there; returns the registry of levels.
 
     Args:

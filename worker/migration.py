@@ -24,16 +24,16 @@ from worker.config import parse_worker
 from worker.control import clients
 from worker.control.stores import ConfigStore
 from worker.job_config import job_form
-from worker.plugins.catalog import Catalog
+from worker.plugins.catalog import PluginCatalog
 from worker.plugins.describe import describe_all
-from worker.plugins.environments import scan
+from worker.plugins.environments import scan_folders
 from worker.plugins.isolation import own_distributions
 from worker.plugins.providers import provider_finder
 from worker.plugins.registry import PluginRegistry
-from worker.properties import load
+from worker.properties import load_properties
 from worker.secrets.masking import SecretMasker
-from worker.secrets.providers import ConfigTransformer, build_providers, references
-from worker.validation import validate
+from worker.secrets.providers import ConfigTransformer, build_providers, find_references
+from worker.validation import validate_config
 
 if TYPE_CHECKING:
     import argparse
@@ -71,7 +71,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class MigrationReport:
     """The whole result: warnings about the worker's properties, and a finding per connector."""
 
     worker: list[str]
@@ -84,7 +84,7 @@ class Report:
         return not any(finding.problems for finding in self.findings)
 
 
-async def check(properties: Mapping[str, str], deadline_s: float = 60.0) -> Report:
+async def check_migration(properties: Mapping[str, str], deadline_s: float = 60.0) -> MigrationReport:
     """Look at everything. Takes as long as the connectors' own checks do.
 
     Args:
@@ -102,8 +102,10 @@ async def check(properties: Mapping[str, str], deadline_s: float = 60.0) -> Repo
     resolved, _ = await transformer.transform_async(properties)
     masker.learn(resolved)
     config, warnings = parse_worker(resolved)
-    client = await asyncio.to_thread(clients.reader, resolved, "millrace-migrate-check")
-    snapshot, offsets = await _read(config["config.storage.topic"], config["offset.storage.topic"], client, deadline_s)
+    client = await asyncio.to_thread(clients.reader_arguments, resolved, "millrace-migrate-check")
+    snapshot, offsets = await _read_topics(
+        config["config.storage.topic"], config["offset.storage.topic"], client, deadline_s
+    )
     registry = await asyncio.to_thread(PluginRegistry, resolved.get("plugin.path", ""))
     catalog, unusable = await plugins_of(registry, resolved.get("plugin.path", ""))
     findings = []
@@ -120,34 +122,40 @@ async def check(properties: Mapping[str, str], deadline_s: float = 60.0) -> Repo
                 f"its plugins are in {names} of plugin.path: the worker checks its options when it starts it"
             )
         else:
-            await examine(finding, connector, registry, transformer, masker, resolved, deadline_s)
+            await examine_connector(finding, connector, registry, transformer, masker, resolved, deadline_s)
         if name in snapshot.inconsistent:
             finding.notes.append(
                 "its task configurations are incomplete in the topic (compaction): they are made again"
             )
         findings.append(finding)
-    return Report([*warnings, *unusable], config["config.storage.topic"], findings)
+    return MigrationReport([*warnings, *unusable], config["config.storage.topic"], findings)
 
 
-async def plugins_of(registry: PluginRegistry, plugin_path: str) -> tuple[Catalog, list[str]]:
+async def plugins_of(registry: PluginRegistry, plugin_path: str) -> tuple[PluginCatalog, list[str]]:
     """All plugins of Millrace and of the environments in ``plugin.path``; and which can't be used, with the reason."""
-    own = await asyncio.to_thread(own_distributions)
-    found = await asyncio.to_thread(scan, [item.strip() for item in plugin_path.split(",") if item.strip()], own)
-    described = await describe_all(found.environments.values())
+    own_versions = await asyncio.to_thread(own_distributions)
+    scanned = await asyncio.to_thread(
+        scan_folders, [item.strip() for item in plugin_path.split(",") if item.strip()], own_versions
+    )
+    described = await describe_all(scanned.environments.values())
     failures = {"": registry.failures} | {
-        found.environments[key].name: each.failures for key, each in described.items()
+        scanned.environments[key].name: description.failures for key, description in described.items()
     }
-    unusable = [f"plugins in {what} can't be used: {why}" for what, why in found.failures.items()]
-    unusable += [f"plugin {value} can't be used: {why}" for each in failures.values() for value, why in each.items()]
-    return Catalog(
-        [*registry.infos(), *(plugin for each in described.values() for plugin in each.plugins)],
-        found.environments,
-        own,
+    unusable = [f"plugins in {path} can't be used: {reason}" for path, reason in scanned.failures.items()]
+    unusable += [
+        f"plugin {value} can't be used: {reason}"
+        for description in failures.values()
+        for value, reason in description.items()
+    ]
+    return PluginCatalog(
+        [*registry.infos(), *(plugin for description in described.values() for plugin in description.plugins)],
+        scanned.environments,
+        own_versions,
         failures=failures,
     ), unusable
 
 
-async def _read(
+async def _read_topics(
     config_topic: str, offsets_topic: str, client: Mapping[str, Any], deadline_s: float
 ) -> tuple[ClusterSnapshot, dict[str, int]]:
     # A worker would create what is missing; here a missing topic is a mistake in the file.
@@ -185,7 +193,7 @@ async def _read(
         await store.stop()
 
 
-async def examine(
+async def examine_connector(
     finding: Finding,
     connector: Mapping[str, str],
     registry: PluginRegistry,
@@ -199,24 +207,26 @@ async def examine(
         resolved, _ = await transformer.transform_async(connector)
         masker.learn(resolved)
         for value in resolved.values():
-            for provider, path, key in references(value):
+            for provider, path, key in find_references(value):
                 finding.notes.append(
                     f"${{{provider}:{path}:{key}}} has no value on this machine: run this where the worker "
                     "will run, and name its config.providers"
                 )
-        answer = await validate(registry, connector, None, worker, resolved=resolved, deadline_s=deadline_s)
+        answer = await validate_config(registry, connector, None, worker, resolved=resolved, deadline_s=deadline_s)
     except ConfigInvalid as error:
-        finding.problems.append(_unknown(finding.connector_class, str(error)) or masker.scrub(str(error)))
+        finding.problems.append(_explain_unknown(finding.connector_class, str(error)) or masker.scrub(str(error)))
         return
     except MillraceError as error:
         finding.problems.append(masker.scrub(str(error)))
         return
     for item in answer["configs"]:
         finding.problems += [
-            masker.scrub(text if item["value"]["name"] in text else f"{item['value']['name']}: {text}")
-            for text in item["value"]["errors"]
+            masker.scrub(message if item["value"]["name"] in message else f"{item['value']['name']}: {message}")
+            for message in item["value"]["errors"]
         ]
-    finding.notes += [masker.scrub(f"{each['name']}: {each['message']}") for each in answer.get("warnings", ())]
+    finding.notes += [
+        masker.scrub(f"{warning['name']}: {warning['message']}") for warning in answer.get("warnings", ())
+    ]
     plugin = registry.configured(resolved)
     if issubclass(plugin.cls, JobConnector):
         finding.notes += _notes_of_job(plugin.cls, resolved, worker)
@@ -229,11 +239,11 @@ def _notes_of_job(cls: type[JobConnector], config: Mapping[str, str], worker: Ma
     group = job_form(cls, config, worker)[0].get("source.starting.group", "")
     if not group:
         return []
-    text = f"it runs as a Spark job, which continues from the offsets of the consumer group {group} and commits to it"
-    return [f"{text} (docs/jobs/java-sinks.md)"]
+    note = f"it runs as a Spark job, which continues from the offsets of the consumer group {group} and commits to it"
+    return [f"{note} (docs/jobs/java-sinks.md)"]
 
 
-def _unknown(connector_class: str, complaint: str) -> str | None:
+def _explain_unknown(connector_class: str, complaint: str) -> str | None:
     """What to say of a class that is not here, where there is more to say than the validation's complaint."""
     if not connector_class.strip():
         return f"{_CLASS} is missing"
@@ -251,17 +261,17 @@ def _unknown(connector_class: str, complaint: str) -> str | None:
     return None
 
 
-def as_text(report: Report) -> str:
+def as_text(report: MigrationReport) -> str:
     """The result for people."""
-    lines = [f"worker: {text}" for text in report.worker]
+    lines = [f"worker: {message}" for message in report.worker]
     lines.append(f"{report.config_topic}: {len(report.findings)} connectors")
     for finding in report.findings:
         verdict = "can't run here" if finding.problems else "ready"
         lines.append(
             f"{finding.name}: {verdict} ({finding.connector_class}, {finding.state}, {finding.offsets} offsets)"
         )
-        lines += [f"  problem: {text}" for text in finding.problems]
-        lines += [f"  note: {text}" for text in finding.notes]
+        lines += [f"  problem: {message}" for message in finding.problems]
+        lines += [f"  note: {message}" for message in finding.notes]
     failing = sum(bool(finding.problems) for finding in report.findings)
     lines.append(
         f"{failing} of {len(report.findings)} connectors can't run here" if failing else "all connectors can run here"
@@ -269,19 +279,19 @@ def as_text(report: Report) -> str:
     return "\n".join(lines)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_migrate_check(options: argparse.Namespace) -> int:
     """The command: prints the report; 0 all can run, 1 some can't, 2 it could not be found out."""
     path: Path = options.properties
     try:
         with progress("reading the cluster's topics and checking its connectors", quiet_s=2):
-            report = asyncio.run(check(load(path), options.timeout))
+            report = asyncio.run(check_migration(load_properties(path), options.timeout))
     except MillraceError as error:
         sys.stderr.write(f"millrace: {error}\n")
         return 2
-    text = (
+    output = (
         json.dumps({"ready": report.ready, **asdict(report)}, indent=1, ensure_ascii=False)
         if options.json
         else as_text(report)
     )
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(output + "\n")
     return 0 if report.ready else 1

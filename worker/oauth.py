@@ -81,10 +81,10 @@ class UnsecuredTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka 
         """A fresh token."""
         now = int(time.time())
         claims = {"sub": self._subject, "iat": now, "exp": now + _UNSECURED_LIFE_S}
-        return f"{_part({'alg': 'none'})}.{_part(claims)}."
+        return f"{_encode_part({'alg': 'none'})}.{_encode_part(claims)}."
 
 
-def _part(content: Mapping[str, object]) -> str:
+def _encode_part(content: Mapping[str, object]) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(content)).decode().rstrip("=")
 
 
@@ -120,11 +120,11 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
         # No lock: clients on the event loops of several threads share this, and two tokens do no harm.
         began = time.monotonic()
         if began >= self._until:
-            self._token, life_s = await self._fetch()
+            self._token, life_s = await self._fetch_token()
             self._until = began + life_s * _SHARE
         return self._token
 
-    async def _fetch(self) -> tuple[str, float]:
+    async def _fetch_token(self) -> tuple[str, float]:
         try:
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_DEADLINE_S)) as session,
@@ -141,8 +141,8 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
         if status != 200:
             raise SaslAuthenticationFailed(f"the token endpoint {self._url} refuses the client with status {status}")
         try:
-            found = orjson.loads(body)
-            token, life_s = str(found["access_token"]), float(found.get("expires_in", 300))
+            answer_body = orjson.loads(body)
+            token, life_s = str(answer_body["access_token"]), float(answer_body.get("expires_in", 300))
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise SaslAuthenticationFailed(
                 f"the token endpoint {self._url} gives no token; is the address ({_URL}) right?"

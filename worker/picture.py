@@ -34,17 +34,17 @@ def draw_pipeline(source: str) -> str:
     width = len(columns) * (_BOX[0] + _GAP[0]) - _GAP[0] + 2 * _MARGIN
     height = max(map(len, columns)) * (_BOX[1] + _GAP[1]) - _GAP[1] + 2 * _MARGIN
     corners = [
-        [(_left(number), _top(row, len(column), height)) for row in range(len(column))]
+        [(_left_edge(number), _top_edge(row, len(column), height)) for row in range(len(column))]
         for number, column in enumerate(columns)
     ]
     lines = [
-        _curve((x + _BOX[0], y + _BOX[1] // 2), (next_x, next_y + _BOX[1] // 2))
+        _draw_curve((x + _BOX[0], y + _BOX[1] // 2), (next_x, next_y + _BOX[1] // 2))
         for here, following in pairwise(corners)
         for x, y in here
         for next_x, next_y in following
     ]
     boxes = [
-        _box(corner, name, remark)
+        _draw_box(corner, name, remark)
         for column, column_corners in zip(columns, corners, strict=True)
         for (name, remark), corner in zip(column, column_corners, strict=True)
     ]
@@ -61,21 +61,21 @@ def draw_pipeline(source: str) -> str:
     )
 
 
-def _left(column: int) -> int:
+def _left_edge(column: int) -> int:
     return _MARGIN + column * (_BOX[0] + _GAP[0])
 
 
-def _top(row: int, rows: int, height: int) -> int:
+def _top_edge(row: int, rows: int, height: int) -> int:
     """Boxes of a column stand around the middle."""
     return (height - rows * (_BOX[1] + _GAP[1]) + _GAP[1]) // 2 + row * (_BOX[1] + _GAP[1])
 
 
-def _curve(start: tuple[int, int], end: tuple[int, int]) -> str:
+def _draw_curve(start: tuple[int, int], end: tuple[int, int]) -> str:
     middle = (start[0] + end[0]) // 2
     return f'<path d="M{start[0]} {start[1]}C{middle} {start[1]} {middle} {end[1]} {end[0]} {end[1]}"/>'
 
 
-def _box(corner: tuple[int, int], name: str, remark: str) -> str:
+def _draw_box(corner: tuple[int, int], name: str, remark: str) -> str:
     x, y = corner
     center = x + _BOX[0] // 2
     return (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from connectors.errors import MillraceError
-from worker.protocol import Message, RemoteError
+from worker.protocol import HostMessage, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,12 +42,12 @@ class Outgoing(Protocol):
         """Close after what is queued."""
 
 
-def event_frame(message: Message) -> bytes:
+def event_frame(message: HostMessage) -> bytes:
     """An event as it goes over the wire, for a thread that can't use a ``Peer``; the writer must keep frames whole."""
-    return _frame(_EVENT, 0, msgspec.msgpack.encode(message))
+    return _pack_frame(_EVENT, 0, msgspec.msgpack.encode(message))
 
 
-def _frame(kind: int, number: int, body: bytes) -> bytes:
+def _pack_frame(kind: int, number: int, body: bytes) -> bytes:
     head = struct.pack("<BI", kind, number)
     return _LENGTH.pack(len(head) + len(body)) + head + body
 
@@ -86,9 +86,9 @@ class Peer:
 
     def start(self) -> None:
         """Begin to read; does not block."""
-        self._reading = asyncio.create_task(self._read(), name="pipe-reader")
+        self._reading = asyncio.create_task(self._read_frames(), name="pipe-reader")
 
-    async def request(self, message: Message, deadline_s: float | None) -> Any:
+    async def request(self, message: HostMessage, deadline_s: float | None) -> Any:
         """Ask and wait for the answer (a plain msgpack value).
 
         Raises:
@@ -104,28 +104,28 @@ class Peer:
         self._pending[number] = future
         try:
             async with asyncio.timeout(deadline_s):
-                self._send(_REQUEST, number, self._encode(message))
+                self._send_frame(_REQUEST, number, self._encode(message))
                 return await future
         finally:
             self._pending.pop(number, None)
 
-    def event(self, message: Message) -> None:
+    def event(self, message: HostMessage) -> None:
         """Tell without waiting; dropped silently if the other side has gone (``closed`` tells)."""
-        self._send(_EVENT, 0, self._encode(message))
+        self._send_frame(_EVENT, 0, self._encode(message))
 
     async def close(self) -> None:
         """Close this end; pending requests fail."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
-        self._end()
+        self._end_peer()
 
-    def _send(self, kind: int, number: int, body: bytes) -> None:
+    def _send_frame(self, kind: int, number: int, body: bytes) -> None:
         if not self._writer.is_closing():
-            self._writer.write(_frame(kind, number, body))
+            self._writer.write(_pack_frame(kind, number, body))
 
-    async def _read(self) -> None:
-        taken = 0
+    async def _read_frames(self) -> None:
+        frames_read = 0
         try:
             while True:
                 size = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))[0]
@@ -133,11 +133,13 @@ class Peer:
                 kind, number = struct.unpack_from("<BI", frame)
                 body = memoryview(frame)[5:]
                 if kind in {_REQUEST, _EVENT}:
-                    task = asyncio.create_task(self._handle(kind, number, self._decode(body)), name="pipe-handler")
+                    task = asyncio.create_task(
+                        self._handle_request(kind, number, self._decode(body)), name="pipe-handler"
+                    )
                     self._handlers.add(task)
                     task.add_done_callback(self._handlers.discard)
-                    taken += 1
-                    if taken % _SLICE == 0:
+                    frames_read += 1
+                    if frames_read % _SLICE == 0:
                         await asyncio.sleep(0)  # what is in the reader's buffer is read without one
                     continue
                 future = self._pending.get(number)
@@ -150,23 +152,23 @@ class Peer:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            self._end()
+            self._end_peer()
 
-    async def _handle(self, kind: int, number: int, message: Any) -> None:
+    async def _handle_request(self, kind: int, number: int, message: Any) -> None:
         try:
             result = await self._handler(message)
         except Exception as error:  # noqa: BLE001 - whatever the handler raises is the asker's to see
             if kind == _REQUEST:
-                self._send(_ERROR, number, self._encode((type(error).__name__, self._scrub(str(error)))))
+                self._send_frame(_ERROR, number, self._encode((type(error).__name__, self._scrub(str(error)))))
             else:
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": f"handling {type(message).__name__} failed", "exception": error}
                 )
             return
         if kind == _REQUEST:
-            self._send(_ANSWER, number, self._encode(result))
+            self._send_frame(_ANSWER, number, self._encode(result))
 
-    def _end(self) -> None:
+    def _end_peer(self) -> None:
         self.closed.set()
         for future in self._pending.values():
             if not future.done():

@@ -16,12 +16,12 @@ _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.|\Z)", re.DOTALL)
 _CONTROL: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def _logical_lines(text: str) -> list[tuple[int, str]]:
+def _logical_lines(content: str) -> list[tuple[int, str]]:
     """Lines without comments and blanks, continuations joined, each with the number of its first line."""
     lines: list[tuple[int, str]] = []
     started: tuple[int, str] | None = None
     hollow = 0
-    for number, natural in enumerate(_LINE_END.split(text), start=1):
+    for number, natural in enumerate(_LINE_END.split(content), start=1):
         line = natural.lstrip(_BLANK)
         if started is None and (not line or line[0] in "#!"):
             continue
@@ -36,12 +36,12 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
             started = None
     if started is not None:
         lines.append(started)
-    elif hollow and (hollow == number or (hollow == number - 1 and text.endswith(("\\\n", "\\\r")))):
+    elif hollow and (hollow == number or (hollow == number - 1 and content.endswith(("\\\n", "\\\r")))):
         lines.append((hollow, ""))  # ... unless the text ends there: then it counts as an empty key
     return lines
 
 
-def _unescape(text: str, number: int) -> str:
+def _unescape_line(raw: str, number: int) -> str:
     def replaced(match: re.Match[str]) -> str:
         escape = match[1]
         if len(escape) == 5:
@@ -50,26 +50,26 @@ def _unescape(text: str, number: int) -> str:
             raise ConfigInvalid(f"line {number}: Malformed \\uxxxx encoding: four hexadecimal digits must follow \\u")
         return _CONTROL.get(escape, escape)
 
-    plain = _ESCAPE.sub(replaced, text) if "\\" in text else text
+    plain = _ESCAPE.sub(replaced, raw) if "\\" in raw else raw
     # Characters beyond the basic plane are written as two escapes: put the halves together.
-    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if "\\u" in text else plain
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if "\\u" in raw else plain
 
 
-def parse(text: str) -> dict[str, str]:
-    """The properties that ``text`` holds; the last of several values for a key counts.
+def parse_properties(content: str) -> dict[str, str]:
+    """The properties that ``content`` holds; the last of several values for a key counts.
 
     Raises:
         ConfigInvalid: an escape is malformed; the message has the line number.
     """
     properties: dict[str, str] = {}
-    for number, line in _logical_lines(text):
+    for number, line in _logical_lines(content):
         key = _KEY.match(line)
         name, end = (key[1], key.end()) if key is not None else (line, len(line))
-        properties[_unescape(name, number)] = _unescape(line[end:], number)
+        properties[_unescape_line(name, number)] = _unescape_line(line[end:], number)
     return properties
 
 
-def load(path: str | Path) -> dict[str, str]:
+def load_properties(path: str | Path) -> dict[str, str]:
     """The properties in a file. Blocks while it reads.
 
     The file is taken as UTF-8, and as Latin-1 if it isn't (which is what Kafka Connect takes every worker file for).
@@ -82,10 +82,10 @@ def load(path: str | Path) -> dict[str, str]:
     except OSError as error:
         raise ConfigInvalid(f"Could not read properties from file {path}: {error.strerror}") from error
     try:
-        text = raw.decode("utf-8-sig")
+        content = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = raw.decode("latin-1")
+        content = raw.decode("latin-1")
     try:
-        return parse(text)
+        return parse_properties(content)
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path}: {error}") from error

@@ -18,7 +18,7 @@ from worker.plugins.model import PluginInfo  # noqa: TC001 - msgspec reads the a
 VERIFICATION: Final = "verification"
 
 
-class TaskId(msgspec.Struct, frozen=True, order=True):
+class HostTaskId(msgspec.Struct, frozen=True, order=True):
     """A task of a connector; prints as Connect's ``NAME-0``."""
 
     connector: str
@@ -28,14 +28,14 @@ class TaskId(msgspec.Struct, frozen=True, order=True):
         return f"{self.connector}-{self.task}"
 
 
-class Message(msgspec.Struct, tag=True, frozen=True):
+class HostMessage(msgspec.Struct, tag=True, frozen=True):
     """Base of all messages; the tag is the class name."""
 
 
 # Control process -> host, answered.
 
 
-class Init(Message, frozen=True):
+class Init(HostMessage, frozen=True):
     """The first message to a host; answered None once plugins are loaded and Kafka clients can be made.
 
     Attributes:
@@ -57,8 +57,8 @@ class Init(Message, frozen=True):
     skip: list[str] = []
 
 
-class StartTask(Message, frozen=True):
-    """Start a task; answered None as soon as it is accepted (``TaskState`` events tell how it goes on).
+class StartTask(HostMessage, frozen=True):
+    """Start a task; answered None as soon as it is accepted (``TaskStateChanged`` events tell how it goes on).
 
     Attributes:
         id: the task.
@@ -70,7 +70,7 @@ class StartTask(Message, frozen=True):
         problem: why it can't run, where the control process knows: it fails with this text.
     """
 
-    id: TaskId
+    id: HostTaskId
     connector_config: dict[str, str]
     config: dict[str, str]
     generation: int
@@ -79,31 +79,31 @@ class StartTask(Message, frozen=True):
     problem: str = ""
 
 
-class StopTask(Message, frozen=True):
+class StopTask(HostMessage, frozen=True):
     """Stop a task; answered True when it ended within the deadline, False when it had to be abandoned."""
 
-    id: TaskId
+    id: HostTaskId
     deadline_s: float
 
 
-class PauseTask(Message, frozen=True):
+class PauseTask(HostMessage, frozen=True):
     """Pause or resume a running task; answered None."""
 
-    id: TaskId
+    id: HostTaskId
     paused: bool
 
 
-class Instruct(Message, frozen=True):
+class Instruct(HostMessage, frozen=True):
     """Give a task the operator's standing requests to its connector (``SourceTask.instruct``); answered None.
 
     ``instructions`` is JSON bytes: the complete list of objects.
     """
 
-    id: TaskId
+    id: HostTaskId
     instructions: bytes
 
 
-class StartConnector(Message, frozen=True):
+class StartConnector(HostMessage, frozen=True):
     """Start a connector's own instance: it reports ``TaskConfigs`` events; answered None when accepted.
 
     With ``paused`` the instance is kept but not asked for task configurations; with a ``problem`` it fails with this text.
@@ -116,14 +116,14 @@ class StartConnector(Message, frozen=True):
     problem: str = ""
 
 
-class StopConnector(Message, frozen=True):
+class StopConnector(HostMessage, frozen=True):
     """Stop a connector's instance; answered as ``StopTask``."""
 
     name: str
     deadline_s: float
 
 
-class Validate(Message, frozen=True):
+class Validate(HostMessage, frozen=True):
     """Validate a connector configuration (unresolved); answered with JSON bytes of Connect's ``ConfigInfos``.
 
     ``plugin`` is the class named in the URL, or None for the configuration's own ``connector.class``; ``others`` are plugins
@@ -135,11 +135,11 @@ class Validate(Message, frozen=True):
     others: list[PluginInfo] = []
 
 
-class DescribePlugins(Message, frozen=True):
+class DescribePlugins(HostMessage, frozen=True):
     """The plugins of this host; answered with JSON bytes of ``worker.plugins.model.Description``."""
 
 
-class PluginConfig(Message, frozen=True):
+class PluginConfig(HostMessage, frozen=True):
     """Options of a plugin; answered with JSON bytes of ``GET /connector-plugins/{plugin}/config``; ``others``: see above."""
 
     plugin: str
@@ -147,7 +147,7 @@ class PluginConfig(Message, frozen=True):
     others: list[PluginInfo] = []
 
 
-class AlterOffsets(Message, frozen=True):
+class AlterOffsets(HostMessage, frozen=True):
     """Let the connector's class check a change of offsets; answered with a bool (``alter_offsets`` of the contract).
 
     ``offsets`` is JSON bytes: ``[[partition, offset or null], ...]``.
@@ -157,13 +157,13 @@ class AlterOffsets(Message, frozen=True):
     offsets: bytes
 
 
-class JobOffsets(Message, frozen=True):
+class JobOffsets(HostMessage, frozen=True):
     """How far a job has come; answered with JSON bytes ``[[partition, offset], ...]`` (``JobConnector.offsets``)."""
 
     config: dict[str, str]
 
 
-class AskFlow(Message, frozen=True):
+class AskFlow(HostMessage, frozen=True):
     """Ask a connector's class for the plan or a preview of a configuration; answered with JSON bytes.
 
     Attributes:
@@ -181,7 +181,7 @@ class AskFlow(Message, frozen=True):
     request: bytes = b"{}"
 
 
-class JobSavepoints(Message, frozen=True):
+class JobSavepoints(HostMessage, frozen=True):
     """Savepoints of a job; answered with JSON bytes (``JobConnector.savepoints``). ``request`` is a JSON object as bytes."""
 
     config: dict[str, str]
@@ -189,7 +189,7 @@ class JobSavepoints(Message, frozen=True):
     request: bytes
 
 
-class CheckSnapshot(Message, frozen=True):
+class CheckSnapshot(HostMessage, frozen=True):
     """Let the connector's class check a request for a snapshot; answered with the request as JSON bytes.
 
     ``request`` is a JSON object as bytes.
@@ -199,7 +199,7 @@ class CheckSnapshot(Message, frozen=True):
     request: bytes
 
 
-class ConnectorView(Message, frozen=True):
+class ConnectorView(HostMessage, frozen=True):
     """Ask a source connector's class what it makes of its saved offsets; answered with JSON bytes.
 
     Attributes:
@@ -215,7 +215,7 @@ class ConnectorView(Message, frozen=True):
     instructions: bytes = b"[]"
 
 
-class ListTables(Message, frozen=True):
+class ListTables(HostMessage, frozen=True):
     """Ask a source connector's class which tables its source has; answered with JSON bytes.
 
     Attributes:
@@ -225,7 +225,7 @@ class ListTables(Message, frozen=True):
     config: dict[str, str]
 
 
-class AskLogs(Message, frozen=True):
+class AskLogs(HostMessage, frozen=True):
     """Ask about a connector of class ``logs``; answered with JSON bytes.
 
     Attributes:
@@ -240,7 +240,7 @@ class AskLogs(Message, frozen=True):
     request: bytes
 
 
-class ReadTopic(Message, frozen=True):
+class ReadTopic(HostMessage, frozen=True):
     """Read the newest records of a topic; answered with JSON bytes.
 
     Attributes:
@@ -252,7 +252,7 @@ class ReadTopic(Message, frozen=True):
     request: bytes
 
 
-class Redrive(Message, frozen=True):
+class Redrive(HostMessage, frozen=True):
     """Send a dead letter to the topic that it was read from; answered with JSON bytes.
 
     Attributes:
@@ -264,21 +264,21 @@ class Redrive(Message, frozen=True):
     request: bytes
 
 
-class SetLogLevel(Message, frozen=True):
+class SetLogLevel(HostMessage, frozen=True):
     """Change a logger's level (Java level names); answered None."""
 
     logger: str
     level: str
 
 
-class Ping(Message, frozen=True):
+class Ping(HostMessage, frozen=True):
     """Answered None by a live event loop."""
 
 
 # Control process -> host, not answered.
 
 
-class TopicForgotten(Message, frozen=True):
+class TopicForgotten(HostMessage, frozen=True):
     """A topic was removed from the connector's active topics: its tasks report it again when they next use it."""
 
     connector: str
@@ -288,7 +288,7 @@ class TopicForgotten(Message, frozen=True):
 # Host -> control process, answered.
 
 
-class ReadOffsets(Message, frozen=True):
+class ReadOffsets(HostMessage, frozen=True):
     """All saved offsets of a connector, read to the topic's end now.
 
     Answered with a list of ``(key bytes, value bytes)``, JSON as in the offsets topic.
@@ -300,16 +300,16 @@ class ReadOffsets(Message, frozen=True):
 # Host -> control process, not answered.
 
 
-class TaskState(Message, frozen=True):
+class TaskStateChanged(HostMessage, frozen=True):
     """A task's state changed: RUNNING, PAUSED, FAILED, STOPPED, RESTARTING (as in Connect's status records)."""
 
-    id: TaskId
+    id: HostTaskId
     state: str
     generation: int
     trace: str | None = None
 
 
-class ConnectorState(Message, frozen=True):
+class ConnectorStateChanged(HostMessage, frozen=True):
     """A connector instance's state changed."""
 
     name: str
@@ -318,7 +318,7 @@ class ConnectorState(Message, frozen=True):
     trace: str | None = None
 
 
-class TaskConfigs(Message, frozen=True):
+class TaskConfigs(HostMessage, frozen=True):
     """A connector wants these task configurations from now on."""
 
     name: str
@@ -326,14 +326,14 @@ class TaskConfigs(Message, frozen=True):
     generation: int
 
 
-class ActiveTopic(Message, frozen=True):
+class ActiveTopic(HostMessage, frozen=True):
     """A task has used a topic for the first time since it started, or since the topic was removed from the active topics."""
 
-    id: TaskId
+    id: HostTaskId
     topic: str
 
 
-class LoopStuck(Message, frozen=True):
+class LoopStuck(HostMessage, frozen=True):
     """The host's event loop has not run for ``seconds``; sent by the host's watch thread.
 
     Attributes:
@@ -361,7 +361,7 @@ class TaskStats(msgspec.Struct):
     Times are in seconds, sizes in bytes. Fields that end in ``_max`` cover the time since the last report.
     """
 
-    id: TaskId
+    id: HostTaskId
     state: str = "UNASSIGNED"
     connector_class: str = ""
     connector_version: str = ""
@@ -436,10 +436,10 @@ class ClientStats(msgspec.Struct):
     logins: int = 0
     failed_logins: int = 0
 
-    def add(self, other: ClientStats) -> None:
+    def add(self, stats: ClientStats) -> None:
         """Take another client's numbers in."""
         for name in self.__struct_fields__[2:]:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(self, name, getattr(self, name) + getattr(stats, name))
 
     def copy(self) -> ClientStats:
         """The numbers as they are now."""
@@ -460,7 +460,7 @@ class ProcessStats(msgspec.Struct, frozen=True):
     gc_s: tuple[float, ...] = (0.0, 0.0, 0.0)
 
 
-class Stats(Message, frozen=True):
+class Stats(HostMessage, frozen=True):
     """Sent every second: a host's numbers and those of all its tasks, failed ones included."""
 
     tasks: list[TaskStats]
@@ -501,7 +501,7 @@ ToHost = (
     | Ping
     | TopicForgotten
 )
-ToControl = ReadOffsets | TaskState | ConnectorState | TaskConfigs | ActiveTopic | LoopStuck | Stats
+ToControl = ReadOffsets | TaskStateChanged | ConnectorStateChanged | TaskConfigs | ActiveTopic | LoopStuck | Stats
 
 
 class RemoteError(MillraceError):

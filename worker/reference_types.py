@@ -116,7 +116,7 @@ def types_page(note: str) -> str:
     """
     parts = [f"# Types from the source to the target\n{note}\n{_INTRO}"]
     for head, rows in type_tables():
-        parts += [*head, _table(rows)]
+        parts += [*head, _types_table(rows)]
     return "\n".join(parts)
 
 
@@ -124,27 +124,27 @@ def type_tables() -> list[tuple[list[str], list[tuple[str, Schema]]]]:
     """The tables of the page: the lines before each, and the schema of each type."""
     from connectors.cassandra.config import CONFIG, event_settings
     from connectors.cassandra.events.debezium_types import debezium_type
-    from connectors.cql.debezium_names import Names
+    from connectors.cql.debezium_names import ValueForms
     from connectors.cql.schemas import connect_schema
-    from connectors.cql.types import parse
-    from connectors.formats.cql_schema import typed
+    from connectors.cql.types import parse_type
+    from connectors.formats.cql_schema import typed_schema
 
     precise = {
         "decimal.handling.mode": "precise",
         "varint.handling.mode": "precise",
         "cassandra.logical.types": "named",
     }
-    names = Names("precise", "precise", logical=True)
+    names = ValueForms("precise", "precise", logical=True)
 
-    def updates(text: str) -> Schema:
-        return typed(parse(text), "c", optional=True)
+    def updates(declaration: str) -> Schema:
+        return typed_schema(parse_type(declaration), "c", optional=True)
 
     def cassandra(options: Mapping[str, str]) -> Callable[[str], Schema]:
         settings = event_settings(CONFIG.parse({**_CASSANDRA_SOURCE, **options}))
-        return lambda text: debezium_type(parse(text), "c", settings).schema
+        return lambda text: debezium_type(parse_type(text), "c", settings).schema
 
-    def scylla(chosen: Names) -> Callable[[str], Schema]:
-        return lambda text: connect_schema(parse(text), name_prefix="c.", names=chosen)
+    def scylla(chosen: ValueForms) -> Callable[[str], Schema]:
+        return lambda text: connect_schema(parse_type(text), name_prefix="c.", names=chosen)
 
     def all_of(types: Iterable[str], schema: Callable[[str], Schema]) -> list[tuple[str, Schema]]:
         return [(declared, schema(declared)) for declared in types]
@@ -153,12 +153,12 @@ def type_tables() -> list[tuple[list[str], list[tuple[str, Schema]]]]:
     return [
         (
             ["## MySQL and MariaDB\n", "`output.format=debezium`. With the default options:\n"],
-            [(declared, _mysql(declared, {})) for declared in _MYSQL],
+            [(declared, _mysql_schema(declared, {})) for declared in _MYSQL],
         ),
         (
             ["With others:\n"],
             [
-                (f"{declared}, `{option}`", _mysql(declared, dict([option.split("=")])))
+                (f"{declared}, `{option}`", _mysql_schema(declared, dict([option.split("=")])))
                 for declared, option in _MYSQL_OPTIONS
             ],
         ),
@@ -171,7 +171,7 @@ def type_tables() -> list[tuple[list[str], list[tuple[str, Schema]]]]:
             [f"With {_CQL_OPTIONS.format(option='cassandra.logical.types=named')}:\n"],
             all_of(_CQL_WITH_OPTIONS, cassandra(precise)),
         ),
-        (["## Scylla: the formats `legacy` and `advanced`\n", default], all_of(_CQL, scylla(Names()))),
+        (["## Scylla: the formats `legacy` and `advanced`\n", default], all_of(_CQL, scylla(ValueForms()))),
         (
             [f"With {_CQL_OPTIONS.format(option='scylla.logical.types=named')}:\n"],
             all_of(_CQL_WITH_OPTIONS, scylla(names)),
@@ -179,22 +179,22 @@ def type_tables() -> list[tuple[list[str], list[tuple[str, Schema]]]]:
     ]
 
 
-def _table(rows: Iterable[tuple[str, Schema]]) -> str:
-    return "\n".join([_HEAD, *(f"| {' | '.join([name, *cells(schema)])} |" for name, schema in rows)]) + "\n"
+def _types_table(rows: Iterable[tuple[str, Schema]]) -> str:
+    return "\n".join([_HEAD, *(f"| {' | '.join([name, *type_cells(schema)])} |" for name, schema in rows)]) + "\n"
 
 
-def cells(schema: Schema) -> list[str]:
+def type_cells(schema: Schema) -> list[str]:
     """The schema, and its types in Avro, Spark, PostgreSQL and MariaDB, as the page has them."""
     from spark_jobs.contract import Column
-    from spark_jobs.sinks.jdbc.dialects import dialect
+    from spark_jobs.sinks.jdbc.dialects import load_dialect
     from spark_jobs.sources.types import length_of, meaning_of, spark_type
 
     column = Column("c", spark_type(schema), length=length_of(schema), meaning=meaning_of(schema))
-    databases = [dialect(name).column_type(column, 255) for name in ("postgresql", "mariadb")]
+    databases = [load_dialect(name).column_type(column, 255) for name in ("postgresql", "mariadb")]
     return [_schema_text(schema), _avro_text(schema), column.type.simpleString(), *databases]
 
 
-def _mysql(declared: str, options: Mapping[str, str]) -> Schema:
+def _mysql_schema(declared: str, options: Mapping[str, str]) -> Schema:
     """The schema of a column, by its declaration and the options that are set."""
     from connectors.mysql.catalog_types import column_from_catalog
     from connectors.mysql.config import CONFIG, value_options
@@ -221,9 +221,9 @@ def _mysql(declared: str, options: Mapping[str, str]) -> Schema:
 
 
 def _schema_text(schema: Schema) -> str:
-    name = f" {_shortened(schema.name)}" if schema.name and not schema.fields else ""
+    name = f" {_shorten_name(schema.name)}" if schema.name and not schema.fields else ""
     if schema.name and schema.fields and schema.name.startswith("io.debezium."):
-        name = f" {_shortened(schema.name)}"
+        name = f" {_shorten_name(schema.name)}"
     inner = [part for part in (schema.key_schema, schema.value_schema) if part is not None]
     inner += [field.schema for field in schema.fields]
     parts = f" ({', '.join(map(_schema_text, inner))})" if inner and not (schema.fields and name) else ""
@@ -251,11 +251,11 @@ def avro_type(declared: Any) -> str:
     logical = declared.get("logicalType")
     if logical == "decimal":
         logical = f"decimal({declared['precision']}, {declared.get('scale', 0)})"
-    name = logical or (_shortened(declared["connect.name"]) if "connect.name" in declared else "")
+    name = logical or (_shorten_name(declared["connect.name"]) if "connect.name" in declared else "")
     return f"{avro_type(declared['type'])}{f', {name}' if name else ''}"
 
 
-def _shortened(name: str) -> str:
+def _shorten_name(name: str) -> str:
     for package, short in _PACKAGES.items():
         if name.startswith(package):
             return short + name.removeprefix(package)

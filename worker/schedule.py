@@ -11,17 +11,21 @@ if TYPE_CHECKING:
 START_MS: Final = "start_ms"
 
 
-def due(instructions: Sequence[Mapping[str, Any]], now_ms: int) -> tuple[list[dict[str, Any]], int | None]:
+def due_instructions(instructions: Sequence[Mapping[str, Any]], now_ms: int) -> tuple[list[dict[str, Any]], int | None]:
     """The instructions as tasks get them now, and in how many milliseconds the next one begins; None: none waits.
 
     A snapshot that waits is a paused one for them, so that a worker whose clock is behind loses nothing that was read.
     """
-    waits = [int(each.get(START_MS) or 0) - now_ms for each in instructions if each.get("state") == "running"]
+    waits = [
+        int(instruction.get(START_MS) or 0) - now_ms
+        for instruction in instructions
+        if instruction.get("state") == "running"
+    ]
     later = [wait for wait in waits if wait > 0]
     current = [
-        {**each, "state": "paused"}
-        if each.get("state") == "running" and int(each.get(START_MS) or 0) > now_ms
-        else dict(each)
-        for each in instructions
+        {**instruction, "state": "paused"}
+        if instruction.get("state") == "running" and int(instruction.get(START_MS) or 0) > now_ms
+        else dict(instruction)
+        for instruction in instructions
     ]
     return current, min(later, default=None)

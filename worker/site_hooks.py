@@ -41,11 +41,11 @@ def find_outside_pages(root: Path) -> dict[str, str]:
     return pages
 
 
-def rewrite_links(text: str, source: str, site_path: str, outside: dict[str, str]) -> str:
+def rewrite_links(markdown: str, source: str, site_path: str, outside: dict[str, str]) -> str:
     """A page's Markdown with links as the site has them; a link to a file that is no page becomes plain text. Pure.
 
     Args:
-        text: The page.
+        markdown: The page.
         source: Its path in the checkout.
         site_path: Its path in the site.
         outside: The pages outside of ``docs``: path in the checkout -> path in the site.
@@ -66,7 +66,7 @@ def rewrite_links(text: str, source: str, site_path: str, outside: dict[str, str
             return label
         return f"[{label}]({posixpath.relpath(path, posixpath.dirname(site_path) or '.')}{heading})"
 
-    parts = _FENCED.split(text)
+    parts = _FENCED.split(markdown)
     # Every second part is a fenced block, which stays as it is.
     return "".join(part if number % 2 else _LINK.sub(rewrite, part) for number, part in enumerate(parts))
 

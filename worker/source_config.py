@@ -67,13 +67,13 @@ _PLACES: Final[Mapping[str, _Place]] = {
 }
 
 
-def _optional(check: Validator) -> Validator:
+def _optional_check(check: Validator) -> Validator:
     return lambda name, value: None if value is None else check(name, value)
 
 
 #: Checks that Kafka Connect makes and the task host doesn't need.
 _CHECKS: Final[Mapping[str, Validator]] = {
-    "transaction.boundary.interval.ms": _optional(at_least(0)),
+    "transaction.boundary.interval.ms": _optional_check(at_least(0)),
     "offsets.storage.topic": non_empty,
     # Kafka Connect names what is allowed in an order of its own.
     "exactly.once.support": one_of("required", "requested", ignore_case=True),
@@ -97,13 +97,13 @@ def name_problem(name: str, value: Any) -> str | None:
     return None
 
 
-def _labels(name: str, value: Any) -> str | None:
+def _check_labels(name: str, value: Any) -> str | None:
     bad = [item for item in value or () if "=" not in item]
     return invalid(name, value, f"{bad[0]} is not label=value") if bad else None
 
 
-def _converter(what: str, order: int) -> tuple[ConfigKey, ConfigKey]:
-    option = f"{what.lower()}.converter"
+def _converter_keys(role: str, order: int) -> tuple[ConfigKey, ConfigKey]:
+    option = f"{role.lower()}.converter"
     return (
         ConfigKey(
             name=option,
@@ -113,8 +113,8 @@ def _converter(what: str, order: int) -> tuple[ConfigKey, ConfigKey]:
             group=COMMON,
             order=order,
             width=Width.SHORT,
-            display_name=f"{what} converter class",
-            doc=f"Class that turns record {what.lower()}s into the bytes in Kafka. Java class names are accepted. "
+            display_name=f"{role} converter class",
+            doc=f"Class that turns record {role.lower()}s into the bytes in Kafka. Java class names are accepted. "
             f"Not set, the worker's {option} is used with the worker's options. Options of a converter that is set "
             f"here are given as {option}.*.",
             example="org.apache.kafka.connect.json.JsonConverter",
@@ -127,23 +127,23 @@ def _converter(what: str, order: int) -> tuple[ConfigKey, ConfigKey]:
             group=COMMON,
             order=order + 1,
             width=Width.SHORT,
-            display_name=f"{what} converter version",
+            display_name=f"{role} converter version",
             doc=f"Version range that {option} must lie in; looked at only if that is set.",
             example="[1.0,2.0)",
         ),
     )
 
 
-def _hosted(name: str) -> ConfigKey:
+def _host_key(name: str) -> ConfigKey:
     key = next(key for key in CONNECTOR_KEYS if key.name == name)
-    place = _PLACES[name]
+    position = _PLACES[name]
     return replace(
         key,
-        group=place.group,
-        order=place.order,
-        width=place.width,
-        importance=place.importance,
-        display_name=place.label,
+        group=position.group,
+        order=position.order,
+        width=position.width,
+        importance=position.importance,
+        display_name=position.label,
         validator=_CHECKS.get(name, key.validator),
     )
 
@@ -207,9 +207,9 @@ _KEYS: Final = (
         display_name="Enforce tasks max",
         doc="Whether a connector that asks for more tasks than tasks.max fails. Deprecated in Kafka Connect.",
     ),
-    *_converter("Key", 6),
-    *_converter("Value", 8),
-    *_converter("Header", 10),
+    *_converter_keys("Key", 6),
+    *_converter_keys("Value", 8),
+    *_converter_keys("Header", 10),
     *PIPELINE_KEYS,
     ConfigKey(
         name="config.action.reload",
@@ -225,12 +225,12 @@ _KEYS: Final = (
         "with the new value, or nothing.",
     ),
     *(
-        _hosted(f"errors.{name}")
+        _host_key(f"errors.{name}")
         for name in ("retry.timeout", "retry.delay.max.ms", "tolerance", "log.enable", "log.include.messages")
     ),
     replace(GROUPS_KEY, order=1),
     *(
-        _hosted(name)
+        _host_key(name)
         for name in (
             "exactly.once.support",
             "transaction.boundary",
@@ -243,7 +243,7 @@ _KEYS: Final = (
 #: Options that Kafka Connect's source connectors don't have.
 EXTENSIONS: Final = (
     *(
-        _hosted(key.name)
+        _host_key(key.name)
         for key in CONNECTOR_KEYS
         if key.name.startswith(("errors.deadletterqueue.", "errors.restart.")) or key.name == "fast.path"
     ),
@@ -263,7 +263,7 @@ EXTENSIONS: Final = (
         name=LABELS_KEY,
         type=ConfigType.LIST,
         default=[],
-        validator=_labels,
+        validator=_check_labels,
         importance=_LOW,
         group=COMMON,
         order=16,

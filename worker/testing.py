@@ -11,7 +11,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import MillraceError, Skippable
-from connectors.testing.values import mismatch
+from connectors.testing.values import find_mismatch
 from worker.transforms.base import Side
 
 if TYPE_CHECKING:
@@ -42,15 +42,19 @@ def check_transform(
         AssertionError: it does not keep to the contract.
         ConfigInvalid: an option is wrong.
     """
-    _declared(kind.config_def, kind)
-    _require(isinstance(kind.version, str), f"{kind.__name__}.version must be a text")
+    _check_options(kind.config_def, kind)
+    _require_that(isinstance(kind.version, str), f"{kind.__name__}.version must be a text")
     before = copy.deepcopy(list(records))
     apply = kind(kind.config_def.parse(config), side).compile()
     results = [apply(record) for record in records]
-    _require(list(records) == before, f"{kind.__name__} changed a record that came in; copy it first (copy_record)")
-    _require([apply(record) for record in records] == results, f"{kind.__name__} gives something else the second time")
+    _require_that(
+        list(records) == before, f"{kind.__name__} changed a record that came in; copy it first (copy_record)"
+    )
+    _require_that(
+        [apply(record) for record in records] == results, f"{kind.__name__} gives something else the second time"
+    )
     again = kind(kind.config_def.parse(config), side).compile()
-    _require(
+    _require_that(
         [again(record) for record in before] == results,
         f"{kind.__name__} gives something else when it is compiled again",
     )
@@ -58,20 +62,20 @@ def check_transform(
     for record, result in zip(records, results, strict=True):
         if result is None:
             continue
-        for what, schema, value in (
+        for case, schema, value in (
             ("key", result.key_schema, result.key),
             ("value", result.value_schema, result.value),
         ):
             # A tombstone has its table's schema.
-            problem = None if value is None else mismatch(schema, value, what)
-            _require(problem is None, f"{kind.__name__}: {problem}")
+            problem = None if value is None else find_mismatch(schema, value, case)
+            _require_that(problem is None, f"{kind.__name__}: {problem}")
         first = schemas.setdefault((id(record.key_schema), id(record.value_schema)), result)
         if first.value_schema == result.value_schema and first.key_schema == result.key_schema:
-            _require(
+            _require_that(
                 first.value_schema is result.value_schema,
                 f"{kind.__name__} makes a new value schema for each record: keep one for each that comes in (SchemaCache)",
             )
-            _require(
+            _require_that(
                 first.key_schema is result.key_schema,
                 f"{kind.__name__} makes a new key schema for each record: keep one for each that comes in (SchemaCache)",
             )
@@ -96,16 +100,18 @@ def check_predicate(kind: type[Predicate], config: Mapping[str, str], records: S
         AssertionError: it does not keep to the contract.
         ConfigInvalid: an option is wrong.
     """
-    _declared(kind.config_def, kind)
-    _require(isinstance(kind.version, str), f"{kind.__name__}.version must be a text")
+    _check_options(kind.config_def, kind)
+    _require_that(isinstance(kind.version, str), f"{kind.__name__}.version must be a text")
     before = copy.deepcopy(list(records))
     test = kind(kind.config_def.parse(config)).compile()
     answers = [test(record) for record in records]
-    _require(list(records) == before, f"{kind.__name__} changed a record")
-    _require(
+    _require_that(list(records) == before, f"{kind.__name__} changed a record")
+    _require_that(
         all(isinstance(answer, bool) for answer in answers), f"{kind.__name__} answers with something else than a bool"
     )
-    _require([test(record) for record in records] == answers, f"{kind.__name__} says something else the second time")
+    _require_that(
+        [test(record) for record in records] == answers, f"{kind.__name__} says something else the second time"
+    )
     return answers
 
 
@@ -133,7 +139,7 @@ def check_converter(
         AssertionError: it does not keep to the contract.
         ConfigInvalid: an option is wrong.
     """
-    _declared(kind.config_def, kind)
+    _check_options(kind.config_def, kind)
     return asyncio.run(_check_converter(kind, config, list(values), is_key=is_key, reads_back=reads_back))
 
 
@@ -153,25 +159,25 @@ async def _check_converter(
             await converter.prepare("topic", schema)
             encode = converter.encoder("topic", schema)
             data = encode(value)
-            _require(value == before, f"{kind.__name__} changed a value")
-            _require(
+            _require_that(value == before, f"{kind.__name__} changed a value")
+            _require_that(
                 data is None or isinstance(data, bytes), f"{kind.__name__} made a {type(data).__name__}, not bytes"
             )
-            _require(encode(value) == data, f"{kind.__name__} writes something else the second time")
-            _require(
+            _require_that(encode(value) == data, f"{kind.__name__} writes something else the second time")
+            _require_that(
                 converter.encoder("topic", schema) is encode,
                 f"{kind.__name__} makes a new encoder each time: keep one per topic and schema (SchemaCache)",
             )
-            for odd, what in ((None, "null"), (object(), "a value of no known type")):
+            for bad_value, case in ((None, "null"), (object(), "a value of no known type")):
                 try:
-                    encode(odd)
+                    encode(bad_value)
                 except Skippable:
                     pass
                 except Exception as error:
-                    raise AssertionError(f"{kind.__name__} fails at {what} with {error!r}; raise Skippable") from error
+                    raise AssertionError(f"{kind.__name__} fails at {case} with {error!r}; raise Skippable") from error
             await converter.prepare_data("topic", data)
             _, read = converter.to_connect("topic", data)
-            _require(
+            _require_that(
                 not reads_back or read == value, f"{kind.__name__} reads {read!r} back where it has written {value!r}"
             )
             written.append(data)
@@ -180,16 +186,16 @@ async def _check_converter(
     return written
 
 
-def _require(holds: object, text: str) -> None:
+def _require_that(holds: object, complaint: str) -> None:
     if not holds:
-        raise AssertionError(text)
+        raise AssertionError(complaint)
 
 
-def _declared(definition: ConfigDef, kind: type) -> None:
+def _check_options(definition: ConfigDef, kind: type) -> None:
     """Options have documentation, and defaults that they accept."""
     for key in definition.keys.values():
-        _require(key.doc, f"{kind.__name__}: the option {key.name} has no documentation")
+        _require_that(key.doc, f"{kind.__name__}: the option {key.name} has no documentation")
         if key.required or key.default is None or key.validator is None:
             continue
         complaint = key.validator(key.name, key.default)
-        _require(complaint is None, f"{kind.__name__}: the default of {key.name} is refused: {complaint}")
+        _require_that(complaint is None, f"{kind.__name__}: the default of {key.name} is refused: {complaint}")

@@ -52,7 +52,7 @@ def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     context = tls.client_context()
     if properties.get("ssl.endpoint.identification.algorithm", "https").strip() == "":
         context.check_hostname = False
-    _limit(context, properties)
+    _limit_protocols(context, properties)
     _load_trust(context, properties)
     _load_identity(context, properties)
     return context
@@ -65,20 +65,20 @@ def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
         ConfigInvalid: a store is missing or can't be used; the message names its property and how to mend it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _limit(context, properties)
+    _limit_protocols(context, properties)
     if not _load_identity(context, properties):
         raise ConfigInvalid(
             "An https listener needs a certificate: set ssl.keystore.location to a PEM or PKCS12 file with the "
             "private key and the certificate chain, or ssl.keystore.key and ssl.keystore.certificate.chain"
         )
-    wanted = properties.get("ssl.client.auth", "none").lower()
-    if wanted != "none":
+    client_auth = properties.get("ssl.client.auth", "none").lower()
+    if client_auth != "none":
         _load_trust(context, properties)
-        context.verify_mode = ssl.CERT_REQUIRED if wanted == "required" else ssl.CERT_OPTIONAL
+        context.verify_mode = ssl.CERT_REQUIRED if client_auth == "required" else ssl.CERT_OPTIONAL
     return context
 
 
-def _limit(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+def _limit_protocols(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
     enabled = [
         item.strip() for item in properties.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",") if item.strip()
     ]
@@ -105,8 +105,12 @@ def _load_trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
         return
     option = "ssl.truststore.certificates" if inline else "ssl.truststore.location"
     try:
-        text = lines(inline) if inline else tls.certificates(location or "", properties.get("ssl.truststore.password"))
-        context.load_verify_locations(cadata=text)
+        trusted_pem = (
+            restore_lines(inline)
+            if inline
+            else tls.read_certificates(location or "", properties.get("ssl.truststore.password"))
+        )
+        context.load_verify_locations(cadata=trusted_pem)
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{option}: {error}") from error
     except (OSError, ValueError) as error:
@@ -118,19 +122,22 @@ def _load_trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
 def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> bool:
     chain, key = properties.get("ssl.keystore.certificate.chain"), properties.get("ssl.keystore.key")
     location = properties.get("ssl.keystore.location")
-    own, store = properties.get("ssl.key.password"), properties.get("ssl.keystore.password")
+    key_password, store = properties.get("ssl.key.password"), properties.get("ssl.keystore.password")
     if chain and key:
-        option, found = "ssl.keystore.key", tls.Identity(f"{lines(key)}\n{lines(chain)}\n", encrypted=True)
+        option, identity = (
+            "ssl.keystore.key",
+            tls.Identity(f"{restore_lines(key)}\n{restore_lines(chain)}\n", encrypted=True),
+        )
     elif location:
         option = "ssl.keystore.location"
         try:
-            found = tls.identity(location, store)
+            identity = tls.read_identity(location, store)
         except ConfigInvalid as error:
             raise ConfigInvalid(f"{option}: {error}") from error
     else:
         return False
     try:
-        tls.load_identity(context, found, own or store)
+        tls.load_identity(context, identity, key_password or store)
     except (OSError, ValueError) as error:
         raise ConfigInvalid(
             f"{option}: the private key and its certificates can't be used: {error}. Check that the key "
@@ -139,13 +146,13 @@ def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> bo
     return True
 
 
-def lines(pem: str) -> str:
+def restore_lines(pem: str) -> str:
     """PEM text as a property file may hold it, on one line with spaces, with its lines."""
     if "\n" in pem.strip():
         return pem
-    text = ""
+    restored = ""
     for word in pem.split(" "):
         # Words of a border ("BEGIN PRIVATE KEY") stay together, everything else is a line of its own.
-        joint = " " if text and word.rstrip("-") in _WORDS_OF_BORDERS else "\n"
-        text += joint + word
-    return text.strip() + "\n"
+        joint = " " if restored and word.rstrip("-") in _WORDS_OF_BORDERS else "\n"
+        restored += joint + word
+    return restored.strip() + "\n"

@@ -23,14 +23,14 @@ class Turnstile:
         self._waiting.append(mine)
         if not self._turning:
             self._turning = True
-            self._next()
+            self._wake_next()
         await mine
 
-    def _next(self) -> None:
+    def _wake_next(self) -> None:
         while self._waiting:
             first = self._waiting.popleft()
             if not first.done():  # else its coroutine was cancelled
                 first.set_result(None)
-                asyncio.get_running_loop().call_soon(self._next)
+                asyncio.get_running_loop().call_soon(self._wake_next)
                 return
         self._turning = False

@@ -16,7 +16,7 @@ from connectors.options import MASK, ConfigDef, ConfigType, ConfigValue, given_v
 from offsets.creation import group_keys
 from worker.client_properties import client_overrides
 from worker.converters.base import Converter
-from worker.job_config import JOB_CONFIG, foreign, job_form, job_properties, translation_problems
+from worker.job_config import JOB_CONFIG, foreign_complaints, job_form, job_properties, translation_problems
 from worker.rest.checks import CLASS_OPTION, missing_type
 from worker.secrets.masking import mask_patterns
 from worker.secrets.providers import has_references, only_references
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from connectors.options import Config, ConfigKey, ConfigProblem
-    from worker.plugins.registry import Plugin, PluginRegistry
+    from worker.plugins.registry import LoadedPlugin, PluginRegistry
 
 _CONVERTERS: Final = (
     ("header.converter", "header_converter", "HeaderConverter"),
@@ -52,22 +52,22 @@ def plugin_config(registry: PluginRegistry, plugin: str, version: str | None = N
         ConfigInvalid: it is not of this version, or of a kind that has no options (400).
     """
     try:
-        found, definition = registry.plugin_for(plugin, version)
+        selected, definition = registry.plugin_for(plugin, version)
     except LookupError:
         raise LookupError(f"Unknown plugin {plugin}.") from None
-    complaint = registry.check_version(found, version)
+    complaint = registry.check_version(selected, version)
     if complaint is not None:
         raise ConfigInvalid(complaint)
     keys = dict(definition.keys)
-    latest = (registry.versions(found.kind, found.class_name) or [found.version])[-1]
-    runtime = {"source": SOURCE_CONFIG, "sink": JOB_CONFIG}.get(found.kind)
+    latest = (registry.versions(selected.kind, selected.class_name) or [selected.version])[-1]
+    runtime = {"source": SOURCE_CONFIG, "sink": JOB_CONFIG}.get(selected.kind)
     if runtime is not None:
         for key in runtime.keys.values():
             keys.setdefault(key.name, replace(key, default=latest) if key.name == "connector.plugin.version" else key)
     return [definition_info(key) for key in keys.values()]
 
 
-async def validate(
+async def validate_config(
     registry: PluginRegistry,
     config: Mapping[str, str],
     plugin: str | None,
@@ -93,36 +93,36 @@ async def validate(
     name = actual.get(CLASS_OPTION, plugin)
     if name is None:
         raise ConfigInvalid(missing_type(config))
-    wanted = actual.get("connector.plugin.version", "latest")
-    unreadable = range_problem(wanted)
+    version_range = actual.get("connector.plugin.version", "latest")
+    unreadable = range_problem(version_range)
     if unreadable is not None:
         # A reference stays one, also where it stands for no range.
-        written = config.get("connector.plugin.version", wanted)
-        raise ConfigInvalid(unreadable if written == wanted else f"{unreadable.partition(': ')[0]}: {written}")
+        written = config.get("connector.plugin.version", version_range)
+        raise ConfigInvalid(unreadable if written == version_range else f"{unreadable.partition(': ')[0]}: {written}")
     try:
-        found = registry.connector_plugin(name, actual.get("connector.plugin.version"))
+        selected = registry.connector_plugin(name, actual.get("connector.plugin.version"))
     except ConfigInvalid as error:
         written = config.get(CLASS_OPTION, name)
         if written == name:
             raise
         # A reference stays one, also where it stands for no class.
         raise ConfigInvalid(str(error).replace(name, written)) from None
-    if found.kind == "sink":
-        return await _validate_job(registry, found, config, actual, worker_properties, deadline_s)
-    connector: type[SourceConnector] = found.cls
-    common = common_definition(registry, found, actual, worker_properties)
-    own = connector.config_def
-    values = _evaluate(registry, common, actual)
-    values |= _evaluate(registry, own, actual)
-    _check_versions(registry, found, actual, values)
+    if selected.kind == "sink":
+        return await _validate_job(registry, selected, config, actual, worker_properties, deadline_s)
+    connector: type[SourceConnector] = selected.cls
+    common = common_definition(registry, selected, actual, worker_properties)
+    own_definition = connector.config_def
+    values = _evaluate_options(registry, common, actual)
+    values |= _evaluate_options(registry, own_definition, actual)
+    _check_versions(registry, selected, actual, values)
     for problem in transform_problems(actual):
-        _complain(values, problem.name, problem.message)
+        _add_complaint(values, problem.name, problem.message)
     if resolved is not None:
-        _check_references({**common.keys, **own.keys}.values(), actual, values)
+        _check_references({**common.keys, **own_definition.keys}.values(), actual, values)
     noted: list[ConfigProblem] = []
-    await _ask_connector(connector, own, actual, values, worker_properties, deadline_s, noted)
-    keys = {**common.keys, **own.keys}
-    groups = list(dict.fromkeys([*common.groups, *own.groups]))
+    await _ask_connector(connector, own_definition, actual, values, worker_properties, deadline_s, noted)
+    keys = {**common.keys, **own_definition.keys}
+    groups = list(dict.fromkeys([*common.groups, *own_definition.groups]))
     entries = [
         {"definition": None, "value": value_info(value, None)} for value in values.values() if value.name not in keys
     ]
@@ -144,50 +144,50 @@ async def validate(
     hide_resolved(entries, config, actual)
     hide_names(entries, groups, config, actual)
     name = config.get(CLASS_OPTION, name)
-    return _answer({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
+    return _add_warnings({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
 
 
 async def _validate_job(
     registry: PluginRegistry,
-    found: Plugin,
+    selected: LoadedPlugin,
     config: Mapping[str, str],
     actual: Mapping[str, str],
     worker_properties: Mapping[str, str],
     deadline_s: float,
 ) -> dict[str, Any]:
-    """``validate`` for a connector that moves data itself: see there."""
-    connector: type[JobConnector] = found.cls
+    """``validate_config`` for a connector that moves data itself: see there."""
+    connector: type[JobConnector] = selected.cls
     written = actual
     actual, translation = job_form(connector, written, worker_properties)
     # Which options there are may depend on parts that have to be imported first: not on the event loop.
-    own = job_definition = await asyncio.to_thread(connector.definition, actual)
-    versions = registry.versions(found.kind, found.class_name)
+    own_definition = job_definition = await asyncio.to_thread(connector.definition, actual)
+    versions = registry.versions(selected.kind, selected.class_name)
     common = ConfigDef(
         [
-            replace(key, default=versions[-1], recommender=_recommend(versions))
+            replace(key, default=versions[-1], recommender=_recommender(versions))
             if key.name == "connector.plugin.version"
             else key
             for key in JOB_CONFIG.keys.values()
         ]
     )
-    values = _evaluate(registry, common, actual)
-    values |= _evaluate(registry, own, actual)
+    values = _evaluate_options(registry, common, actual)
+    values |= _evaluate_options(registry, own_definition, actual)
     noted: list[ConfigProblem] = []
     if translation is not None:
-        own = ConfigDef(list({**connector.config_def.keys, **job_definition.keys}.values()))
-        values = _evaluate(registry, connector.config_def, written) | values
+        own_definition = ConfigDef(list({**connector.config_def.keys, **job_definition.keys}.values()))
+        values = _evaluate_options(registry, connector.config_def, written) | values
     for problem in translation_problems(translation):
         if problem.warning:
             noted.append(problem)
         else:
-            _complain(values, problem.name, problem.message)
-    complaint = registry.check_version(found, actual.get("connector.plugin.version"))
+            _add_complaint(values, problem.name, problem.message)
+    complaint = registry.check_version(selected, actual.get("connector.plugin.version"))
     if complaint is not None:
-        _complain(values, CLASS_OPTION, complaint)
-        _complain(values, "connector.plugin.version", complaint)
-    for problem in foreign(actual):
-        _complain(values, problem.name, problem.message)
-    await _ask(
+        _add_complaint(values, CLASS_OPTION, complaint)
+        _add_complaint(values, "connector.plugin.version", complaint)
+    for problem in foreign_complaints(actual):
+        _add_complaint(values, problem.name, problem.message)
+    await _ask_own_check(
         connector,
         connector.validate(job_properties(job_definition.canonical(actual), job_definition)),
         values,
@@ -196,8 +196,8 @@ async def _validate_job(
     )
     origins = {} if translation is None else translation.origins
     _return_to_origins(values, origins)
-    keys = {**common.keys, **own.keys}
-    groups = list(dict.fromkeys([*common.groups, *own.groups]))
+    keys = {**common.keys, **own_definition.keys}
+    groups = list(dict.fromkeys([*common.groups, *own_definition.groups]))
     entries = [
         {"definition": None, "value": value_info(value, None)} for value in values.values() if value.name not in keys
     ]
@@ -208,11 +208,11 @@ async def _validate_job(
     shown = {option: config[origin] for option, origin in origins.items() if has_references(config.get(origin))}
     hide_resolved(entries, {**config, **shown}, {**written, **actual})
     errors = sum(len(value.errors) for value in values.values())
-    name = config.get(CLASS_OPTION, found.class_name)
-    return _answer({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
+    name = config.get(CLASS_OPTION, selected.class_name)
+    return _add_warnings({"name": name, "error_count": errors, "groups": groups, "configs": entries}, noted)
 
 
-def _answer(body: dict[str, Any], noted: Sequence[ConfigProblem]) -> dict[str, Any]:
+def _add_warnings(body: dict[str, Any], noted: Sequence[ConfigProblem]) -> dict[str, Any]:
     """``body`` with warnings. Kafka Connect has no such member: it is there only where there is something to say."""
     warnings = [{"name": problem.name, "message": problem.message} for problem in noted]
     return {**body, "warnings": warnings} if warnings else body
@@ -226,11 +226,11 @@ def _return_to_origins(values: dict[str, ConfigValue], origins: Mapping[str, str
             continue
         errors, value.errors = value.errors, []
         for message in errors:
-            _complain(values, origin, f"{message} ({origin} becomes {name})")
+            _add_complaint(values, origin, f"{message} ({origin} becomes {name})")
 
 
 def common_definition(
-    registry: PluginRegistry, connector: Plugin, config: Mapping[str, str], worker_properties: Mapping[str, str]
+    registry: PluginRegistry, connector: LoadedPlugin, config: Mapping[str, str], worker_properties: Mapping[str, str]
 ) -> ConfigDef:
     """The options that every source connector has, as they are for this one.
 
@@ -241,7 +241,7 @@ def common_definition(
     keys: list[ConfigKey] = []
     for key in SOURCE_CONFIG.keys.values():
         if key.name == "connector.plugin.version":
-            keys.append(replace(key, default=versions[-1], recommender=_recommend(versions)))
+            keys.append(replace(key, default=versions[-1], recommender=_recommender(versions)))
             continue
         option = key.name.removesuffix(".plugin.version")
         kind = next((kind for name, kind, _ in _CONVERTERS if name == option), None)
@@ -252,19 +252,19 @@ def common_definition(
             "org.apache.kafka.connect.storage.SimpleHeaderConverter" if option == "header.converter" else None
         )
         if key.name == option:
-            shown = _canonical(registry, kind, default) if default else None
-            keys.append(replace(key, default=shown, recommender=_recommend(registry.class_names(kind))))
+            shown = _canonical_name(registry, kind, default) if default else None
+            keys.append(replace(key, default=shown, recommender=_recommender(registry.class_names(kind))))
         else:
             named = config.get(option, default or "")
-            found = registry.versions(kind, named)
-            visible = bool(found) or _any_class(registry, named) is not None
+            class_versions = registry.versions(kind, named)
+            visible = bool(class_versions) or _any_class(registry, named) is not None
             # The one in use, which is the latest that can be in one process with the connector.
-            used = registry.find(kind, named) if found and key.name not in config else None
+            used = registry.find(kind, named) if class_versions and key.name not in config else None
             keys.append(
                 replace(
                     key,
-                    default=used.version if used is not None else found[-1] if found else None,
-                    recommender=_recommend(found, visible=visible),
+                    default=used.version if used is not None else class_versions[-1] if class_versions else None,
+                    recommender=_recommender(class_versions, visible=visible),
                 )
             )
     keys += transform_config_keys(config, registry)
@@ -294,11 +294,11 @@ def value_info(value: ConfigValue, key: ConfigKey | None) -> dict[str, Any]:
     """An option's value in Connect's form."""
     kind = ConfigType.STRING if key is None else key.type
     item = ConfigType.STRING if kind is ConfigType.LIST else kind
-    text = text_of(value.value, kind)
+    value_text = text_of(value.value, kind)
     return {
         "name": value.name,
-        "value": None if text is None else mask_patterns(text),
-        "recommended_values": [text_of(each, item) for each in value.recommended],
+        "value": None if value_text is None else mask_patterns(value_text),
+        "recommended_values": [text_of(choice, item) for choice in value.recommended],
         "errors": [mask_patterns(error) for error in value.errors],
         "visible": value.visible,
     }
@@ -318,7 +318,9 @@ def text_of(value: Any, kind: ConfigType) -> str | None:
 # Parts.
 
 
-def _evaluate(registry: PluginRegistry, definition: ConfigDef, raw: Mapping[str, str]) -> dict[str, ConfigValue]:
+def _evaluate_options(
+    registry: PluginRegistry, definition: ConfigDef, raw: Mapping[str, str]
+) -> dict[str, ConfigValue]:
     """Every option's value with its complaints, as Kafka's ``ConfigDef.validate`` gives them.
 
     A value that can't be parsed is null, and its validator is asked all the same: ``tasks.max=abc`` is two errors.
@@ -341,16 +343,16 @@ def _class_value(registry: PluginRegistry, option: str, value: str, errors: list
     """The canonical name of the class that ``value`` means; null, with a complaint, if there is none."""
     for converter, kind, interface in _CONVERTERS:
         if option == converter:
-            found = _canonical(registry, kind, value)
-            if found is not None:
-                return found
-            other = _any_class(registry, value)
+            canonical_name = _canonical_name(registry, kind, value)
+            if canonical_name is not None:
+                return canonical_name
+            other_class = _any_class(registry, value)
             errors.append(
-                f"Class class {other} does not implement the {interface} interface"
-                if other is not None
+                f"Class class {other_class} does not implement the {interface} interface"
+                if other_class is not None
                 else invalid(option, value, f"Class {value} could not be found.")
             )
-            return other
+            return other_class
     resolve: Callable[[str], Any]
     if option.startswith("transforms.") and option.endswith(".type"):
         resolve, interface = resolve_transform, "Transformation"
@@ -362,20 +364,20 @@ def _class_value(registry: PluginRegistry, option: str, value: str, errors: list
         name: str = resolve(value).class_name
     except ConfigInvalid as error:
         # The option's validator has said what is wrong, but knows no plugins of other kinds.
-        other = _any_class(registry, value)
-        if other is None and not _is_abstract(value):
-            if not any("could not be found." in each for each in errors):
+        other_class = _any_class(registry, value)
+        if other_class is None and not _is_abstract(value):
+            if not any("could not be found." in complaint for complaint in errors):
                 errors.insert(0, invalid(option, value, str(error)))  # the validator had something else to say
             return None
-        if other is None:
+        if other_class is None:
             return value
         errors[:] = [
-            f"Class class {other} does not implement the {interface} interface"
+            f"Class class {other_class} does not implement the {interface} interface"
             if "could not be found." in error
             else error
             for error in errors
         ]
-        return other
+        return other_class
     return name
 
 
@@ -387,7 +389,7 @@ def _is_abstract(name: str) -> bool:
         return False
 
 
-def _canonical(registry: PluginRegistry, kind: str, value: str) -> str | None:
+def _canonical_name(registry: PluginRegistry, kind: str, value: str) -> str | None:
     try:
         plugin = registry.find(kind, value)
     except ConfigInvalid:
@@ -404,37 +406,37 @@ def _any_class(registry: PluginRegistry, value: str) -> str | None:
 
 
 def _check_versions(
-    registry: PluginRegistry, connector: Plugin, config: Mapping[str, str], values: dict[str, ConfigValue]
+    registry: PluginRegistry, connector: LoadedPlugin, config: Mapping[str, str], values: dict[str, ConfigValue]
 ) -> None:
     """KIP-891: complaints stand at the class and at its version; those about a converter's range itself at the version only."""
     complaint = registry.check_version(connector, config.get("connector.plugin.version"))
     if complaint is not None:
-        _complain(values, CLASS_OPTION, complaint)
-        _complain(values, "connector.plugin.version", complaint)
+        _add_complaint(values, CLASS_OPTION, complaint)
+        _add_complaint(values, "connector.plugin.version", complaint)
     for option, kind, _ in _CONVERTERS:
-        wanted = config.get(f"{option}.plugin.version")
-        unreadable = range_problem(wanted)
+        version_range = config.get(f"{option}.plugin.version")
+        unreadable = range_problem(version_range)
         if unreadable is not None:
-            _complain(values, f"{option}.plugin.version", unreadable)
+            _add_complaint(values, f"{option}.plugin.version", unreadable)
             continue
         if option not in config or values[option].errors:
             continue
-        plugin = registry.find(kind, config[option], wanted)
-        complaint = None if plugin is None else registry.check_version(plugin, wanted)
+        plugin = registry.find(kind, config[option], version_range)
+        complaint = None if plugin is None else registry.check_version(plugin, version_range)
         if complaint is not None:
-            _complain(values, option, complaint)
-            _complain(values, f"{option}.plugin.version", complaint)
+            _add_complaint(values, option, complaint)
+            _add_complaint(values, f"{option}.plugin.version", complaint)
 
 
 def _check_references(keys: Iterable[ConfigKey], resolved: Mapping[str, str], values: dict[str, ConfigValue]) -> None:
     """Refuse a secret that is still a reference: its own text, which others may guess, would be taken for the secret."""
     for key in keys:
-        text = resolved.get(key.name)
-        if key.secret and text and only_references(text):
-            _complain(
+        resolved_value = resolved.get(key.name)
+        if key.secret and resolved_value and only_references(resolved_value):
+            _add_complaint(
                 values,
                 key.name,
-                f"{text} in the option {key.name} has no value: check the provider's name "
+                f"{resolved_value} in the option {key.name} has no value: check the provider's name "
                 "(config.providers), the path and the key",
             )
 
@@ -452,11 +454,11 @@ async def _ask_connector(
     own_errors = any(values[name].errors for name in definition.keys)
     config = None if own_errors else definition.parse(raw)
     if config is not None:
-        await _ask(connector, connector.validate(config), values, deadline_s, noted)
+        await _ask_own_check(connector, connector.validate(config), values, deadline_s, noted)
     _check_exactly_once(connector, config, values, worker_properties)
 
 
-async def _ask(
+async def _ask_own_check(
     connector: type[SourceConnector | JobConnector],
     check: Coroutine[Any, Any, list[ConfigProblem]],
     values: dict[str, ConfigValue],
@@ -472,9 +474,9 @@ async def _ask(
                     if noted is not None:
                         noted.append(problem)
                     continue
-                _complain(values, problem.name or CLASS_OPTION, problem.message)
+                _add_complaint(values, problem.name or CLASS_OPTION, problem.message)
     except TimeoutError:
-        _complain(
+        _add_complaint(
             values,
             CLASS_OPTION,
             f"The connector's own check took longer than {deadline_s:g} s: is the source it reads "
@@ -484,10 +486,10 @@ async def _ask(
             "reachable from this worker?",
         )
     except ConfigInvalid as error:
-        _complain(values, CLASS_OPTION, str(error))
+        _add_complaint(values, CLASS_OPTION, str(error))
     except Exception as error:  # noqa: BLE001 - foreign code may fail in any way; the user gets an answer all the same
         _log.error("The check of %s failed", connector.__qualname__, exc_info=error)
-        _complain(values, CLASS_OPTION, f"The connector's own check failed with {type(error).__name__}: {error}")
+        _add_complaint(values, CLASS_OPTION, f"The connector's own check failed with {type(error).__name__}: {error}")
 
 
 def _check_exactly_once(
@@ -501,7 +503,7 @@ def _check_exactly_once(
     if not support.errors and str(support.value).strip().lower() == "required":
         if worker_properties.get("exactly.once.source.support", "disabled").strip().lower() != "enabled":
             support.errors.append("This worker does not have exactly-once source support enabled.")
-        if config is not None and not _asked(support, lambda: connector.exactly_once_support(config)):
+        if config is not None and not _ask_safely(support, lambda: connector.exactly_once_support(config)):
             support.errors.append(
                 "The connector does not support exactly-once semantics with the provided configuration."
             )
@@ -510,7 +512,7 @@ def _check_exactly_once(
         not boundary.errors
         and str(boundary.value).strip().lower() == "connector"
         and config is not None
-        and not _asked(boundary, lambda: connector.can_define_transaction_boundaries(config))
+        and not _ask_safely(boundary, lambda: connector.can_define_transaction_boundaries(config))
     ):
         boundary.errors.append(
             "The connector does not support connector-defined transaction boundaries with the given "
@@ -518,7 +520,7 @@ def _check_exactly_once(
         )
 
 
-def _asked(value: ConfigValue, question: Callable[[], bool]) -> bool:
+def _ask_safely(value: ConfigValue, question: Callable[[], bool]) -> bool:
     """The answer, or True with a complaint if the connector failed to give one."""
     try:
         return question()
@@ -542,16 +544,18 @@ async def _converter_entries(
         return [], [], 0
     definition: ConfigDef = plugin.cls.config_def  # type: ignore[attr-defined]
     prefix = f"{option}."
-    given = {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
-    given.setdefault("converter.type", option.partition(".")[0])
-    own = _evaluate(registry, definition, given)
+    converter_properties = {
+        name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)
+    }
+    converter_properties.setdefault("converter.type", option.partition(".")[0])
+    own_values = _evaluate_options(registry, definition, converter_properties)
     if issubclass(plugin.cls, Converter):
         # What a converter says beyond single options may need a look into files: not on the event loop.
-        for problem in await asyncio.to_thread(plugin.cls.config_problems, given):
-            _complain(own, problem.name, f"{option}: {problem.message}")
+        for problem in await asyncio.to_thread(plugin.cls.config_problems, converter_properties):
+            _add_complaint(own_values, problem.name, f"{option}: {problem.message}")
     entries: list[dict[str, Any]] = []
     wrong = 0
-    for name, value in own.items():
+    for name, value in own_values.items():
         key = definition.keys.get(name)
         value.name = prefix + name
         wrong += bool(value.errors)
@@ -562,7 +566,7 @@ async def _converter_entries(
     return entries, definition.groups, wrong
 
 
-def _complain(values: dict[str, ConfigValue], name: str, message: str) -> None:
+def _add_complaint(values: dict[str, ConfigValue], name: str, message: str) -> None:
     value = values.get(name)
     if value is None:
         value = values[name] = ConfigValue(name, None, [], [], visible=True)
@@ -570,7 +574,7 @@ def _complain(values: dict[str, ConfigValue], name: str, message: str) -> None:
         value.errors.append(message)
 
 
-def _recommend(
+def _recommender(
     items: Sequence[str], *, visible: bool = True
 ) -> Callable[[str, Mapping[str, str]], tuple[Sequence[Any], bool]]:
     return lambda name, raw: (items, visible)  # noqa: ARG005 - a recommender's signature

@@ -15,16 +15,16 @@ _NAMING: Final = {"transforms": "transforms", "predicates": "predicates", "topic
 
 def hide_resolved(entries: Iterable[dict[str, Any]], config: Mapping[str, str], actual: Mapping[str, str]) -> None:
     """Show references instead of what config providers gave for them, in values and in complaints."""
-    changed = {name: text for name, text in config.items() if actual.get(name, text) != text}
+    changed = {name: reference for name, reference in config.items() if actual.get(name, reference) != reference}
     if not changed:
         return
     for entry in entries:
         value = entry["value"]
         if value["name"] in changed and value["value"] is not None:
             value["value"] = changed[value["name"]]
-        for name, text in changed.items():
+        for name, reference in changed.items():
             if actual[name]:
-                value["errors"] = [error.replace(actual[name], text) for error in value["errors"]]
+                value["errors"] = [error.replace(actual[name], reference) for error in value["errors"]]
 
 
 def hide_names(
@@ -33,23 +33,23 @@ def hide_names(
     """The same for names that are part of other options' names: of transforms, predicates and groups of topics."""
     for option, prefix in _NAMING.items():
         written = config.get(option, "")
-        names = set(_items(actual.get(option, ""))).difference(_items(written))
+        names = set(_split_items(actual.get(option, ""))).difference(_split_items(written))
         # Shorter ones are no secrets (docs/secrets.md), and are in half of all messages.
         for name in (name for name in names if len(name) >= SHORTEST):
             for entry in entries:
                 if entry["value"]["name"].startswith((f"{prefix}.{name}.", option)):
-                    entry.update(_replaced(entry, name, written))
+                    entry.update(_replace_strings(entry, name, written))
             groups[:] = [group.replace(name, written) for group in groups]
 
 
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
+def _split_items(raw: str) -> list[str]:
+    return [item.strip() for item in raw.split(",") if item.strip()]
 
 
-def _replaced(value: Any, old: str, new: str) -> Any:
+def _replace_strings(value: Any, old: str, new: str) -> Any:
     """``value`` with all its strings changed."""
     if isinstance(value, str):
         return value.replace(old, new)
     if isinstance(value, list):
-        return [_replaced(item, old, new) for item in value]
-    return {key: _replaced(item, old, new) for key, item in value.items()} if isinstance(value, dict) else value
+        return [_replace_strings(item, old, new) for item in value]
+    return {key: _replace_strings(item, old, new) for key, item in value.items()} if isinstance(value, dict) else value

@@ -16,10 +16,10 @@ from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from connectors.options import MASK
 from worker.control.verifications import repair_request
 from worker.launch import read_connector
-from worker.properties import load
-from worker.rest.client import get
+from worker.properties import load_properties
+from worker.rest.client import send_get
 from worker.secrets.providers import ConfigTransformer, build_providers
-from worker.verify_messages import Asked
+from worker.verify_messages import VerificationRequest
 
 if TYPE_CHECKING:
     import argparse
@@ -38,8 +38,8 @@ _SPARK: Final = re.compile(r"(?:.*[.:])?SparkJob|spark", re.IGNORECASE)
 EQUAL, DIFFERENT, FAILED = 0, 1, 2
 
 
-def verification(
-    connector: Mapping[str, str], worker: Mapping[str, str], asked: Asked
+def build_verification(
+    connector: Mapping[str, str], worker: Mapping[str, str], asked: VerificationRequest
 ) -> RowVerification | CellVerification | TargetVerification:
     """The verification of a connector.
 
@@ -80,22 +80,22 @@ def verification(
 def run_verify(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     try:
-        made = _prepared(options)
-        reports = asyncio.run(made.run())
+        prepared = _prepare_verification(options)
+        reports = asyncio.run(prepared.run())
     except (MillraceError, OSError) as error:
         sys.stderr.write(f"millrace verify: {error}\n")
         return FAILED
-    sys.stdout.write((as_json if options.json else as_text)(reports, made.notes) + "\n")
+    sys.stdout.write((as_json if options.json else as_text)(reports, prepared.notes) + "\n")
     if options.repair:
         try:
-            sys.stderr.write(f"millrace verify: {_repair(options, reports)}\n")
+            sys.stderr.write(f"millrace verify: {_request_repair(options, reports)}\n")
         except (MillraceError, OSError) as error:
             sys.stderr.write(f"millrace verify: --repair: {error}\n")
             return FAILED
     return EQUAL if all(report.equal for report in reports) else DIFFERENT
 
 
-def _repair(options: argparse.Namespace, reports: Sequence[TableReport]) -> str:
+def _request_repair(options: argparse.Namespace, reports: Sequence[TableReport]) -> str:
     """Ask the worker for a snapshot of what differs; says what was asked for."""
     if not (options.rest and options.connector):
         raise ConfigInvalid("it needs --rest and --connector: the connector sends the rows again")
@@ -103,16 +103,16 @@ def _repair(options: argparse.Namespace, reports: Sequence[TableReport]) -> str:
     if request is None:
         return "no row can be sent again"
     body = json.dumps(request).encode()
-    snapshot = json.loads(get(_address(options.rest, options.connector, "snapshots"), body=body))
+    snapshot = json.loads(send_get(_endpoint_url(options.rest, options.connector, "snapshots"), body=body))
     return f"the snapshot {snapshot['id']} sends again {', '.join(request['tables'])}"
 
 
-def _address(url: str, connector: str, path: str) -> str:
+def _endpoint_url(url: str, connector: str, path: str) -> str:
     return f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/{path}"
 
 
-def _prepared(options: argparse.Namespace) -> RowVerification | CellVerification | TargetVerification:
-    worker = load(options.worker) if options.worker else {}
+def _prepare_verification(options: argparse.Namespace) -> RowVerification | CellVerification | TargetVerification:
+    worker = load_properties(options.worker) if options.worker else {}
     transformer = ConfigTransformer(build_providers(worker))
     worker, _ = transformer.transform(worker)
     if options.bootstrap_servers:
@@ -124,7 +124,7 @@ def _prepared(options: argparse.Namespace) -> RowVerification | CellVerification
         raw = read_connector(Path(options.connector_config))
         name = name or (raw["name"] if options.rest else "")
     elif name and options.rest:
-        raw = rest(options.rest, name, "config")
+        raw = ask_worker(options.rest, name, "config")
     else:
         raise ConfigInvalid("say which connector: --connector-config FILE, or --connector NAME with --rest URL")
     hidden = sorted(key for key, value in raw.items() if value == MASK)
@@ -138,8 +138,8 @@ def _prepared(options: argparse.Namespace) -> RowVerification | CellVerification
         pattern = re.compile(options.tables, re.IGNORECASE)
     except re.error as error:
         raise ConfigInvalid(f"--tables {options.tables!r}: {error}") from error
-    offsets = (lambda: list(rest(options.rest, name, "offsets")["offsets"])) if options.rest and name else None
-    asked = Asked(
+    offsets = (lambda: list(ask_worker(options.rest, name, "offsets")["offsets"])) if options.rest and name else None
+    asked = VerificationRequest(
         wanted=lambda table: not options.tables or pattern.fullmatch(table) is not None,
         offsets=offsets,
         timeout_s=options.timeout,
@@ -148,22 +148,22 @@ def _prepared(options: argparse.Namespace) -> RowVerification | CellVerification
         folder=options.tmp,
         rows_per_s=options.rate,
     )
-    return verification(raw, worker, asked)
+    return build_verification(raw, worker, asked)
 
 
-def rest(url: str, connector: str, what: str) -> dict[str, Any]:
+def ask_worker(url: str, connector: str, view: str) -> dict[str, Any]:
     """What a worker says of a connector. Blocks.
 
     Raises:
         ConfigInvalid: it refuses or there is none.
         Retriable: it is away.
     """
-    target = _address(url, connector, what)
+    target = _endpoint_url(url, connector, view)
     try:
-        found: dict[str, Any] = json.loads(get(target))
+        answer_body: dict[str, Any] = json.loads(send_get(target))
     except (OSError, ValueError) as error:
         raise Retriable(f"{target}: {error}; is a worker there?") from error
-    return found
+    return answer_body
 
 
 def as_json(reports: Sequence[TableReport], notes: Sequence[str]) -> str:

@@ -15,7 +15,16 @@ import msgspec
 from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.verify.cells import MOST_OPEN, CellComparison
 from worker.transforms.pipeline import build_pipeline
-from worker.verify_messages import POLL_S, Asked, Forms, Progress, Throttle, TopicReader, kafka_refusals, unreadable
+from worker.verify_messages import (
+    POLL_S,
+    Forms,
+    RowThrottle,
+    TopicReader,
+    VerificationRequest,
+    VerifyProgress,
+    kafka_refusals,
+    unreadable_message,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -42,7 +51,7 @@ class CellVerification:
     """
 
     def __init__(
-        self, source: CellSource, connector: Mapping[str, str], worker: Mapping[str, str], asked: Asked
+        self, source: CellSource, connector: Mapping[str, str], worker: Mapping[str, str], asked: VerificationRequest
     ) -> None:
         self._source = source
         self._pipeline = build_pipeline(connector)
@@ -50,8 +59,8 @@ class CellVerification:
         self._worker = worker
         self._asked = asked
         self._settle_s = source.settle_s if asked.settle_s is None else asked.settle_s
-        self._progress = asked.progress or Progress()
-        self._throttle = Throttle(asked.rows_per_s)
+        self._progress = asked.progress or VerifyProgress()
+        self._throttle = RowThrottle(asked.rows_per_s)
         #: The table of each topic.
         self._homes: dict[str, str] = {}
         self.notes = source.notes
@@ -86,14 +95,14 @@ class CellVerification:
                 self._homes = {table.topic: name for name, table in self._source.tables.items()}
                 await topics.open(self._homes)
                 for topic, name in self._homes.items():
-                    yield await self._compare(topics, topic, name)
+                    yield await self._compare_table(topics, topic, name)
         finally:
             self._progress.end()
             await topics.stop()
             await self._source.close()
             await self._forms.close()
 
-    async def _compare(self, topics: TopicReader, topic: str, name: str) -> TableReport:
+    async def _compare_table(self, topics: TopicReader, topic: str, name: str) -> TableReport:
         deadline = time.monotonic() + self._asked.timeout_s
         topics.choose({topic})
         expected = await topics.waiting() * _ROWS_PER_MESSAGE
@@ -104,8 +113,8 @@ class CellVerification:
             folder=self._asked.folder,
         ) as comparison:
             await self._read_table(name, comparison.source)
-            await self._reach(topics, int(time.time() * 1000))
-            await topics.read(lambda messages: self._messages(comparison.topic, messages))
+            await self._wait_delivered(topics, int(time.time() * 1000))
+            await topics.read(lambda messages: self._add_messages(comparison.topic, messages))
             steps = comparison.compare(time.time())
             while (step := await asyncio.to_thread(next, steps, None)) is not None:
                 self._progress.say(f"comparing: {step[0]} of {step[1]}")
@@ -113,13 +122,15 @@ class CellVerification:
                 self.notes.append(
                     f"{name}: more than {MOST_OPEN} partitions differ: the others were not looked at again"
                 )
-            await self._settle(comparison, topics, name, deadline)
+            await self._settle_differences(comparison, topics, name, deadline)
             report = comparison.reports[name]
             report.topics.append(topic)
             report.condition = self._source.condition
             return report
 
-    async def _settle(self, comparison: CellComparison, topics: TopicReader, name: str, deadline: float) -> None:
+    async def _settle_differences(
+        self, comparison: CellComparison, topics: TopicReader, name: str, deadline: float
+    ) -> None:
         """Look again at what differs until it is equal, or has stayed as it is; at most until ``deadline``."""
         changing = len(comparison.open)
         while comparison.open and changing and time.monotonic() < deadline:
@@ -129,11 +140,11 @@ class CellVerification:
             await asyncio.sleep(self._settle_s)
             comparison.reread()
             await self._read_table(name, comparison.source_again)
-            await topics.read(lambda messages: self._messages(comparison.topic_again, messages))
+            await topics.read(lambda messages: self._add_messages(comparison.topic_again, messages))
             changing = await asyncio.to_thread(comparison.look_again, time.time())
         await asyncio.to_thread(comparison.finish, time.time())
 
-    async def _reach(self, topics: TopicReader, time_ms: int) -> None:
+    async def _wait_delivered(self, topics: TopicReader, time_ms: int) -> None:
         """Wait until the connector says that everything before ``time_ms`` is delivered, or until the topics are quiet."""
         if self._asked.offsets is None:
             await topics.quiet(self._settle_s, self._asked.timeout_s)
@@ -158,11 +169,11 @@ class CellVerification:
         read = 0
         async for records in self._source.records(name):
             read += len(records)
-            await asyncio.to_thread(self._records, name, add, records)
+            await asyncio.to_thread(self._add_records, name, add, records)
             await self._throttle.spent(len(records))
             self._progress.say(f"reading {name}: {read} rows")
 
-    def _records(self, name: str, add: Add, records: Sequence[SourceRecord]) -> None:
+    def _add_records(self, name: str, add: Add, records: Sequence[SourceRecord]) -> None:
         table = self._source.tables[name]
         for record in records:
             sent = self._pipeline.apply(record)
@@ -182,7 +193,7 @@ class CellVerification:
                 f"that the connector gives them ({self._source.tables[name].topic})"
             )
 
-    async def _messages(self, add: Add, messages: Sequence[Any]) -> None:
+    async def _add_messages(self, add: Add, messages: Sequence[Any]) -> None:
         for message in messages:
             name = self._homes[message.topic]
             try:
@@ -190,6 +201,6 @@ class CellVerification:
                 value = await self._forms.read(message.topic, 1, message.value)
                 said = self._source.tables[name].writes(key, value)
             except (msgspec.MsgspecError, Skippable, ValueError, KeyError, TypeError) as error:
-                raise unreadable(message, error) from error
+                raise unreadable_message(message, error) from error
             if said is not None:
                 add(name, *said)

@@ -61,15 +61,18 @@ class Forms:
         self._converters: list[Converter] = []
         self._writers: list[JsonConverter] = []
         self._enveloped: list[bool] = []
-        for which in ("key.converter", "value.converter"):
-            name, own = converter_config(connector, defaults, which)
-            made = create_converter(name, own, which == "key.converter")
-            if not (isinstance(made, JsonConverter | AvroConverter) or (which == "key.converter" and not keys)):
-                raise ConfigInvalid(f"{which}={name}: verify reads JSON and Avro; other forms can't be compared")
-            json_options = {key: value for key, value in own.items() if isinstance(made, JsonConverter)}
-            self._converters.append(made)
+        for option in ("key.converter", "value.converter"):
+            name, converter_options = converter_config(connector, defaults, option)
+            converter = create_converter(name, converter_options, option == "key.converter")
+            if not (isinstance(converter, JsonConverter | AvroConverter) or (option == "key.converter" and not keys)):
+                raise ConfigInvalid(f"{option}={name}: verify reads JSON and Avro; other forms can't be compared")
+            json_options = {
+                key: value for key, value in converter_options.items() if isinstance(converter, JsonConverter)
+            }
+            self._converters.append(converter)
             self._enveloped.append(
-                isinstance(made, JsonConverter) and own.get("schemas.enable", "true").lower() == "true"
+                isinstance(converter, JsonConverter)
+                and converter_options.get("schemas.enable", "true").lower() == "true"
             )
             self._writers.append(JsonConverter({**json_options, "schemas.enable": "false"}))
         self._split = msgspec.json.Decoder(_Envelope).decode
@@ -100,7 +103,7 @@ class Forms:
             await converter.close()
 
 
-class Progress:
+class VerifyProgress:
     """How far a verification is, on standard error."""
 
     def __init__(self, *, shown: bool = True) -> None:
@@ -109,18 +112,18 @@ class Progress:
         self._step: Step | None = None
         self._open = ExitStack()
 
-    def say(self, text: str, *, now: bool = False) -> None:
+    def say(self, line: str, *, now: bool = False) -> None:
         """Show a text, at most once a second unless ``now``."""
         moment = time.monotonic()
         if self._shown and (now or moment >= self._next):
             self._next = moment + _PROGRESS_S
-            self.write(text)
+            self.write(line)
 
-    def write(self, text: str) -> None:
+    def write(self, line: str) -> None:
         """Write it where it is shown."""
         if self._step is None:
             self._step = self._open.enter_context(progress("verifying", quiet_s=2))
-        self._step.note = text
+        self._step.note = line
 
     def end(self) -> None:
         """Show nothing more."""
@@ -128,7 +131,7 @@ class Progress:
         self._open.close()
 
 
-class Asked(NamedTuple):
+class VerificationRequest(NamedTuple):
     """What is asked of a verification.
 
     Attributes:
@@ -148,7 +151,7 @@ class Asked(NamedTuple):
     settle_s: float | None = None
     examples: int = 5
     folder: str | None = None
-    progress: Progress | None = None
+    progress: VerifyProgress | None = None
     rows_per_s: int = 0
 
 
@@ -161,14 +164,16 @@ class TopicReader:
         notes: gets what is to be known of the topics.
     """
 
-    def __init__(self, worker: Mapping[str, str], progress: Progress, notes: list[str]) -> None:
+    def __init__(self, worker: Mapping[str, str], progress: VerifyProgress, notes: list[str]) -> None:
         from aiokafka import AIOKafkaConsumer
 
-        found = kafka_clients.client_arguments(kafka_clients.inherited(worker, "consumer."), "consumer")
+        consumer_settings = kafka_clients.client_arguments(
+            kafka_clients.inherited_properties(worker, "consumer."), "consumer"
+        )
         # An uncommitted transaction is no part of what readers see; groups are no business of ours.
         self._consumer: AIOKafkaConsumer = AIOKafkaConsumer(
             **{
-                **found.arguments,
+                **consumer_settings.arguments,
                 "group_id": None,
                 "enable_auto_commit": False,
                 "isolation_level": "read_committed",
@@ -209,7 +214,7 @@ class TopicReader:
         from aiokafka import TopicPartition
 
         partitions: list[TopicPartition] = []
-        client = kafka_clients.client_arguments(kafka_clients.inherited(self._worker, "admin."), "admin")
+        client = kafka_clients.client_arguments(kafka_clients.inherited_properties(self._worker, "admin."), "admin")
         async with TopicAdmin(client.arguments) as admin:
             for topic in sorted(topics):
                 count = await admin.partitions(topic)
@@ -248,10 +253,10 @@ class TopicReader:
         deadline = time.monotonic() + timeout_s
         ends, since = None, time.monotonic()
         while self._next:
-            found = await self._consumer.end_offsets(list(self._next))
+            new_ends = await self._consumer.end_offsets(list(self._next))
             now = time.monotonic()
-            if found != ends:
-                ends, since = found, now
+            if new_ends != ends:
+                ends, since = new_ends, now
             elif now - since >= settle_s:
                 return
             if now > deadline:
@@ -293,9 +298,9 @@ class TopicReader:
         while left:
             batches = await self._consumer.getmany(*left, timeout_ms=_FETCH_MS, max_records=_MOST_RECORDS)
             for partition, messages in batches.items():
-                wanted = [message for message in messages if message.offset < ends[partition]]
-                read += len(wanted)
-                await handle(wanted)
+                expected_messages = [message for message in messages if message.offset < ends[partition]]
+                read += len(expected_messages)
+                await handle(expected_messages)
             for partition in list(left):
                 # The position also passes over what is no record: marks of transactions, and what compaction took away.
                 if await self._consumer.position(partition) >= left[partition]:
@@ -320,7 +325,7 @@ def kafka_refusals(worker: Mapping[str, str]) -> Iterator[None]:
         ) from error
 
 
-def unreadable(message: Any, error: Exception) -> ConfigInvalid:
+def unreadable_message(message: Any, error: Exception) -> ConfigInvalid:
     """The complaint about a message that is not understood."""
     return ConfigInvalid(
         f"message {message.topic}-{message.partition}@{message.offset} can't be read: {error}. Do the "
@@ -328,7 +333,7 @@ def unreadable(message: Any, error: Exception) -> ConfigInvalid:
     )
 
 
-class Throttle:
+class RowThrottle:
     """Waits so long that not more rows are read per second than was asked; 0: it never waits."""
 
     def __init__(self, rows_per_s: int) -> None:

@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING, Any
 from connectors.errors import ConfigInvalid, MillraceError
 from worker.secrets.masking import SecretMasker
 from worker.secrets.providers import ConfigTransformer, build_providers
-from worker.verify import table_body, verification
-from worker.verify_messages import Asked, Progress
+from worker.verify import build_verification, table_body
+from worker.verify_messages import VerificationRequest, VerifyProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-class SentProgress(Progress):
+class SentProgress(VerifyProgress):
     """Progress as lines for the worker."""
 
-    def write(self, text: str) -> None:
+    def write(self, line: str) -> None:
         """Send the text."""
-        send({"progress": text})
+        send_message({"progress": line})
 
 
-def send(message: Mapping[str, Any]) -> None:
+def send_message(message: Mapping[str, Any]) -> None:
     """Write a line to the worker. Blocks."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
-def receive() -> dict[str, Any]:
+def receive_message() -> dict[str, Any]:
     """The next line of the worker. Blocks.
 
     Raises:
@@ -52,8 +52,8 @@ def receive() -> dict[str, Any]:
 
 def ask_offsets() -> list[dict[str, Any]]:
     """The connector's saved offsets as of now. Blocks."""
-    send({"ask": "offsets"})
-    return list(receive()["offsets"])
+    send_message({"ask": "offsets"})
+    return list(receive_message()["offsets"])
 
 
 def table_filter(pattern: str) -> Callable[[str], bool]:
@@ -69,13 +69,13 @@ def table_filter(pattern: str) -> Callable[[str], bool]:
     return lambda table: not pattern or compiled.fullmatch(table) is not None
 
 
-async def compare(connector: Mapping[str, str], worker: Mapping[str, str], request: Mapping[str, Any]) -> None:
+async def compare_tables(connector: Mapping[str, str], worker: Mapping[str, str], request: Mapping[str, Any]) -> None:
     """Compare the tables one after the other, and send the result of each.
 
     Raises:
         MillraceError: the source, Kafka or the worker can't be asked.
     """
-    asked = Asked(
+    asked = VerificationRequest(
         wanted=table_filter(request["tables"]),
         offsets=ask_offsets,
         timeout_s=request["timeout_s"],
@@ -84,31 +84,31 @@ async def compare(connector: Mapping[str, str], worker: Mapping[str, str], reque
         progress=SentProgress(),
         rows_per_s=request.get("rows_per_s", 0),
     )
-    names = await verification(connector, worker, asked).names()
-    send({"tables": names})
+    names = await build_verification(connector, worker, asked).names()
+    send_message({"tables": names})
     left = frozenset(names) - frozenset(request.get("done", ()))
     if left:
-        run = verification(connector, worker, asked._replace(wanted=left.__contains__))
+        run = build_verification(connector, worker, asked._replace(wanted=left.__contains__))
         async for report in run.reports():
-            send({"table": table_body(report), "notes": run.notes})
+            send_message({"table": table_body(report), "notes": run.notes})
 
 
 def main() -> int:
     """Run one verification."""
     masker = SecretMasker()
     try:
-        request = receive()
+        request = receive_message()
         transformer = ConfigTransformer(build_providers(request["worker"]))
         worker, _ = transformer.transform(request["worker"])
         connector, _ = transformer.transform(request["connector"])
         masker.learn(worker)
         masker.learn(connector)
-        asyncio.run(compare(connector, worker, request))
-        send({"completed": True})
+        asyncio.run(compare_tables(connector, worker, request))
+        send_message({"completed": True})
     except EOFError:
         return 1
     except (MillraceError, OSError) as error:
-        send({"error": masker.scrub(str(error))})
+        send_message({"error": masker.scrub(str(error))})
     return 0
 
 

@@ -10,19 +10,27 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid, Retriable
-from connectors.mysql.verify import SourceView, is_envelope, is_ums, key_condition, reached
+from connectors.mysql.verify import SourceView, is_delivered, is_envelope, is_ums, key_condition
 from connectors.verify.differences import differing_common_columns, row_difference
-from connectors.verify.rows import Comparison, TableReport, digest, split_place
-from worker.transforms.pipeline import Pipeline, TransformError, build_pipeline
-from worker.verify_messages import POLL_S, Asked, Forms, Progress, Throttle, TopicReader, kafka_refusals
+from connectors.verify.rows import Comparison, TableReport, digest_value, split_place
+from worker.transforms.pipeline import TransformError, TransformPipeline, build_pipeline
+from worker.verify_messages import (
+    POLL_S,
+    Forms,
+    RowThrottle,
+    TopicReader,
+    VerificationRequest,
+    VerifyProgress,
+    kafka_refusals,
+)
 from worker.verify_topics import TopicSide, read_in_process, read_messages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from connectors.api import SourceRecord
-    from connectors.mysql.model import Place
-    from connectors.mysql.verify import Change, Reader, TableEntry
+    from connectors.mysql.model import BinlogPosition
+    from connectors.mysql.verify import MessageChange, MessageReader, TableEntry
     from connectors.verify.rows import Sample
 
 #: With this many rows and messages the topics are read by another process.
@@ -41,9 +49,9 @@ class _Home(NamedTuple):
     columns: tuple[str, ...]
 
 
-def home(entry: TableEntry, place: Place, pipeline: Pipeline) -> _Home:
+def find_home(entry: TableEntry, position: BinlogPosition, pipeline: TransformPipeline) -> _Home:
     """Find out by sending a row without values through the connector's transforms."""
-    probe = entry.records([dict.fromkeys((column.name for column in entry.table.columns), None)], place)
+    probe = entry.records([dict.fromkeys((column.name for column in entry.table.columns), None)], position)
     try:
         record = pipeline.apply(probe[0]) if probe else None
     except TransformError:
@@ -74,7 +82,7 @@ class RowVerification:
         asked: what is asked.
     """
 
-    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], asked: Asked) -> None:
+    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], asked: VerificationRequest) -> None:
         # The class makes its ConfigDef with the worker's common options; what verify needs are the connector's own.
         from connectors.mysql.config import CONFIG
 
@@ -85,8 +93,8 @@ class RowVerification:
         self._worker = worker
         self._asked = asked
         self._settle_s = _SETTLE_S if asked.settle_s is None else asked.settle_s
-        self._progress = asked.progress or Progress()
-        self._throttle = Throttle(asked.rows_per_s)
+        self._progress = asked.progress or VerifyProgress()
+        self._throttle = RowThrottle(asked.rows_per_s)
         self.notes: list[str] = []
 
     async def names(self) -> list[str]:
@@ -117,15 +125,15 @@ class RowVerification:
             with kafka_refusals(self._worker):
                 await view.open(self._asked.wanted)
                 await topics.start()
-                homes = {name: home(entry, view.place, self._pipeline) for name, entry in view.tables.items()}
+                homes = {name: find_home(entry, view.place, self._pipeline) for name, entry in view.tables.items()}
                 _check_homes(homes)
                 if self._asked.offsets is not None:
-                    await self._reach(view.place, self._asked.offsets)
+                    await self._wait_delivered(view.place, self._asked.offsets)
                 await topics.open({table.topic for table in homes.values()})
                 if self._asked.offsets is None:
                     await topics.quiet(self._settle_s, self._asked.timeout_s)
                 for names in tables_by_topic(homes):
-                    for report in await self._compare(view, topics, {name: homes[name] for name in names}):
+                    for report in await self._compare_tables(view, topics, {name: homes[name] for name in names}):
                         yield report
         finally:
             self._progress.end()
@@ -133,28 +141,30 @@ class RowVerification:
             await view.close()
             await self._forms.close()
 
-    async def _reach(self, place: Place, offsets: Callable[[], list[dict[str, Any]]]) -> None:
-        """Wait until the connector says that everything before ``place`` is delivered."""
+    async def _wait_delivered(self, position: BinlogPosition, offsets: Callable[[], list[dict[str, Any]]]) -> None:
+        """Wait until the connector says that everything before ``position`` is delivered."""
         deadline = time.monotonic() + self._asked.timeout_s
         while True:
             saved = [(item["partition"], item["offset"] or {}) for item in await asyncio.to_thread(offsets)]
             try:
-                done, at = reached(self._config["topic.prefix"], saved, place)
+                done, at = is_delivered(self._config["topic.prefix"], saved, position)
             except ValueError as error:
                 raise ConfigInvalid(f"a saved offset of the connector is not understood: {error}") from error
             if done:
                 return
             if time.monotonic() > deadline:
                 raise Retriable(
-                    f"the connector did not reach {place.file}:{place.pos} within {self._asked.timeout_s:g} s; it is at "
+                    f"the connector did not reach {position.file}:{position.pos} within {self._asked.timeout_s:g} s; it is at "
                     f"{at}. Look at its status and lag, or wait longer with --timeout"
                 )
             self._progress.say(
-                f"waiting for the connector: it is at {at}, the tables are read at {place.file}:{place.pos}"
+                f"waiting for the connector: it is at {at}, the tables are read at {position.file}:{position.pos}"
             )
             await asyncio.sleep(min(POLL_S, self._settle_s / 4))
 
-    async def _compare(self, view: SourceView, topics: TopicReader, homes: Mapping[str, _Home]) -> list[TableReport]:
+    async def _compare_tables(
+        self, view: SourceView, topics: TopicReader, homes: Mapping[str, _Home]
+    ) -> list[TableReport]:
         entries = {name: view.tables[name] for name in homes}
         topics.choose({table.topic for table in homes.values()})
         expected = await topics.waiting() + await view.estimate(list(homes))
@@ -202,19 +212,19 @@ class RowVerification:
             return list(comparison.reports.values())
 
     async def _read_messages_again(
-        self, topics: TopicReader, topic: str, reader: Reader, samples: Mapping[bytes, Sample]
+        self, topics: TopicReader, topic: str, reader: MessageReader, samples: Mapping[bytes, Sample]
     ) -> None:
         places = {split_place(sample.place) for sample in samples.values() if sample.place is not None}
         for message in await topics.messages(topic, places):
             key = await self._forms.read(topic, 0, message.key)
             value = await self._forms.read(topic, 1, message.value)
             for change in reader.changes(topic, key, value):
-                sample = samples.get(digest(change.key))
+                sample = samples.get(digest_value(change.key))
                 if sample is not None and change.kind == "set":
                     sample.topic = change.row
 
     async def _read_rows_again(
-        self, view: SourceView, entry: TableEntry, reader: Reader, samples: Mapping[bytes, Sample], rows: int
+        self, view: SourceView, entry: TableEntry, reader: MessageReader, samples: Mapping[bytes, Sample], rows: int
     ) -> None:
         keys = [sample.key for sample in samples.values() if sample.in_source]
         condition = key_condition(entry, keys)
@@ -222,7 +232,7 @@ class RowVerification:
             return
         async for records in view.records(entry, condition):
             for change in await asyncio.to_thread(list, self._changes(reader, records)):
-                sample = samples.get(digest(change.key))
+                sample = samples.get(digest_value(change.key))
                 if sample is not None:
                     sample.source = change.row
 
@@ -253,20 +263,22 @@ class RowVerification:
                 if note not in self.notes:
                     self.notes.append(note)
 
-    async def _read_table(self, comparison: Comparison, reader: Reader, view: SourceView, entry: TableEntry) -> None:
+    async def _read_table(
+        self, comparison: Comparison, reader: MessageReader, view: SourceView, entry: TableEntry
+    ) -> None:
         read = 0
         async for records in view.records(entry):
             read += len(records)
-            await asyncio.to_thread(self._records, comparison, reader, records)
+            await asyncio.to_thread(self._add_records, comparison, reader, records)
             await self._throttle.spent(len(records))
             self._progress.say(f"reading {entry.name}: {read} rows")
 
-    def _records(self, comparison: Comparison, reader: Reader, records: Sequence[SourceRecord]) -> None:
+    def _add_records(self, comparison: Comparison, reader: MessageReader, records: Sequence[SourceRecord]) -> None:
         for change in self._changes(reader, records):
             if change.row is not None:
                 comparison.source(change.table, change.key, change.row)
 
-    def _changes(self, reader: Reader, records: Sequence[SourceRecord]) -> Iterator[Change]:
+    def _changes(self, reader: MessageReader, records: Sequence[SourceRecord]) -> Iterator[MessageChange]:
         """What records of the source say once the connector's transforms have changed them."""
         for record in records:
             sent = self._pipeline.apply(record)
@@ -286,10 +298,11 @@ def tables_by_topic(homes: Mapping[str, _Home]) -> list[list[str]]:
 
 
 def _check_homes(homes: Mapping[str, _Home]) -> None:
-    taken: dict[str, str] = {}
-    for name, each in homes.items():
-        if each.plain and taken.setdefault(each.topic, name) != name:
+    names_by_topic: dict[str, str] = {}
+    for name, home_of_table in homes.items():
+        if home_of_table.plain and names_by_topic.setdefault(home_of_table.topic, name) != name:
             raise ConfigInvalid(
-                f"{name} and {taken[each.topic]} both go to {each.topic} as plain rows, which don't tell their "
+                f"{name} and {names_by_topic[home_of_table.topic]} both go to {home_of_table.topic} as plain rows, which "
+                "don't tell their "
                 "table: verify them one by one with --tables if their keys differ, or a topic with envelopes"
             )

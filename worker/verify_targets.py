@@ -18,7 +18,14 @@ from connectors.errors import ConfigInvalid
 from connectors.verify.cells import MOST_OPEN, CellComparison, WriteForms
 from connectors.verify.values import differing_values, key_text, same_row
 from connectors.verify.writes import CellTable
-from worker.verify_messages import Asked, Progress, Throttle, TopicReader, kafka_refusals, unreadable
+from worker.verify_messages import (
+    RowThrottle,
+    TopicReader,
+    VerificationRequest,
+    VerifyProgress,
+    kafka_refusals,
+    unreadable_message,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -30,7 +37,7 @@ _SETTLE_S: Final = 5.0
 _decode: Final = msgspec.json.Decoder().decode
 
 
-class Target(Protocol):
+class VerifiedTarget(Protocol):
     """A sink's target. Methods block."""
 
     def name(self, namespace: str) -> str:
@@ -81,15 +88,15 @@ class TargetVerification:
         ConfigInvalid: it can't be verified.
     """
 
-    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], asked: Asked) -> None:
+    def __init__(self, connector: Mapping[str, str], worker: Mapping[str, str], asked: VerificationRequest) -> None:
         self._target = open_target(connector)
         self._topics = [topic.strip() for topic in connector.get("source.topics", "").split(",") if topic.strip()]
         bootstrap = connector.get("kafka.bootstrap.servers")
         self._worker = {**worker, **({"bootstrap.servers": bootstrap} if bootstrap else {})}
         self._asked = asked
         self._settle_s = _SETTLE_S if asked.settle_s is None else asked.settle_s
-        self._progress = asked.progress or Progress()
-        self._throttle = Throttle(asked.rows_per_s)
+        self._progress = asked.progress or VerifyProgress()
+        self._throttle = RowThrottle(asked.rows_per_s)
         #: Topic -> the table whose events it has, and the names of its key.
         self._tables: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.notes = ['"source" is the topic here, and "topic" the target of the sink']
@@ -115,12 +122,12 @@ class TargetVerification:
                 names = await self.names()
                 await topics.open(names)
                 for topic in names:
-                    yield await self._compare(topics, topic)
+                    yield await self._compare_topic(topics, topic)
         finally:
             self._progress.end()
             await topics.stop()
 
-    async def _compare(self, topics: TopicReader, topic: str) -> TableReport:
+    async def _compare_topic(self, topics: TopicReader, topic: str) -> TableReport:
         deadline = time.monotonic() + self._asked.timeout_s
         topics.choose({topic})
         table = CellTable(topic, (), (), (), (), frozenset(), frozenset(), {})
@@ -131,7 +138,7 @@ class TargetVerification:
             folder=self._asked.folder,
             forms=_FORMS,
         ) as comparison:
-            await topics.read(lambda messages: self._messages(comparison.topic, messages))
+            await topics.read(lambda messages: self._add_messages(comparison.topic, messages))
             await self._read_target(topic, comparison.source)
             steps = comparison.compare(0)
             while (step := await asyncio.to_thread(next, steps, None)) is not None:
@@ -143,20 +150,20 @@ class TargetVerification:
                 self._progress.say(f"waiting for the sink: {len(comparison.open)} rows differ", now=True)
                 await asyncio.sleep(self._settle_s)
                 comparison.reread()
-                await topics.read(lambda messages: self._messages(comparison.topic_again, messages))
+                await topics.read(lambda messages: self._add_messages(comparison.topic_again, messages))
                 await self._read_target(topic, comparison.source_again)
                 changing = await asyncio.to_thread(comparison.look_again, 0)
             await asyncio.to_thread(comparison.finish, 0)
             report = comparison.reports[topic]
         report.topics = [self._target.name(self._tables[topic][0])] if topic in self._tables else []
-        return turned(report)
+        return swap_sides(report)
 
-    async def _messages(self, add: Any, messages: Sequence[Any]) -> None:
+    async def _add_messages(self, add: Any, messages: Sequence[Any]) -> None:
         for message in messages:
             try:
                 said = read_event(message.key, message.value)
             except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
-                raise unreadable(message, error) from error
+                raise unreadable_message(message, error) from error
             if said is None:
                 continue
             namespace, _ = self._tables.setdefault(message.topic, (said.namespace, tuple(said.key)))
@@ -186,29 +193,29 @@ def read_event(key: bytes | None, value: bytes | None) -> _Said | None:
     Raises:
         ValueError: it has no key.
     """
-    event = _payload(value)
+    event = _read_payload(value)
     if not isinstance(event, dict) or event.get("op") not in ("c", "r", "u", "d"):
         return None
     source = event["source"]
-    names = _payload(key)
+    names = _read_payload(key)
     if not isinstance(names, dict):
         raise ValueError("it has no key")  # noqa: TRY004 - as every message that is not understood
     namespace = f"{source.get('db') or source.get('keyspace') or source.get('keyspace_name')}.{source['table']}"
     return _Said(namespace, names, None if event["op"] == "d" else event["after"])
 
 
-def _payload(data: bytes | None) -> Any:
+def _read_payload(data: bytes | None) -> Any:
     decoded = None if data is None else _decode(data)
     return decoded["payload"] if isinstance(decoded, dict) and decoded.keys() == {"schema", "payload"} else decoded
 
 
-def turned(report: TableReport) -> TableReport:
+def swap_sides(report: TableReport) -> TableReport:
     """The report with the topic as the source: the target was compared with it."""
     report.missing, report.extra = report.extra, report.missing
     examples, total = report.examples, report.total
-    for kind, other in (("missing", "extra"), ("extra", "missing")):
-        if kind in examples or other in examples:
-            report.examples = {**report.examples, kind: examples.get(other, [])}
+    for kind, opposite in (("missing", "extra"), ("extra", "missing")):
+        if kind in examples or opposite in examples:
+            report.examples = {**report.examples, kind: examples.get(opposite, [])}
     for row in report.differences:
         row.kind = {"missing": "extra", "extra": "missing"}.get(row.kind, row.kind)
         row.source, row.topic = row.topic, row.source
@@ -217,7 +224,7 @@ def turned(report: TableReport) -> TableReport:
     return report
 
 
-def open_target(connector: Mapping[str, str]) -> Target:
+def open_target(connector: Mapping[str, str]) -> VerifiedTarget:
     """The target of a flow.
 
     Raises:
@@ -233,5 +240,5 @@ def open_target(connector: Mapping[str, str]) -> Target:
         raise ConfigInvalid(f"{steps[0]}: the flow changes rows on their way, so that they are not those of its topics")
     if connector.get("source.format") != "debezium" or not connector.get("source.topics"):
         raise ConfigInvalid("verify reads targets of flows with source.format=debezium and source.topics")
-    target: Target = read_back(connector)
+    target: VerifiedTarget = read_back(connector)
     return target

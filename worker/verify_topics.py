@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from connectors.errors import Skippable
-from connectors.mysql.verify import Reader
+from connectors.mysql.verify import MessageReader
 from connectors.verify.rows import TopicRows, message_place
-from worker.verify_messages import Forms, Progress, TopicReader, kafka_refusals, unreadable
+from worker.verify_messages import Forms, TopicReader, VerifyProgress, kafka_refusals, unreadable_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from connectors.mysql.logical import Logical
-    from connectors.mysql.model import Place
+    from connectors.mysql.model import BinlogPosition
     from connectors.verify.rows import Structures
 
 
@@ -45,16 +45,16 @@ class TopicSide(NamedTuple):
     plain: dict[str, str]
     parts: dict[str, Logical]
     columns: dict[str, tuple[str, ...]]
-    position: Place
+    position: BinlogPosition
     folder: str
     files: int
 
-    def reader(self, position: Place | None) -> Reader:
+    def reader(self, position: BinlogPosition | None) -> MessageReader:
         """Reads messages of the topics, or with None those that are made of the source's rows."""
-        return Reader(self.keys, self.plain, position, self.parts)
+        return MessageReader(self.keys, self.plain, position, self.parts)
 
 
-async def read_messages(reader: Reader, forms: Forms, rows: TopicRows, messages: Sequence[Any]) -> None:
+async def read_messages(reader: MessageReader, forms: Forms, rows: TopicRows, messages: Sequence[Any]) -> None:
     """Add what messages say.
 
     Raises:
@@ -72,7 +72,7 @@ async def read_messages(reader: Reader, forms: Forms, rows: TopicRows, messages:
                 else:
                     rows.gone(change.table, change.key, change.row)
         except (msgspec.MsgspecError, Skippable, ValueError, KeyError, TypeError) as error:
-            raise unreadable(message, error) from error
+            raise unreadable_message(message, error) from error
 
 
 async def read_in_process(side: TopicSide) -> Mapping[str, Structures]:
@@ -83,16 +83,16 @@ async def read_in_process(side: TopicSide) -> Mapping[str, Structures]:
     """
     # Spawned: a fork would take the event loop and open connections along.
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return await asyncio.get_running_loop().run_in_executor(pool, _read, side)
+        return await asyncio.get_running_loop().run_in_executor(pool, _read_side, side)
 
 
-def _read(side: TopicSide) -> Mapping[str, Structures]:
+def _read_side(side: TopicSide) -> Mapping[str, Structures]:
     return asyncio.run(_read_all(side))
 
 
 async def _read_all(side: TopicSide) -> Mapping[str, Structures]:
     forms = Forms(side.connector, side.worker)
-    topics = TopicReader(side.worker, Progress(shown=False), [])
+    topics = TopicReader(side.worker, VerifyProgress(shown=False), [])
     rows = TopicRows(side.folder, side.files, side.columns)
     reader = side.reader(side.position)
     try:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from compose.local.cassandra import CassandraNode
-from compose.local.cassandra_cluster import execute
-from compose.local.scylla.codec import encode
-from compose.local.scylla.wire import Connection
+from compose.local.cassandra_cluster import execute_cql
+from compose.local.scylla.codec import encode_cell
+from compose.local.scylla.wire import WireConnection
 from connectors.cql.types import CqlType
-from connectors.cql.values import decoder
+from connectors.cql.values import make_decoder
 
 KEYSPACE = "shop"
 #: In Cassandra.
@@ -37,16 +37,16 @@ class Payments:
     """
 
     node: CassandraNode
-    _connection: Connection = field(init=False)
+    _connection: WireConnection = field(init=False)
     _made: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._connection = Connection(self.node.address)
+        self._connection = WireConnection(self.node.address)
 
     def create(self) -> None:
         """Make keyspace and table. Blocks."""
         columns = ", ".join(f"{name} {kind.name}" for name, kind in _TYPES.items())
-        execute(self.node.address,
+        execute_cql(self.node.address,
                 f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}",
                 f"CREATE TABLE {PAYMENTS} ({columns}, PRIMARY KEY (customer, number)) WITH cdc = true")  # fmt: skip
 
@@ -72,12 +72,12 @@ class Payments:
     def apply(self, payment: Payment) -> None:
         """Write it. Blocks."""
         self._connection.execute(
-            payment.statement, [encode(_TYPES[name], value) for name, value in payment.values.items()]
+            payment.statement, [encode_cell(_TYPES[name], value) for name, value in payment.values.items()]
         )
 
     def rows(self) -> list[dict[str, Any]]:
         """What the table holds now. Blocks."""
-        decode = {name: decoder(kind) for name, kind in _TYPES.items()}
+        decode = {name: make_decoder(kind) for name, kind in _TYPES.items()}
         return [
             {name: decode[name](cell) if cell is not None else None for name, cell in row.items()}
             for row in self._connection.query(f"SELECT * FROM {PAYMENTS}")

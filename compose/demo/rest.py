@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compose.local.console import Say, progress, say, silent
+from compose.local.console import Say, drop_line, progress, say
 from compose.local.errors import StackError
 from compose.local.service import wait_until
 from compose.local.worker import MillraceWorker
@@ -24,7 +24,7 @@ class Rest:
     """
 
     workers: list[MillraceWorker] = field(default_factory=list)
-    detail: Say = silent
+    detail: Say = drop_line
 
     @property
     def alive(self) -> MillraceWorker:
@@ -94,9 +94,9 @@ class Rest:
 
     def metrics(self, *prefixes: str) -> list[str]:
         """Lines of the workers' metrics that begin so."""
-        found: list[str] = []
+        matches: list[str] = []
         for worker in self.workers:
             if worker.running:
-                _, text = worker.request("GET", "/metrics")
-                found += [line for line in str(text).splitlines() if line.startswith(prefixes)]
-        return found
+                _, exposition = worker.request("GET", "/metrics")
+                matches += [line for line in str(exposition).splitlines() if line.startswith(prefixes)]
+        return matches

@@ -19,7 +19,7 @@ from compose.demo.requests import IDENTITY, REQUESTS, RULES, AccessLog
 from compose.demo.rest import Rest
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
 from compose.local.cassandra import CassandraNode
-from compose.local.console import Say, progress, say, silent
+from compose.local.console import Say, drop_line, progress, say
 from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
@@ -50,7 +50,7 @@ _CLASS = "spark_jobs.SparkJob"
 _LIMIT = 120.0
 
 
-def short(table: str) -> str:
+def short_name(table: str) -> str:
     """``shop.orders`` -> ``orders``."""
     return table.rpartition(".")[2]
 
@@ -69,7 +69,7 @@ class Demo:
     folder: Path
     detached: bool
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    detail: Say = silent
+    detail: Say = drop_line
     rest: Rest = field(init=False)
     services: list[tuple[str, Managed | KafkaCluster]] = field(default_factory=list)
 
@@ -156,7 +156,7 @@ class Demo:
                 (".schema.registry.url", self.registry.url),
             )
         }
-        self._create(
+        self._create_connector(
             CUSTOMERS_SOURCE,
             {
                 "connector.class": "mysql",
@@ -170,7 +170,7 @@ class Demo:
                 **topics,
             },
         )
-        self._create(
+        self._create_connector(
             ORDERS_SOURCE,
             {
                 "connector.class": "scylla",
@@ -184,7 +184,7 @@ class Demo:
                 **topics,
             },
         )
-        self._create(
+        self._create_connector(
             PAYMENTS_SOURCE,
             {
                 "connector.class": "cassandra",
@@ -199,7 +199,7 @@ class Demo:
                 **topics,
             },
         )
-        self._create(
+        self._create_connector(
             REQUESTS_SOURCE,
             {
                 "connector.class": "logs",
@@ -220,7 +220,7 @@ class Demo:
         """The Spark jobs, through REST: materializers for orders and payments, and two sinks for all rows."""
         registry = self.registry.url
         for table, name in MATERIALIZERS.items():
-            self._create(
+            self._create_connector(
                 name,
                 {
                     "connector.class": _CLASS,
@@ -231,7 +231,7 @@ class Demo:
                     "transform.type": "materialize",
                     "sink.type": "kafka",
                     "sink.kafka.topic": ROWS[table],
-                    **self._local(name),
+                    **self._local_options(name),
                 },
             )
         rows = {
@@ -242,11 +242,16 @@ class Demo:
             "source.key.encoding": "avro",
             "source.schema.registry.url": registry,
         }
-        self._create(
+        self._create_connector(
             HISTORY,
-            {**rows, "sink.type": "files", "sink.files.path": str(self.folder / "history"), **self._local(HISTORY)},
+            {
+                **rows,
+                "sink.type": "files",
+                "sink.files.path": str(self.folder / "history"),
+                **self._local_options(HISTORY),
+            },
         )
-        self._create(
+        self._create_connector(
             WAREHOUSE,
             {
                 **rows,
@@ -254,12 +259,12 @@ class Demo:
                 "sink.jdbc.url": self.postgres.url,
                 "sink.jdbc.user": self.postgres.user,
                 "sink.jdbc.password": self.postgres.password,
-                **self._local(WAREHOUSE),
+                **self._local_options(WAREHOUSE),
             },
         )
         self.rest.until_running(JOBS)
 
-    def _create(self, name: str, config: Mapping[str, str]) -> None:
+    def _create_connector(self, name: str, config: Mapping[str, str]) -> None:
         self.rest.create(name, {**config, **self.options.get(name, {})})
 
     def database(self) -> "pymysql.Connection[Any]":
@@ -272,7 +277,7 @@ class Demo:
             autocommit=True,
         )
 
-    def _local(self, name: str) -> dict[str, str]:
+    def _local_options(self, name: str) -> dict[str, str]:
         return {
             "checkpoint.location": str(self.folder / "jobs" / name),
             "spark.master": "local[1]",
@@ -286,10 +291,12 @@ class Demo:
             StackError: What still differs.
         """
         begin = time.monotonic()
-        wanted = {table: show.by_key(shop.rows(table), show.KEYS[table]) for table in TABLES}
+        expected_tables = {table: show.by_key(shop.rows(table), show.KEYS[table]) for table in TABLES}
         copies: dict[str, Callable[[str], show.Rows]] = {
-            "topic": lambda table: show.folded(self.kafka.bootstrap, ROWS[table], self.registry.url, show.KEYS[table]),
-            "PostgreSQL": lambda table: show.selected(self.postgres, short(table), show.KEYS[table]),
+            "topic": lambda table: show.fold_events(
+                self.kafka.bootstrap, ROWS[table], self.registry.url, show.KEYS[table]
+            ),
+            "PostgreSQL": lambda table: show.select_rows(self.postgres, short_name(table), show.KEYS[table]),
         }
         with progress("comparing every copy with its source") as step:
             for table, (name, copy) in product(TABLES, copies.items()):
@@ -297,12 +304,12 @@ class Demo:
                 left = timeout - (time.monotonic() - begin)
 
                 def equal(copy: Callable[[str], show.Rows] = copy, table: str = table) -> bool:
-                    return bool(copy(table) == wanted[table])
+                    return bool(copy(table) == expected_tables[table])
 
                 if not wait_until(equal, left, 0.5):
                     raise StackError(
                         f"after {timeout:g} s {name} differs from {table}: "
-                        f"{show.difference(wanted[table], copy(table))}"
+                        f"{show.describe_difference(expected_tables[table], copy(table))}"
                     )
         return time.monotonic() - begin
 
@@ -323,7 +330,7 @@ def run_demo(*, writes: int = 600, once: bool = False, verbose: bool = False) ->
     """
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="millrace-demo-"))
-    demo = Demo(folder, detached=not once, detail=say if verbose else silent)
+    demo = Demo(folder, detached=not once, detail=say if verbose else drop_line)
     with ExitStack() as stack:
         # A demo that failed leaves nothing behind, whatever was asked for.
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -334,12 +341,12 @@ def run_demo(*, writes: int = 600, once: bool = False, verbose: bool = False) ->
         database = stack.enter_context(closing(demo.database()))
         payments = Payments(demo.cassandra)
         stack.callback(payments.close)
-        _act(demo, Shop(client, database, payments, demo.requests), writes)
+        _play_demo(demo, Shop(client, database, payments, demo.requests), writes)
         say(f"done in {time.monotonic() - started:.0f} s")
         if not once:
             stack.pop_all()
-            for each in (client, database, payments):
-                each.close()
+            for resource in (client, database, payments):
+                resource.close()
             show.left_running(
                 demo.kafka, demo.registry, demo.scylla, demo.cassandra, demo.mariadb, demo.postgres, demo.rest, folder
             )
@@ -347,7 +354,7 @@ def run_demo(*, writes: int = 600, once: bool = False, verbose: bool = False) ->
     return 0
 
 
-def _act(demo: Demo, shop: Shop, writes: int) -> None:
+def _play_demo(demo: Demo, shop: Shop, writes: int) -> None:
     shop.create()
     say(f"{CUSTOMERS} in MariaDB, {ORDERS} in Scylla, {PAYMENTS} in Cassandra, requests in {demo.requests.path}")
     demo.create_sources()
@@ -360,7 +367,7 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
         f"every copy equals the source, {demo.settled(shop):.1f} s after the last write; "
         + ", ".join(f"{kind}s: {count}" for kind, count in sorted(shop.counts.items()))
     )
-    then = time.time()
+    moment = time.time()
     earlier = {table: shop.rows(table) for table in TABLES}
 
     say(f"while everything runs: {shop.add_column()}")
@@ -383,15 +390,15 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
     shop.finish(trading)
     say(f"every copy equals the source again, {demo.settled(shop):.1f} s after the last write")
 
-    show.topics(demo.kafka.bootstrap, [*UPDATES.values(), *ROWS.values()], demo.detail)
+    show.show_topics(demo.kafka.bootstrap, [*UPDATES.values(), *ROWS.values()], demo.detail)
     for table in TABLES:
-        show.event(demo.kafka.bootstrap, ROWS[table], demo.registry.url, demo.detail)
+        show.show_events(demo.kafka.bootstrap, ROWS[table], demo.registry.url, demo.detail)
     show.side_by_side(shop, demo.kafka.bootstrap, demo.registry.url, demo.postgres, ROWS, demo.detail)
-    show.joined(shop, demo.postgres)
+    show.compare_join(shop, demo.postgres)
     counts = demo.requests.counts
-    show.unknown(
+    show.show_unknown(
         demo.kafka.bootstrap, demo.registry.url, f"{REQUESTS.partition('.')[0]}.unknown_table", counts["others"]
     )
     say(f"{counts['requests']} lines of {demo.requests.path.name} are rows, {counts['health checks']} were dropped")
-    show.history(demo.folder / "history", ORDERS, then, earlier[ORDERS])
-    show.lag(demo.rest, demo.detail)
+    show.show_history(demo.folder / "history", ORDERS, moment, earlier[ORDERS])
+    show.show_lag(demo.rest, demo.detail)

@@ -81,7 +81,7 @@ class Shop:
     def trade(self, writes: int) -> None:
         """So many writes. Blocks."""
         for _ in range(writes):
-            kind, write = self._next()
+            kind, write = self._next_write()
             if isinstance(write, Payment):
                 self.payments.apply(write)
             elif isinstance(write, tuple):
@@ -129,7 +129,7 @@ class Shop:
             cursor.execute(statement, values)
             return cursor.fetchall()
 
-    def _next(self) -> tuple[str, Write | Payment | tuple[str, tuple[object, ...]]]:
+    def _next_write(self) -> tuple[str, Write | Payment | tuple[str, tuple[object, ...]]]:
         """The next write: of an order, of a payment, or a statement about a customer with its values."""
         draw = self._chance.random()
         if self._customers < 10 or draw < 0.06:

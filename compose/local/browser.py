@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import StackError, Unavailable
 from compose.local.paths import cache_dir
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 
 #: No sandbox and no GPU: what it takes where neither namespaces nor a display can be counted on.
 ARGUMENTS = (
@@ -43,7 +43,7 @@ class Chromium:
     environment: dict[str, str]
 
 
-def chromium(say: Say = silent) -> Chromium:
+def find_chromium(say: Say = drop_line) -> Chromium:
     """The browser, fetched and unpacked once. Blocks.
 
     Raises:
@@ -56,14 +56,14 @@ def chromium(say: Say = silent) -> Chromium:
     archives = dict(
         zip(
             (package.coordinates.rpartition("@")[0] for package in packages),
-            Resolver(say=say).fetch(packages, "a browser"),
+            ArtifactResolver(say=say).fetch(packages, "a browser"),
             strict=True,
         )
     )
     engine = next(package for package in packages if package.coordinates.startswith("@sparticuz/chromium@"))
     folder = cache_dir() / "unpacked" / f"chromium-{engine.sha256[:16]}"
     if not folder.is_dir():
-        _unpack(archives["@sparticuz/chromium"], archives["axe-core"], folder)
+        _unpack_browser(archives["@sparticuz/chromium"], archives["axe-core"], folder)
     libraries = sorted({str(path.parent) for path in folder.rglob("*.so*")})
     return Chromium(
         folder / "chromium",
@@ -72,7 +72,7 @@ def chromium(say: Say = silent) -> Chromium:
     )
 
 
-def _unpack(engine: Path, axe: Path, folder: Path) -> None:
+def _unpack_browser(engine: Path, axe: Path, folder: Path) -> None:
     import cramjam
 
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -80,14 +80,14 @@ def _unpack(engine: Path, axe: Path, folder: Path) -> None:
     try:
         with tarfile.open(engine) as archive:
             program = part / "chromium"
-            program.write_bytes(bytes(cramjam.brotli.decompress(_member(archive, "package/bin/chromium.br"))))
+            program.write_bytes(bytes(cramjam.brotli.decompress(_read_member(archive, "package/bin/chromium.br"))))
             program.chmod(0o755)
             for name in (*_ARCHIVES, "fonts.tar.br"):
-                data = bytes(cramjam.brotli.decompress(_member(archive, f"package/bin/{name}")))
+                data = bytes(cramjam.brotli.decompress(_read_member(archive, f"package/bin/{name}")))
                 with tarfile.open(fileobj=io.BytesIO(data)) as inner:
                     inner.extractall(part, filter="data")
         with tarfile.open(axe) as archive:
-            (part / "axe.min.js").write_bytes(_member(archive, "package/axe.min.js"))
+            (part / "axe.min.js").write_bytes(_read_member(archive, "package/axe.min.js"))
         part.chmod(0o755)
         try:
             part.rename(folder)
@@ -102,7 +102,7 @@ def _unpack(engine: Path, axe: Path, folder: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _member(archive: tarfile.TarFile, name: str) -> bytes:
+def _read_member(archive: tarfile.TarFile, name: str) -> bytes:
     member = archive.extractfile(name)
     if member is None:
         raise KeyError(name)

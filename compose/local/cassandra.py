@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import StackError
 from compose.local.java import find_java
 from compose.local.jvm import Heap, java_command
 from compose.local.ports import LOOPBACK, free_port, free_ports, taken_ports
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.service import Managed, Service
 
 DEFAULT_PORT = 9142  # 9042 is the Scylla emulation's
@@ -195,7 +195,7 @@ class CassandraNode(Managed):
     jvm_options: Sequence[str] = ()
     detached: bool = False
     start_timeout: float = 120.0
-    say: Say = silent
+    say: Say = drop_line
     _jmx_port: int = field(default=0, init=False)
     _promised: bool = field(default=False, init=False)
     _service: Service | None = field(default=None, init=False)
@@ -246,7 +246,7 @@ class CassandraNode(Managed):
         options += JAVA_MODULES
         where = ["-h", LOOPBACK, "-p", str(self._jmx_port)]
         command = java_command(
-            find_java(say=self.say), self._jars(), _NODETOOL, [*where, *arguments], Heap(32, 128), options
+            find_java(say=self.say), self._fetch_jars(), _NODETOOL, [*where, *arguments], Heap(32, 128), options
         )  # fmt: skip
         try:
             result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
@@ -260,8 +260,8 @@ class CassandraNode(Managed):
             raise StackError(f"nodetool {' '.join(arguments)} failed at {service.name}: {said}")
         return result.stdout
 
-    def _jars(self) -> list[Path]:
-        return Resolver(say=self.say).fetch(
+    def _fetch_jars(self) -> list[Path]:
+        return ArtifactResolver(say=self.say).fetch(
             load_manifest().members(artifact_set(self.version)), f"Cassandra {self.version}"
         )
 
@@ -272,47 +272,47 @@ class CassandraNode(Managed):
         once somebody may count on it: the node has answered, or its `address` was asked for. Several nodes have the same ports.
         `service.command` is another one afterwards.
         """
-        service, own = self.service, {self._jmx_port}
+        service, own_ports = self.service, {self._jmx_port}
         if not self.seeds:
-            own |= {self.storage_port or 0} if self._promised else {self.storage_port or 0, self.port or 0}
-        if not taken_ports(said) & own:
+            own_ports |= {self.storage_port or 0} if self._promised else {self.storage_port or 0, self.port or 0}
+        if not taken_ports(said) & own_ports:
             return False
-        if self.port in own:
+        if self.port in own_ports:
             self.port = free_port(self.port, host=self.host)
-        if self.storage_port in own:
+        if self.storage_port in own_ports:
             self.storage_port = free_port(self.storage_port, (self.port or 0,), self.host)
         self._jmx_port = self._free_for_jmx()
-        service.name, service.command = self._name(), self._configured()
+        service.name, service.command = self._service_name(), self._write_config()
         return True
 
     def _prepare(self) -> Service:
         self.port, self.storage_port = free_ports([self.port, self.storage_port], self.host)
         self._jmx_port = self._free_for_jmx()
         return Service(
-            name=self._name(),
-            command=self._configured(),
+            name=self._service_name(),
+            command=self._write_config(),
             log_path=self.state_dir.absolute() / "cassandra.log",
-            ready=self._answers,
+            ready=self._is_answering,
             detached=self.detached,
             start_timeout=self.start_timeout,
             revise=lambda _, said: self.redraw(said),
         )
 
-    def _name(self) -> str:
+    def _service_name(self) -> str:
         return f"Cassandra ({self.host}:{self.port})"
 
     def _free_for_jmx(self) -> int:
-        return free_port(taken=(self.port or 0, self.storage_port or 0)) if self.jmx else 0
+        return free_port(used_ports=(self.port or 0, self.storage_port or 0)) if self.jmx else 0
 
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
         answers = speaks_cql(self.port or 0, self.host)
         self._promised = self._promised or answers
         return answers
 
-    def _configured(self) -> list[str]:
+    def _write_config(self) -> list[str]:
         """Write its configuration, and the command that starts it with that."""
         java = find_java(say=self.say)
-        jars = self._jars()
+        jars = self._fetch_jars()
         folder = self.state_dir.absolute()
         self.data.mkdir(parents=True, exist_ok=True)
         settings = node_settings(
@@ -344,9 +344,7 @@ class CassandraNode(Managed):
             **self.properties,
         }
         # 4.1 measures objects with a jamm that fails on Java 17's lambdas, unless it runs as an agent.
-        agents = (
-            [f"-javaagent:{each}" for each in jars if each.name.startswith("jamm-")] if self.version == "4.1" else []
-        )
+        agents = [f"-javaagent:{jar}" for jar in jars if jar.name.startswith("jamm-")] if self.version == "4.1" else []
         options = [
             *self.jvm_options,
             *agents,

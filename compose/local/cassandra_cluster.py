@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from compose.local.cassandra import CassandraNode
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import StackError
 from compose.local.jvm import Heap
 from compose.local.ports import free_port, is_free
-from compose.local.scylla.wire import Connection
+from compose.local.scylla.wire import WireConnection
 from compose.local.service import wait_until
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class CassandraCluster:
     jvm_options: Sequence[str] = ()
     version: str = "5.0"
     start_timeout: float = 180.0
-    say: Say = silent
+    say: Say = drop_line
     members: list[CassandraNode] = field(default_factory=list, init=False)
     _storage: int = field(default=0, init=False)
     _seeds: tuple[str, ...] = field(default=(), init=False)
@@ -81,10 +81,10 @@ class CassandraCluster:
         self.port = _free_on_all(self.port, (), addresses)
         self._storage = _free_on_all(None, (self.port,), addresses)
         # All of the first nodes are seeds of each other: none has to wait for another, and they start side by side.
-        self._seeds = tuple(f"{each}:{self._storage}" for each in addresses[: self.nodes])
-        self.members = [self._member(number, token) for number, token in enumerate(even_tokens(self.nodes), 1)]
+        self._seeds = tuple(f"{address}:{self._storage}" for address in addresses[: self.nodes])
+        self.members = [self._build_node(number, token) for number, token in enumerate(even_tokens(self.nodes), 1)]
 
-    def _member(
+    def _build_node(
         self,
         number: int,
         token: int,
@@ -156,7 +156,7 @@ class CassandraCluster:
             StackError: They do not within ``timeout`` seconds.
         """
         running = [member for member in self.members if member.running]
-        if not wait_until(lambda: all(_sees(member, len(self.members) - 1) for member in running), timeout, 0.1):
+        if not wait_until(lambda: all(_sees_others(member, len(self.members) - 1) for member in running), timeout, 0.1):
             raise StackError(
                 f"the nodes {self.hosts} do not see each other with one schema after {timeout:g} s; "
                 f"see their logs, as {self.members[0].log_path}"
@@ -166,7 +166,7 @@ class CassandraCluster:
         """Run CQL statements at one node, see `execute`; after a change of the schema, wait until all running nodes know it."""
         rows: list[dict[str, Any]] = []
         for statement in statements:
-            rows = execute(self.members[member].address, statement)
+            rows = execute_cql(self.members[member].address, statement)
             if statement.lstrip()[:6].upper().rstrip() in {"CREATE", "ALTER", "DROP"}:
                 self.wait_whole()
         return rows
@@ -180,9 +180,9 @@ class CassandraCluster:
         used = {int(member.host.rpartition(".")[2]) for member in self.members}
         number = next(
             (
-                each
-                for each in range(1, _MOST + 1)
-                if each not in used and not (self.state_dir / f"cass-{each}").exists()
+                candidate
+                for candidate in range(1, _MOST + 1)
+                if candidate not in used and not (self.state_dir / f"cass-{candidate}").exists()
             ),
             0,
         )
@@ -190,7 +190,7 @@ class CassandraCluster:
             raise StackError(f"the cluster in {self.state_dir} has used all of its {_MOST} addresses")
         token = middle_token([int(member.tokens) for member in self.members])
         # It has to hear of the others before it asks them for data, so it waits where the first nodes need not.
-        newcomer = self._member(number, token, {"auto_bootstrap": True}, {"cassandra.ring_delay_ms": "4000"})
+        newcomer = self._build_node(number, token, {"auto_bootstrap": True}, {"cassandra.ring_delay_ms": "4000"})
         newcomer.start()
         self.members.append(newcomer)
         self.wait_whole()
@@ -229,13 +229,13 @@ class CassandraCluster:
         self.kill()
 
 
-def execute(address: str, *statements: str) -> list[dict[str, Any]]:
+def execute_cql(address: str, *statements: str) -> list[dict[str, Any]]:
     """Run CQL statements at ``host:port``; the rows of the last one, cells as bytes.
 
     Raises:
         StackError: A statement was refused, with the reason, or nothing answers there.
     """
-    with closing(Connection(address)) as client:
+    with closing(WireConnection(address)) as client:
         rows: list[dict[str, Any]] = []
         try:
             for statement in statements:
@@ -245,25 +245,25 @@ def execute(address: str, *statements: str) -> list[dict[str, Any]]:
         return rows
 
 
-def _free_on_all(preferred: int | None, taken: Sequence[int], addresses: Sequence[str]) -> int:
+def _free_on_all(preferred: int | None, used_ports: Sequence[int], addresses: Sequence[str]) -> int:
     for _ in range(100):
-        port = free_port(preferred, taken)
-        if all(is_free(port, each) for each in addresses):
+        port = free_port(preferred, used_ports)
+        if all(is_free(port, address) for address in addresses):
             return port
         preferred = None
     raise StackError(f"no port is free on all of {', '.join(addresses)}; stop some servers")
 
 
-def _view(member: CassandraNode) -> tuple[int, set[Any]]:
+def _read_view(member: CassandraNode) -> tuple[int, set[Any]]:
     """How many others a node knows, and the versions of the schema that it knows of."""
-    peers = execute(member.address, "SELECT peer, schema_version FROM system.peers")
-    (local,) = execute(member.address, "SELECT schema_version FROM system.local")
+    peers = execute_cql(member.address, "SELECT peer, schema_version FROM system.peers")
+    (local,) = execute_cql(member.address, "SELECT schema_version FROM system.local")
     return len(peers), {row["schema_version"] for row in (*peers, local)}
 
 
-def _sees(member: CassandraNode, others: int) -> bool:
+def _sees_others(member: CassandraNode, others: int) -> bool:
     try:
-        peers, versions = _view(member)
+        peers, versions = _read_view(member)
     except StackError:
         return False
     return peers == others and len(versions) == 1

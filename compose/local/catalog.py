@@ -22,7 +22,7 @@ from compose.local.registry import SchemaRegistry
 from compose.local.scylla import emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.service import Service
-from compose.local.state import Entry
+from compose.local.state import StackEntry
 
 WORKER_PORT = connect.DEFAULT_PORT
 _RULES = Path(__file__).parents[1] / "prometheus" / "alerts.yml"
@@ -33,7 +33,7 @@ _SHOWN_ONLY = "route: {receiver: shown-only}\nreceivers: [{name: shown-only}]\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ServicePart:
     """One process of a service, prepared but not necessarily running.
 
     Attributes:
@@ -54,7 +54,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ServiceRequest:
     """What is asked of a service when it is built.
 
     Attributes:
@@ -68,13 +68,13 @@ class Request:
 
     home: Path
     brokers: int | None
-    previous: Mapping[str, Entry]
+    previous: Mapping[str, StackEntry]
     addresses: Mapping[str, str]
     say: Say
-    stopped: Mapping[str, Entry] = field(default_factory=dict)
+    stopped: Mapping[str, StackEntry] = field(default_factory=dict)
 
     @property
-    def known(self) -> Mapping[str, Entry]:
+    def known(self) -> Mapping[str, StackEntry]:
         """Whose ports are used again."""
         return self.previous or self.stopped
 
@@ -93,12 +93,12 @@ class Offer:
 
     name: str
     summary: str
-    build: Callable[[Request], Sequence[Part]]
+    build: Callable[[ServiceRequest], Sequence[ServicePart]]
     needs: tuple[str, ...] = ()
     stop_signal: int = signal.SIGTERM
 
 
-def _kafka(request: Request) -> Sequence[Part]:
+def _build_kafka(request: ServiceRequest) -> Sequence[ServicePart]:
     previous = [request.previous[name] for name in sorted(request.previous)]
     count = request.brokers or len(previous) or 1
     living = [entry for entry in previous if entry.alive]
@@ -107,9 +107,9 @@ def _kafka(request: Request) -> Sequence[Part]:
             f"Kafka runs with {len(previous)} broker(s), not {count}; stop it first: millrace down kafka. "
             "Each number of brokers has its own data"
         )
-    known = [request.known[name] for name in sorted(request.known)]
-    ports = [Ports(**entry.ports) for entry in known] if count == len(known) else []
-    if not living and not all(is_free(each) for entry in known for each in entry.ports.values()):
+    known_entries = [request.known[name] for name in sorted(request.known)]
+    ports = [Ports(**entry.ports) for entry in known_entries] if count == len(known_entries) else []
+    if not living and not all(is_free(port) for entry in known_entries for port in entry.ports.values()):
         ports = []
     folder = request.home / ("kafka" if count == 1 else f"kafka-{count}")
     cluster = KafkaCluster(folder, count=count, ports=ports, detached=True, say=request.say)
@@ -117,7 +117,7 @@ def _kafka(request: Request) -> Sequence[Part]:
     if not ports and brokers[0].ports.client != KAFKA_PORT:
         request.say(f"port {KAFKA_PORT} is taken by another program, Kafka uses {brokers[0].ports.client}")
     return [
-        Part(
+        ServicePart(
             f"broker-{broker.node + 1}",
             broker.service,
             broker.address,
@@ -128,38 +128,38 @@ def _kafka(request: Request) -> Sequence[Part]:
     ]
 
 
-def _port(request: Request, default: int) -> int:
+def _known_port(request: ServiceRequest, default: int) -> int:
     """The port the service had, else its default."""
     return next((entry.port for entry in request.known.values()), default)
 
 
-def _single(service: Service, address: str, port: int | None) -> Sequence[Part]:
+def _single_part(service: Service, address: str, port: int | None) -> Sequence[ServicePart]:
     if port is None:
         raise StackError(f"{service.name} has no port")  # cannot be: preparing the service chose one
-    return [Part("server", service, address, port, {"http": port})]
+    return [ServicePart("server", service, address, port, {"http": port})]
 
 
-def _registry(request: Request) -> Sequence[Part]:
+def _build_registry(request: ServiceRequest) -> Sequence[ServicePart]:
     server = SchemaRegistry(
-        request.home / "registry", port=_port(request, registry.DEFAULT_PORT), detached=True, say=request.say
+        request.home / "registry", port=_known_port(request, registry.DEFAULT_PORT), detached=True, say=request.say
     )
-    return _single(server.service, server.url, server.port)
+    return _single_part(server.service, server.url, server.port)
 
 
-def _prometheus(request: Request) -> Sequence[Part]:
+def _build_prometheus(request: ServiceRequest) -> Sequence[ServicePart]:
     server = Prometheus(
         request.home / "prometheus",
         targets=[f"{LOOPBACK}:{WORKER_PORT}"],
         rules=[_RULES] if _RULES.exists() else [],  # a wheel has no compose files
         interval=5.0,
-        port=_port(request, prometheus.DEFAULT_PORT),
+        port=_known_port(request, prometheus.DEFAULT_PORT),
         detached=True,
         say=request.say,
     )
-    return _single(server.service, server.url, server.port)
+    return _single_part(server.service, server.url, server.port)
 
 
-def _alertmanager(request: Request) -> Sequence[Part]:
+def _alertmanager(request: ServiceRequest) -> Sequence[ServicePart]:
     folder = request.home / "alertmanager"
     config = folder / "alertmanager.yml"
     if not config.exists():  # else it has the user's receivers
@@ -168,32 +168,32 @@ def _alertmanager(request: Request) -> Sequence[Part]:
         example = _RECEIVERS.read_text(encoding="utf-8") if _RECEIVERS.exists() else _SHOWN_ONLY
         config.write_text(example, encoding="utf-8")
     server = Alertmanager(
-        folder, config, port=_port(request, alertmanager.DEFAULT_PORT), detached=True, say=request.say
+        folder, config, port=_known_port(request, alertmanager.DEFAULT_PORT), detached=True, say=request.say
     )
     tell_alertmanager(request.home / "prometheus", server.address)
-    return _single(server.service, server.url, server.port)
+    return _single_part(server.service, server.url, server.port)
 
 
-def _java_connect(request: Request) -> Sequence[Part]:
+def _java_connect(request: ServiceRequest) -> Sequence[ServicePart]:
     bootstrap = request.addresses["kafka"]
     worker = JavaConnect(
         request.home / "java-connect",
         bootstrap=bootstrap,
         # One beside Millrace's own worker, which has the default port.
-        port=_port(request, WORKER_PORT + 1),
+        port=_known_port(request, WORKER_PORT + 1),
         replication=min(3, len(bootstrap.split(","))),
         plugins=[connect.DEBEZIUM],
         detached=True,
         say=request.say,
     )
-    return _single(worker.service, worker.url, worker.port)
+    return _single_part(worker.service, worker.url, worker.port)
 
 
-def _previous_port(request: Request, name: str, default: int | None) -> int | None:
+def _previous_port(request: ServiceRequest, name: str, default: int | None) -> int | None:
     return next((entry.ports.get(name, default) for entry in request.known.values()), default)
 
 
-def _cassandra(request: Request) -> Sequence[Part]:
+def _build_cassandra(request: ServiceRequest) -> Sequence[ServicePart]:
     node = CassandraNode(
         request.home / "cassandra",
         port=_previous_port(request, "client", cassandra.DEFAULT_PORT),
@@ -203,10 +203,10 @@ def _cassandra(request: Request) -> Sequence[Part]:
     )
     service = node.service
     ports = {"client": node.port or 0, "storage": node.storage_port or 0}
-    return [Part("node-1", service, node.address, node.port or 0, ports, {"cdc_raw": str(node.cdc_raw)})]
+    return [ServicePart("node-1", service, node.address, node.port or 0, ports, {"cdc_raw": str(node.cdc_raw)})]
 
 
-def _scylla(request: Request) -> Sequence[Part]:
+def _build_scylla(request: ServiceRequest) -> Sequence[ServicePart]:
     server = ScyllaEmulation(
         request.home / "scylla",
         port=_previous_port(request, "client", emulation.DEFAULT_PORT),
@@ -216,10 +216,10 @@ def _scylla(request: Request) -> Sequence[Part]:
     )
     service = server.service
     ports = {"client": server.port or 0, "cassandra": server.inner_port or 0}
-    return [Part("emulation", service, server.address, server.port or 0, ports)]
+    return [ServicePart("emulation", service, server.address, server.port or 0, ports)]
 
 
-def _postgres(request: Request) -> Sequence[Part]:
+def _build_postgres(request: ServiceRequest) -> Sequence[ServicePart]:
     server = Postgres(
         request.home / "postgres",
         port=_previous_port(request, "client", postgres.DEFAULT_PORT),
@@ -227,10 +227,10 @@ def _postgres(request: Request) -> Sequence[Part]:
         say=request.say,
     )
     service = server.service
-    return [Part("server", service, server.address, server.port or 0, {"client": server.port or 0})]
+    return [ServicePart("server", service, server.address, server.port or 0, {"client": server.port or 0})]
 
 
-def _mariadb(request: Request) -> Sequence[Part]:
+def _build_mariadb(request: ServiceRequest) -> Sequence[ServicePart]:
     server = MariaDb(
         request.home / "mariadb",
         port=_previous_port(request, "client", mariadb.DEFAULT_PORT),
@@ -238,20 +238,20 @@ def _mariadb(request: Request) -> Sequence[Part]:
         say=request.say,
     )
     service = server.service
-    return [Part("server", service, server.address, server.port or 0, {"client": server.port or 0})]
+    return [ServicePart("server", service, server.address, server.port or 0, {"client": server.port or 0})]
 
 
-def _opensearch(request: Request) -> Sequence[Part]:
+def _build_opensearch(request: ServiceRequest) -> Sequence[ServicePart]:
     server = OpenSearch(
-        request.home / "opensearch", port=_port(request, opensearch.DEFAULT_PORT), detached=True, say=request.say
+        request.home / "opensearch", port=_known_port(request, opensearch.DEFAULT_PORT), detached=True, say=request.say
     )
-    return _single(server.service, server.url, server.port)
+    return _single_part(server.service, server.url, server.port)
 
 
 _SPARK_PARTS = ("master", "worker")
 
 
-def _spark(request: Request) -> Sequence[Part]:
+def _build_spark(request: ServiceRequest) -> Sequence[ServicePart]:
     # Its Java is Spark's: only this service needs what runs jobs.
     from spark_jobs.session import java_home
 
@@ -268,7 +268,7 @@ def _spark(request: Request) -> Sequence[Part]:
     )
     address = f"spark://{LOOPBACK}:{master}"
     return [
-        Part(name, service, address, port, {"client": port, "page": page})
+        ServicePart(name, service, address, port, {"client": port, "page": page})
         for name, service, port, page in zip(
             _SPARK_PARTS, services, (master, worker), (master_page, worker_page), strict=True
         )
@@ -278,27 +278,35 @@ def _spark(request: Request) -> Sequence[Part]:
 OFFERS: Mapping[str, Offer] = {
     offer.name: offer
     for offer in (
-        Offer("kafka", "Kafka in KRaft mode, one broker or several (--brokers)", _kafka),
-        Offer("registry", "schema registry with Confluent's API (Apicurio)", _registry),
-        Offer("prometheus", "Prometheus that scrapes a worker on its default port, with the alert rules", _prometheus),
+        Offer("kafka", "Kafka in KRaft mode, one broker or several (--brokers)", _build_kafka),
+        Offer("registry", "schema registry with Confluent's API (Apicurio)", _build_registry),
+        Offer(
+            "prometheus",
+            "Prometheus that scrapes a worker on its default port, with the alert rules",
+            _build_prometheus,
+        ),
         Offer(
             "alertmanager",
             "Alertmanager for Prometheus' alerts; its receivers are in alertmanager/alertmanager.yml of the stack's folder",
             _alertmanager,
         ),
-        Offer("cassandra", "Apache Cassandra 5.0, one node, with its change log (cdc_enabled)", _cassandra),
+        Offer("cassandra", "Apache Cassandra 5.0, one node, with its change log (cdc_enabled)", _build_cassandra),
         Offer(
-            "scylla", "an emulation of Scylla with CDC: a Cassandra dressed as one, for clients on one port", _scylla
+            "scylla",
+            "an emulation of Scylla with CDC: a Cassandra dressed as one, for clients on one port",
+            _build_scylla,
         ),
         Offer(
             "postgres",
             "PostgreSQL 18; user, password and database are 'millrace'",
-            _postgres,
+            _build_postgres,
             stop_signal=postgres.STOP_SIGNAL,
         ),
-        Offer("opensearch", "OpenSearch, one node without logins", _opensearch),
-        Offer("spark", "a standalone Spark cluster: a master, and a worker with one core", _spark),
-        Offer("mariadb", "MariaDB 11.4 with its binary log; user, password and database are 'millrace'", _mariadb),
+        Offer("opensearch", "OpenSearch, one node without logins", _build_opensearch),
+        Offer("spark", "a standalone Spark cluster: a master, and a worker with one core", _build_spark),
+        Offer(
+            "mariadb", "MariaDB 11.4 with its binary log; user, password and database are 'millrace'", _build_mariadb
+        ),
         Offer(
             "java-connect", "the Java Kafka Connect worker with Debezium, to compare with", _java_connect, ("kafka",)
         ),

@@ -43,7 +43,8 @@ class Issued:
     def chain_pem(self) -> str:
         """The certificate and its authority's as PEM."""
         return "".join(
-            each.public_bytes(serialization.Encoding.PEM).decode() for each in (self.certificate, self.issuer)
+            certificate.public_bytes(serialization.Encoding.PEM).decode()
+            for certificate in (self.certificate, self.issuer)
         )
 
     def write_pem(self, path: Path, password: str | None = None) -> Path:
@@ -76,7 +77,7 @@ class Authority:
     def make(cls, name: str = "Millrace local stack") -> Self:
         """A new one."""
         key = ec.generate_private_key(ec.SECP256R1())
-        return cls(key, _signed(name, key, name, key, [], authority=True))
+        return cls(key, _sign_certificate(name, key, name, key, [], authority=True))
 
     @property
     def pem(self) -> str:
@@ -103,16 +104,18 @@ class Authority:
         """A certificate for the common name; `hosts` are the addresses a server may be reached by."""
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
-        return Issued(key, _signed(name, key, str(issuer), self.key, hosts, authority=False), self.certificate)
+        return Issued(
+            key, _sign_certificate(name, key, str(issuer), self.key, hosts, authority=False), self.certificate
+        )
 
 
-def _signed(name: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey,
+def _sign_certificate(name: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey,
             hosts: Sequence[str], *, authority: bool) -> x509.Certificate:  # fmt: skip
     now = dt.datetime.now(dt.UTC)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(_named(name))
-        .issuer_name(_named(issuer))
+        .subject_name(_common_name(name))
+        .issuer_name(_common_name(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(hours=1))
@@ -128,16 +131,16 @@ def _signed(name: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         builder = builder.add_extension(
-            x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False
+            x509.SubjectAlternativeName([_alternative_name(host) for host in hosts]), critical=False
         )
     return builder.sign(signer, hashes.SHA256())
 
 
-def _named(name: str) -> x509.Name:
+def _common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _alternative(host: str) -> x509.GeneralName:
+def _alternative_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.packages import fetch_package
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.service import Managed, Service
@@ -42,7 +42,7 @@ class ClickHouse(Managed):
     password: str = ""
     detached: bool = False
     start_timeout: float = 60.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property

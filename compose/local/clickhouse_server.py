@@ -23,7 +23,7 @@ _OF_INTERFACE = ("query", "default_format", "database", "user", "password", "wai
 _REFUSED = 516
 
 
-class Server:
+class ClickHouseServer:
     """Runs statements, one at a time.
 
     Args:
@@ -41,22 +41,22 @@ class Server:
         if request.path == "/ping":
             return web.Response(text="Ok.\n")
         if self._login and request.headers.get("Authorization") != self._login:
-            return _failure(
+            return _error_response(
                 _REFUSED, "default: Authentication failed: password is incorrect. (AUTHENTICATION_FAILED)", 403
             )
         body = await request.read()
         statement = request.query.get("query", "")
         if not statement:
             statement, body = body.decode(), b""
-        settings = {name: text for name, text in request.query.items() if name not in _OF_INTERFACE}
+        settings = {name: setting for name, setting in request.query.items() if name not in _OF_INTERFACE}
         async with self._turn:
             return await asyncio.to_thread(
-                self._run, statement, body, settings, request.query.get("default_format", "")
+                self._run_statement, statement, body, settings, request.query.get("default_format", "")
             )
 
-    def _run(self, statement: str, body: bytes, settings: dict[str, str], form: str) -> web.Response:
+    def _run_statement(self, statement: str, body: bytes, settings: dict[str, str], form: str) -> web.Response:
         insert = _INSERT.match(statement)
-        words = ", ".join(f"{name} = '{text}'" for name, text in settings.items())
+        words = ", ".join(f"{name} = '{setting}'" for name, setting in settings.items())
         with tempfile.NamedTemporaryFile() as data:
             if insert is not None:
                 data.write(body)
@@ -67,15 +67,15 @@ class Server:
                 result = self._session.query(statement, form or "TabSeparated")
             except Exception as error:  # noqa: BLE001 - chdb has one type of error
                 code = _CODE.search(str(error))
-                return _failure(
+                return _error_response(
                     int(code[1]) if code else 1000, str(error).partition("DB::Exception: ")[2] or str(error), 500
                 )
         return web.Response(body=result.bytes())
 
 
-def _failure(code: int, text: str, status: int) -> web.Response:
+def _error_response(code: int, message: str, status: int) -> web.Response:
     headers = {"X-ClickHouse-Exception-Code": str(code)}
-    return web.Response(status=status, text=f"Code: {code}. DB::Exception: {text}\n", headers=headers)
+    return web.Response(status=status, text=f"Code: {code}. DB::Exception: {message}\n", headers=headers)
 
 
 def main(port: int, folder: Path, packages: str, user: str, password: str) -> None:
@@ -84,7 +84,7 @@ def main(port: int, folder: Path, packages: str, user: str, password: str) -> No
     session = importlib.import_module("chdb.session").Session(str(folder))
     login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode() if user else ""
     app = web.Application(client_max_size=1 << 30)
-    app.router.add_route("*", "/{path:.*}", Server(session, login).answer)
+    app.router.add_route("*", "/{path:.*}", ClickHouseServer(session, login).answer)
     web.run_app(app, host="127.0.0.1", port=port, print=None)
 
 

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from compose.local.catalog import OFFERS
 from compose.local.console import say
 from compose.local.errors import StackError
-from compose.local.stack import Health, Stack
-from compose.local.state import Entry
+from compose.local.stack import ProcessHealth, Stack
+from compose.local.state import StackEntry
 
 _SERVICES = "\n".join(f"  {offer.name:14}{offer.summary}" for offer in OFFERS.values())
 _PLACES = (
@@ -21,17 +21,17 @@ _PLACES = (
 
 def add_commands(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the three commands; each sets `run`, a function from the parsed arguments to the exit code."""
-    up = _command(subparsers, "up", "start services of the local stack in the background", "kafka")
+    up = _add_command(subparsers, "up", "start services of the local stack in the background", "kafka")
     up.add_argument(
-        "--brokers", type=_brokers, metavar="N", help="number of Kafka brokers (default: as before, else 1)"
+        "--brokers", type=_parse_brokers, metavar="N", help="number of Kafka brokers (default: as before, else 1)"
     )
     up.set_defaults(run=run_up)
 
-    down = _command(subparsers, "down", "stop services that 'up' started", "all")
+    down = _add_command(subparsers, "down", "stop services that 'up' started", "all")
     down.add_argument("--remove-data", action="store_true", help="remove their data and logs too")
     down.set_defaults(run=run_down)
 
-    status = _command(subparsers, "status", "show what runs, where, and its log", "all")
+    status = _add_command(subparsers, "status", "show what runs, where, and its log", "all")
     status.add_argument("--json", action="store_true", help="print JSON, for scripts")
     status.set_defaults(run=run_status)
 
@@ -70,15 +70,15 @@ def run_status(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([{**asdict(entry), "state": str(state)} for entry, state in rows], indent=2))
     elif rows:
-        print(_table(rows))
+        print(_format_table(rows))
     else:
         print("nothing was started; start something with: millrace up")
     running = {entry.service for entry, _ in rows}
-    well = all(state is Health.RUNNING for _, state in rows) and running.issuperset(options.services)
+    well = all(state is ProcessHealth.RUNNING for _, state in rows) and running.issuperset(options.services)
     return 0 if well else 1
 
 
-def _command(
+def _add_command(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, default: str
 ) -> argparse.ArgumentParser:
     command = subparsers.add_parser(
@@ -90,29 +90,29 @@ def _command(
     )
     # No `choices`: argparse would refuse the empty list.
     command.add_argument(
-        "services", nargs="*", type=_service, metavar="SERVICE", help=f"services (default: {default}), see below"
+        "services", nargs="*", type=_parse_service, metavar="SERVICE", help=f"services (default: {default}), see below"
     )
     return command
 
 
-def _service(name: str) -> str:
+def _parse_service(name: str) -> str:
     if name not in OFFERS:
         raise argparse.ArgumentTypeError(f"there is no service '{name}'; there are: {', '.join(OFFERS)}")
     return name
 
 
-def _brokers(text: str) -> int:
-    count = int(text) if text.isdecimal() else 0
+def _parse_brokers(argument: str) -> int:
+    count = int(argument) if argument.isdecimal() else 0
     if not 1 <= count <= 9:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of brokers from 1 to 9")
+        raise argparse.ArgumentTypeError(f"'{argument}' is not a number of brokers from 1 to 9")
     return count
 
 
-def _table(rows: list[tuple[Entry, Health]]) -> str:
+def _format_table(rows: list[tuple[StackEntry, ProcessHealth]]) -> str:
     header = ("SERVICE", "PART", "STATE", "PID", "ADDRESS", "STARTED", "LOG")
     lines = [
         (
-            entry.service, entry.part, str(state), str(entry.pid) if state is not Health.ENDED else "-", entry.address,
+            entry.service, entry.part, str(state), str(entry.pid) if state is not ProcessHealth.ENDED else "-", entry.address,
             time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.started)), entry.log,
         )
         for entry, state in rows

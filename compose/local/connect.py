@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
-from compose.local.http import answers, call
+from compose.local.console import Say, drop_line
+from compose.local.http import is_answering, send_request
 from compose.local.java import find_java
 from compose.local.jvm import Heap, java_command, write_log4j, write_log4j_1, write_properties
 from compose.local.ports import LOOPBACK, free_port
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.service import Managed, Service
 
 DEFAULT_PORT = 8083
@@ -90,7 +90,7 @@ class JavaConnect(Managed):
     log_level: str = "INFO"
     detached: bool = False
     start_timeout: float = 90.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -120,14 +120,14 @@ class JavaConnect(Managed):
         Raises:
             OSError: There was no answer.
         """
-        return call(method, self.url + path, body, timeout)
+        return send_request(method, self.url + path, body, timeout)
 
     def _prepare(self) -> Service:
         java = find_java(say=self.say)
         manifest = load_manifest()
-        jars = Resolver(say=self.say).fetch(
+        jars = ArtifactResolver(say=self.say).fetch(
             # A jar of two sets is wanted once.
-            dict.fromkeys(each for name in (self.runtime, *self.plugins) for each in manifest.members(name)),
+            dict.fromkeys(artifact for name in (self.runtime, *self.plugins) for artifact in manifest.members(name)),
             "Kafka Connect (the Java reference)",
         )
         self.port = free_port(self.port)
@@ -150,12 +150,12 @@ class JavaConnect(Managed):
                 java, [*jars, *self.extra_classpath], main, [str(a) for a in arguments], self.heap, options
             ),
             log_path=folder / "connect.log",
-            ready=self._answers,
+            ready=self._is_answering,
             detached=self.detached,
             start_timeout=self.start_timeout,
         )
 
     # `GET /` alone is true too early: REST opens before the worker has read the internal topics. Older ones have no `/health`.
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
         path = "/health" if self.runtime == "connect" else "/connectors"
-        return answers(f"{self.url}/") and answers(f"{self.url}{path}")
+        return is_answering(f"{self.url}/") and is_answering(f"{self.url}{path}")

@@ -17,7 +17,7 @@ _REPEAT_S: Final = 15.0
 _CLEAR: Final = "\r\033[K"
 
 
-def silent(_line: str) -> None:
+def drop_line(_line: str) -> None:
     """Drop the line."""
 
 
@@ -29,7 +29,7 @@ def say(line: str) -> None:
         _terminal.draw()
 
 
-def colours() -> bool:
+def has_colours() -> bool:
     """Whether standard error may be coloured: it is a terminal and `NO_COLOR` is not set."""
     return rewritable() and not os.environ.get("NO_COLOR")
 
@@ -50,7 +50,7 @@ def rewrite(text: str) -> None:
 
 
 def _prefix() -> str:
-    return "\033[2mmillrace:\033[0m" if colours() else "millrace:"
+    return "\033[2mmillrace:\033[0m" if has_colours() else "millrace:"
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +87,7 @@ def progress(text: str, out: Say = say, *, quiet_s: float = 0.0, every_s: float 
     Args:
         text: What is done.
         out: Where plain lines go; a terminal is written to only where that is `say`.
-        quiet_s: Nothing is shown for so many seconds: for what is often over by then.
+        quiet_s: Nothing is shown for that many seconds: for what is often over by then.
         every_s: Seconds between plain lines.
     """
     step = Step(text)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.local.console import Say, progress, silent
+from compose.local.console import Say, drop_line, progress
 from compose.local.errors import StackError, Unavailable
 from compose.local.paths import cache_dir
 
@@ -50,13 +50,13 @@ class Unpacked:
         return [
             str(loader),
             "--library-path",
-            ":".join(str(each) for each in libraries),
+            ":".join(str(library) for library in libraries),
             str(self.root / program),
             *arguments,
         ]
 
 
-def unpacked(package: str, suite: str, say: Say = silent, extras: Sequence[str] = ()) -> Unpacked:
+def unpack_package(package: str, suite: str, say: Say = drop_line, extras: Sequence[str] = ()) -> Unpacked:
     """A package of a Debian suite with all that it needs, downloaded by apt (which verifies it) and unpacked once. Blocks.
 
     Args:
@@ -72,11 +72,11 @@ def unpacked(package: str, suite: str, say: Say = silent, extras: Sequence[str] 
     folder = cache_dir() / "debian" / "-".join((suite, package, *extras))
     done = folder / "version"
     if not done.exists():
-        _make(package, extras, suite, folder, say)
+        _download_package(package, extras, suite, folder, say)
     return Unpacked(folder / "root", done.read_text(encoding="utf-8").strip())
 
 
-def _make(package: str, extras: Sequence[str], suite: str, folder: Path, say: Say) -> None:
+def _download_package(package: str, extras: Sequence[str], suite: str, folder: Path, say: Say) -> None:
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing or not _KEYS.exists():
         raise Unavailable(
@@ -101,12 +101,14 @@ def _make(package: str, extras: Sequence[str], suite: str, folder: Path, say: Sa
         ]
         options += ["-oAPT::Architecture=amd64", "-oDebug::NoLocking=true", "-oAPT::Sandbox::User=", "-q", "-y"]
         with progress(f"downloading {package} of Debian {suite} and what it needs", say):
-            _run(["apt-get", *options, "update"])
-            _run(["apt-get", *options, "--no-install-recommends", "--download-only", "install", package, *extras])
-        policy = _run(["apt-cache", *options[:-2], "policy", package])
+            _run_command(["apt-get", *options, "update"])
+            _run_command(
+                ["apt-get", *options, "--no-install-recommends", "--download-only", "install", package, *extras]
+            )
+        policy = _run_command(["apt-cache", *options[:-2], "policy", package])
         candidate = re.search(r"Candidate: (\S+)", policy)
         for archive in sorted((part / "cache/archives").glob("*.deb")):
-            _run(["dpkg-deb", "-x", str(archive), str(part / "root")])
+            _run_command(["dpkg-deb", "-x", str(archive), str(part / "root")])
         for name in ("lists", "cache"):
             shutil.rmtree(part / name)
         (part / "version").write_text(candidate[1] if candidate else "unknown", encoding="utf-8")
@@ -122,7 +124,7 @@ def _make(package: str, extras: Sequence[str], suite: str, folder: Path, say: Sa
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _run(command: Sequence[str]) -> str:
+def _run_command(command: Sequence[str]) -> str:
     result = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
                             env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"})  # fmt: skip
     if result.returncode:

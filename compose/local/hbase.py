@@ -8,11 +8,11 @@ from typing import Final, Self
 from xml.sax.saxutils import escape
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.java import find_java
 from compose.local.jvm import Heap, java_command
 from compose.local.ports import LOOPBACK, free_ports
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.service import Managed, Service
 
 DEFAULT_PORT: Final = 9090
@@ -30,7 +30,7 @@ _OPENED: Final = (
 )
 
 
-def accepts(port: int, timeout: float = 1.0) -> bool:
+def accepts_connections(port: int, timeout: float = 1.0) -> bool:
     """Whether something listens on the port; blocks for about `timeout` seconds at most."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=timeout):
@@ -63,7 +63,7 @@ class HBase(Managed):
     settings: Mapping[str, str] = field(default_factory=dict)
     detached: bool = False
     start_timeout: float = 120.0
-    say: Say = silent
+    say: Say = drop_line
     _services: tuple[Service, Service] | None = field(default=None, init=False)
 
     @property
@@ -73,12 +73,12 @@ class HBase(Managed):
         Raises:
             StackError: Jars or a Java runtime can't be downloaded.
         """
-        return self._both()[1]
+        return self._both_services()[1]
 
     @property
     def master(self) -> Service:
         """HBase's own process; see `service`."""
-        return self._both()[0]
+        return self._both_services()[0]
 
     @property
     def address(self) -> str:
@@ -97,14 +97,14 @@ class HBase(Managed):
         self.service.stop(timeout)
         self.master.kill()
 
-    def _both(self) -> tuple[Service, Service]:
+    def _both_services(self) -> tuple[Service, Service]:
         if self._services is None:
             self._services = self._prepare()
         return self._services
 
     def _prepare(self) -> tuple[Service, Service]:
         java = find_java(say=self.say)
-        jars = Resolver(say=self.say).fetch(load_manifest().members("hbase"), "HBase")
+        jars = ArtifactResolver(say=self.say).fetch(load_manifest().members("hbase"), "HBase")
         self.port, zookeeper, master, regions = free_ports([self.port, None, None, None])
         folder = self.state_dir.absolute()
         config = folder / "config"
@@ -143,7 +143,7 @@ class HBase(Managed):
                 name=f"{name} ({LOOPBACK}:{port})",
                 command=java_command(java, [config, *jars], f"{package}.{main}", arguments, heap, options),
                 log_path=folder / f"{main.rpartition('.')[2]}.log",
-                ready=lambda: accepts(port),
+                ready=lambda: accepts_connections(port),
                 detached=self.detached,
                 start_timeout=self.start_timeout,
             )

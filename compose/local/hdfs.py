@@ -5,12 +5,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import Unavailable
 from compose.local.java import find_java
 from compose.local.jvm import FAST_START, Heap, java_command
 from compose.local.ports import LOOPBACK, free_port
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.service import Managed, Service
 
 
@@ -30,7 +30,7 @@ class Hdfs(Managed):
     port: int | None = None
     detached: bool = False
     start_timeout: float = 120.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -55,7 +55,7 @@ class Hdfs(Managed):
         spark = find_spec("pyspark")
         if spark is None or spark.origin is None:
             raise Unavailable("HDFS uses the jars of pyspark, which is not installed: pip install millrace[spark]")
-        jars = Resolver(say=self.say).fetch(load_manifest().members("hdfs"), "HDFS")
+        jars = ArtifactResolver(say=self.say).fetch(load_manifest().members("hdfs"), "HDFS")
         self.port = free_port(self.port)
         folder = self.state_dir.absolute()
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def call(
+def send_request(
     method: str, url: str, body: object = None, timeout: float = 30.0, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Any]:
     """Send a request and return the status with the decoded JSON body (None when empty, text when it is not JSON).
@@ -44,9 +44,9 @@ def call(
         return status, raw.decode("utf-8", "replace")
 
 
-def answers(url: str, status: int = 200, timeout: float = 2.0) -> bool:
+def is_answering(url: str, status: int = 200, timeout: float = 2.0) -> bool:
     """Whether a GET of the URL is answered with that status."""
     try:
-        return call("GET", url, timeout=timeout)[0] == status
+        return send_request("GET", url, timeout=timeout)[0] == status
     except OSError:
         return False

@@ -29,19 +29,19 @@ def start_mark(pid: int) -> str | None:
     return None if state.startswith("Z") or not started else " ".join(started)
 
 
-def same_process(pid: int, mark: str) -> bool:
+def same_process(pid: int, expected_mark: str) -> bool:
     """Whether the process that had that start mark still runs."""
-    return start_mark(pid) == mark
+    return start_mark(pid) == expected_mark
 
 
-def signal_group(pid: int, mark: str, number: int) -> bool:
+def signal_group(pid: int, expected_mark: str, number: int) -> bool:
     """Send a signal to the process group that the process leads, or led; False when there is nobody to get it.
 
     When the leader is gone its group may live on. The system gives no new process the number of a living group, so the
     group is the right one unless a later process has the leader's number.
     """
     now = start_mark(pid)
-    if now is not None and now != mark:
+    if now is not None and now != expected_mark:
         return False
     try:
         os.killpg(pid, number)

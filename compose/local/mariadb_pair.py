@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from compose.local.errors import StackError
 from compose.local.mariadb import MariaDb
 from compose.local.ports import LOOPBACK
-from compose.local.server_pair import ServerPair, execute
+from compose.local.server_pair import ServerPair, execute_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 class MariaDbPair(ServerPair[MariaDb]):
     """A primary and its replica; see `ServerPair`."""
 
-    def _make(self, folder: Path, settings: Mapping[str, str], say: Say) -> MariaDb:
-        own = {"log-slave-updates": "", "gtid-strict-mode": "ON", "skip-slave-start": "", "slave-net-timeout": "5"}
-        return MariaDb(folder, port=None, durable=False, logged=False, say=say, settings={**own, **settings})
+    def _make_server(self, folder: Path, settings: Mapping[str, str], say: Say) -> MariaDb:
+        replication = {
+            "log-slave-updates": "",
+            "gtid-strict-mode": "ON",
+            "skip-slave-start": "",
+            "slave-net-timeout": "5",
+        }
+        return MariaDb(folder, port=None, durable=False, logged=False, say=say, settings={**replication, **settings})
 
     def follow(self, replica: MariaDb, primary: MariaDb) -> None:
         """See `ServerPair`."""
-        execute(
+        execute_sql(
             replica,
             "STOP SLAVE",
             f"CHANGE MASTER TO MASTER_HOST = '{LOOPBACK}', MASTER_PORT = {primary.port}, MASTER_USER = '{primary.user}', "
@@ -38,12 +43,12 @@ class MariaDbPair(ServerPair[MariaDb]):
     def caught_up(self, replica: MariaDb | None = None, primary: MariaDb | None = None, timeout: float = 30.0) -> str:
         """See `ServerPair`."""
         replica, primary = replica or self.replica, primary or self.primary
-        ((position,),) = execute(primary, "SELECT @@GLOBAL.gtid_binlog_pos")
+        ((position,),) = execute_sql(primary, "SELECT @@GLOBAL.gtid_binlog_pos")
         if not position:  # nothing has been written yet, and waiting for that would be an error
             return ""
-        ((state,),) = execute(replica, f"SELECT MASTER_GTID_WAIT('{position}', {timeout})")
+        ((state,),) = execute_sql(replica, f"SELECT MASTER_GTID_WAIT('{position}', {timeout})")
         if state != 0:
-            status = execute(replica, "SHOW SLAVE STATUS")
+            status = execute_sql(replica, "SHOW SLAVE STATUS")
             raise StackError(
                 f"{replica.service.name} has not reached {position} in {timeout:g} s: {status}; "
                 f"see its log {replica.log_path}"
@@ -52,7 +57,7 @@ class MariaDbPair(ServerPair[MariaDb]):
 
     def promote(self, server: MariaDb) -> None:
         """See `ServerPair`."""
-        execute(server, "STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF")
+        execute_sql(server, "STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF")
 
     def fail_over(self) -> MariaDb:
         """Kill the primary once the replica has everything, let the replica stand alone, and return it.
@@ -62,5 +67,5 @@ class MariaDbPair(ServerPair[MariaDb]):
         """
         self.caught_up()
         self.primary.kill()
-        execute(self.replica, "STOP SLAVE", "RESET SLAVE ALL")
+        execute_sql(self.replica, "STOP SLAVE", "RESET SLAVE ALL")
         return self.replica

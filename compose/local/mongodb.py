@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
-from compose.local.hbase import accepts
+from compose.local.console import Say, drop_line
+from compose.local.hbase import accepts_connections
 from compose.local.packages import fetch_package
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.service import Managed, Service
@@ -36,7 +36,7 @@ class MongoDb(Managed):
     password: str = ""
     detached: bool = False
     start_timeout: float = 60.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -64,7 +64,7 @@ class MongoDb(Managed):
                 self.password,
             ],
             log_path=folder / "mongodb.log",
-            ready=partial(accepts, self.port),
+            ready=partial(accepts_connections, self.port),
             detached=self.detached,
             start_timeout=self.start_timeout,
         )  # fmt: skip

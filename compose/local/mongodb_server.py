@@ -28,11 +28,11 @@ def main(arguments: list[str]) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    with _server(options):
+    with _build_server(options):
         stopped.wait()
 
 
-def _server(options: dict[str, Any]) -> Any:
+def _build_server(options: dict[str, Any]) -> Any:
     secantus: Any = import_module("secantus")
     return secantus.SecantusDBServer(**options)
 
@@ -40,7 +40,10 @@ def _server(options: dict[str, Any]) -> Any:
 def _create_user(options: dict[str, Any], user: str, password: str) -> None:
     """Create the login as MongoDB's manual has it: by a server without logins, on a port of its own."""
     pymongo: Any = import_module("pymongo")
-    with _server({**options, "port": 0}) as server, pymongo.MongoClient(server.uri, directConnection=True) as client:
+    with (
+        _build_server({**options, "port": 0}) as server,
+        pymongo.MongoClient(server.uri, directConnection=True) as client,
+    ):
         if not client.admin.command("usersInfo", user)["users"]:
             client.admin.command("createUser", user, pwd=password, roles=["root"])
 

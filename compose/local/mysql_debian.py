@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from compose.local.console import Say, silent
-from compose.local.debian import Unpacked, unpacked
+from compose.local.console import Say, drop_line
+from compose.local.debian import Unpacked, unpack_package
 from compose.local.errors import StackError, Unavailable
 from compose.local.mariadb import server_options, speaks_mysql
 from compose.local.ports import LOOPBACK, free_port
@@ -20,22 +20,22 @@ _PACKAGE: Final = "mysql-server-core"
 _SUITE: Final = "sid"
 
 
-def find_mysql(say: Say = silent) -> Unpacked:
+def find_mysql(say: Say = drop_line) -> Unpacked:
     """The packages with `usr/sbin/mysqld`, downloaded and unpacked once. Blocks.
 
     Raises:
         Unavailable: Debian's packages can't be reached or run here.
     """
-    found = unpacked(_PACKAGE, _SUITE, say)
-    probe = subprocess.run(found.command("usr/sbin/mysqld", "--no-defaults", "--version"), capture_output=True, text=True,
+    packages = unpack_package(_PACKAGE, _SUITE, say)
+    probe = subprocess.run(packages.command("usr/sbin/mysqld", "--no-defaults", "--version"), capture_output=True, text=True,
                            check=False)  # fmt: skip
     if probe.returncode:
         raise Unavailable(f"MySQL cannot run here: {probe.stderr.strip()[-400:]}")
-    return found
+    return packages
 
 
 @dataclass(slots=True)
-class MySql(Managed):
+class MySqlServer(Managed):
     """One MySQL server on the loopback address, with binary log and GTIDs on; data in its folder is used again.
 
     Its accounts use `caching_sha2_password`, as MySQL has it: clients need TLS or its public key for the first login.
@@ -64,7 +64,7 @@ class MySql(Managed):
     logged: bool = True
     detached: bool = False
     start_timeout: float = 60.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -99,7 +99,7 @@ class MySql(Managed):
         }
         if not (folder / "made").exists():
             shutil.rmtree(data, ignore_errors=True)  # the rest of one that was interrupted
-            _install(program, base, data)
+            _install_database(program, base, data)
             (folder / "made").write_bytes(b"")
         users.touch(mode=0o600)
         users.write_text(self._first_statements(), encoding="utf-8")
@@ -144,7 +144,7 @@ class MySql(Managed):
         )
 
 
-def _install(program: Unpacked, base: Mapping[str, str], data: Path) -> None:
+def _install_database(program: Unpacked, base: Mapping[str, str], data: Path) -> None:
     command = program.command("usr/sbin/mysqld", "--no-defaults", "--initialize-insecure", *server_options(base))
     result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     if result.returncode:

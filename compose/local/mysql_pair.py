@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compose.local.errors import StackError
-from compose.local.mysql_debian import MySql
+from compose.local.mysql_debian import MySqlServer
 from compose.local.ports import LOOPBACK
-from compose.local.server_pair import ServerPair, execute
+from compose.local.server_pair import ServerPair, execute_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from compose.local.console import Say
 
 
-class MySqlPair(ServerPair[MySql]):
+class MySqlPair(ServerPair[MySqlServer]):
     """A primary and its replica; see `ServerPair`."""
 
-    def _make(self, folder: Path, settings: Mapping[str, str], say: Say) -> MySql:
-        own = {"log-replica-updates": "ON", "skip-replica-start": "ON", "replica-net-timeout": "5"}
-        return MySql(folder, port=None, logged=False, say=say, settings={**own, **settings})
+    def _make_server(self, folder: Path, settings: Mapping[str, str], say: Say) -> MySqlServer:
+        replication = {"log-replica-updates": "ON", "skip-replica-start": "ON", "replica-net-timeout": "5"}
+        return MySqlServer(folder, port=None, logged=False, say=say, settings={**replication, **settings})
 
-    def follow(self, replica: MySql, primary: MySql) -> None:
+    def follow(self, replica: MySqlServer, primary: MySqlServer) -> None:
         """See `ServerPair`."""
-        execute(
+        execute_sql(
             replica,
             "STOP REPLICA",
             f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{LOOPBACK}', SOURCE_PORT = {primary.port}, "
@@ -35,19 +35,21 @@ class MySqlPair(ServerPair[MySql]):
         )
         self.caught_up(replica, primary)
 
-    def caught_up(self, replica: MySql | None = None, primary: MySql | None = None, timeout: float = 30.0) -> str:
+    def caught_up(
+        self, replica: MySqlServer | None = None, primary: MySqlServer | None = None, timeout: float = 30.0
+    ) -> str:
         """See `ServerPair`."""
         replica, primary = replica or self.replica, primary or self.primary
-        ((executed,),) = execute(primary, "SELECT @@GLOBAL.gtid_executed")
-        ((late,),) = execute(replica, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', {timeout})")
+        ((executed,),) = execute_sql(primary, "SELECT @@GLOBAL.gtid_executed")
+        ((late,),) = execute_sql(replica, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed}', {timeout})")
         if late:
-            status = execute(replica, "SHOW REPLICA STATUS")
+            status = execute_sql(replica, "SHOW REPLICA STATUS")
             raise StackError(
                 f"{replica.service.name} has not reached {executed} in {timeout:g} s: {status}; "
                 f"see its log {replica.log_path}"
             )
         return str(executed)
 
-    def promote(self, server: MySql) -> None:
+    def promote(self, server: MySqlServer) -> None:
         """See `ServerPair`."""
-        execute(server, "STOP REPLICA", "RESET REPLICA ALL")
+        execute_sql(server, "STOP REPLICA", "RESET REPLICA ALL")

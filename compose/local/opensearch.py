@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.java import find_java
 from compose.local.jvm import Heap, java_command, write_log4j
 from compose.local.ports import LOOPBACK, free_ports
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.service import Managed, Service
-from compose.local.unprivileged import NOBODY, unprivileged
+from compose.local.unprivileged import NOBODY, drop_privileges
 
 DEFAULT_PORT: Final = 9200
 _JAVA: Final = 21
@@ -66,7 +66,7 @@ class OpenSearch(Managed):
     settings: Mapping[str, str] = field(default_factory=dict)
     detached: bool = False
     start_timeout: float = 120.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -89,8 +89,8 @@ class OpenSearch(Managed):
 
     def _prepare(self) -> Service:
         java = find_java(_JAVA, say=self.say)
-        jars = Resolver(say=self.say).fetch(load_manifest().members("opensearch"), "OpenSearch")
-        prefix, to_nobody = unprivileged("OpenSearch", [str(java.executable), "-version"])
+        jars = ArtifactResolver(say=self.say).fetch(load_manifest().members("opensearch"), "OpenSearch")
+        prefix, to_nobody = drop_privileges("OpenSearch", [str(java.executable), "-version"])
         self.port, transport = free_ports([self.port, None])
         folder = self.state_dir.absolute()
         home = _lay_out(folder / "home", jars)

@@ -5,12 +5,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from compose.local.console import Say, progress, silent
+from compose.local.console import Say, drop_line, progress
 from compose.local.errors import Unavailable
 from compose.local.paths import cache_dir
 
 
-def fetch_package(name: str, version: str, purpose: str, say: Say = silent, *, with_dependencies: bool = False) -> Path:
+def fetch_package(
+    name: str, version: str, purpose: str, say: Say = drop_line, *, with_dependencies: bool = False
+) -> Path:
     """The folder with the package; downloaded once. Blocks.
 
     Args:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def _xdg(variable: str, fallback: str) -> Path:
+def _xdg_folder(variable: str, fallback: str) -> Path:
     value = os.environ.get(variable)
     return Path(value) if value else Path.home() / fallback
 
@@ -12,10 +12,10 @@ def _xdg(variable: str, fallback: str) -> Path:
 def cache_dir() -> Path:
     """Folder of downloads: `MILLRACE_CACHE`, else `millrace` in the user's cache folder. It may not exist yet."""
     value = os.environ.get("MILLRACE_CACHE")
-    return Path(value) if value else _xdg("XDG_CACHE_HOME", ".cache") / "millrace"
+    return Path(value) if value else _xdg_folder("XDG_CACHE_HOME", ".cache") / "millrace"
 
 
 def home_dir() -> Path:
     """Folder of the stack's state: `MILLRACE_HOME`, else `millrace` in the user's state folder. It may not exist yet."""
     value = os.environ.get("MILLRACE_HOME")
-    return Path(value) if value else _xdg("XDG_STATE_HOME", ".local/state") / "millrace"
+    return Path(value) if value else _xdg_folder("XDG_STATE_HOME", ".local/state") / "millrace"

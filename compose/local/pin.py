@@ -35,7 +35,7 @@ ALONE = "!"
 UNDESCRIBED = "!!"
 
 
-def pom(roots: Sequence[str]) -> str:
+def render_pom(roots: Sequence[str]) -> str:
     """A Maven project that depends on the roots."""
     dependencies: list[str] = []
     for root in roots:
@@ -47,7 +47,7 @@ def pom(roots: Sequence[str]) -> str:
     return _POM.format(dependencies="".join(dependencies))
 
 
-def coordinates(path: Path) -> str:
+def to_coordinates(path: Path) -> str:
     """Coordinates of a file from its path inside a Maven repository."""
     *group, artifact, version, name = path.parts
     classifier, _, extension = name.removeprefix(f"{artifact}-{version}").partition(".")
@@ -56,7 +56,7 @@ def coordinates(path: Path) -> str:
     return f"{'.'.join(group)}:{artifact}:{version}{suffix}{kind}"
 
 
-def resolve(roots: Sequence[str], folder: Path) -> list[Path]:
+def resolve_roots(roots: Sequence[str], folder: Path) -> list[Path]:
     """Have Maven bring the roots and all they need at run time into the folder, laid out like a repository.
 
     Raises:
@@ -64,22 +64,22 @@ def resolve(roots: Sequence[str], folder: Path) -> list[Path]:
     """
     for root in roots:
         if root.endswith(UNDESCRIBED):
-            _fetch(root.removesuffix(UNDESCRIBED), folder / "files")
+            _fetch_jar(root.removesuffix(UNDESCRIBED), folder / "files")
     roots = [root for root in roots if not root.endswith(UNDESCRIBED)]
     maven = shutil.which("mvn")
     if maven is None:
         raise StackError("raising a version needs Maven, and there is no mvn on the PATH; install it")
-    (folder / "pom.xml").write_text(pom(roots), encoding="utf-8")
+    (folder / "pom.xml").write_text(render_pom(roots), encoding="utf-8")
     options = ["-DincludeScope=runtime", "-DoutputDirectory=files", "-Dmdep.useRepositoryLayout=true"]
     command = [maven, "-q", "-B", "dependency:copy-dependencies", *options]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if result.returncode:
         raise StackError(f"Maven could not resolve {', '.join(roots)}:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
-    found = (folder / "files").rglob("*")
-    return sorted(path for path in found if path.is_file() and not path.name.startswith("maven-metadata"))
+    paths = (folder / "files").rglob("*")
+    return sorted(path for path in paths if path.is_file() and not path.name.startswith("maven-metadata"))
 
 
-def _fetch(root: str, folder: Path) -> None:
+def _fetch_jar(root: str, folder: Path) -> None:
     """Bring one jar by its address, laid out like a repository.
 
     Raises:
@@ -101,13 +101,13 @@ def _fetch(root: str, folder: Path) -> None:
     raise StackError(f"{root} could not be downloaded from {failure}")
 
 
-def section(files: Mapping[str, tuple[Path, Sequence[str]]]) -> str:
+def render_section(files: Mapping[str, tuple[Path, Sequence[str]]]) -> str:
     """The lines of `[artifacts]`: by coordinates a file and the sets that need it."""
     lines: list[str] = []
     for name in sorted(files):
         path, sets = files[name]
         content = path.read_bytes()
-        members = ", ".join(f'"{each}"' for each in sets)
+        members = ", ".join(f'"{set_name}"' for set_name in sets)
         digest = hashlib.sha256(content).hexdigest()
         lines.append(f'"{name}" = {{ size = {len(content)}, sha256 = "{digest}", in = [{members}] }}\n')
     return "".join(lines)
@@ -122,10 +122,10 @@ def main() -> int:
                 say(f"resolving {name}")
                 folder = Path(temporary) / name
                 folder.mkdir()
-                for path in resolve(roots, folder):
-                    files.setdefault(coordinates(path.relative_to(folder / "files")), (path, []))[1].append(name)
+                for path in resolve_roots(roots, folder):
+                    files.setdefault(to_coordinates(path.relative_to(folder / "files")), (path, []))[1].append(name)
             head, _, _ = MANIFEST.read_text(encoding="utf-8").partition(_SECTION)
-            MANIFEST.write_text(head + _SECTION + section(files), encoding="utf-8")
+            MANIFEST.write_text(head + _SECTION + render_section(files), encoding="utf-8")
     except StackError as error:
         say(str(error))
         return 1

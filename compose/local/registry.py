@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
-from compose.local.http import answers
+from compose.local.console import Say, drop_line
+from compose.local.http import is_answering
 from compose.local.java import find_java
 from compose.local.jvm import Heap
 from compose.local.paths import cache_dir
 from compose.local.ports import LOOPBACK, free_ports
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.service import Managed, Service
 from compose.local.unpack import unpack_tar
 
@@ -42,7 +42,7 @@ class SchemaRegistry(Managed):
     jvm_options: Sequence[str] = ()
     detached: bool = False
     start_timeout: float = 90.0
-    say: Say = silent
+    say: Say = drop_line
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -61,7 +61,7 @@ class SchemaRegistry(Managed):
     def _prepare(self) -> Service:
         java = find_java(_JAVA_MINIMUM, say=self.say)
         (artifact,) = load_manifest().members("registry")
-        (archive,) = Resolver(say=self.say).fetch([artifact], "the schema registry")
+        (archive,) = ArtifactResolver(say=self.say).fetch([artifact], "the schema registry")
         program = unpack_tar(archive, cache_dir() / "unpacked" / artifact.sha256)
         self.port, management = free_ports([self.port, None])
         folder = self.state_dir.absolute()
@@ -82,7 +82,7 @@ class SchemaRegistry(Managed):
             name=f"schema registry ({LOOPBACK}:{self.port})",
             command=[str(java.executable), *options, "-jar", str(program / "quarkus-run.jar")],
             log_path=folder / "registry.log",
-            ready=lambda: answers(f"http://{LOOPBACK}:{self.port}{_API}/subjects"),
+            ready=lambda: is_answering(f"http://{LOOPBACK}:{self.port}{_API}/subjects"),
             detached=self.detached,
             start_timeout=self.start_timeout,
         )

@@ -67,7 +67,7 @@ class _Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolver:
+class ArtifactResolver:
     """Finds artifacts in the cache, else downloads them, verifies their checksums and stores them.
 
     Safe to use from several processes at once: a file appears under its final name only when it is whole and right.
@@ -106,8 +106,8 @@ class Resolver:
         Raises:
             StackError: A file could not be had from any repository, or nothing could be written to the cache.
         """
-        wanted = list(artifacts)
-        missing = [artifact for artifact in wanted if not self._cached(artifact)]
+        requested = list(artifacts)
+        missing = [artifact for artifact in requested if not self._is_cached(artifact)]
         if missing:
             size = sum(artifact.size for artifact in missing)
             started = time.monotonic()
@@ -115,9 +115,9 @@ class Resolver:
             with progress(text, self.say) as step:
                 self._download_all(missing, _Progress(step, size))
             self.say(f"downloaded {label} in {time.monotonic() - started:.1f} s")
-        return [self.location(artifact) for artifact in wanted]
+        return [self.location(artifact) for artifact in requested]
 
-    def _cached(self, artifact: Artifact) -> bool:
+    def _is_cached(self, artifact: Artifact) -> bool:
         try:
             return self.location(artifact).stat().st_size == artifact.size
         except OSError:
@@ -126,7 +126,7 @@ class Resolver:
     def _download_all(self, missing: Sequence[Artifact], progress: _Progress) -> None:
         stop = threading.Event()
         with ThreadPoolExecutor(self.parallel, thread_name_prefix="download") as pool:
-            jobs = [pool.submit(self._download, artifact, progress, stop) for artifact in missing]
+            jobs = [pool.submit(self._download_artifact, artifact, progress, stop) for artifact in missing]
             try:
                 done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
                 for job in done:
@@ -136,7 +136,7 @@ class Resolver:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
 
-    def _download(self, artifact: Artifact, progress: _Progress, stop: threading.Event) -> None:
+    def _download_artifact(self, artifact: Artifact, progress: _Progress, stop: threading.Event) -> None:
         failures: list[str] = []
         for url in npm_urls() if artifact.of_npm else self.urls:
             source = f"{url}/{artifact.path}"

@@ -6,20 +6,20 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import StackError
 from compose.local.mariadb import MariaDb
-from compose.local.mysql_debian import MySql
+from compose.local.mysql_debian import MySqlServer
 from compose.local.ports import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-ServerT = TypeVar("ServerT", MariaDb, MySql)
+ServerT = TypeVar("ServerT", MariaDb, MySqlServer)
 
 
-def execute(server: MariaDb | MySql, *statements: str) -> tuple[tuple[Any, ...], ...]:
+def execute_sql(server: MariaDb | MySqlServer, *statements: str) -> tuple[tuple[Any, ...], ...]:
     """Run statements on one connection and return the rows of the last one.
 
     Raises:
@@ -60,9 +60,9 @@ class ServerPair(ABC, Generic[ServerT]):
         say: Where progress lines go.
     """
 
-    def __init__(self, state_dir: Path, settings: Mapping[str, str] | None = None, say: Say = silent) -> None:
-        self.primary: ServerT = self._make(state_dir / "primary", {"server-id": "1", **(settings or {})}, say)
-        self.replica: ServerT = self._make(state_dir / "replica", {"server-id": "2", **(settings or {})}, say)
+    def __init__(self, state_dir: Path, settings: Mapping[str, str] | None = None, say: Say = drop_line) -> None:
+        self.primary: ServerT = self._make_server(state_dir / "primary", {"server-id": "1", **(settings or {})}, say)
+        self.replica: ServerT = self._make_server(state_dir / "replica", {"server-id": "2", **(settings or {})}, say)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -80,7 +80,7 @@ class ServerPair(ABC, Generic[ServerT]):
         return f"{self.primary.address},{self.replica.address}"
 
     @abstractmethod
-    def _make(self, folder: Path, settings: Mapping[str, str], say: Say) -> ServerT:
+    def _make_server(self, folder: Path, settings: Mapping[str, str], say: Say) -> ServerT:
         """One of the servers; `settings` override its own options for replication."""
 
     @abstractmethod
@@ -105,4 +105,4 @@ class ServerPair(ABC, Generic[ServerT]):
 
     def hold(self, *, still: bool) -> None:
         """Have the replica stop applying what it gets, or begin again."""
-        execute(self.replica, f"{'STOP' if still else 'START'} REPLICA SQL_THREAD")
+        execute_sql(self.replica, f"{'STOP' if still else 'START'} REPLICA SQL_THREAD")

@@ -38,10 +38,10 @@ def log_tail(path: Path, lines: int = _TAIL) -> str:
         with path.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(0, size - lines * 400))
-            text = log.read().decode("utf-8", "replace")
+            content = log.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(content.splitlines()[-lines:])
 
 
 @dataclass(slots=True)
@@ -110,11 +110,11 @@ class Service:
             return self._child.poll() is None
         return self._pid is not None and self._mark is not None and same_process(self._pid, self._mark)
 
-    def adopt(self, pid: int, mark: str) -> bool:
+    def adopt(self, pid: int, start_time: str) -> bool:
         """Take over a process that an earlier program started detached; False when it is gone."""
-        if not same_process(pid, mark):
+        if not same_process(pid, start_time):
             return False
-        self._pid, self._mark, self._child, self._guard = pid, mark, None, None
+        self._pid, self._mark, self._child, self._guard = pid, start_time, None, None
         return True
 
     def launch(self) -> Self:
@@ -167,16 +167,21 @@ class Service:
             settled = wait_until(lambda: not self.running or self.ready(), limit)
             if self.running and settled:
                 return self
-            if self.running or attempt == _REVISIONS or self.revise is None or not self.revise(self, self._said()):
+            if (
+                self.running
+                or attempt == _REVISIONS
+                or self.revise is None
+                or not self.revise(self, self._read_output())
+            ):
                 break
             self.kill()  # what it may have started
             self.launch()
         code = self._child.returncode if self._child is not None else None
-        what = f"was not ready after {limit:g} s" if self.running else f"ended while starting (exit code {code})"
+        problem = f"was not ready after {limit:g} s" if self.running else f"ended while starting (exit code {code})"
         self.kill()
-        raise StackError(f"{self.name} {what}. End of its log {self.log_path}:\n{log_tail(self.log_path)}")
+        raise StackError(f"{self.name} {problem}. End of its log {self.log_path}:\n{log_tail(self.log_path)}")
 
-    def _said(self) -> str:
+    def _read_output(self) -> str:
         """What the process has written to its log since its start, the end of it if it is much."""
         with contextlib.suppress(OSError), self.log_path.open("rb") as log:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _SAID_LIMIT))
@@ -194,8 +199,8 @@ class Service:
 
     def terminate(self) -> None:
         """Ask the process to end (`stop_signal`) and return at once."""
-        self._signal(self.stop_signal)
-        self._signal(signal.SIGCONT)  # a paused process would never see the first signal
+        self._signal_group(self.stop_signal)
+        self._signal_group(signal.SIGCONT)  # a paused process would never see the first signal
 
     def wait_stopped(self, timeout: float | None = None) -> None:
         """Wait until the process has ended; kill it after `timeout` (else `stop_timeout`) seconds."""
@@ -204,7 +209,7 @@ class Service:
 
     def kill(self) -> None:
         """End the process at once (SIGKILL), with all it started, and wait until it is gone."""
-        self._signal(signal.SIGKILL)
+        self._signal_group(signal.SIGKILL)
         if self._child is not None:
             self._child.wait()
         else:
@@ -215,17 +220,17 @@ class Service:
 
     def pause(self) -> None:
         """Freeze the process (SIGSTOP): it keeps its connections but answers nothing, like a machine that hangs."""
-        self._signal(signal.SIGSTOP)
+        self._signal_group(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a frozen process go on (SIGCONT)."""
-        self._signal(signal.SIGCONT)
+        self._signal_group(signal.SIGCONT)
 
     def log_tail(self, lines: int = _TAIL) -> str:
         """The last lines of the log."""
         return log_tail(self.log_path, lines)
 
-    def _signal(self, number: int) -> None:
+    def _signal_group(self, number: int) -> None:
         if self._pid is not None and self._mark is not None:
             signal_group(self._pid, self._mark, number)
 

@@ -38,7 +38,7 @@ def master_service(folder: Path, java_home: Path, port: int, web_port: int, *, d
         web_port: Port of its page.
         detached: Whether it outlives this program.
     """
-    return _service(
+    return _build_service(
         "Spark's master",
         ["org.apache.spark.deploy.master.Master", "--port", str(port), "--webui-port", str(web_port)],
         folder / "master.log",
@@ -52,7 +52,7 @@ def worker_service(
     folder: Path, java_home: Path, master_port: int, port: int, web_port: int, *, detached: bool = False
 ) -> Service:
     """A worker, prepared but not started; the arguments are those of ``master_service``."""
-    return _service(
+    return _build_service(
         "Spark's worker",
         [
             *("org.apache.spark.deploy.worker.Worker", "--port", str(port), "--webui-port", str(web_port)),
@@ -67,16 +67,18 @@ def worker_service(
 
 def count_workers(master_web_port: int) -> int:
     """Workers that have registered; -1 while the master does not answer. Blocks for two seconds at most."""
-    answer = _ask(master_web_port)
+    answer = _ask_page(master_web_port)
     return -1 if answer is None else int(answer["aliveworkers"])
 
 
-def _service(name: str, arguments: list[str], log: Path, java_home: Path, web_port: int, *, detached: bool) -> Service:
+def _build_service(
+    name: str, arguments: list[str], log: Path, java_home: Path, web_port: int, *, detached: bool
+) -> Service:
     return Service(
         f"{name} ({LOOPBACK}:{web_port})",
         [str(spark_home() / "bin" / "spark-class"), *arguments, "--host", LOOPBACK],
         log,
-        partial(_answers, web_port),
+        partial(_is_answering, web_port),
         environment={
             "JAVA_HOME": str(java_home),
             "SPARK_LOCAL_IP": LOOPBACK,
@@ -87,11 +89,11 @@ def _service(name: str, arguments: list[str], log: Path, java_home: Path, web_po
     )
 
 
-def _answers(web_port: int) -> bool:
-    return _ask(web_port) is not None
+def _is_answering(web_port: int) -> bool:
+    return _ask_page(web_port) is not None
 
 
-def _ask(web_port: int) -> dict[str, Any] | None:
+def _ask_page(web_port: int) -> dict[str, Any] | None:
     try:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{web_port}/json", timeout=2) as answer:
             loaded: dict[str, Any] = json.load(answer)

@@ -26,7 +26,7 @@ Result = tuple[Sequence[str], Iterable[Sequence[Any]]] | None
 def run_sql(service: str, statements: Sequence[str]) -> int:
     """Run the statements in order; exit code 1 at the first that is refused, with the reason on standard error."""
     try:
-        for result in _run(service, statements):
+        for result in _run_statements(service, statements):
             if result is not None:
                 print(format_rows(*result), end="")
     except StackError as error:
@@ -35,7 +35,7 @@ def run_sql(service: str, statements: Sequence[str]) -> int:
     return 0
 
 
-def _run(service: str, statements: Sequence[str]) -> Iterable[Result]:
+def _run_statements(service: str, statements: Sequence[str]) -> Iterable[Result]:
     if service not in _DATABASES:
         raise StackError(f"{service} takes no statements; there are: {', '.join(sorted(_DATABASES))}")
     address = Stack().addresses().get(service)
@@ -49,7 +49,7 @@ def format_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "".join("\t".join(map(str, line)) + "\n" for line in (columns, *rows))
 
 
-def _mariadb(address: str, statements: Sequence[str]) -> Iterable[Result]:
+def _run_mariadb(address: str, statements: Sequence[str]) -> Iterable[Result]:
     host, _, port = address.rpartition(":")
     try:
         connection = pymysql.connect(
@@ -63,7 +63,7 @@ def _mariadb(address: str, statements: Sequence[str]) -> Iterable[Result]:
         raise StackError(f"MariaDB: {error.args[-1]}") from error
 
 
-def _postgres(address: str, statements: Sequence[str]) -> Iterable[Result]:
+def _run_postgres(address: str, statements: Sequence[str]) -> Iterable[Result]:
     try:
         with psycopg.connect(f"postgresql://{_LOGIN}:{_LOGIN}@{address}/{_LOGIN}", autocommit=True) as connection:
             for statement in statements:
@@ -75,7 +75,7 @@ def _postgres(address: str, statements: Sequence[str]) -> Iterable[Result]:
         raise StackError(f"PostgreSQL: {error}") from error
 
 
-def _cassandra(address: str, statements: Sequence[str]) -> Iterable[Result]:
+def _run_cassandra(address: str, statements: Sequence[str]) -> Iterable[Result]:
     host, _, port = address.rpartition(":")
     cluster = Cluster(
         [host], int(port), load_balancing_policy=RoundRobinPolicy(), connect_timeout=_TIMEOUT_S, protocol_version=4
@@ -100,7 +100,7 @@ _TABLE: Final = re.compile(r"\s*(CREATE|ALTER)\s+TABLE\s", re.IGNORECASE)
 _READ: Final = re.compile(r"\s*SELECT\s", re.IGNORECASE)
 
 
-def _scylla(address: str, statements: Sequence[str]) -> Iterable[Result]:
+def _run_scylla(address: str, statements: Sequence[str]) -> Iterable[Result]:
     """The emulation writes what CDC needs, so statements go through its client."""
     with closing(Emulation(address)) as emulation:
         for statement in statements:
@@ -110,14 +110,14 @@ def _scylla(address: str, statements: Sequence[str]) -> Iterable[Result]:
             elif table is not None:
                 (emulation.create_table if table[1].upper() == "CREATE" else emulation.alter_table)(statement)
             elif _READ.match(statement):
-                yield from _cassandra(emulation.direct, [statement])
+                yield from _run_cassandra(emulation.direct, [statement])
             else:
                 emulation.apply_cql(statement)
 
 
 _DATABASES: Final[Mapping[str, Callable[[str, Sequence[str]], Iterable[Result]]]] = {
-    "cassandra": _cassandra,
-    "mariadb": _mariadb,
-    "postgres": _postgres,
-    "scylla": _scylla,
+    "cassandra": _run_cassandra,
+    "mariadb": _run_mariadb,
+    "postgres": _run_postgres,
+    "scylla": _run_scylla,
 }

@@ -9,18 +9,18 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from compose.local.catalog import OFFERS, Offer, Part, Request
+from compose.local.catalog import OFFERS, Offer, ServicePart, ServiceRequest
 from compose.local.console import Say, progress, say
 from compose.local.errors import StackError
 from compose.local.paths import home_dir
-from compose.local.ports import accepts
+from compose.local.ports import accepts_connections
 from compose.local.service import Service
-from compose.local.state import Entry, StateFile
+from compose.local.state import StackEntry, StateFile
 
 _DOWN_TIMEOUT = 15.0  # seconds a service may take to end by itself
 
 
-class Health(StrEnum):
+class ProcessHealth(StrEnum):
     """State of a recorded process."""
 
     RUNNING = "running"
@@ -45,7 +45,7 @@ class Stack:
     say: Say = say
     offers: Mapping[str, Offer] = field(default_factory=lambda: OFFERS)
 
-    def up(self, names: Sequence[str], brokers: int | None = None) -> list[Entry]:
+    def up(self, names: Sequence[str], brokers: int | None = None) -> list[StackEntry]:
         """Start the services, and those they need, that do not run; return their entries.
 
         Args:
@@ -55,14 +55,14 @@ class Stack:
         Raises:
             StackError: A service could not be started; those started before it stay.
         """
-        wanted = self._with_needs(names)
+        requested = self._with_needs(names)
         state = StateFile(self.home)
         with state.locked(self.say):
-            for name in wanted:
-                self._start(self.offers[name], brokers, state)
-            return [entry for entry in state.load() if entry.service in wanted]
+            for name in requested:
+                self._start_service(self.offers[name], brokers, state)
+            return [entry for entry in state.load() if entry.service in requested]
 
-    def down(self, names: Iterable[str] = (), *, remove_data: bool = False) -> list[Entry]:
+    def down(self, names: Iterable[str] = (), *, remove_data: bool = False) -> list[StackEntry]:
         """Stop services, all when none is named, the last started first; return what was stopped.
 
         Args:
@@ -74,27 +74,27 @@ class Stack:
         """
         state = StateFile(self.home)
         chosen = set(names) or set(self.offers)
-        stopped: list[Entry] = []
+        stopped: list[StackEntry] = []
         with state.locked(self.say):
             entries = [entry for entry in reversed(state.load()) if entry.service in chosen]
             for service in dict.fromkeys(entry.service for entry in entries):
-                stopped += self._stop([entry for entry in entries if entry.service == service], state)
+                stopped += self._stop_entries([entry for entry in entries if entry.service == service], state)
             if remove_data:
                 self._remove_data(chosen)
                 state.forget_stopped(chosen)
         return stopped
 
-    def status(self, names: Iterable[str] = ()) -> list[tuple[Entry, Health]]:
+    def status(self, names: Iterable[str] = ()) -> list[tuple[StackEntry, ProcessHealth]]:
         """What is recorded of the services (of all when none is named), and how each process is."""
         chosen = set(names) or set(self.offers)
-        return [(entry, health(entry)) for entry in StateFile(self.home).load() if entry.service in chosen]
+        return [(entry, check_health(entry)) for entry in StateFile(self.home).load() if entry.service in chosen]
 
     def addresses(self) -> dict[str, str]:
         """Addresses of the recorded services by name; several parts are joined to a comma list."""
-        found: dict[str, list[str]] = {}
+        addresses_by_service: dict[str, list[str]] = {}
         for entry in StateFile(self.home).load():
-            found.setdefault(entry.service, []).append(entry.address)
-        return {name: ",".join(addresses) for name, addresses in found.items()}
+            addresses_by_service.setdefault(entry.service, []).append(entry.address)
+        return {name: ",".join(addresses) for name, addresses in addresses_by_service.items()}
 
     def _with_needs(self, names: Sequence[str]) -> list[str]:
         ordered: dict[str, None] = {}
@@ -104,33 +104,37 @@ class Stack:
             ordered |= dict.fromkeys([*self._with_needs(self.offers[name].needs), name])
         return list(ordered)
 
-    def _start(self, offer: Offer, brokers: int | None, state: StateFile) -> None:
+    def _start_service(self, offer: Offer, brokers: int | None, state: StateFile) -> None:
         previous = {entry.part: entry for entry in state.load() if entry.service == offer.name}
-        healths = {part: health(entry) for part, entry in previous.items()}
-        complete = previous and set(healths.values()) == {Health.RUNNING}
+        healths = {part: check_health(entry) for part, entry in previous.items()}
+        complete = previous and set(healths.values()) == {ProcessHealth.RUNNING}
         if complete and (offer.name != "kafka" or brokers in {None, len(previous)}):
             self.say(f"{offer.name} already runs: {', '.join(entry.address for entry in previous.values())}")
             return
         for part, entry in previous.items():
-            if healths[part] is Health.SILENT:
+            if healths[part] is ProcessHealth.SILENT:
                 raise StackError(
                     f"{offer.name} ({part}, process {entry.pid}) runs but does not answer on port {entry.port}; "
                     f"see its log {entry.log}, or stop it: millrace down {offer.name}"
                 )
         stopped = {entry.part: entry for entry in state.stopped() if entry.service == offer.name}
-        parts = offer.build(Request(self.home, brokers, previous, self.addresses(), self.say, stopped))
-        for made in parts:
-            before = (previous or stopped).get(made.name)
-            if before is not None and before.port != made.port:
-                self.say(f"{offer.name} ({made.name}) had port {before.port}, which is taken now; it uses {made.port}")
-        self._launch(offer, parts, previous, state)
+        parts = offer.build(ServiceRequest(self.home, brokers, previous, self.addresses(), self.say, stopped))
+        for new_part in parts:
+            before = (previous or stopped).get(new_part.name)
+            if before is not None and before.port != new_part.port:
+                self.say(
+                    f"{offer.name} ({new_part.name}) had port {before.port}, which is taken now; it uses {new_part.port}"
+                )
+        self._launch_parts(offer, parts, previous, state)
 
-    def _launch(self, offer: Offer, parts: Sequence[Part], previous: Mapping[str, Entry], state: StateFile) -> None:
+    def _launch_parts(
+        self, offer: Offer, parts: Sequence[ServicePart], previous: Mapping[str, StackEntry], state: StateFile
+    ) -> None:
         for entry in previous.values():
             if entry.part not in {part.name for part in parts}:
                 state.remove(entry)
         began = time.monotonic()
-        started: list[Part] = []
+        started: list[ServicePart] = []
         try:
             with progress(f"starting {offer.name}", self.say):
                 for part in parts:
@@ -139,7 +143,7 @@ class Stack:
                         continue
                     started.append(part)
                     # Written down before it is ready: a command that is killed while it waits leaves nothing unknown behind.
-                    part.service.launched = partial(_record, state, offer, part)
+                    part.service.launched = partial(_record_part, state, offer, part)
                     part.service.launch()
                 for part in started:
                     part.service.wait_ready()
@@ -150,9 +154,9 @@ class Stack:
         addresses = ", ".join(part.address for part in parts)
         self.say(f"{offer.name} is ready after {time.monotonic() - began:.1f} s: {addresses}")
 
-    def _stop(self, entries: Sequence[Entry], state: StateFile) -> list[Entry]:
-        stopped: list[Entry] = []
-        adopted: list[tuple[Entry, Service]] = []
+    def _stop_entries(self, entries: Sequence[StackEntry], state: StateFile) -> list[StackEntry]:
+        stopped: list[StackEntry] = []
+        adopted: list[tuple[StackEntry, Service]] = []
         for entry in entries:
             offer = self.offers.get(entry.service)
             service = Service(
@@ -183,16 +187,16 @@ class Stack:
                     shutil.rmtree(folder)
 
 
-def health(entry: Entry) -> Health:
+def check_health(entry: StackEntry) -> ProcessHealth:
     """How the process is: it lives and its port accepts connections, or not. Blocks for half a second at most."""
     if not entry.alive:
-        return Health.ENDED
-    return Health.RUNNING if accepts(entry.port) else Health.SILENT
+        return ProcessHealth.ENDED
+    return ProcessHealth.RUNNING if accepts_connections(entry.port) else ProcessHealth.SILENT
 
 
-def _record(state: StateFile, offer: Offer, part: Part, service: Service) -> None:
+def _record_part(state: StateFile, offer: Offer, part: ServicePart, service: Service) -> None:
     state.put(
-        Entry(
+        StackEntry(
             service=offer.name,
             part=part.name,
             pid=service.pid,

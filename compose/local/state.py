@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import StackError
 from compose.local.identity import same_process
 
@@ -18,7 +18,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StackEntry:
     """One process of the stack.
 
     Attributes:
@@ -66,39 +66,39 @@ class StateFile:
         """The file."""
         return self.folder / "stack.json"
 
-    def load(self) -> list[Entry]:
+    def load(self) -> list[StackEntry]:
         """All entries; none when nothing was ever started.
 
         Raises:
             StackError: The file cannot be understood.
         """
-        return self._read("entries")
+        return self._read_entries("entries")
 
-    def stopped(self) -> list[Entry]:
+    def stopped(self) -> list[StackEntry]:
         """What was stopped and not started again since; raises as `load`."""
-        return self._read("stopped")
+        return self._read_entries("stopped")
 
-    def _read(self, kind: str) -> list[Entry]:
+    def _read_entries(self, kind: str) -> list[StackEntry]:
         try:
-            text = self.path.read_text(encoding="utf-8")
+            json_text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return []
         except OSError as error:
             raise StackError(f"{self.path} cannot be read: {error}") from error
         try:
-            content = json.loads(text)
+            content = json.loads(json_text)
             if content["format"] != _FORMAT:
                 raise StackError(
                     f"{self.path} was written by another version of Millrace; stop the stack with that one"
                 )
             # Files of before have nothing that was stopped.
-            return [Entry(**entry) for entry in (content[kind] if kind == "entries" else content.get(kind, []))]
+            return [StackEntry(**entry) for entry in (content[kind] if kind == "entries" else content.get(kind, []))]
         except (ValueError, KeyError, TypeError) as error:
             raise StackError(
                 f"{self.path} is damaged ({error!r}); remove it, and end by hand what still runs from {self.folder}"
             ) from error
 
-    def save(self, entries: list[Entry], stopped: Sequence[Entry] = ()) -> None:
+    def save(self, entries: list[StackEntry], stopped: Sequence[StackEntry] = ()) -> None:
         """Replace the file as a whole."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = {"format": _FORMAT, "entries": [asdict(entry) for entry in entries],
@@ -113,26 +113,26 @@ class StateFile:
             Path(temporary).unlink(missing_ok=True)
             raise
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: StackEntry) -> None:
         """Add the entry, in place of an earlier one of the same part; the service counts as started again."""
-        others = [each for each in self.load() if (each.service, each.part) != (entry.service, entry.part)]
-        self.save([*others, entry], [each for each in self.stopped() if each.service != entry.service])
+        others = [item for item in self.load() if (item.service, item.part) != (entry.service, entry.part)]
+        self.save([*others, entry], [item for item in self.stopped() if item.service != entry.service])
 
-    def remove(self, entry: Entry, *, keep_ports: bool = False) -> None:
+    def remove(self, entry: StackEntry, *, keep_ports: bool = False) -> None:
         """Drop the entry; with `keep_ports` it counts as stopped."""
         stopped = self.stopped()
         if keep_ports:
-            stopped = [each for each in stopped if (each.service, each.part) != (entry.service, entry.part)] + [entry]
-        self.save([each for each in self.load() if each != entry], stopped)
+            stopped = [item for item in stopped if (item.service, item.part) != (entry.service, entry.part)] + [entry]
+        self.save([item for item in self.load() if item != entry], stopped)
 
     def forget_stopped(self, services: Container[str]) -> None:
         """Forget the ports of stopped services."""
         stopped = self.stopped()
-        if any(each.service in services for each in stopped):
-            self.save(self.load(), [each for each in stopped if each.service not in services])
+        if any(item.service in services for item in stopped):
+            self.save(self.load(), [item for item in stopped if item.service not in services])
 
     @contextlib.contextmanager
-    def locked(self, say: Say = silent, timeout: float = 600.0) -> Iterator[None]:
+    def locked(self, say: Say = drop_line, timeout: float = 600.0) -> Iterator[None]:
         """Keep other commands from changing the stack at the same time; waits at most `timeout` seconds for them.
 
         Raises:
@@ -140,7 +140,7 @@ class StateFile:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "stack.lock").open("w", encoding="utf-8") as lock:
-            deadline, told = time.monotonic() + timeout, False
+            deadline, reported = time.monotonic() + timeout, False
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,9 +150,9 @@ class StateFile:
                         raise StackError(
                             f"another command has been changing the stack in {self.folder} for {timeout:g} s; end it first"
                         ) from None
-                    if not told:
+                    if not reported:
                         say(f"another command is changing the stack in {self.folder}, waiting for it")
-                        told = True
+                        reported = True
                     time.sleep(0.1)
             # Released with the file: services start with closed files, so none inherits the lock.
             yield

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from offsets.aiokafka_internals import fetch_all_metadata
 
 
-class Read(NamedTuple):
+class ReadRecord(NamedTuple):
     """One record as read; ``timestamp`` is in milliseconds since 1970."""
 
     partition: int
@@ -19,7 +19,7 @@ class Read(NamedTuple):
     timestamp: int = 0
 
 
-async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> list[Read]:
+async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> list[ReadRecord]:
     """All records of a topic up to its present end, per partition in order; empty when there is no such topic.
 
     Args:
@@ -42,14 +42,14 @@ async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> li
         await consumer.seek_to_beginning(*partitions)
         # With read_committed this is the last stable offset, so an open transaction is not waited for.
         ends = await consumer.end_offsets(partitions)
-        found: list[Read] = []
+        records: list[ReadRecord] = []
         while True:
-            behind = [each for each in partitions if await consumer.position(each) < ends[each]]
+            behind = [partition for partition in partitions if await consumer.position(partition) < ends[partition]]
             if not behind:
-                return found
+                return records
             for batch in (await consumer.getmany(*behind, timeout_ms=300)).values():
-                found += [
-                    Read(
+                records += [
+                    ReadRecord(
                         record.partition,
                         record.offset,
                         record.key,
@@ -63,6 +63,6 @@ async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> li
         await consumer.stop()
 
 
-def read_topic(bootstrap: str, topic: str, *, committed: bool = False) -> list[Read]:
+def read_topic(bootstrap: str, topic: str, *, committed: bool = False) -> list[ReadRecord]:
     """`read_all` for callers without an event loop. Blocks."""
     return asyncio.run(read_all(bootstrap, topic, committed=committed))

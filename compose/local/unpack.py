@@ -24,7 +24,7 @@ def unpack_tar(archive: Path, folder: Path) -> Path:
         with tarfile.open(archive) as tar:
             tar.extractall(part, filter="data")
 
-    return _unpack(archive, folder, fill)
+    return _unpack_once(archive, folder, fill)
 
 
 def unpack_tar_in_jar(archive: Path, member: str, folder: Path) -> Path:
@@ -38,7 +38,7 @@ def unpack_tar_in_jar(archive: Path, member: str, folder: Path) -> Path:
         with zipfile.ZipFile(archive) as jar, jar.open(member) as inner, tarfile.open(fileobj=inner) as tar:
             tar.extractall(part, filter="data")
 
-    return _unpack(archive, folder, fill)
+    return _unpack_once(archive, folder, fill)
 
 
 def unpack_jar(archive: Path, prefix: str, folder: Path, executable: tuple[str, ...] = ()) -> Path:
@@ -64,10 +64,10 @@ def unpack_jar(archive: Path, prefix: str, folder: Path, executable: tuple[str, 
                 if target.parent.name in executable:
                     target.chmod(0o755)
 
-    return _unpack(archive, folder, fill)
+    return _unpack_once(archive, folder, fill)
 
 
-def _unpack(archive: Path, folder: Path, fill: Callable[[Path], None]) -> Path:
+def _unpack_once(archive: Path, folder: Path, fill: Callable[[Path], None]) -> Path:
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)

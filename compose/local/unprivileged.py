@@ -12,7 +12,7 @@ from compose.local.errors import Unavailable
 NOBODY: Final = 65534
 
 
-def unprivileged(name: str, probe: Sequence[str]) -> tuple[list[str], bool]:
+def drop_privileges(name: str, probe: Sequence[str]) -> tuple[list[str], bool]:
     """Return the words to put before a command of a server that refuses to run as root, and whether its files go to `nobody`.
 
     As root the commands run as the user `nobody` that keeps one capability, to reach folders of root (its cache, a test's

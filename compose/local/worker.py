@@ -10,7 +10,7 @@ from typing import Any
 
 from compose.local.connect import worker_properties
 from compose.local.errors import StackError
-from compose.local.http import answers, call
+from compose.local.http import is_answering, send_request
 from compose.local.jvm import write_properties
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.service import Managed, Service, wait_until
@@ -70,11 +70,11 @@ class MillraceWorker(Managed):
 
     def hosts(self) -> list[int]:
         """Process numbers of its task hosts."""
-        return children(self.pid)
+        return list_children(self.pid)
 
     def request(self, method: str, path: str, body: object = None, timeout: float = 30.0) -> tuple[int, Any]:
         """Call its REST API; see `http.call`."""
-        return call(method, self.url + path, body, timeout)
+        return send_request(method, self.url + path, body, timeout)
 
     def create(self, name: str, config: Mapping[str, object]) -> None:
         """Create or replace a connector.
@@ -106,7 +106,7 @@ class MillraceWorker(Managed):
             lambda: self.request("GET", f"/connectors/{name}/status"),
         )
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float, what: str, detail: Callable[[], object]) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float, goal: str, detail: Callable[[], object]) -> None:
         """Wait for a condition that asks the worker; a refused connection counts as not yet.
 
         Raises:
@@ -126,7 +126,7 @@ class MillraceWorker(Managed):
         except OSError as error:
             shown = f"no answer: {error}"
         raise StackError(
-            f"{what} within {timeout:g} s: {shown}\nEnd of the log {self.log_path}:\n{self.service.log_tail()}"
+            f"{goal} within {timeout:g} s: {shown}\nEnd of the log {self.log_path}:\n{self.service.log_tail()}"
         )
 
     def _prepare(self) -> Service:
@@ -143,23 +143,23 @@ class MillraceWorker(Managed):
             name=f"Millrace worker ({LOOPBACK}:{self.port})",
             command=command,
             log_path=folder / "worker.log",
-            ready=lambda: answers(f"{self.url}/health"),
+            ready=lambda: is_answering(f"{self.url}/health"),
             environment={"PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH", "")]))},
             detached=self.detached,
             start_timeout=self.start_timeout,
         )
 
 
-def children(pid: int) -> list[int]:
+def list_children(pid: int) -> list[int]:
     """Process numbers of a process's direct children; none for a process that has ended, also while this looks."""
-    found = []
+    pids = []
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
     except OSError:
         return []
     for thread in threads:
         try:
-            found += [int(number) for number in (thread / "children").read_text().split()]
+            pids += [int(number) for number in (thread / "children").read_text().split()]
         except OSError:
             continue  # a thread that ended meanwhile
-    return found
+    return pids

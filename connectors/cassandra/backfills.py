@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.api import BadRecord, Batch
 from connectors.cassandra.backfill.model import new_request, new_table_id
 from connectors.cassandra.backfill.puller import Backfiller
-from connectors.cassandra.backfill.views import partition, request_of
+from connectors.cassandra.backfill.views import request_of, share_partition
 from connectors.cassandra.catalog import id_bytes
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.errors import Skippable
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from connectors.api import Instruction, Position, SourceRecord, TaskMetrics
     from connectors.cassandra.backfill.model import BackfillSettings
-    from connectors.cassandra.catalog import Catalog
-    from connectors.cassandra.events.contract import TableEvents
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cassandra.catalog import CassandraCatalog
+    from connectors.cassandra.events.contract import CassandraTableEvents
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.cql.session import CqlSession
 
 #: The log's version in whose form backfills are written; all readers know it.
@@ -49,8 +49,8 @@ class Backfills:
         shard: tuple[int, int],
         offsets: Sequence[tuple[Position, Position]],
         *,
-        catalog: Catalog,
-        builder: Callable[[TableDefinition, int], TableEvents],
+        catalog: CassandraCatalog,
+        builder: Callable[[CqlTableDefinition, int], CassandraTableEvents],
         refresh: Callable[[], Awaitable[object]],
         metrics: TaskMetrics,
         log: logging.LoggerAdapter[logging.Logger],
@@ -63,7 +63,7 @@ class Backfills:
         self._log = log
         self._refresh = refresh
         self._offsets = list(offsets)
-        self._list = RequestList(self._partition, self._read, keeps_ended=True)
+        self._list = RequestList(self._share_partition, self._set_requests, keeps_ended=True)
         self._requests, self._saved = self._list.requests, self._list.saved
         #: Partitions of shares of earlier divisions among tasks, which nobody writes any more, by request.
         self._left: dict[str, list[Position]] = {}
@@ -71,13 +71,13 @@ class Backfills:
             request = source.get(SNAPSHOT)
             if source.get(CLUSTER) != settings.prefix or not isinstance(request, str):
                 continue
-            if source == partition(settings.prefix, request, shard):
+            if source == share_partition(settings.prefix, request, shard):
                 self._saved[request] = offset
             elif shard[0] == 0 and not str(source.get(SHARD)).endswith(f"/{shard[1]}"):
                 self._left.setdefault(request, []).append(source)
         #: Partitions that are to be deleted.
         self._deleted: list[tuple[Position, None]] = []
-        self._events: dict[str, TableEvents] = {}
+        self._events: dict[str, CassandraTableEvents] = {}
         self._backfiller: Backfiller | None = None
         self._started = asyncio.Event()
         if settings.mode != "never":
@@ -85,7 +85,7 @@ class Backfills:
         if settings.mode == "always":
             # The first backfill reads all tables again.
             for name in [name for name in (*self._saved, *self._left) if new_table_id(name)]:
-                self._forget(name)
+                self._forget_request(name)
         elif settings.mode == "initial":
             # Also those of tables that are gone by now: they come to their end.
             for name, offset in self._saved.items():
@@ -94,19 +94,19 @@ class Backfills:
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """The operator's complete list of requests, over what the connector has begun itself."""
-        deleted = self._list.instruct(instructions, _own)
+        deleted = self._list.instruct(instructions, _is_own_request)
         listed = {str(row["id"]) for row in instructions}
-        for name in {*deleted, *(name for name in self._left if name not in listed and not _own(name))}:
-            self._forget(name)
+        for name in {*deleted, *(name for name in self._left if name not in listed and not _is_own_request(name))}:
+            self._forget_request(name)
 
-    def _partition(self, name: str) -> Position:
-        return partition(self._settings.prefix, name, self._shard)
+    def _share_partition(self, name: str) -> Position:
+        return share_partition(self._settings.prefix, name, self._shard)
 
-    def _read(self, requests: list[SnapshotRequest]) -> None:
+    def _set_requests(self, requests: list[SnapshotRequest]) -> None:
         if self._backfiller is not None:
             self._backfiller.set_requests(requests)
 
-    def _forget(self, name: str) -> None:
+    def _forget_request(self, name: str) -> None:
         """Keep nothing of a request."""
         self._list.forget(name)
         self._deleted += [(source, None) for source in self._left.pop(name, ())]
@@ -115,21 +115,21 @@ class Backfills:
         """Begin backfills of captured tables that came after the first one, if that is wanted. Does not block."""
         if self._backfiller is None or not self._settings.new_tables or self._settings.mode == "never":
             return
-        found = [new_request(each.table_id, str(each)) for each in self._backfiller.uncovered()]
+        requests = [new_request(new_table.table_id, str(new_table)) for new_table in self._backfiller.uncovered()]
         again = self._backfiller.reopened(
             (table, again_us)
             for table in self._catalog.tables(self._settings.tables)
             if (again_us := self._catalog.captures.of(id_bytes(table.table_id)).again_us)
         )
-        for request in found:
+        for request in requests:
             self._log.info(
                 "%s came after the first backfill: it is read on its own (%s)", request.tables[0], request.id
             )
         for request in again:
             self._log.info("cdc of %s was off for a while: it is read again (%s)", request.tables[0], request.id)
-        found += again
-        if found:
-            self._list.add(*found)
+        requests += again
+        if requests:
+            self._list.add(*requests)
             self._list.hand_over()
 
     def start(self, session: CqlSession) -> None:
@@ -176,34 +176,34 @@ class Backfills:
         chunk = reader.ready() if reader is not None else None
         if reader is None or chunk is None:
             changes = reader.changes() if reader is not None else []
-            self._note(changes)
+            self._note_offsets(changes)
             return Batch([], offsets=(*unsaved, *changes)) if unsaved or changes else None
-        source = self._partition(chunk.request)
+        source = self._share_partition(chunk.request)
         before = dict(self._saved.get(chunk.request) or {"state": "running"})
         offsets = reader.done(chunk)
         out: list[SourceRecord] = []
-        bad = [BadRecord(source, before, Skippable(text)) for text in chunk.bad]
+        bad = [BadRecord(source, before, Skippable(complaint)) for complaint in chunk.bad]
         events = self._table_events(chunk.table)
         for update in chunk.updates:
             try:
                 events.backfill(update, source, before, out)
             except Skippable as error:
                 bad.append(BadRecord(source, before, error, topic=events.topic))
-        self._note(offsets)
+        self._note_offsets(offsets)
         return Batch(out, tuple(bad), (*unsaved, *offsets))
 
-    def _note(self, offsets: Sequence[tuple[Position, Position | None]]) -> None:
+    def _note_offsets(self, offsets: Sequence[tuple[Position, Position | None]]) -> None:
         for source, offset in offsets:
             if offset is not None:
                 self._saved[str(source[SNAPSHOT])] = offset
 
-    def _table_events(self, table: TableDefinition) -> TableEvents:
-        known = self._events.get(table.table_id)
-        if known is None or known.table != table:
-            known = self._events[table.table_id] = self._builder(table, _VERSION)
-        return known
+    def _table_events(self, table: CqlTableDefinition) -> CassandraTableEvents:
+        table_events = self._events.get(table.table_id)
+        if table_events is None or table_events.table != table:
+            table_events = self._events[table.table_id] = self._builder(table, _VERSION)
+        return table_events
 
 
-def _own(name: str) -> bool:
+def _is_own_request(name: str) -> bool:
     """Whether the connector has made a request itself, by its id."""
     return name == INITIAL or bool(new_table_id(name))

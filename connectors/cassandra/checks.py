@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cassandra import config_keys as keys
 from connectors.cassandra import server
-from connectors.cassandra.catalog import SYSTEM, Catalog, TableFilter
-from connectors.cassandra.config import event_settings, nodes, session_settings, table_lists
+from connectors.cassandra.catalog import SYSTEM, CassandraCatalog, CassandraTableFilter
+from connectors.cassandra.config import event_settings, parse_nodes, session_settings, table_lists
 from connectors.cassandra.config_rules import split_regexes
-from connectors.cassandra.events import builder
+from connectors.cassandra.events import build_events
 from connectors.cassandra.events.contract import topic_name
-from connectors.cassandra.log.directory import check as check_directory
-from connectors.cassandra.log.directory import scan, usage
-from connectors.cql.asking import Names, asked
-from connectors.cql.types import quote
+from connectors.cassandra.log.directory import check_directory, measure_usage, scan_directory
+from connectors.cql.asking import OptionNames, ask_cluster
+from connectors.cql.types import quote_name
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from connectors.formats.masking import RULES
 from connectors.java_regex import compile_java
@@ -28,13 +27,13 @@ from connectors.options import ConfigProblem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from connectors.cassandra.config import Node
-    from connectors.cassandra.server import Cluster, Copies, NodeSettings
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cassandra.config import LogNode
+    from connectors.cassandra.server import ClusterNodes, Copies, NodeSettings
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.cql.session import CqlSession
     from connectors.options import Config
 
-_CONNECTING: Final = Names(keys.HOSTS, keys.USER, keys.PASSWORD, keys.SSL)
+_CONNECTING: Final = OptionNames(keys.HOSTS, keys.USER, keys.PASSWORD, keys.SSL)
 #: The first release whose commit log can be read.
 OLDEST: Final = (4, 0)
 #: Tables whose SELECT right is tried, and how long one may take.
@@ -47,17 +46,17 @@ _FULL: Final = 0.9
 _LOG_VERSION: Final = 8
 
 
-def _error(name: str, message: str) -> ConfigProblem:
+def _make_error(name: str, message: str) -> ConfigProblem:
     return ConfigProblem(name, message)
 
 
-def _warning(name: str, message: str) -> ConfigProblem:
+def _make_warning(name: str, message: str) -> ConfigProblem:
     return ConfigProblem(name, message, warning=True)
 
 
-def _some(found: Iterable[object]) -> str:
-    texts = [str(each) for each in found]
-    return ", ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "")
+def _list_some(items: Iterable[object]) -> str:
+    names = [str(item) for item in items]
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 # The directories.
@@ -68,37 +67,37 @@ def check_directories(config: Config) -> list[ConfigProblem]:
 
     A task need not run on this worker: what is found here counts as an error only for a directory without a label.
     """
-    found = []
+    problems = []
     elsewhere = bool(config.raw.get(keys.WORKER_NODE) or config.raw.get(keys.WORKER_LABELS))
-    for node in nodes(config):
-        complain = _warning if node.placed or elsewhere else _error
+    for node in parse_nodes(config):
+        complain = _make_warning if node.placed or elsewhere else _make_error
         directory = Path(node.directory)
         if not directory.exists():
-            found.append(complain(keys.DIRECTORIES, unseen(node)))
+            problems.append(complain(keys.DIRECTORIES, describe_unseen(node)))
             continue
         try:
             check_directory(directory, node.name, delete=config[keys.DELETE])
-            if not scan(directory, node.name):
-                found.append(
-                    _warning(
+            if not scan_directory(directory, node.name):
+                problems.append(
+                    _make_warning(
                         keys.DIRECTORIES,
                         f"{directory} (node {node.name}) has no segments: it should be the "
                         "node's cdc_raw_directory, with cdc_enabled: true in its cassandra.yaml",
                     )
                 )
         except MillraceError as error:
-            found.append(complain(keys.DIRECTORIES, str(error)))
+            problems.append(complain(keys.DIRECTORIES, str(error)))
     aside = config[keys.ERROR_DIRECTORY]
     if aside and Path(aside).is_dir() and not os.access(aside, os.W_OK | os.X_OK):
-        found.append(
-            _warning(
+        problems.append(
+            _make_warning(
                 keys.ERROR_DIRECTORY, f"User {os.getuid()}, under which this worker runs, can't write into {aside}"
             )
         )
-    return found
+    return problems
 
 
-def unseen(node: Node) -> str:
+def describe_unseen(node: LogNode) -> str:
     """What to do where this worker does not see a directory. Pure."""
     if not node.placed:
         return (
@@ -120,50 +119,52 @@ async def check_cluster(config: Config) -> list[ConfigProblem]:
 
     It can be reached and logged in to, is 4.0 or later, keeps a commit log that can be read, and has tables to capture.
     """
-    return await asked(config, _CONNECTING, lambda: session_settings(config), lambda session: _ask(session, config))
+    return await ask_cluster(
+        config, _CONNECTING, lambda: session_settings(config), lambda session: _check_session(session, config)
+    )
 
 
-async def _ask(session: CqlSession, config: Config) -> list[ConfigProblem]:
-    cluster = await server.cluster(session)
-    found = version_problems(cluster)
-    if found:
-        return found
+async def _check_session(session: CqlSession, config: Config) -> list[ConfigProblem]:
+    cluster = await server.read_cluster(session)
+    problems = version_problems(cluster)
+    if problems:
+        return problems
     try:
-        known = await server.node_settings(session, cluster.nodes)
-        found += settings_problems(known, nodes(config))
-        found += space_problems(known, await asyncio.to_thread(_used, nodes(config)))
+        settings = await server.node_settings(session, cluster.nodes)
+        problems += settings_problems(settings, parse_nodes(config))
+        problems += space_problems(settings, await asyncio.to_thread(_used_bytes, parse_nodes(config)))
     except Fatal as error:
-        found.append(
-            _warning(
+        problems.append(
+            _make_warning(
                 keys.USER,
                 "The nodes' settings can't be checked (cdc_enabled, cdc_block_writes, ...): "
-                f"{error}; GRANT SELECT ON system_views.settings TO {_role(config)}",
+                f"{error}; GRANT SELECT ON system_views.settings TO {_quote_role(config)}",
             )
         )
-    catalog = Catalog(TableFilter(*table_lists(config)), None, session=session)
+    catalog = CassandraCatalog(CassandraTableFilter(*table_lists(config)), None, session=session)
     await catalog.refresh()
     rows = await session.query("SELECT keyspace_name, replication FROM system_schema.keyspaces", consistency="ONE")
-    copies = {str(row["keyspace_name"]): server.replicas(row["replication"]) for row in rows}
+    copies = {str(row["keyspace_name"]): server.parse_replication(row["replication"]) for row in rows}
     captured = catalog.tables()
-    found += table_problems(config, catalog.known(), captured, catalog.refused())
-    found += mask_problems(config, captured)
-    found += replica_problems(config, captured, copies, cluster)
+    problems += table_problems(config, catalog.known(), captured, catalog.refused())
+    problems += mask_problems(config, captured)
+    problems += replica_problems(config, captured, copies, cluster)
     if str(config[keys.SNAPSHOT]).strip().lower() != "never":
-        found += await _rights(session, config, captured)
-    return found
+        problems += await _check_rights(session, config, captured)
+    return problems
 
 
-def _role(config: Mapping[str, Any]) -> str:
-    return quote(str(config[keys.USER] or "anonymous"))
+def _quote_role(config: Mapping[str, Any]) -> str:
+    return quote_name(str(config[keys.USER] or "anonymous"))
 
 
-def version_problems(cluster: Cluster) -> list[ConfigProblem]:
+def version_problems(cluster: ClusterNodes) -> list[ConfigProblem]:
     """Whether the nodes' commit logs are of a kind that can be read. Pure."""
     old = sorted({version for version in cluster.versions if server.version_of(version) < OLDEST})
     if not old:
         return []
     return [
-        _error(
+        _make_error(
             keys.HOSTS,
             f"The cluster has nodes of version {', '.join(old)}: commit logs can be read from Cassandra 4.0 "
             "on (for Scylla there is the connector scylla)",
@@ -171,89 +172,97 @@ def version_problems(cluster: Cluster) -> list[ConfigProblem]:
     ]
 
 
-def settings_problems(known: Sequence[NodeSettings], wanted: Sequence[Node]) -> list[ConfigProblem]:
+def settings_problems(settings: Sequence[NodeSettings], log_nodes: Sequence[LogNode]) -> list[ConfigProblem]:
     """What the nodes' settings say against reading their commit logs. Pure."""
-    found = []
+    problems = []
 
     def of(nodes_: Iterable[NodeSettings]) -> str:
-        return _some(each.address or "?" for each in nodes_)
+        return _list_some(node_settings_.address or "?" for node_settings_ in nodes_)
 
-    without = [each for each in known if each.cdc_enabled is False]
+    without = [node_settings_ for node_settings_ in settings if node_settings_.cdc_enabled is False]
     if without:
-        found.append(
-            _error(
+        problems.append(
+            _make_error(
                 keys.DIRECTORIES,
                 f"CDC is off on {of(without)}: set cdc_enabled: true in cassandra.yaml and restart the node",
             )
         )
-    encrypted = [each for each in known if each.encrypted]
+    encrypted = [node_settings_ for node_settings_ in settings if node_settings_.encrypted]
     if encrypted:
-        found.append(
-            _error(
+        problems.append(
+            _make_error(
                 keys.DIRECTORIES,
                 f"Segments of {of(encrypted)} are encrypted, which can't be read: set "
                 "transparent_data_encryption_options: {enabled: false} in cassandra.yaml and "
                 "restart the node",
             )
         )
-    losing = [each for each in known if each.cdc_enabled and each.cdc_block_writes is False]
+    losing = [
+        node_settings_
+        for node_settings_ in settings
+        if node_settings_.cdc_enabled and node_settings_.cdc_block_writes is False
+    ]
     if losing:
-        found.append(
-            _warning(
+        problems.append(
+            _make_warning(
                 keys.DIRECTORIES,
                 f"{of(losing)} deletes the oldest segments when cdc_raw is full, read or not: "
                 "changes are lost silently. Set cdc_block_writes: true in cassandra.yaml",
             )
         )
     tight = [
-        each for each in known if each.total_space and each.segment_size and each.total_space < 4 * each.segment_size
+        node_settings_
+        for node_settings_ in settings
+        if node_settings_.total_space
+        and node_settings_.segment_size
+        and node_settings_.total_space < 4 * node_settings_.segment_size
     ]
     if tight:
-        found.append(
-            _warning(
+        problems.append(
+            _make_warning(
                 keys.DIRECTORIES,
                 f"cdc_total_space of {of(tight)} holds fewer than four segments: writes to "
                 "tables with cdc are refused after a short halt of the connector; make it "
                 "larger in cassandra.yaml",
             )
         )
-    wrong = [node for node in wanted if node.directory in {each.commitlog for each in known}]
+    wrong = [node for node in log_nodes if node.directory in {node_settings_.commitlog for node_settings_ in settings}]
     if wrong:
-        right = _some(sorted({each.cdc_raw for each in known if each.cdc_raw}))
-        found.append(
-            _error(
+        right = _list_some(sorted({node_settings_.cdc_raw for node_settings_ in settings if node_settings_.cdc_raw}))
+        problems.append(
+            _make_error(
                 keys.DIRECTORIES,
-                f"{_some(node.directory for node in wrong)} is the commit log itself, which only "
+                f"{_list_some(node.directory for node in wrong)} is the commit log itself, which only "
                 f"the node may touch: name its cdc_raw_directory, {right}",
             )
         )
-    return found
+    return problems
 
 
-def _used(wanted: Sequence[Node]) -> dict[Node, int]:
+def _used_bytes(log_nodes: Sequence[LogNode]) -> dict[LogNode, int]:
     """Bytes in the directories that are visible here. Blocks."""
-    found = {}
-    for node in wanted:
+    used_bytes = {}
+    for node in log_nodes:
         if Path(node.directory).is_dir():
             with suppress(Retriable):
-                found[node] = usage(Path(node.directory), node.name, None, 0).total_bytes
-    return found
+                used_bytes[node] = measure_usage(Path(node.directory), node.name, None, 0).total_bytes
+    return used_bytes
 
 
-def space_problems(known: Sequence[NodeSettings], used: Mapping[Node, int]) -> list[ConfigProblem]:
+def space_problems(settings: Sequence[NodeSettings], used: Mapping[LogNode, int]) -> list[ConfigProblem]:
     """Directories that are (nearly) full. Pure.
 
     Args:
-        known: the nodes' settings.
+        settings: the nodes' settings.
         used: bytes in each directory that this worker sees.
     """
-    found = []
+    problems = []
     for node, size in used.items():
-        same = [each for each in known if each.cdc_raw == node.directory] or known
+        same = [node_settings for node_settings in settings if node_settings.cdc_raw == node.directory] or settings
         limit = server.smallest_space(same)
         if limit and size >= limit * _FULL:
-            found.append(
-                _warning(
+            problems.append(
+                _make_warning(
                     keys.DIRECTORIES,
                     f"{node.directory} (node {node.name}) has {size >> 20} of {limit >> 20} "
                     "MiB (cdc_total_space): once it is full, the node refuses writes to tables with cdc, until "
@@ -261,106 +270,109 @@ def space_problems(known: Sequence[NodeSettings], used: Mapping[Node, int]) -> l
                     "cassandra.yaml",
                 )
             )
-    return found
+    return problems
 
 
 def table_problems(
     config: Mapping[str, Any],
-    known: Sequence[TableDefinition],
-    captured: Sequence[TableDefinition],
-    refused: Sequence[TableDefinition],
+    tables: Sequence[CqlTableDefinition],
+    captured: Sequence[CqlTableDefinition],
+    refused: Sequence[CqlTableDefinition],
 ) -> list[ConfigProblem]:
     """What is to be said of the tables. Pure.
 
     Args:
         config: the configuration.
-        known: all tables of the cluster.
+        tables: all tables of the cluster.
         captured: those that are captured.
         refused: those with cdc that can't be.
     """
-    found = []
+    problems = []
     include, exclude = table_lists(config)
-    own = [table for table in known if table.keyspace not in SYSTEM]
-    for name, text in ((keys.TABLES, include), (keys.NOT_TABLES, exclude)):
+    user_tables = [table for table in tables if table.keyspace not in SYSTEM]
+    for name, regexes in ((keys.TABLES, include), (keys.NOT_TABLES, exclude)):
         idle = [
             item
-            for item in split_regexes(text)
-            if not any(compile_java(f"(?i){item}").fullmatch(str(table)) for table in own)
+            for item in split_regexes(regexes)
+            if not any(compile_java(f"(?i){item}").fullmatch(str(table)) for table in user_tables)
         ]
         if idle:
-            found.append(
-                _warning(
+            problems.append(
+                _make_warning(
                     name,
-                    f"No table matches {_some(idle)}: names have the form keyspace.table, and a dot in an "
+                    f"No table matches {_list_some(idle)}: names have the form keyspace.table, and a dot in an "
                     r"expression is written \.",
                 )
             )
-    filter_ = TableFilter(include, exclude)
+    filter_ = CassandraTableFilter(include, exclude)
     off = [
         table
-        for table in own
+        for table in user_tables
         if not table.cdc and not table.has_counters and filter_.matches(table.keyspace, table.table)
     ]
     if off and (include or not captured):
-        found.append(
-            _warning(
+        problems.append(
+            _make_warning(
                 keys.TABLES,
-                f"Without cdc, and so not captured: {_some(sorted(map(str, off)))}; ALTER TABLE "
-                f"{_qualified(min(off, key=str))} WITH cdc = true",
+                f"Without cdc, and so not captured: {_list_some(sorted(map(str, off)))}; ALTER TABLE "
+                f"{_qualify_name(min(off, key=str))} WITH cdc = true",
             )
         )
     elif not captured:
-        found.append(_warning(keys.TABLES, "There is no table to capture yet: create one WITH cdc = true"))
+        problems.append(_make_warning(keys.TABLES, "There is no table to capture yet: create one WITH cdc = true"))
     if refused:
-        found.append(
-            _warning(
+        problems.append(
+            _make_warning(
                 keys.TABLES,
-                f"{_some(refused)}: changes of counters can't be captured; ALTER TABLE "
-                f"{_qualified(refused[0])} WITH cdc = false saves their room in cdc_raw",
+                f"{_list_some(refused)}: changes of counters can't be captured; ALTER TABLE "
+                f"{_qualify_name(refused[0])} WITH cdc = false saves their room in cdc_raw",
             )
         )
     counters = [
         table
-        for table in own
+        for table in user_tables
         if include and table.has_counters and not table.cdc and filter_.matches(table.keyspace, table.table)
     ]
     if counters:
-        found.append(
-            _warning(
+        problems.append(
+            _make_warning(
                 keys.TABLES,
-                f"{_some(sorted(map(str, counters)))}: changes of counters can't be captured; take "
+                f"{_list_some(sorted(map(str, counters)))}: changes of counters can't be captured; take "
                 f"them out of {keys.TABLES}",
             )
         )
     topics = Counter(topic_name(config[keys.PREFIX], table.keyspace, table.table) for table in captured)
     shared = [topic for topic, count in topics.items() if count > 1]
     if shared:
-        found.append(
-            _error(
+        problems.append(
+            _make_error(
                 keys.TABLES,
-                f"Several tables would share the topic {_some(shared)}, since a topic's name can't "
+                f"Several tables would share the topic {_list_some(shared)}, since a topic's name can't "
                 f"hold all characters of theirs: take one of them out with {keys.NOT_TABLES}",
             )
         )
-    return found
+    return problems
 
 
-def mask_problems(config: Config, captured: Sequence[TableDefinition]) -> list[ConfigProblem]:
+def mask_problems(config: Config, captured: Sequence[CqlTableDefinition]) -> list[ConfigProblem]:
     """Whether ``mask.rules`` can be applied to the tables in the output form. Pure."""
-    found = []
+    problems = []
     settings = event_settings(config)
     for table in captured if settings.masks else ():
         try:
-            builder(table, _LOG_VERSION, settings)
+            build_events(table, _LOG_VERSION, settings)
         except ConfigInvalid as error:
-            found.append(_error(RULES, str(error)))
+            problems.append(_make_error(RULES, str(error)))
         except Fatal:
             pass  # the form can't have this table at all; the task says why
-    return found
+    return problems
 
 
 def replica_problems(
-    config: Mapping[str, Any], captured: Sequence[TableDefinition], copies: Mapping[str, Copies], cluster: Cluster
+    config: Mapping[str, Any],
+    captured: Sequence[CqlTableDefinition],
+    copies: Mapping[str, Copies],
+    cluster: ClusterNodes,
 ) -> list[ConfigProblem]:
     """What follows from the number of replicas, nodes and directories, in the data centre that is read. Pure.
 
@@ -370,65 +382,75 @@ def replica_problems(
         copies: replicas of each keyspace.
         cluster: its nodes, and the data centre that is read.
     """
-    found = []
-    read = len(nodes(config))
+    problems = []
+    read = len(parse_nodes(config))
     keyspaces = sorted({table.keyspace for table in captured})
-    known = {name: copies[name] for name in keyspaces if name in copies}
-    several = [name for name, each in known.items() if each.anywhere + each.by_centre.get(cluster.centre, 0) > 1]
+    known_copies = {name: copies[name] for name in keyspaces if name in copies}
+    several = [
+        name
+        for name, keyspace_copies in known_copies.items()
+        if keyspace_copies.anywhere + keyspace_copies.by_centre.get(cluster.centre, 0) > 1
+    ]
     if several and str(config[keys.OUTPUT]).strip().lower() == "debezium":
-        found.append(
-            _warning(
+        problems.append(
+            _make_warning(
                 keys.OUTPUT,
-                f"{keys.OUTPUT}=debezium with {_some(several)}, of which there is more than one "
+                f"{keys.OUTPUT}=debezium with {_list_some(several)}, of which there is more than one "
                 "replica: every replica gives each event. Take partition-update with the "
                 "materializer, which removes duplicates",
             )
         )
-    away = [name for name, each in known.items() if each.by_centre and not each.by_centre.get(cluster.centre)]
+    away = [
+        name
+        for name, keyspace_copies in known_copies.items()
+        if keyspace_copies.by_centre and not keyspace_copies.by_centre.get(cluster.centre)
+    ]
     if away:
-        found.append(
-            _warning(
+        problems.append(
+            _make_warning(
                 keys.LOCAL_DC,
-                f"{_some(away)} has no replica in the data centre that is read, {cluster.centre}: "
-                f"its changes are not there. Read one of {_centres(known, away)}, with "
+                f"{_list_some(away)} has no replica in the data centre that is read, {cluster.centre}: "
+                f"its changes are not there. Read one of {_list_centres(known_copies, away)}, with "
                 f"{keys.LOCAL_DC} and {keys.DIRECTORIES} of its nodes",
             )
         )
     # A partition is missed if all its replicas are among the nodes that are not read.
-    missed = [name for name in keyspaces if name not in away and _misses(known.get(name), cluster, read)]
+    missed = [name for name in keyspaces if name not in away and _misses_rows(known_copies.get(name), cluster, read)]
     if missed:
         where = f"data centre {cluster.centre}" if cluster.centre_nodes else "cluster"
-        found.append(
-            _warning(
+        problems.append(
+            _make_warning(
                 keys.DIRECTORIES,
                 f"The {where} has {cluster.centre_nodes or cluster.nodes} nodes, "
-                f"{keys.DIRECTORIES} names {read}: changes of partitions of {_some(missed)} "
+                f"{keys.DIRECTORIES} names {read}: changes of partitions of {_list_some(missed)} "
                 "that have no replica on those are missed. Name the directories of all its "
                 "nodes",
             )
         )
-    return found
+    return problems
 
 
-def _misses(copies: Copies | None, cluster: Cluster, read: int) -> bool:
+def _misses_rows(copies: Copies | None, cluster: ClusterNodes, read: int) -> bool:
     if copies is not None and copies.by_centre:
         return (cluster.centre_nodes or cluster.nodes) - read >= copies.by_centre.get(cluster.centre, 1)
     return cluster.nodes - read >= max(1, copies.anywhere if copies is not None else 1)
 
 
-def _centres(known: Mapping[str, Copies], keyspaces: Sequence[str]) -> str:
-    return ", ".join(sorted({centre for name in keyspaces for centre, count in known[name].by_centre.items() if count}))
+def _list_centres(copies: Mapping[str, Copies], keyspaces: Sequence[str]) -> str:
+    return ", ".join(
+        sorted({centre for name in keyspaces for centre, count in copies[name].by_centre.items() if count})
+    )
 
 
-async def _rights(
-    session: CqlSession, config: Mapping[str, Any], captured: Sequence[TableDefinition]
+async def _check_rights(
+    session: CqlSession, config: Mapping[str, Any], captured: Sequence[CqlTableDefinition]
 ) -> list[ConfigProblem]:
     """Whether the tables may be read by backfills."""
     refused = []
     for table in captured[:_TRIED]:
         try:
             await session.query(
-                f"SELECT {quote(table.key[0].name)} FROM {_qualified(table)} LIMIT 1",  # noqa: S608 - quoted
+                f"SELECT {quote_name(table.key[0].name)} FROM {_qualify_name(table)} LIMIT 1",  # noqa: S608 - quoted
                 timeout_s=_TRY_S,
             )
         except Fatal:
@@ -438,13 +460,13 @@ async def _rights(
     if not refused:
         return []
     return [
-        _error(
+        _make_error(
             keys.USER,
-            f"{_some(refused)} can't be read for the backfill: GRANT SELECT ON {_qualified(refused[0])} TO "
-            f"{_role(config)}, or {keys.SNAPSHOT}=never",
+            f"{_list_some(refused)} can't be read for the backfill: GRANT SELECT ON {_qualify_name(refused[0])} TO "
+            f"{_quote_role(config)}, or {keys.SNAPSHOT}=never",
         )
     ]
 
 
-def _qualified(table: TableDefinition) -> str:
-    return f"{quote(table.keyspace)}.{quote(table.table)}"
+def _qualify_name(table: CqlTableDefinition) -> str:
+    return f"{quote_name(table.keyspace)}.{quote_name(table.table)}"

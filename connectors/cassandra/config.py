@@ -10,8 +10,15 @@ import msgspec
 from connectors.cassandra import config_keys as keys
 from connectors.cassandra.backfill.model import BackfillSettings
 from connectors.cassandra.config_keys import CONFIG
-from connectors.cassandra.config_rules import Node, contact_points, directories, shard_of, split_regexes, text_of
-from connectors.cassandra.events.contract import EventSettings
+from connectors.cassandra.config_rules import (
+    LogNode,
+    contact_points,
+    parse_directories,
+    shard_of,
+    split_regexes,
+    text_of,
+)
+from connectors.cassandra.events.contract import CassandraEventSettings
 from connectors.cassandra.model import CLUSTER, NODE, LogSettings
 from connectors.errors import ConfigInvalid
 from connectors.formats import masking
@@ -28,21 +35,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIG",
-    "Node",
+    "LogNode",
     "TaskSettings",
     "backfill_settings",
     "event_settings",
+    "find_problems",
+    "find_warnings",
     "log_partition",
     "log_settings",
-    "nodes",
-    "problems",
+    "parse_nodes",
+    "parse_shard",
     "session_settings",
-    "shard",
     "table_lists",
     "task_count",
     "task_node",
     "task_settings",
-    "warnings",
 ]
 
 #: Rows and bytes above which a partition update is divided.
@@ -70,20 +77,20 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     refresh_s: float
 
 
-def _word(config: Mapping[str, Any], name: str) -> str:
+def _read_word(config: Mapping[str, Any], name: str) -> str:
     return str(config[name]).strip().lower()
 
 
-def nodes(config: Mapping[str, Any]) -> tuple[Node, ...]:
+def parse_nodes(config: Mapping[str, Any]) -> tuple[LogNode, ...]:
     """The nodes whose logs are read, in order: node i is read by task i.
 
     Raises:
         ConfigInvalid: ``cdc.raw.directories`` can't be understood.
     """
-    return directories(config[keys.DIRECTORIES])
+    return parse_directories(config[keys.DIRECTORIES])
 
 
-def task_node(config: Mapping[str, Any]) -> Node | None:
+def task_node(config: Mapping[str, Any]) -> LogNode | None:
     """The node whose log this task reads; None: it reads backfills only.
 
     Raises:
@@ -92,13 +99,13 @@ def task_node(config: Mapping[str, Any]) -> Node | None:
     name = config[keys.TASK_NODE]
     if not name:
         return None
-    found = next((each for each in nodes(config) if each.name == name), None)
-    if found is None:
+    match = next((node for node in parse_nodes(config) if node.name == name), None)
+    if match is None:
         raise ConfigInvalid(f"The task is for node {name}, which {keys.DIRECTORIES} does not have (any more)")
-    return found
+    return match
 
 
-def shard(config: Mapping[str, Any]) -> tuple[int, int]:
+def parse_shard(config: Mapping[str, Any]) -> tuple[int, int]:
     """The task's share of backfills: (index, count)."""
     return shard_of(config[keys.TASK_SHARD])
 
@@ -119,16 +126,16 @@ def task_settings(config: Mapping[str, Any]) -> TaskSettings:
     )
 
 
-def log_settings(config: Mapping[str, Any], node: Node) -> LogSettings:
+def log_settings(config: Mapping[str, Any], node: LogNode) -> LogSettings:
     """How a node's log is read."""
     aside = config[keys.ERROR_DIRECTORY]
     return LogSettings(
         node=node.name,
         directory=Path(node.directory),
-        mode=cast('Literal["idx", "marker"]', _word(config, keys.READ_MODE)),
+        mode=cast('Literal["idx", "marker"]', _read_word(config, keys.READ_MODE)),
         poll_ms=config[keys.POLL],
         max_bytes=config[keys.BATCH_BYTES],
-        policy=cast('Literal["stop", "skip"]', _word(config, keys.ERROR_POLICY)),
+        policy=cast('Literal["stop", "skip"]', _read_word(config, keys.ERROR_POLICY)),
         aside=Path(aside) / node.name if aside else None,
         delete=config[keys.DELETE],
     )
@@ -143,24 +150,26 @@ def session_settings(config: Mapping[str, Any]) -> SessionSettings:
     return keys.CLUSTER_KEYS.session(config, contact_points(config[keys.HOSTS], config[keys.PORT]), "LOCAL_ONE")
 
 
-def event_settings(config: Config) -> EventSettings:
+def event_settings(config: Config) -> CassandraEventSettings:
     """What shapes events.
 
     Raises:
         ConfigInvalid: a masking rule can't be used.
     """
-    return EventSettings(
+    return CassandraEventSettings(
         topic_prefix=config[keys.PREFIX],
         cluster=config[keys.CLUSTER] or "",
         output_format=cast(
-            'Literal["partition-update", "partition-update-raw", "debezium"]', _word(config, keys.OUTPUT)
+            'Literal["partition-update", "partition-update-raw", "debezium"]', _read_word(config, keys.OUTPUT)
         ),
         tombstones=config[keys.TOMBSTONES],
         extended=config[keys.EXTENDED],
-        decimals=cast('Literal["double", "precise", "string"]', _word(config, DECIMALS)),
-        varints=cast('Literal["long", "precise", "string"]', _word(config, VARINTS)),
-        logical=_word(config, keys.LOGICAL) == "named",
-        excluded=frozenset(str(each).strip() for each in config[keys.EXCLUDED] or () if str(each).strip()),
+        decimals=cast('Literal["double", "precise", "string"]', _read_word(config, DECIMALS)),
+        varints=cast('Literal["long", "precise", "string"]', _read_word(config, VARINTS)),
+        logical=_read_word(config, keys.LOGICAL) == "named",
+        excluded=frozenset(
+            str(column_name).strip() for column_name in config[keys.EXCLUDED] or () if str(column_name).strip()
+        ),
         max_rows=MAX_ROWS,
         max_bytes=MAX_BYTES,
         masks=masking.parse_rules(config.raw, debezium=False),
@@ -171,7 +180,7 @@ def backfill_settings(config: Mapping[str, Any]) -> BackfillSettings:
     """How tables are read beside the log."""
     return BackfillSettings(
         prefix=config[keys.PREFIX],
-        mode=cast('Literal["initial", "never", "always"]', _word(config, keys.SNAPSHOT)),
+        mode=cast('Literal["initial", "never", "always"]', _read_word(config, keys.SNAPSHOT)),
         tables=tuple(split_regexes(text_of(config[keys.TABLES]))) or (".*",),
         new_tables=config[NEW_TABLES],
         consistency=str(config[keys.SNAPSHOT_CONSISTENCY]).strip().upper(),
@@ -187,11 +196,11 @@ def table_lists(config: Mapping[str, Any]) -> tuple[str, str]:
     return text_of(config[keys.TABLES]), text_of(config[keys.NOT_TABLES])
 
 
-def problems(config: Config) -> list[ConfigProblem]:
+def find_problems(config: Config) -> list[ConfigProblem]:
     """What makes the configuration one that can't work."""
-    found = masking.problems(config.raw, debezium=False)
-    if masking.rule_names(config.raw) and _word(config, keys.OUTPUT) == "partition-update-raw":
-        found.append(
+    complaints = masking.find_problems(config.raw, debezium=False)
+    if masking.rule_names(config.raw) and _read_word(config, keys.OUTPUT) == "partition-update-raw":
+        complaints.append(
             ConfigProblem(
                 keys.OUTPUT,
                 f"{keys.OUTPUT}=partition-update-raw holds the database's own bytes, which "
@@ -200,71 +209,74 @@ def problems(config: Config) -> list[ConfigProblem]:
             )
         )
 
-    def complain(name: str, why: str) -> None:
-        found.append(ConfigProblem(name, invalid(name, text_of(config[name]), why)))
+    def complain(name: str, reason: str) -> None:
+        complaints.append(ConfigProblem(name, invalid(name, text_of(config[name]), reason)))
 
-    wanted = len(nodes(config))
+    node_count = len(parse_nodes(config))
     tasks = _tasks_max(config)
-    if tasks is not None and tasks < wanted:
-        found.append(ConfigProblem("tasks.max", too_few_tasks(tasks, wanted)))
+    if tasks is not None and tasks < node_count:
+        complaints.append(ConfigProblem("tasks.max", too_few_tasks(tasks, node_count)))
     if text_of(config[keys.TABLES]) and text_of(config[keys.NOT_TABLES]):
         complain(keys.NOT_TABLES, f"must not be given together with {keys.TABLES}: what that does not name is left out")
-    for one, other in ((keys.USER, keys.PASSWORD), (keys.CERTIFICATE, keys.PRIVATE_KEY)):
-        if (config[one] is None) != (config[other] is None):
-            missing, given = (one, other) if config[one] is None else (other, one)
-            found.append(ConfigProblem(missing, f"{given} is given, {missing} is not: give both or neither"))
+    for first, second in ((keys.USER, keys.PASSWORD), (keys.CERTIFICATE, keys.PRIVATE_KEY)):
+        if (config[first] is None) != (config[second] is None):
+            missing, present = (first, second) if config[first] is None else (second, first)
+            complaints.append(ConfigProblem(missing, f"{present} is given, {missing} is not: give both or neither"))
     if config[keys.KEYSTORE] is not None and config[keys.CERTIFICATE] is not None:
         complain(
             keys.KEYSTORE, f"must not be given together with {keys.CERTIFICATE}: both name the worker's certificate"
         )
-    excluded = [str(each) for each in config[keys.EXCLUDED] or () if str(each).strip()]
-    wrong = next((each for each in excluded if each.count(".") < 2), None)
+    excluded = [str(column_name) for column_name in config[keys.EXCLUDED] or () if str(column_name).strip()]
+    wrong = next((column_name for column_name in excluded if column_name.count(".") < 2), None)
     if wrong is not None:
         complain(keys.EXCLUDED, f"{wrong} is not of the form keyspace.table.column")
-    if excluded and _word(config, keys.OUTPUT) != "debezium":
+    if excluded and _read_word(config, keys.OUTPUT) != "debezium":
         complain(keys.EXCLUDED, f"is for {keys.OUTPUT}=debezium; the other forms have all columns")
-    return found
+    return complaints
 
 
-def too_few_tasks(tasks: int, wanted: int) -> str:
+def too_few_tasks(tasks: int, node_count: int) -> str:
     """The complaint about ``tasks.max``."""
     return (
-        f"tasks.max={tasks} is too few: each of the {wanted} directories of {keys.DIRECTORIES} needs a task of its own, on "
-        f"a worker that sees it. Set tasks.max to {wanted} or more (more only share backfills)"
+        f"tasks.max={tasks} is too few: each of the {node_count} directories of {keys.DIRECTORIES} needs a task of its own, on "
+        f"a worker that sees it. Set tasks.max to {node_count} or more (more only share backfills)"
     )
 
 
 def _tasks_max(config: Config) -> int | None:
-    text = str(config.raw.get("tasks.max", "1")).strip() or "1"
-    return int(text) if text.isdigit() else None  # the runtime complains
+    tasks_max = str(config.raw.get("tasks.max", "1")).strip() or "1"
+    return int(tasks_max) if tasks_max.isdigit() else None  # the runtime complains
 
 
-def task_count(config: Mapping[str, Any], max_tasks: int, most: int) -> int:
-    """How many tasks there shall be: one per node, and as many more for backfills as are allowed, up to ``most`` in all.
+def task_count(config: Mapping[str, Any], max_tasks: int, limit: int) -> int:
+    """How many tasks there shall be: one per node, and as many more for backfills as are allowed, up to ``limit`` in all.
 
     Raises:
         ConfigInvalid: fewer are allowed than there are nodes.
     """
-    wanted = len(nodes(config))
-    if max_tasks < wanted:
-        raise ConfigInvalid(too_few_tasks(max_tasks, wanted))
-    return max(wanted, min(max_tasks, most))
+    node_count = len(parse_nodes(config))
+    if max_tasks < node_count:
+        raise ConfigInvalid(too_few_tasks(max_tasks, node_count))
+    return max(node_count, min(max_tasks, limit))
 
 
-def warnings(config: Config) -> list[ConfigProblem]:
+def find_warnings(config: Config) -> list[ConfigProblem]:
     """Options that have no effect here, or a risk: each by its name."""
     found: list[ConfigProblem] = []
 
-    def warn(name: str, why: str) -> None:
-        found.append(ConfigProblem(name, why, warning=True))
+    def warn(name: str, reason: str) -> None:
+        found.append(ConfigProblem(name, reason, warning=True))
 
-    for name, (_, default, why) in keys.ACCEPTED.items():
-        if name in config.raw and not _same(config[name], default):
-            warn(name, f"{name} has no effect: {why}")
-    if _word(config, keys.OUTPUT) != "debezium":
+    for name, (_, default, reason) in keys.ACCEPTED.items():
+        if name in config.raw and not _is_same_value(config[name], default):
+            warn(name, f"{name} has no effect: {reason}")
+    if _read_word(config, keys.OUTPUT) != "debezium":
         for name in _DEBEZIUM_ONLY:
-            if name in config.raw and not _same(config[name], CONFIG.keys[name].default):
-                warn(name, f"{name} has no effect with {keys.OUTPUT}={_word(config, keys.OUTPUT)}: it is for debezium")
+            if name in config.raw and not _is_same_value(config[name], CONFIG.keys[name].default):
+                warn(
+                    name,
+                    f"{name} has no effect with {keys.OUTPUT}={_read_word(config, keys.OUTPUT)}: it is for debezium",
+                )
     if not config[keys.SSL]:
         for name in (keys.TRUSTSTORE, keys.KEYSTORE, keys.CERTIFICATE, keys.CIPHERS):
             if config[name]:
@@ -275,14 +287,14 @@ def warnings(config: Config) -> list[ConfigProblem]:
             f"{keys.DELETE}=false: somebody else has to delete segments that were delivered, or the nodes refuse "
             "writes to tables with cdc once cdc_total_space is used up",
         )
-    if _word(config, keys.ERROR_POLICY) == "skip":
+    if _read_word(config, keys.ERROR_POLICY) == "skip":
         warn(
             keys.ERROR_POLICY,
             f"{keys.ERROR_POLICY}=skip: changes in damaged places of the log are lost; watch "
             "cassandra_damaged_segments_total",
         )
     for name in config.raw:
-        family = next((each for each in keys.FAMILIES if name.startswith(each)), None)
+        family = next((prefix for prefix in keys.FAMILIES if name.startswith(prefix)), None)
         if name in CONFIG.keys:
             continue
         if family is not None:
@@ -292,7 +304,7 @@ def warnings(config: Config) -> list[ConfigProblem]:
     return found
 
 
-def _same(value: Any, default: Any) -> bool:
+def _is_same_value(value: Any, default: Any) -> bool:
     if isinstance(value, str) and isinstance(default, str):
         return value.strip().lower() == default.lower()
     return bool(value == default)

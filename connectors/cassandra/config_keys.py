@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from connectors.cassandra.config_rules import (
     absolute_path,
-    complaint,
     contact_points,
-    directories,
+    parse_directories,
     regex_list,
     shard_of,
     topic_prefix,
+    validate_with,
 )
 from connectors.cql.options import ClusterWording, cluster_keys
 from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
@@ -181,7 +181,7 @@ CONFIG: Final = ConfigDef(
             "Nodes that are asked first, as a comma-separated list of host or host:port; the others are learned from "
             "them. An IPv6 address with a port stands in brackets. They are asked for definitions of tables and for "
             "backfills; changes come from the nodes' directories.",
-            validator=complaint(lambda value: contact_points(value, DEFAULT_PORT)),
+            validator=validate_with(lambda value: contact_points(value, DEFAULT_PORT)),
             width=Width.LONG,
             display_name="Hosts",
             example="10.0.0.1,10.0.0.2:9142",
@@ -216,7 +216,7 @@ CONFIG: Final = ConfigDef(
             "which runs on a worker that sees the directory: one whose host, id or label node is LABEL, or that has a "
             "label named LABEL (node.labels=cass-2=yes). The label is also the node's name in positions, events and "
             "metrics: don't change it. One path may stand without a label: its task runs anywhere.",
-            validator=complaint(directories),
+            validator=validate_with(parse_directories),
             width=Width.LONG,
             display_name="Directories of the nodes",
             example="cass-1=/var/lib/cassandra/cdc_raw,cass-2=/mnt/cass-2/cdc_raw",
@@ -439,7 +439,7 @@ CONFIG: Final = ConfigDef(
             name=TASK_SHARD,
             type=ConfigType.STRING,
             default="0/1",
-            validator=complaint(shard_of),
+            validator=validate_with(shard_of),
             internal=True,
             doc="The task's share of backfills; set by the connector.",
         ),

@@ -25,7 +25,7 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*\Z", re.ASCII)
 _COMMA: Final = re.compile(r"(?<!\\),")
 
 
-class Node(NamedTuple):
+class LogNode(NamedTuple):
     """A Cassandra node whose log is read.
 
     Attributes:
@@ -39,39 +39,39 @@ class Node(NamedTuple):
     placed: bool = True
 
 
-def directories(items: Iterable[str] | None) -> tuple[Node, ...]:
+def parse_directories(items: Iterable[str] | None) -> tuple[LogNode, ...]:
     """The nodes of a list of ``LABEL=PATH`` (or one ``PATH``), in order.
 
     Raises:
         ConfigInvalid: an item is not of that form, a label is there twice, or the list is empty.
     """
-    found: dict[str, Node] = {}
-    for item in (each.strip() for each in items or ()):
+    nodes: dict[str, LogNode] = {}
+    for item in (entry.strip() for entry in items or ()):
         if not item:
             continue
         label, equals, path = item.partition("=")
         label, path = label.strip(), path.strip()
         if not equals or "/" in label:
-            node = Node(LOCAL, item, placed=False)
+            node = LogNode(LOCAL, item, placed=False)
         elif not _LABEL.match(label):
             raise ConfigInvalid(f"'{label}' in '{item}' is not a label: letters, digits and . _ : - are allowed")
         else:
-            node = Node(label, path)
+            node = LogNode(label, path)
         if not node.directory.startswith("/"):
             raise ConfigInvalid(
                 f"'{item}' is not of the form LABEL=PATH with an absolute path, such as "
                 "cass-1=/var/lib/cassandra/cdc_raw"
             )
-        if node.name in found:
+        if node.name in nodes:
             raise ConfigInvalid(
                 f"the node {node.name} is there twice"
                 if node.placed
                 else "only one directory may stand without a label: write LABEL=PATH for each node"
             )
-        found[node.name] = node._replace(directory=node.directory.rstrip("/") or "/")
-    if not found:
+        nodes[node.name] = node._replace(directory=node.directory.rstrip("/") or "/")
+    if not nodes:
         raise ConfigInvalid("at least one LABEL=PATH must be given, such as cass-1=/var/lib/cassandra/cdc_raw")
-    return tuple(found.values())
+    return tuple(nodes.values())
 
 
 def contact_points(items: Iterable[str] | None, default_port: int) -> tuple[tuple[str, int], ...]:
@@ -80,38 +80,38 @@ def contact_points(items: Iterable[str] | None, default_port: int) -> tuple[tupl
     Raises:
         ConfigInvalid: an item is none of these, or there is none.
     """
-    found = dict.fromkeys(_contact_point(item.strip(), default_port) for item in items or () if item.strip())
-    if not found:
+    points = dict.fromkeys(_contact_point(item.strip(), default_port) for item in items or () if item.strip())
+    if not points:
         raise ConfigInvalid("at least one host must be given")
-    return tuple(found)
+    return tuple(points)
 
 
-def _contact_point(text: str, default_port: int) -> tuple[str, int]:
+def _contact_point(address: str, default_port: int) -> tuple[str, int]:
     port = str(default_port)
-    if text.startswith("["):
-        host, closed, rest = text[1:].partition("]")
-        if not closed or (rest and not rest.startswith(":")):
-            raise ConfigInvalid(f"'{text}' is not of the form [address]:port")
-        port = rest[1:] or port
-    elif text.count(":") == 1:
-        host, _, port = text.partition(":")
+    if address.startswith("["):
+        host, closed, port_part = address[1:].partition("]")
+        if not closed or (port_part and not port_part.startswith(":")):
+            raise ConfigInvalid(f"'{address}' is not of the form [address]:port")
+        port = port_part[1:] or port
+    elif address.count(":") == 1:
+        host, _, port = address.partition(":")
     else:
-        host = text
+        host = address
     if ":" in host or re.fullmatch(r"[\d.]+", host):
         try:
             ipaddress.ip_address(host)
         except ValueError:
-            raise ConfigInvalid(f"'{host}' in '{text}' is not an address") from None
+            raise ConfigInvalid(f"'{host}' in '{address}' is not an address") from None
     elif not _HOST.match(host):
-        raise ConfigInvalid(f"'{host}' in '{text}' is not the name or address of a host")
+        raise ConfigInvalid(f"'{host}' in '{address}' is not the name or address of a host")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
-        raise ConfigInvalid(f"'{port}' in '{text}' is not a port (1 to 65535)")
+        raise ConfigInvalid(f"'{port}' in '{address}' is not a port (1 to 65535)")
     return host, int(port)
 
 
-def split_regexes(text: str | None) -> list[str]:
+def split_regexes(regexes: str | None) -> list[str]:
     r"""A comma-separated list of regular expressions; ``\,`` is a comma within one. Blanks around them don't count."""
-    return [item.replace("\\,", ",").strip() for item in _COMMA.split(text or "") if item.strip()]
+    return [item.replace("\\,", ",").strip() for item in _COMMA.split(regexes or "") if item.strip()]
 
 
 def text_of(value: Any) -> str:
@@ -121,12 +121,14 @@ def text_of(value: Any) -> str:
 
 def regex_list(name: str, value: Any) -> str | None:
     """A comma-separated list of Java's regular expressions."""
-    text = text_of(value)
-    for item in split_regexes(text):
+    regexes = text_of(value)
+    for item in split_regexes(regexes):
         try:
             compile_java(item)
         except ConfigInvalid as error:
-            return invalid(name, text, f"A comma-separated list of valid regular expressions is expected, but {error}")
+            return invalid(
+                name, regexes, f"A comma-separated list of valid regular expressions is expected, but {error}"
+            )
     return None
 
 
@@ -144,7 +146,7 @@ def absolute_path(name: str, value: Any) -> str | None:
     return None if not value or str(value).startswith("/") else invalid(name, value, "an absolute path is expected")
 
 
-def complaint(parse: Callable[[Any], object]) -> Validator:
+def validate_with(parse: Callable[[Any], object]) -> Validator:
     """A validator that passes on what ``parse`` raises as ``ConfigInvalid``."""
 
     def check(name: str, value: Any) -> str | None:
@@ -162,13 +164,13 @@ def shard_text(index: int, count: int) -> str:
     return f"{index}/{count}"
 
 
-def shard_of(text: str) -> tuple[int, int]:
+def shard_of(shard: str) -> tuple[int, int]:
     """The inverse of ``shard_text``.
 
     Raises:
         ConfigInvalid: it is no share.
     """
-    index, _, count = text.partition("/")
+    index, _, count = shard.partition("/")
     if not (index.isdigit() and count.isdigit() and int(index) < int(count)):
-        raise ConfigInvalid(f"'{text}' is not of the form INDEX/COUNT, counted from 0")
+        raise ConfigInvalid(f"'{shard}' is not of the form INDEX/COUNT, counted from 0")
     return int(index), int(count)

@@ -11,7 +11,7 @@ from connectors.cassandra import config_keys as keys
 from connectors.cassandra import lag, saved
 from connectors.cassandra.backfill import views
 from connectors.cassandra.checks import check_cluster, check_directories
-from connectors.cassandra.config import CONFIG, nodes, problems, session_settings, task_count, warnings
+from connectors.cassandra.config import CONFIG, find_problems, find_warnings, parse_nodes, session_settings, task_count
 from connectors.cassandra.config_rules import shard_of, shard_text
 from connectors.cassandra.metrics import METRICS
 from connectors.cassandra.model import CLUSTER, NODE, SHARD, SNAPSHOT, TABLE_ID, LogPosition
@@ -50,10 +50,10 @@ class CassandraConnector(SourceConnector):
             ConfigInvalid: they can't be used together.
         """
         config = self.context.config
-        found = problems(config)
-        if found:
-            raise ConfigInvalid("\n".join(problem.message for problem in found))
-        for warning in warnings(config):
+        complaints = find_problems(config)
+        if complaints:
+            raise ConfigInvalid("\n".join(problem.message for problem in complaints))
+        for warning in find_warnings(config):
             self.context.log.warning("%s", warning.message)
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
@@ -62,16 +62,16 @@ class CassandraConnector(SourceConnector):
         Raises:
             ConfigInvalid: ``tasks.max`` is less than the number of directories.
         """
-        known = nodes(self.context.config)
+        log_nodes = parse_nodes(self.context.config)
         count = task_count(self.context.config, max_tasks, MOST_TASKS)
         configs = []
         for index in range(count):
-            own = {keys.TASK_SHARD: shard_text(index, count)}
-            if index < len(known):
-                own[keys.TASK_NODE] = known[index].name
-                if known[index].placed:
-                    own[keys.WORKER_NODE] = known[index].name
-            configs.append(own)
+            task_options = {keys.TASK_SHARD: shard_text(index, count)}
+            if index < len(log_nodes):
+                task_options[keys.TASK_NODE] = log_nodes[index].name
+                if log_nodes[index].placed:
+                    task_options[keys.WORKER_NODE] = log_nodes[index].name
+            configs.append(task_options)
         return configs
 
     @classmethod
@@ -80,10 +80,10 @@ class CassandraConnector(SourceConnector):
 
         What has no effect or only a risk is a warning.
         """
-        found = problems(config)
-        if not found:
-            found = [*await asyncio.to_thread(check_directories, config), *await check_cluster(config)]
-        return [*found, *warnings(config)]
+        complaints = find_problems(config)
+        if not complaints:
+            complaints = [*await asyncio.to_thread(check_directories, config), *await check_cluster(config)]
+        return [*complaints, *find_warnings(config)]
 
     @classmethod
     async def capturable(cls, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -105,10 +105,10 @@ class CassandraConnector(SourceConnector):
         Raises:
             ConfigInvalid: one that can't be resumed from; the message says why.
         """
-        names = {node.name for node in nodes(config)}
+        names = {node.name for node in parse_nodes(config)}
         for partition, offset in offsets:
             try:
-                _check(config[keys.PREFIX], names, partition, offset)
+                _check_offset(config[keys.PREFIX], names, partition, offset)
             except MillraceError as error:
                 raise ConfigInvalid(
                     f"The offset {offset} of partition {partition} can't be resumed from: {error}"
@@ -132,20 +132,20 @@ class CassandraConnector(SourceConnector):
         cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
     ) -> list[dict[str, Any]]:
         """See ``SourceConnector.snapshots``."""
-        return views.snapshots(config[keys.PREFIX], instructions, offsets)
+        return views.list_snapshots(config[keys.PREFIX], instructions, offsets)
 
     @classmethod
     async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
         """See ``SourceConnector.lag``: asks the directories that are visible on this worker."""
-        return await lag.lag(config, offsets)
+        return await lag.measure_lag(config, offsets)
 
     @classmethod
     def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
         """See ``SourceConnector.tables``."""
-        return saved.tables(config[keys.PREFIX], offsets)
+        return saved.show_tables(config[keys.PREFIX], offsets)
 
 
-def _check(prefix: str, names: set[str], partition: Position, offset: Position | None) -> None:
+def _check_offset(prefix: str, names: set[str], partition: Position, offset: Position | None) -> None:
     # What was saved under an earlier topic.prefix may be taken away.
     if partition.get(CLUSTER) != prefix and (offset is not None or CLUSTER not in partition):
         raise ConfigInvalid(f'a partition of this connector has {{"{CLUSTER}": "{prefix}"}}, its topic.prefix')
@@ -160,8 +160,8 @@ def _check(prefix: str, names: set[str], partition: Position, offset: Position |
             LogPosition.of(offset)
     elif members == {NODE, TABLE_ID}:
         if offset is not None:
-            text = offset.get(saved.DEFINITION)
-            table = definition.parse(text if isinstance(text, str) else "null")
+            definition_json = offset.get(saved.DEFINITION)
+            table = definition.parse_definition(definition_json if isinstance(definition_json, str) else "null")
             if table.table_id != partition[TABLE_ID]:
                 raise ConfigInvalid(f"it is the definition of the table with the id {table.table_id}")
     elif members == {SNAPSHOT, SHARD}:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import SourceRecord, TaskMetrics
-    from connectors.cassandra.model import LogPosition, Stretch
+    from connectors.cassandra.model import LogChunk, LogPosition
 
 #: Batches under way whose times are kept; beyond it the oldest are forgotten.
 _MARKS: Final = 1000
@@ -28,7 +28,7 @@ class _Mark(NamedTuple):
     written_ms: int
 
 
-class Latency:
+class CassandraLatency:
     """The stages of the newest changes of one node. Not thread-safe; does not block."""
 
     def __init__(self, to: TaskMetrics, node: str) -> None:
@@ -37,7 +37,7 @@ class Latency:
         self._marks: deque[_Mark] = deque(maxlen=_MARKS)
         self._shown: dict[str, float] = {}
 
-    def read(self, stretch: Stretch, records: Sequence[SourceRecord], place: LogPosition) -> None:
+    def read(self, stretch: LogChunk, records: Sequence[SourceRecord], place: LogPosition) -> None:
         """A stretch was taken up to ``place``; records carry their write times as timestamps."""
         if not records or records[-1].timestamp is None:
             return
@@ -49,13 +49,13 @@ class Latency:
         self._shown[metrics.LATENCY_LOG_TO_READ] = max(0, now - readable) / 1000
         self._shown[metrics.LAST_EVENT] = written / 1000
 
-    def delivered(self, place: LogPosition) -> None:
-        """Kafka has everything up to ``place``."""
+    def delivered(self, position: LogPosition) -> None:
+        """Kafka has everything up to ``position``."""
         now = time.time_ns() // 1_000_000
-        while self._marks and self._marks[0].place <= place:
-            mark = self._marks.popleft()
-            self._shown[metrics.LATENCY_READ_TO_TOPIC] = max(0, now - mark.read_ms) / 1000
-            self._shown[metrics.LATENCY_WRITE_TO_TOPIC] = max(0, now - mark.written_ms) / 1000
+        while self._marks and self._marks[0].place <= position:
+            stage = self._marks.popleft()
+            self._shown[metrics.LATENCY_READ_TO_TOPIC] = max(0, now - stage.read_ms) / 1000
+            self._shown[metrics.LATENCY_WRITE_TO_TOPIC] = max(0, now - stage.written_ms) / 1000
 
     def report(self) -> None:
         """Hand the numbers over."""

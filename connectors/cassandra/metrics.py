@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from connectors.debezium_metrics import SNAPSHOT, SNAPSHOTS, Rule, declared, mirrored, seconds_to_ms
+from connectors.debezium_metrics import (
+    SNAPSHOT,
+    SNAPSHOTS,
+    MirrorRule,
+    declare_metrics,
+    mirrored_metrics,
+    seconds_to_ms,
+)
 
 # The directory of a node's commit log (cdc_raw).
 DIRECTORY_BYTES: Final = "cassandra_cdc_directory_bytes"
@@ -85,20 +92,20 @@ FROM_ZERO: Final = (
 _LOG: Final = "commitlog-processor"
 #: What of these Debezium's dashboards have as well.
 DEBEZIUM: Final = {
-    LAG_SECONDS: (Rule("MilliSecondsBehindSource", seconds_to_ms),),
-    EVENTS: (Rule("TotalNumberOfEventsSeen"),),
-    IGNORED: (Rule("NumberOfEventsFiltered"),),
-    BAD: (Rule("NumberOfErroneousEvents"), Rule("NumberOfUnrecoverableErrors", context=_LOG)),
-    DROPPED_CHANGES: (Rule("NumberOfEventsSkipped"),),
-    ENTRIES: (Rule("NumberOfProcessedMutations", context=_LOG),),
-    POSITION: (Rule("CommitlogPosition", context=_LOG),),
-    SNAPSHOT_ROWS: (Rule("TotalNumberOfEventsSeen", context=SNAPSHOT),),
+    LAG_SECONDS: (MirrorRule("MilliSecondsBehindSource", seconds_to_ms),),
+    EVENTS: (MirrorRule("TotalNumberOfEventsSeen"),),
+    IGNORED: (MirrorRule("NumberOfEventsFiltered"),),
+    BAD: (MirrorRule("NumberOfErroneousEvents"), MirrorRule("NumberOfUnrecoverableErrors", context=_LOG)),
+    DROPPED_CHANGES: (MirrorRule("NumberOfEventsSkipped"),),
+    ENTRIES: (MirrorRule("NumberOfProcessedMutations", context=_LOG),),
+    POSITION: (MirrorRule("CommitlogPosition", context=_LOG),),
+    SNAPSHOT_ROWS: (MirrorRule("TotalNumberOfEventsSeen", context=SNAPSHOT),),
 }
 
 #: Name -> (kind, help), for ``SourceConnector.metrics``.
 METRICS: Final[dict[str, tuple[str, str]]] = {
-    **mirrored(DEBEZIUM),
-    **declared(*SNAPSHOTS),
+    **mirrored_metrics(DEBEZIUM),
+    **declare_metrics(*SNAPSHOTS),
     DIRECTORY_BYTES: ("gauge", "Bytes of the files in cdc_raw, which count against the node's cdc_total_space."),
     DIRECTORY_LIMIT: (
         "gauge",

@@ -57,7 +57,7 @@ class LogPosition(NamedTuple):
         """
         values = [offset.get(name, 0) for name in (SEGMENT, OFFSET, INDEX)]
         if (
-            not all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in values)
+            not all(isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in values)
             or not values[0]
         ):
             raise Fatal(
@@ -67,15 +67,15 @@ class LogPosition(NamedTuple):
         return cls(values[0], values[1], values[2], offset.get(FINISHED) is True)
 
 
-class Entry(NamedTuple):
-    """One mutation in ``Stretch.data``: its bytes are ``data[start:end]``, its position in the log is ``position``."""
+class LogEntry(NamedTuple):
+    """One mutation in ``LogChunk.data``: its bytes are ``data[start:end]``, its position in the log is ``position``."""
 
     start: int
     end: int
     position: int
 
 
-class Stretch(NamedTuple):
+class LogChunk(NamedTuple):
     """Consecutive entries of one segment, their checksums verified.
 
     Attributes:
@@ -93,7 +93,7 @@ class Stretch(NamedTuple):
     segment: int
     version: int
     data: bytes
-    entries: list[Entry]
+    entries: list[LogEntry]
     position: int
     finished: bool = False
     problem: str = ""

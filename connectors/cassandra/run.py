@@ -12,13 +12,13 @@ from connectors.cassandra import config as settings
 from connectors.cassandra import metrics, saved, server
 from connectors.cassandra.backfills import Backfills
 from connectors.cassandra.capture import waiting_text
-from connectors.cassandra.catalog import Catalog, TableFilter, id_bytes
-from connectors.cassandra.events import builder
+from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter, id_bytes
+from connectors.cassandra.events import build_events
 from connectors.cassandra.events.contract import Where
-from connectors.cassandra.latency import Latency
+from connectors.cassandra.latency import CassandraLatency
 from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.model import LogPosition
-from connectors.cassandra.stream import Counts, Missing, Stream
+from connectors.cassandra.stream import CassandraStream, Missing, StreamCounts
 from connectors.cql.session import CqlSession
 from connectors.debezium_metrics import Mirror, report_snapshots
 from connectors.errors import Retriable
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from connectors.api import BadRecord, Instruction, Position, TaskContext
-    from connectors.cassandra.events.contract import TableEvents
-    from connectors.cassandra.model import Stretch
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cassandra.events.contract import CassandraTableEvents
+    from connectors.cassandra.model import LogChunk
+    from connectors.cql.mutations.definition import CqlTableDefinition
 
 #: How often numbers are reported.
 _REPORT_S: Final = 1.0
@@ -50,7 +50,7 @@ _TICK_MS: Final = 20
 _OF_NAMES: Final = 3
 
 
-class Run:
+class CassandraRun:
     """What belongs to one run of a task. ``batches`` may be called once."""
 
     def __init__(self, context: TaskContext) -> None:
@@ -63,7 +63,7 @@ class Run:
         self._node = settings.task_node(config)
         self._node_name = self._node.name if self._node is not None else ""
         self._metrics = Mirror(context.metrics, "cassandra", self._settings.prefix, metrics.DEBEZIUM)
-        self._shard = settings.shard(config)
+        self._shard = settings.parse_shard(config)
         self._saved = context.offsets.items()
         self._session: CqlSession | None = None
         self._follower: LogFollower | None = None
@@ -75,10 +75,10 @@ class Run:
         self._unsaved: list[tuple[Position, Position | None]] = []
         #: What is saved of each table's definition, by table id.
         self._kept: dict[str, Position] = {}
-        self.latency = Latency(self._metrics, self._node_name)
+        self.latency = CassandraLatency(self._metrics, self._node_name)
         self._reported = 0.0
         self._labels = {"node": self._node.name} if self._node is not None else {}
-        self._stream: Stream | None = None
+        self._stream: CassandraStream | None = None
         self._session_ready = False
         self._connecting = asyncio.Lock()
         #: When definitions were read last, and when they were known to be still the same, ms since 1970; 0: they were not.
@@ -114,7 +114,7 @@ class Run:
     async def close(self) -> None:
         """Release everything, also if it is cancelled meanwhile; may be repeated."""
         async with AsyncExitStack() as last_first:
-            last_first.push_async_callback(self._release)
+            last_first.push_async_callback(self._release_session)
             for part in (self._follower, self._backfills):
                 if part is not None:
                     last_first.push_async_callback(part.close)
@@ -122,7 +122,7 @@ class Run:
                 self._watch.cancel()
                 await asyncio.gather(self._watch, return_exceptions=True)
 
-    async def _release(self) -> None:
+    async def _release_session(self) -> None:
         self._metrics.disconnected()
         session, self._session = self._session, None
         if session is not None:
@@ -133,27 +133,32 @@ class Run:
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """See ``SourceTask.batches``."""
         config = self._context.config
-        known = saved.definitions(self._settings.prefix, self._saved)
-        self._catalog = Catalog(TableFilter(*settings.table_lists(config)), self._log, self._metrics)
-        captures = saved.captures(self._settings.prefix, self._node_name, self._saved)
-        self._catalog.remember(known, captures)
-        self._kept = {each.table_id: saved.offset(each, 0, captures[each.table_id]) for each in known}
-        await self._connect(required=not known)
+        definitions = saved.read_definitions(self._settings.prefix, self._saved)
+        self._catalog = CassandraCatalog(CassandraTableFilter(*settings.table_lists(config)), self._log, self._metrics)
+        captures = saved.read_captures(self._settings.prefix, self._node_name, self._saved)
+        self._catalog.remember(definitions, captures)
+        self._kept = {
+            definition.table_id: saved.definition_offset(definition, 0, captures[definition.table_id])
+            for definition in definitions
+        }
+        await self._connect_cluster(required=not definitions)
         self._metrics.connected()
         for name in metrics.FROM_ZERO:
             self._metrics.add(name, 0, self._labels)
-        place = self._place()
+        position = self._saved_position()
         if self._node is not None:
-            self._follower = LogFollower(settings.log_settings(config, self._node), place, self._metrics, self._log)
+            self._follower = LogFollower(settings.log_settings(config, self._node), position, self._metrics, self._log)
         where = Where(partition=self._partition, node=self._node_name, segment=0, version=0)
-        stream = self._stream = Stream(where, place, self._catalog, self._builder, self._log, self._context.wire)
+        stream = self._stream = CassandraStream(
+            where, position, self._catalog, self._build_events, self._log, self._context.wire
+        )
         backfills = self._backfills = Backfills(
             settings.backfill_settings(config),
             self._shard,
             self._saved,
             catalog=self._catalog,
-            builder=self._builder,
-            refresh=self._refresh,
+            builder=self._build_events,
+            refresh=self._refresh_catalog,
             metrics=self._metrics,
             log=self._log,
         )
@@ -161,34 +166,34 @@ class Run:
         await self._begin_backfills()
         self._watch = asyncio.create_task(self._keep_watch())
         yield Batch([], offsets=self._take_unsaved())
-        reading: asyncio.Task[Stretch | None] | None = None
+        reading: asyncio.Task[LogChunk | None] | None = None
         try:
             while True:
                 if reading is None and self._follower is not None:
                     reading = asyncio.create_task(self._follower.read())
-                await self._wait(backfills, reading)
+                await self._wait_any(backfills, reading)
                 if self._failed is not None:
                     raise self._failed
                 if reading is not None and reading.done():
                     done, reading = reading, None
                     stretch = done.result()
                     if stretch is not None:
-                        async with aclosing(self._deliver(stream, stretch)) as delivered:
+                        async with aclosing(self._deliver_chunk(stream, stretch)) as delivered:
                             async for batch in delivered:
                                 yield batch
-                    elif self._unsaved or (self._late and self._due()):
-                        yield self._batch(stream.place, [], [])
-                found = backfills.batch()
-                self._more = found is not None and bool(found.records)
-                if found is not None:
-                    yield found
-                self._report()
+                    elif self._unsaved or (self._late and self._is_save_due()):
+                        yield self._make_batch(stream.place, [], [])
+                snapshot_batch = backfills.batch()
+                self._more = snapshot_batch is not None and bool(snapshot_batch.records)
+                if snapshot_batch is not None:
+                    yield snapshot_batch
+                self._report_counts()
         finally:
             if reading is not None:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
 
-    async def _wait(self, backfills: Backfills, reading: asyncio.Task[Any] | None) -> None:
+    async def _wait_any(self, backfills: Backfills, reading: asyncio.Task[Any] | None) -> None:
         """Until the log was looked at or a backfill has rows."""
         if self._more:
             await asyncio.sleep(0)
@@ -204,13 +209,13 @@ class Run:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
 
-    def _place(self) -> LogPosition | None:
+    def _saved_position(self) -> LogPosition | None:
         saved = self._context.offsets.get(self._partition) if self._node is not None else None
         return LogPosition.of(saved) if saved else None
 
     # The log.
 
-    async def _deliver(self, stream: Stream, stretch: Stretch) -> AsyncGenerator[Batch, None]:
+    async def _deliver_chunk(self, stream: CassandraStream, stretch: LogChunk) -> AsyncGenerator[Batch, None]:
         """The records of a stretch, divided into batches."""
         number, total = 0, len(stretch.entries)
         stream.sure = stretch.written_ms + _TICK_MS <= self._sure_ms
@@ -224,7 +229,7 @@ class Run:
                 number = stream.number
                 before = self._catalog.by_id(missing.table_id)
                 if out or bad or stream.encoded.count:
-                    yield self._batch(stream.place, out, bad)
+                    yield self._make_batch(stream.place, out, bad)
                 if missing.doubt:
                     await self._make_sure(stream)
                 else:
@@ -232,40 +237,40 @@ class Run:
                 continue
             self.latency.read(stretch, out, stream.place)
             has_records = out or bad or stream.encoded.count
-            if number < total or has_records or stretch.finished or self._unsaved or self._due():
-                yield self._batch(stream.place, out, bad)
+            if number < total or has_records or stretch.finished or self._unsaved or self._is_save_due():
+                yield self._make_batch(stream.place, out, bad)
             else:
                 self._late = True
             if number >= total:
                 return
 
-    def _due(self) -> bool:
+    def _is_save_due(self) -> bool:
         """Whether a position is to be saved though nothing of captured tables came."""
         return time.monotonic() - self._saved_at >= self._settings.heartbeat_s
 
-    def _batch(self, place: LogPosition, out: list[SourceRecord], bad: list[BadRecord]) -> Batch:
+    def _make_batch(self, position: LogPosition, out: list[SourceRecord], bad: list[BadRecord]) -> Batch:
         self._late, self._saved_at = False, time.monotonic()
         unsaved = self._take_unsaved()
-        offset = place.offset()
+        offset = position.offset()
         # Behind records that were delivered and passed over again (done), the place that is saved already is the right one.
-        if not place.done and place.segment and not (out and out[-1].source_offset == offset):
+        if not position.done and position.segment and not (out and out[-1].source_offset == offset):
             unsaved = (*unsaved, (self._partition, offset))
         return Batch(out, tuple(bad), unsaved, encoded=() if self._stream is None else self._stream.encoded.collect())
 
-    async def _make_sure(self, stream: Stream) -> None:
+    async def _make_sure(self, stream: CassandraStream) -> None:
         """Have definitions that are newer than the stretch: a table that had no cdc may have it now.
 
         Raises:
             Retriable: the cluster can't be asked.
         """
         if self._session is None:
-            await self._connect(required=True)
+            await self._connect_cluster(required=True)
         else:
-            await self._follow()
+            await self._follow_schema()
         stream.sure = True
 
     async def _look_for(
-        self, stream: Stream, missing: Missing, before: TableDefinition | None, written_ms: int
+        self, stream: CassandraStream, missing: Missing, before: CqlTableDefinition | None, written_ms: int
     ) -> None:
         """Read definitions until one has what an entry needs, or give it up.
 
@@ -281,9 +286,9 @@ class Run:
             Retriable: the cluster can't be asked.
         """
         if self._session is None and missing.column is None and missing.table_id[6] >> 4 == _OF_NAMES:
-            stream.give_up(missing, own=True)
+            stream.give_up(missing, by_table=True)
             return
-        if (found := self._catalog.by_id(missing.table_id)) is not None and found != before:
+        if (definition := self._catalog.by_id(missing.table_id)) is not None and definition != before:
             return  # read meanwhile
         if missing.column is None and 0 < written_ms < self._defined_ms - _SPREAD_MS:
             stream.give_up(missing, old=True)
@@ -295,20 +300,20 @@ class Run:
         for attempt in range(_LOOKS):
             if attempt:
                 await asyncio.sleep(_LOOK_S)
-            await self._connect(required=True)
-            found = self._catalog.by_id(missing.table_id)
-            if found is not None and found != before:
-                stream.changed({found.table_id})
+            await self._connect_cluster(required=True)
+            definition = self._catalog.by_id(missing.table_id)
+            if definition is not None and definition != before:
+                stream.changed({definition.table_id})
                 return
         self._looked_ms = began
         stream.give_up(missing)
 
-    def _builder(self, table: TableDefinition, version: int) -> TableEvents:
-        return builder(table, version, self._events)
+    def _build_events(self, table: CqlTableDefinition, version: int) -> CassandraTableEvents:
+        return build_events(table, version, self._events)
 
     # Definitions.
 
-    async def _connect(self, *, required: bool) -> None:
+    async def _connect_cluster(self, *, required: bool) -> None:
         """Reach the cluster and read definitions; without it the log can be read as far as they are known.
 
         Raises:
@@ -319,7 +324,7 @@ class Run:
                 if self._session is None:
                     self._session = await CqlSession.acquire(settings.session_settings(self._context.config))
                 self._catalog.session = self._session
-            await self._refresh()
+            await self._refresh_catalog()
         except Retriable as error:
             if required:
                 raise
@@ -327,16 +332,16 @@ class Run:
                 "the cluster is away (%s): the log is read on with the definitions that were saved", error
             )
 
-    async def _refresh(self) -> None:
+    async def _refresh_catalog(self) -> None:
         began = time.time_ns() // 1_000_000
-        self._changed(await self._catalog.refresh())
+        self._apply_changes(await self._catalog.refresh())
         self._defined_ms = self._sure_ms = began
 
-    async def _follow(self) -> None:
+    async def _follow_schema(self) -> None:
         """Read definitions if they have changed."""
         began = time.time_ns() // 1_000_000
         if await self._catalog.moved():
-            await self._refresh()
+            await self._refresh_catalog()
         self._sure_ms = max(self._sure_ms, began)
 
     async def _end_captures(self) -> None:
@@ -352,7 +357,7 @@ class Run:
             return
         for key in captures.end(settled, newest):
             self._log.info("cdc of %s is off: its updates count up to segment %d", self._catalog.by_id(key), newest)
-        self._changed(set())
+        self._apply_changes(set())
 
     def _name_nodes_apart(self) -> None:
         """Say which nodes prevent that tables without cdc get their last segment."""
@@ -369,7 +374,7 @@ class Run:
         if self._backfills is not None:
             self._backfills.add_new_tables()
 
-    def _changed(self, ids: set[str]) -> None:
+    def _apply_changes(self, ids: set[str]) -> None:
         """Definitions are new or others: the stream forgets the old ones, and what is to be kept is saved.
 
         Kept are all tables of keyspaces with tables that are or were captured: they share mutations, not readable in part.
@@ -378,31 +383,31 @@ class Run:
             self._stream.changed(ids)
         if self._node is None:
             return
-        known = self._catalog.known()
-        keyspaces = {each.keyspace for each in known if self._catalog.captured(each)}
-        for table in known:
+        tables = self._catalog.known()
+        keyspaces = {definition.keyspace for definition in tables if self._catalog.captured(definition)}
+        for table in tables:
             if table.keyspace not in keyspaces:
                 continue
-            offset = saved.offset(table, 0, self._catalog.captures.of(id_bytes(table.table_id)))
+            offset = saved.definition_offset(table, 0, self._catalog.captures.of(id_bytes(table.table_id)))
             if self._kept.get(table.table_id) != offset:
                 self._kept[table.table_id] = offset
                 self._unsaved.append(
                     (
-                        saved.partition(self._settings.prefix, self._node_name, table.table_id),
+                        saved.definition_partition(self._settings.prefix, self._node_name, table.table_id),
                         {**offset, saved.SEEN_MS: time.time_ns() // 1_000_000},
                     )
                 )
 
     def _take_unsaved(self) -> tuple[tuple[Position, Position | None], ...]:
-        found, self._unsaved = tuple(self._unsaved), []
-        return found
+        unsaved, self._unsaved = tuple(self._unsaved), []
+        return unsaved
 
     async def _keep_watch(self) -> None:
         """Reach the cluster once it is there again, begin the backfills, and follow changes of definitions."""
         try:
             while not self._session_ready:
                 try:
-                    await self._connect(required=True)
+                    await self._connect_cluster(required=True)
                     await self._begin_backfills()
                 except Retriable as error:
                     self._log.debug("the cluster is away: %s", error)
@@ -410,7 +415,7 @@ class Run:
             while True:
                 await asyncio.sleep(self._settings.refresh_s)
                 try:
-                    await self._follow()
+                    await self._follow_schema()
                     await self._end_captures()
                     self._name_nodes_apart()
                     self._add_new_tables()
@@ -430,12 +435,12 @@ class Run:
 
     # Numbers.
 
-    def _report(self) -> None:
+    def _report_counts(self) -> None:
         now = time.monotonic()
         if now - self._reported < _REPORT_S or self._stream is None:
             return
         self._reported = now
-        counts, self._stream.counts = self._stream.counts, Counts()
+        counts, self._stream.counts = self._stream.counts, StreamCounts()
         for name, value in (
             (metrics.ENTRIES, counts.entries),
             (metrics.UPDATES, counts.updates),

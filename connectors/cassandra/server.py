@@ -67,7 +67,7 @@ class NodeSettings(NamedTuple):
     encrypted: bool = False
 
 
-class Cluster(NamedTuple):
+class ClusterNodes(NamedTuple):
     """The nodes as the one that was asked knows them.
 
     Attributes:
@@ -83,27 +83,27 @@ class Cluster(NamedTuple):
     centre_nodes: int = 0
 
 
-def size_of(text: str | None) -> int | None:
+def size_of(size_text: str | None) -> int | None:
     """``4096MiB`` as bytes; None: it is no size."""
-    found = _SIZE.match((text or "").strip())
-    return int(found[1]) * _UNITS[found[2]] if found else None
+    match = _SIZE.match((size_text or "").strip())
+    return int(match[1]) * _UNITS[match[2]] if match else None
 
 
 def settings_of(values: Mapping[str, str | None]) -> NodeSettings:
     """A node's settings from the rows of ``system_views.settings``. Pure."""
 
     def yes(name: str) -> bool | None:
-        text = values.get(name)
-        return None if text is None else text.strip().lower() == "true"
+        value = values.get(name)
+        return None if value is None else value.strip().lower() == "true"
 
     def size(name: str) -> int | None:
         megabytes = size_of(values.get(f"{name}_in_mb"))
         return size_of(values.get(name)) or (None if megabytes is None else megabytes << 20)
 
     addresses = [values.get(name) for name in ("broadcast_address", "listen_address", "rpc_address")]
-    secret = [yes(f"transparent_data_encryption_options{mark}enabled") for mark in "._"]
+    secret = [yes(f"transparent_data_encryption_options{separator}enabled") for separator in "._"]
     return NodeSettings(
-        address=next((each for each in addresses if each), ""),
+        address=next((address for address in addresses if address), ""),
         cdc_enabled=yes("cdc_enabled"),
         cdc_block_writes=yes("cdc_block_writes"),
         total_space=size("cdc_total_space") or None,  # 0 where cdc is off
@@ -114,13 +114,13 @@ def settings_of(values: Mapping[str, str | None]) -> NodeSettings:
     )
 
 
-def version_of(text: str | None) -> tuple[int, int]:
+def version_of(release: str | None) -> tuple[int, int]:
     """``5.0.9`` as (5, 0); (0, 0): it is no version."""
-    found = _VERSION.match(text or "")
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = _VERSION.match(release or "")
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-async def cluster(session: CqlSession) -> Cluster:
+async def read_cluster(session: CqlSession) -> ClusterNodes:
     """The nodes and their versions.
 
     Raises:
@@ -130,7 +130,7 @@ async def cluster(session: CqlSession) -> Cluster:
     rows = await session.query("SELECT release_version, data_center FROM system.local", consistency=_LOCAL)
     centre = str(rows[0]["data_center"] or "") if rows else ""
     rows += await session.query("SELECT release_version, data_center FROM system.peers", consistency=_LOCAL)
-    return Cluster(
+    return ClusterNodes(
         tuple(str(row["release_version"]) for row in rows if row["release_version"]),
         len(rows),
         centre,
@@ -145,24 +145,24 @@ async def node_settings(session: CqlSession, nodes: int) -> list[NodeSettings]:
         Retriable: nodes are away, busy or too slow.
         Fatal: the server refuses the query (``GRANT SELECT ON system_views.settings``), or has no such table.
     """
-    found: dict[str, NodeSettings] = {}
+    by_address: dict[str, NodeSettings] = {}
     names: Sequence[str] = _NAMES
     for _ in range(min(2 * nodes, _MOST_ASKED) if nodes > 1 else 1):
-        values = await _settings(session, names)
+        values = await _read_settings(session, names)
         if "cdc_total_space" not in values and names is _NAMES:
             names = (*_NAMES, *_OLD_NAMES)
-            values = await _settings(session, names)
-        one = settings_of(values)
-        found[one.address] = one
-        if len(found) == nodes:
+            values = await _read_settings(session, names)
+        settings = settings_of(values)
+        by_address[settings.address] = settings
+        if len(by_address) == nodes:
             break
-    return [found[address] for address in sorted(found)]
+    return [by_address[address] for address in sorted(by_address)]
 
 
-async def _settings(session: CqlSession, names: Sequence[str]) -> dict[str, str | None]:
-    wanted = ", ".join(f"'{name}'" for name in names)
+async def _read_settings(session: CqlSession, names: Sequence[str]) -> dict[str, str | None]:
+    quoted_names = ", ".join(f"'{name}'" for name in names)
     rows = await session.query(
-        f"SELECT name, value FROM system_views.settings WHERE name IN ({wanted})",  # noqa: S608 - constants
+        f"SELECT name, value FROM system_views.settings WHERE name IN ({quoted_names})",  # noqa: S608 - constants
         consistency=_LOCAL,
     )
     return {row["name"]: row["value"] for row in rows}
@@ -178,16 +178,16 @@ async def total_space(session: CqlSession, directory: str) -> int:
         Retriable: nodes are away, busy or too slow.
     """
     try:
-        known = await node_settings(session, (await cluster(session)).nodes)
+        settings = await node_settings(session, (await read_cluster(session)).nodes)
     except Fatal:
         return 0
-    same = [each for each in known if each.cdc_raw == directory]
-    return smallest_space(same or known)
+    same = [node for node in settings if node.cdc_raw == directory]
+    return smallest_space(same or settings)
 
 
-def smallest_space(known: Sequence[NodeSettings]) -> int:
+def smallest_space(settings: Sequence[NodeSettings]) -> int:
     """The smallest ``cdc_total_space`` that is known; 0: none is."""
-    return min((each.total_space for each in known if each.total_space), default=0)
+    return min((node.total_space for node in settings if node.total_space), default=0)
 
 
 class Copies(NamedTuple):
@@ -202,10 +202,10 @@ class Copies(NamedTuple):
     anywhere: int = 0
 
 
-def replicas(replication: Any) -> Copies:
+def parse_replication(replication: Any) -> Copies:
     """Copies of each row, by the ``replication`` of ``system_schema.keyspaces``. Pure."""
     options = (
-        replication if isinstance(replication, dict) else {each["key"]: each["value"] for each in replication or ()}
+        replication if isinstance(replication, dict) else {item["key"]: item["value"] for item in replication or ()}
     )
     counts = {}
     for name, value in options.items():

@@ -10,7 +10,7 @@ import msgspec
 
 from connectors.api import BadRecord
 from connectors.cassandra.model import LogPosition
-from connectors.cql.mutations.head import TABLE_ID_BYTES, mutation
+from connectors.cql.mutations.head import TABLE_ID_BYTES, read_mutation_head
 from connectors.cql.mutations.reference import UnknownColumn, skip_update
 from connectors.encoded_parts import EncodedParts
 from connectors.errors import Skippable
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.api import SourceRecord
-    from connectors.cassandra.events.contract import TableEvents, Where
+    from connectors.cassandra.events.contract import CassandraTableEvents, Where
     from connectors.cassandra.events.fast_entries import FastEntries
-    from connectors.cassandra.model import Stretch
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cassandra.model import LogChunk
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.wire import Wire
 
 #: Of a damaged or unreadable entry, what goes into its ``BadRecord``.
@@ -36,16 +36,16 @@ _UNCOUNTED: Final = 1 << 31
 class Definitions(Protocol):
     """Where tables are looked up; see ``connectors.cassandra.catalog``."""
 
-    def by_id(self, table_id: bytes) -> TableDefinition | None:
+    def by_id(self, table_id: bytes) -> CqlTableDefinition | None:
         """A table of the cluster, captured or not."""
 
-    def captured(self, table: TableDefinition, segment: int) -> bool:
+    def captured(self, table: CqlTableDefinition, segment: int) -> bool:
         """Whether its changes in a segment are delivered."""
 
-    def wanted(self, table: TableDefinition) -> bool:
+    def wanted(self, table: CqlTableDefinition) -> bool:
         """Whether they would be if it had cdc."""
 
-    def known(self) -> list[TableDefinition]:
+    def known(self) -> list[CqlTableDefinition]:
         """All tables."""
 
 
@@ -67,7 +67,7 @@ class Missing(Exception):
         self.doubt = doubt
 
 
-class Counts(msgspec.Struct):
+class StreamCounts(msgspec.Struct):
     """What was met since the last look; the counters of ``metrics``."""
 
     entries: int = 0
@@ -79,7 +79,7 @@ class Counts(msgspec.Struct):
     bad: int = 0
 
 
-class _Table(msgspec.Struct):
+class _StreamTable(msgspec.Struct):
     """What is done with a table's updates.
 
     Attributes:
@@ -91,20 +91,20 @@ class _Table(msgspec.Struct):
         fast: encodes updates without records, where the runtime agrees.
     """
 
-    definition: TableDefinition
-    events: TableEvents | None
+    definition: CqlTableDefinition
+    events: CassandraTableEvents | None
     captured: bool = False
     refused: bool = False
     wanted: bool = False
     fast: FastEntries | None = None
 
 
-class Stream:
+class CassandraStream:
     """The records of one node's log, in order. Not thread-safe; does not block.
 
     Args:
         where: partition and node; its other members are changed entry by entry.
-        place: what was delivered before; None: nothing.
+        position: what was delivered before; None: nothing.
         definitions: the tables.
         builder: makes the events of a definition, for a version of the log's format.
         log: the task's.
@@ -114,9 +114,9 @@ class Stream:
     def __init__(
         self,
         where: Where,
-        place: LogPosition | None,
+        position: LogPosition | None,
         definitions: Definitions,
-        builder: Callable[[TableDefinition, int], TableEvents],
+        builder: Callable[[CqlTableDefinition, int], CassandraTableEvents],
         log: logging.LoggerAdapter[logging.Logger],
         wire: Wire | None = None,
     ) -> None:
@@ -124,20 +124,20 @@ class Stream:
         self.encoded = EncodedParts()
         self._wire = wire
         #: Tables that the runtime was not asked about yet.
-        self._new: list[_Table] = []
+        self._new: list[_StreamTable] = []
         #: Whoever reads them puts new ones here.
-        self.counts = Counts()
+        self.counts = StreamCounts()
         #: The entry that ``take`` goes on with.
         self.number = 0
         #: Up to where the log was taken.
-        self.place = place or LogPosition(0)
+        self.place = position or LogPosition(0)
         #: Whether definitions are newer than what ``take`` is given; else tables without cdc are asked for (``Missing.doubt``).
         self.sure = True
         self._where = where
         self._definitions = definitions
         self._builder = builder
         self._log = log
-        self._tables: dict[tuple[int, bytes], _Table] = {}
+        self._tables: dict[tuple[int, bytes], _StreamTable] = {}
         #: Tables, and columns of them, that nobody knows: their updates are passed over.
         self._given_up: set[tuple[bytes, str | None]] = set()
         #: Changes left out by builders that are gone.
@@ -162,41 +162,41 @@ class Stream:
     def skipped(self) -> int:
         """Changes that the output form has no event for, in all."""
         return self._skipped + sum(
-            each.events.skipped.total() for each in self._tables.values() if each.events is not None
+            table.events.skipped.total() for table in self._tables.values() if table.events is not None
         )
 
     def full_decodes(self) -> int:
         """Updates that the fast decoder left to the complete one, since definitions changed last."""
-        return sum(each.events.full_decodes for each in self._tables.values() if each.events is not None)
+        return sum(table.events.full_decodes for table in self._tables.values() if table.events is not None)
 
     def changed(self, ids: set[str]) -> None:
         """Definitions of tables (ids as text) are new or others."""
-        wanted = {bytes.fromhex(each.replace("-", "")) for each in ids}
-        for key in [key for key in self._tables if key[1] in wanted]:
+        changed_ids = {bytes.fromhex(table_id.replace("-", "")) for table_id in ids}
+        for key in [key for key in self._tables if key[1] in changed_ids]:
             events = self._tables.pop(key).events
             self._skipped += events.skipped.total() if events is not None else 0
-        self._given_up = {each for each in self._given_up if each[0] not in wanted}
+        self._given_up = {table_id for table_id in self._given_up if table_id[0] not in changed_ids}
 
     def _check_captures(self, segment: int) -> None:
         """Another segment begins: look again at tables whose updates count in only one of the two."""
         changed = {
-            each.definition.table_id
-            for each in self._tables.values()
-            if each.captured != self._definitions.captured(each.definition, segment)
+            table.definition.table_id
+            for table in self._tables.values()
+            if table.captured != self._definitions.captured(table.definition, segment)
         }
         if changed:
             self.changed(changed)
 
-    def give_up(self, missing: Missing, *, old: bool = False, own: bool = False) -> None:
+    def give_up(self, missing: Missing, *, old: bool = False, by_table: bool = False) -> None:
         """What an entry lacks is not to be had: it is passed over, now and later, until ``changed``.
 
         Args:
             missing: what was asked for.
             old: the entry was there before definitions were read for the first time: its table was dropped before that.
-            own: it is one of the server's own tables, whose definitions are not saved.
+            by_table: it is one of the server's own tables, whose definitions are not saved.
         """
         self._given_up.add((missing.table_id, missing.column))
-        if missing.column is None and not own:
+        if missing.column is None and not by_table:
             self._log.log(
                 logging.INFO if old else logging.WARNING,
                 "segment %d has mutations of a table that is not known (id %s): it was dropped %s. They are skipped "
@@ -206,7 +206,7 @@ class Stream:
                 "before this connector began" if old else "before its definition could be read",
             )
 
-    def take(self, stretch: Stretch, first: int, limit: int, out: list[SourceRecord], bad: list[BadRecord]) -> int:
+    def take(self, stretch: LogChunk, first: int, limit: int, out: list[SourceRecord], bad: list[BadRecord]) -> int:
         """Append the records of a stretch's entries from number ``first`` on, until there are ``limit`` or more.
 
         What the fast path takes is in ``encoded``, in order with the records.
@@ -218,9 +218,9 @@ class Stream:
             Missing: of the entry that ``self.place`` stands before; nothing of it was appended. Go on with the same entry,
                 whose number is ``self.number``.
         """
-        where, place = self._where, self.place
-        if stretch.segment != place.segment:
-            place = LogPosition(stretch.segment)
+        where, log_position = self._where, self.place
+        if stretch.segment != log_position.segment:
+            log_position = LogPosition(stretch.segment)
         if stretch.segment != where.segment:
             self._check_captures(stretch.segment)
         where.segment, where.version = stretch.segment, stretch.version
@@ -229,7 +229,7 @@ class Stream:
         counts = self.counts
         number = first
         # What was delivered of an entry counts only if the entry comes again.
-        before, done = place.position, 0 if stretch.lost is not None else place.done
+        before, done = log_position.position, 0 if stretch.lost is not None else log_position.done
         self.number = number
         total = len(entries)
         tables, version, encoded = self._tables, stretch.version, self.encoded
@@ -254,16 +254,16 @@ class Stream:
                         counts.entries += passed
                         continue
                 where.before, where.position, where.done = before, position, 0
-                mark = len(out)
+                record_count = len(out)
                 try:
-                    self._entry(data, start, end, out, bad)
+                    self._take_entry(data, start, end, out, bad)
                 except Missing:
-                    del out[mark:]
+                    del out[record_count:]
                     raise
                 if done:
-                    del out[mark : mark + done]
+                    del out[record_count : record_count + done]
                     done = 0
-                counts.events += len(out) - mark
+                counts.events += len(out) - record_count
                 counts.entries += 1
                 before = position
                 number += 1
@@ -274,16 +274,16 @@ class Stream:
             self.place = LogPosition(stretch.segment, max(before, stretch.position), done, stretch.finished)
         return number
 
-    def _entry(self, data: bytes, start: int, end: int, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def _take_entry(self, data: bytes, start: int, end: int, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         where = self._where
         version = where.version
         identity = b""
         try:
-            count, at = mutation(data, start, version)
+            count, at = read_mutation_head(data, start, version)
             while count > 0 and at < end:
                 count -= 1
                 identity = data[at : at + TABLE_ID_BYTES]
-                table = self._tables.get((version, identity)) or self._table(version, identity)
+                table = self._tables.get((version, identity)) or self._make_table(version, identity)
                 if table is None:
                     if count:
                         # Without its definition nobody can tell where the update ends: on with the next that is captured.
@@ -294,11 +294,11 @@ class Stream:
                 elif table.events is not None:
                     self.counts.updates += 1
                     where.last = count == 0
-                    mark = len(out)
+                    record_count = len(out)
                     at = table.events.update(data, at, None if count else end, where, out)
                     if at > end or (at < end and count == 0):
-                        del out[mark:]
-                        self._bad(
+                        del out[record_count:]
+                        self._report_bad(
                             data,
                             start,
                             end,
@@ -319,11 +319,11 @@ class Stream:
         except UnknownColumn as error:
             if (identity, error.column) not in self._given_up:
                 raise Missing(identity, error.column, error) from None
-            self._bad(data, start, end, bad, error, identity)
+            self._report_bad(data, start, end, bad, error, identity)
         except Skippable as error:
-            self._bad(data, start, end, bad, error, identity)
+            self._report_bad(data, start, end, bad, error, identity)
         except (IndexError, ValueError, OverflowError) as error:
-            self._bad(data, start, end, bad, Skippable(f"the mutation can't be read: {error!r}"), identity)
+            self._report_bad(data, start, end, bad, Skippable(f"the mutation can't be read: {error!r}"), identity)
 
     def _captured_behind(self, data: bytes, at: int, end: int) -> int:
         """Where the first update of a captured table begins behind ``at``; -1: there is none.
@@ -331,13 +331,13 @@ class Stream:
         Ids are random enough (time and node) that their 16 bytes are not met by chance.
         """
         ids = [
-            bytes.fromhex(each.table_id.replace("-", ""))
-            for each in self._definitions.known()
-            if self._definitions.captured(each, self._where.segment)
+            bytes.fromhex(identity.table_id.replace("-", ""))
+            for identity in self._definitions.known()
+            if self._definitions.captured(identity, self._where.segment)
         ]
-        return min((found for each in ids if (found := data.find(each, at, end)) >= 0), default=-1)
+        return min((offset for identity in ids if (offset := data.find(identity, at, end)) >= 0), default=-1)
 
-    def _table(self, version: int, identity: bytes) -> _Table | None:
+    def _make_table(self, version: int, identity: bytes) -> _StreamTable | None:
         definition = self._definitions.by_id(identity)
         if definition is None:
             if (identity, None) not in self._given_up:
@@ -347,23 +347,25 @@ class Stream:
         captured = self._definitions.captured(definition, self._where.segment)
         refused = captured and definition.has_counters
         events = self._builder(definition, version) if captured and not refused else None
-        wanted = not captured and self._definitions.wanted(definition)
-        found = self._tables[version, identity] = _Table(definition, events, captured, refused, wanted)
+        is_wanted = not captured and self._definitions.wanted(definition)
+        table = self._tables[version, identity] = _StreamTable(definition, events, captured, refused, is_wanted)
         if events is not None and self._wire is not None:
-            self._new.append(found)
-        return found
+            self._new.append(table)
+        return table
 
-    def _bad(self, data: bytes, start: int, end: int, bad: list[BadRecord], error: Exception, identity: bytes) -> None:
+    def _report_bad(
+        self, data: bytes, start: int, end: int, bad: list[BadRecord], error: Exception, identity: bytes
+    ) -> None:
         where = self._where
         self.counts.bad += 1
         table = self._tables.get((where.version, identity))
-        place = f"node {where.node}, segment {where.segment}, position {where.position}"
+        location = f"node {where.node}, segment {where.segment}, position {where.position}"
         topic = table.events.topic if table is not None and table.events is not None else None
         bad.append(
             BadRecord(
                 where.partition,
                 where.ended(),
-                Skippable(f"{place}: {error}"),
+                Skippable(f"{location}: {error}"),
                 data[start : min(end, start + _RAW_BYTES)],
                 topic,
             )

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from connectors.api import SourceTask
-from connectors.cassandra.run import Run
+from connectors.cassandra.run import CassandraRun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -20,7 +20,7 @@ class CassandraTask(SourceTask):
     def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         self._instructions: list[Instruction] = []
-        self._run: Run | None = None
+        self._run: CassandraRun | None = None
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """See ``SourceTask.instruct``."""
@@ -36,7 +36,7 @@ class CassandraTask(SourceTask):
             Fatal: the log is damaged (``commit.log.error.policy=stop``), or a saved position can't be understood.
             ConfigInvalid: the cluster refuses the account, or the directory is not one of this node.
         """
-        run = self._run = Run(self.context)
+        run = self._run = CassandraRun(self.context)
         try:
             run.instruct(self._instructions)
             async with aclosing(run.batches()) as stream:

@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from connectors.cassandra import config_keys as keys
-from connectors.cassandra.backfill.cluster import Cluster, default_ttl
-from connectors.cassandra.backfill.rows import Moment, RowReader
-from connectors.cassandra.catalog import Catalog, TableFilter
+from connectors.cassandra.backfill.cluster import SnapshotCluster, default_ttl
+from connectors.cassandra.backfill.rows import ReadMoment, SnapshotRowReader
+from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.config import (
     CONFIG,
     backfill_settings,
@@ -16,7 +16,7 @@ from connectors.cassandra.config import (
     session_settings,
     table_lists,
 )
-from connectors.cassandra.events import builder
+from connectors.cassandra.events import build_events
 from connectors.cql.session import CqlSession
 from connectors.errors import ConfigInvalid
 from connectors.verify.source import UPDATES, ComparedTable, no_tables, token_chunks
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from connectors.api import Position, SourceRecord
-    from connectors.cassandra.events.contract import TableEvents
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cassandra.events.contract import CassandraTableEvents
+    from connectors.cql.mutations.definition import CqlTableDefinition
 
 #: Any version of the log's format: it matters to the raw form only.
 _LOG_VERSION: Final = 8
@@ -59,25 +59,25 @@ class CassandraView:
         self.reads_keys = self._events.output_format == "debezium"
         self._settings = backfill_settings(config)
         self._session: CqlSession | None = None
-        self._definitions: dict[str, TableDefinition] = {}
-        self._readers: dict[str, tuple[RowReader, TableEvents, int]] = {}
+        self._definitions: dict[str, CqlTableDefinition] = {}
+        self._readers: dict[str, tuple[SnapshotRowReader, CassandraTableEvents, int]] = {}
         self.tables: dict[str, ComparedTable] = {}
         self.notes: list[str] = []
 
     async def open(self, is_chosen: Callable[[str], bool]) -> None:
         """See ``CellSource.open``."""
         session = self._session = await CqlSession.acquire(session_settings(self._config))
-        catalog = Catalog(TableFilter(*table_lists(self._config)), None, session=session)
+        catalog = CassandraCatalog(CassandraTableFilter(*table_lists(self._config)), None, session=session)
         await catalog.refresh()
         captured = {str(table): table for table in catalog.tables()}
         self._definitions = {name: table for name, table in captured.items() if is_chosen(name)}
         if not self._definitions:
             raise ConfigInvalid(no_tables(keys.TABLES, self._config[keys.USER], names=captured))
-        cluster = await Cluster.of(session, self._settings.timeout_s)
+        cluster = await SnapshotCluster.of(session, self._settings.timeout_s)
         form = UPDATES if self._events.output_format == "partition-update" else "cassandra"
         for name, table in self._definitions.items():
-            events = builder(table, _LOG_VERSION, self._events)
-            reader = RowReader(self._settings.prefix, table, elements=cluster.elements)
+            events = build_events(table, _LOG_VERSION, self._events)
+            reader = SnapshotRowReader(self._settings.prefix, table, elements=cluster.elements)
             self._readers[name] = reader, events, await default_ttl(session, table, self._settings.timeout_s)
             compared = self.tables[name] = ComparedTable(cell_table(name, table.columns), events.topic, form)
             if form != UPDATES and compared.cells.multicell:
@@ -105,7 +105,7 @@ class CassandraView:
                     token=after + 1,
                 )
                 now_ms = int(time.time() * 1000)
-                read = reader.read(page.rows, Moment(now_ms * 1000, now_ms, ttl))
+                read = reader.read(page.rows, ReadMoment(now_ms * 1000, now_ms, ttl))
                 self.notes += read.bad
                 records: list[SourceRecord] = []
                 for update in read.updates:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DEADLINE_S: Final = 30.0
 
 
-class Names(NamedTuple):
+class OptionNames(NamedTuple):
     """The connector's options for connecting."""
 
     hosts: str
@@ -51,9 +51,9 @@ async def cluster_tables(settings: SessionSettings) -> list[str]:
     )
 
 
-async def asked(
+async def ask_cluster(
     config: Mapping[str, Any],
-    names: Names,
+    names: OptionNames,
     settings: Callable[[], SessionSettings],
     ask: Callable[[CqlSession], Awaitable[list[ConfigProblem]]],
 ) -> list[ConfigProblem]:
@@ -78,7 +78,7 @@ async def asked(
             )
         ]
     except ConfigInvalid as error:
-        return [_refused(config, names, error)]
+        return [_explain_refusal(config, names, error)]
     except MillraceError as error:
         return [ConfigProblem(names.hosts, f"The cluster can't be asked: {error}")]
     finally:
@@ -86,8 +86,8 @@ async def asked(
             await session.release()
 
 
-def _refused(config: Mapping[str, Any], names: Names, error: ConfigInvalid) -> ConfigProblem:
-    text = str(error)
-    if "credentials" in text or "user" in text:
-        return ConfigProblem(names.password if config[names.user] is not None else names.user, text)
-    return ConfigProblem(names.tls if config[names.tls] else names.hosts, text)
+def _explain_refusal(config: Mapping[str, Any], names: OptionNames, error: ConfigInvalid) -> ConfigProblem:
+    message = str(error)
+    if "credentials" in message or "user" in message:
+        return ConfigProblem(names.password if config[names.user] is not None else names.user, message)
+    return ConfigProblem(names.tls if config[names.tls] else names.hosts, message)

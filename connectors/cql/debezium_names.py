@@ -22,7 +22,7 @@ VARIABLE_SCALE_DECIMAL: Final = struct(
 )
 
 
-class Form(NamedTuple):
+class ValueForm(NamedTuple):
     """How values of a type are written.
 
     Attributes:
@@ -34,9 +34,9 @@ class Form(NamedTuple):
     change: Callable[[Any], Any] | None
 
 
-def variable_scale(text: str) -> dict[str, Any]:
+def variable_scale(decimal_digits: str) -> dict[str, Any]:
     """A decimal's text as the value of ``VARIABLE_SCALE_DECIMAL``."""
-    sign, digits, exponent = Decimal(text).as_tuple()
+    sign, digits, exponent = Decimal(decimal_digits).as_tuple()
     unscaled = int(Decimal((sign, digits, 0)))
     size = (~unscaled if sign else unscaled).bit_length() // 8 + 1
     return {"scale": -int(exponent), "value": unscaled.to_bytes(size, "big", signed=True)}
@@ -44,18 +44,18 @@ def variable_scale(text: str) -> dict[str, Any]:
 
 #: By ``decimal.handling.mode``; values are text, and stay what they are with ``string``.
 DECIMAL_FORMS: Final = {
-    "double": Form(connect.OPTIONAL_FLOAT64, float),
-    "string": Form(connect.OPTIONAL_STRING, None),
-    "precise": Form(VARIABLE_SCALE_DECIMAL, variable_scale),
+    "double": ValueForm(connect.OPTIONAL_FLOAT64, float),
+    "string": ValueForm(connect.OPTIONAL_STRING, None),
+    "precise": ValueForm(VARIABLE_SCALE_DECIMAL, variable_scale),
 }
 #: By ``varint.handling.mode``; values are text.
 VARINT_FORMS: Final = {
-    "string": Form(connect.OPTIONAL_STRING, None),
-    "precise": Form(connect.decimal(0, optional=True), Decimal),
+    "string": ValueForm(connect.OPTIONAL_STRING, None),
+    "precise": ValueForm(connect.decimal(0, optional=True), Decimal),
 }
 
 
-class Names(NamedTuple):
+class ValueForms(NamedTuple):
     """Which of these forms values get; the defaults are those of the Java connector for Scylla.
 
     Attributes:
@@ -68,12 +68,12 @@ class Names(NamedTuple):
     varints: str = "string"
     logical: bool = False
 
-    def form(self, kind: str) -> Form | None:
+    def form(self, kind: str) -> ValueForm | None:
         """The form of the CQL type ``kind``; None where these options say nothing of it."""
         if kind == "decimal":
             return DECIMAL_FORMS[self.decimals]
         if kind == "varint":
             return VARINT_FORMS[self.varints]
         if self.logical and kind in {"uuid", "timeuuid"}:
-            return Form(UUID, None)
-        return Form(NANO_TIME, None) if self.logical and kind == "time" else None
+            return ValueForm(UUID, None)
+        return ValueForm(NANO_TIME, None) if self.logical and kind == "time" else None

@@ -28,9 +28,9 @@ from cassandra.policies import (
 from cassandra.protocol import PrepareMessage
 from cassandra.query import BoundStatement, PreparedStatement, SimpleStatement
 
-from connectors.cql.encoding import encoder
-from connectors.cql.failures import SchemaChanged, explain, translate
-from connectors.cql.rows import HAVE_C, RawProtocolHandler, RawRows, RowDecoder, keep_raw
+from connectors.cql.encoding import make_encoder
+from connectors.cql.failures import SchemaChanged, explain_error, translate_error
+from connectors.cql.rows import HAVE_C, CqlRowDecoder, RawProtocolHandler, RawRows, keep_raw
 from connectors.cql.tls import ssl_context
 from connectors.cql.types import CqlType, has_newer_fields, same_on_the_wire, to_text
 from connectors.errors import ConfigInvalid, Fatal
@@ -119,26 +119,26 @@ def _offer_compression() -> None:
         size = int.from_bytes(data[:4], "big")
         return bytes(block.decompress_block(data[4:], output_len=size)) if size else b""
 
-    known = driver_connection.locally_supported_compressions
-    known.setdefault("lz4", (compress, decompress))
-    known.setdefault(
+    supported = driver_connection.locally_supported_compressions
+    supported.setdefault("lz4", (compress, decompress))
+    supported.setdefault(
         "snappy", (lambda data: bytes(snappy.compress_raw(data)), lambda data: bytes(snappy.decompress_raw(data)))
     )
 
 
-class Statement:
+class PreparedCql:
     """A prepared statement with the decoder of its rows."""
 
     __slots__ = ("_encoders", "columns", "decoder", "newer_fields", "prepared", "text", "types")
 
-    def __init__(self, text: str, prepared: Any, types: Sequence[CqlType | None] | None) -> None:
-        self.text = text
+    def __init__(self, cql: str, prepared: Any, types: Sequence[CqlType | None] | None) -> None:
+        self.text = cql
         self.prepared = prepared
         self.types = types
-        self._encoders = [encoder(column.type) for column in prepared.column_metadata or ()]
+        self._encoders = [make_encoder(column.type) for column in prepared.column_metadata or ()]
         #: The very list that the decoder was made for: the driver replaces it when it has to prepare again.
         self.columns = prepared.result_metadata
-        self.decoder = row_decoder(text, self.columns or (), types)
+        self.decoder = row_decoder(cql, self.columns or (), types)
         #: Whether the server knows fields of a UDT that ``types`` do not have; they are left out.
         self.newer_fields = _newer_fields(self.columns or (), types)
 
@@ -179,7 +179,7 @@ class Statement:
         return self.decoder.decode(rows.body)
 
 
-def row_decoder(text: str, columns: Sequence[Any], types: Sequence[CqlType | None] | None) -> RowDecoder:
+def row_decoder(cql: str, columns: Sequence[Any], types: Sequence[CqlType | None] | None) -> CqlRowDecoder:
     """The decoder for ``columns`` of a result, with ``types`` in place of what the server says if they are given.
 
     Raises:
@@ -188,15 +188,15 @@ def row_decoder(text: str, columns: Sequence[Any], types: Sequence[CqlType | Non
     names = [column[2] for column in columns]
     actual = [column[3] for column in columns]
     if types is None:
-        return RowDecoder(names, actual)
+        return CqlRowDecoder(names, actual)
     if len(types) != len(names):
-        raise SchemaChanged(f"the server sends {len(names)} columns where {len(types)} are expected (query: {text})")
+        raise SchemaChanged(f"the server sends {len(names)} columns where {len(types)} are expected (query: {cql})")
     for name, expected, kind in zip(names, types, actual, strict=True):
         if expected is not None and not same_on_the_wire(expected, kind):
             raise SchemaChanged(
-                f"column {name} is of type {to_text(kind)} where {to_text(expected)} is expected (query: {text})"
+                f"column {name} is of type {to_text(kind)} where {to_text(expected)} is expected (query: {cql})"
             )
-    return RowDecoder(names, types)
+    return CqlRowDecoder(names, types)
 
 
 def _newer_fields(columns: Sequence[Any], types: Sequence[CqlType | None] | None) -> bool:
@@ -220,7 +220,7 @@ def consistency_level(name: str) -> int:
     return level
 
 
-def _cluster(settings: SessionSettings, context: Any, provider: Any, profile: Any) -> Any:
+def _make_cluster(settings: SessionSettings, context: Any, provider: Any, profile: Any) -> Any:
     """The driver's cluster; resolves names, connects to nothing yet."""
     return Cluster(
         contact_points=list(settings.contact_points),
@@ -310,7 +310,7 @@ class LargeReads(DefaultConnection):  # type: ignore[misc]
                 login.refusal = refusal
 
 
-class Connection:
+class CqlConnection:
     """A cluster's connections: a driver's session has one per node (per shard with scylla-driver), so several have several."""
 
     def __init__(self, cluster: Any, sessions: Sequence[Any], addresses: Sequence[str], login: _Login | None) -> None:
@@ -322,7 +322,7 @@ class Connection:
         self._replication: set[str] = set()
 
     @classmethod
-    def open_(cls, settings: SessionSettings, password: Callable[[], str]) -> Connection:
+    def open_(cls, settings: SessionSettings, password: Callable[[], str]) -> CqlConnection:
         """Connect. Blocks.
 
         Args:
@@ -351,9 +351,9 @@ class Connection:
             row_factory=keep_raw,
         )
         try:
-            cluster = _cluster(settings, context, provider, profile)
+            cluster = _make_cluster(settings, context, provider, profile)
         except Exception as error:
-            raise translate(error, "", settings.addresses) from error
+            raise translate_error(error, "", settings.addresses) from error
         try:
             sessions = [cluster.connect() for _ in range(settings.connections_per_host)]
             for session in sessions:
@@ -367,10 +367,10 @@ class Connection:
                 raise ConfigInvalid(
                     f"the cluster has no data centre {settings.local_dc!r}; it has {', '.join(sorted(centres))}"
                 ) from error
-            raise translate(error, "", settings.addresses) from error
+            raise translate_error(error, "", settings.addresses) from error
         return cls(cluster, sessions, settings.addresses, provider)
 
-    def prepare(self, text: str, types: Sequence[CqlType | None] | None) -> Statement:
+    def prepare(self, cql: str, types: Sequence[CqlType | None] | None) -> PreparedCql:
         """Prepare a query. Blocks.
 
         Raises:
@@ -378,20 +378,22 @@ class Connection:
             Fatal: the server refuses it.
         """
         try:
-            prepared = self._prepare(text)
+            prepared = self._prepare_statement(cql)
         except Exception as error:
-            raise self.error(error, text) from error
+            raise self.error(error, cql) from error
         self._learn_replication(prepared)
-        return Statement(text, prepared, types)
+        return PreparedCql(cql, prepared, types)
 
-    def error(self, error: BaseException, text: str) -> MillraceError:
-        """The error to raise in place of what the driver raised when it was asked ``text``."""
-        return explain(translate(error, text, self.addresses), self._login.refusal if self._login is not None else None)
+    def error(self, error: BaseException, cql: str) -> MillraceError:
+        """The error to raise in place of what the driver raised when it was asked ``cql``."""
+        return explain_error(
+            translate_error(error, cql, self.addresses), self._login.refusal if self._login is not None else None
+        )
 
-    def _prepare(self, text: str) -> Any:
+    def _prepare_statement(self, cql: str) -> Any:
         # Session.prepare would do, but for its reader of types (see RawProtocolHandler), which it can't be told to leave alone.
         future = ResponseFuture(
-            self.session, PrepareMessage(query=text), query=None, timeout=self.session.default_timeout
+            self.session, PrepareMessage(query=cql), query=None, timeout=self.session.default_timeout
         )
         future._protocol_handler = RawProtocolHandler  # noqa: SLF001
         future.send_request()
@@ -401,7 +403,7 @@ class Connection:
             response.bind_metadata,
             response.pk_indexes,
             self.cluster.metadata,
-            text,
+            cql,
             None,
             self.cluster.protocol_version,
             response.column_metadata,
@@ -444,10 +446,10 @@ class Connection:
         future = next(self._turns).execute_async(statement, timeout=timeout_s, paging_state=state)
         future.add_callbacks(lambda rows: done(rows, None), lambda error: done(None, error))
 
-    def simple(self, text: str, fetch_size: int, consistency: str) -> Any:
+    def simple(self, cql: str, fetch_size: int, consistency: str) -> Any:
         """A statement that is not prepared."""
         return SimpleStatement(
-            text, fetch_size=fetch_size, consistency_level=consistency_level(consistency), is_idempotent=True
+            cql, fetch_size=fetch_size, consistency_level=consistency_level(consistency), is_idempotent=True
         )
 
     def close(self) -> None:

@@ -25,23 +25,23 @@ class NotEncodable(ValueError):
     """A value is not one of the type it was to be encoded for."""
 
 
-def _fixed(layout: str) -> Callable[[Any], bytes]:
+def _fixed_encoder(layout: str) -> Callable[[Any], bytes]:
     return struct.Struct(layout).pack
 
 
-def _text(value: Any) -> bytes:
+def _encode_text(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def _boolean(value: Any) -> bytes:
+def _encode_boolean(value: Any) -> bytes:
     return b"\x01" if value else b"\x00"
 
 
-def _date(value: Any) -> bytes:
+def _encode_date(value: Any) -> bytes:
     return (int(value) + 0x80000000).to_bytes(4, "big")
 
 
-def _uuid(value: Any) -> bytes:
+def _encode_uuid(value: Any) -> bytes:
     if isinstance(value, bytes):
         if len(value) != _UUID_BYTES:
             raise NotEncodable(f"a UUID has 16 bytes, not {len(value)}")
@@ -49,25 +49,25 @@ def _uuid(value: Any) -> bytes:
     return value.bytes if isinstance(value, UUID) else UUID(value).bytes
 
 
-def _integer(value: int) -> bytes:
+def _encode_integer(value: int) -> bytes:
     # As BigInteger.toByteArray: the fewest bytes that hold the sign.
     return value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
-def _varint(value: Any) -> bytes:
+def _encode_varint(value: Any) -> bytes:
     # int() refuses long texts; Decimal takes any.
-    return _integer(int(Decimal(value)) if isinstance(value, str) else int(value))
+    return _encode_integer(int(Decimal(value)) if isinstance(value, str) else int(value))
 
 
-def _decimal(value: Any) -> bytes:
+def _encode_decimal(value: Any) -> bytes:
     sign, digits, exponent = Decimal(value).as_tuple()
     if not isinstance(exponent, int):
         raise NotEncodable(f"{value} is no number that a decimal can hold")
     unscaled = int(Decimal((sign, digits, 0)))
-    return struct.pack(">i", -exponent) + _integer(unscaled)
+    return struct.pack(">i", -exponent) + _encode_integer(unscaled)
 
 
-def _inet(value: Any) -> bytes:
+def _encode_inet(value: Any) -> bytes:
     return value if isinstance(value, bytes) else ipaddress.ip_address(str(value)).packed
 
 
@@ -92,7 +92,7 @@ _DURATION: Final = re.compile(
 )
 
 
-def _duration(value: Any) -> bytes:
+def _encode_duration(value: Any) -> bytes:
     match = _DURATION.match(value)
     if match is None:
         raise NotEncodable(f"{value!r} is no duration as 1y2mo3d4h5m6s7ms8us9ns")
@@ -104,11 +104,11 @@ def _duration(value: Any) -> bytes:
     return b"".join(signed_vint(sign * number) for number in (years * 12 + months, weeks * 7 + days, total))
 
 
-def _bytes(value: Any) -> bytes:
+def _encode_bytes(value: Any) -> bytes:
     return bytes(value)
 
 
-def _empty(value: Any) -> bytes:
+def _encode_empty(value: Any) -> bytes:
     del value
     return b""
 
@@ -119,35 +119,35 @@ _pack_int = struct.Struct(">i").pack
 _pack_short = struct.Struct(">H").pack
 
 _SCALARS: Final[dict[str, Callable[[Any], bytes]]] = {
-    "ascii": _text,
-    "text": _text,
-    "varchar": _text,
-    "blob": _bytes,
-    "custom": _bytes,
-    "raw": _bytes,
-    "boolean": _boolean,
-    "tinyint": _fixed(">b"),
-    "smallint": _fixed(">h"),
-    "int": _fixed(">i"),
-    "bigint": _fixed(">q"),
-    "counter": _fixed(">q"),
-    "timestamp": _fixed(">q"),
-    "time": _fixed(">q"),
-    "float": _fixed(">f"),
-    "double": _fixed(">d"),
-    "date": _date,
-    "uuid": _uuid,
-    "timeuuid": _uuid,
-    "varint": _varint,
-    "decimal": _decimal,
-    "inet": _inet,
-    "duration": _duration,
-    "empty": _empty,
+    "ascii": _encode_text,
+    "text": _encode_text,
+    "varchar": _encode_text,
+    "blob": _encode_bytes,
+    "custom": _encode_bytes,
+    "raw": _encode_bytes,
+    "boolean": _encode_boolean,
+    "tinyint": _fixed_encoder(">b"),
+    "smallint": _fixed_encoder(">h"),
+    "int": _fixed_encoder(">i"),
+    "bigint": _fixed_encoder(">q"),
+    "counter": _fixed_encoder(">q"),
+    "timestamp": _fixed_encoder(">q"),
+    "time": _fixed_encoder(">q"),
+    "float": _fixed_encoder(">f"),
+    "double": _fixed_encoder(">d"),
+    "date": _encode_date,
+    "uuid": _encode_uuid,
+    "timeuuid": _encode_uuid,
+    "varint": _encode_varint,
+    "decimal": _encode_decimal,
+    "inet": _encode_inet,
+    "duration": _encode_duration,
+    "empty": _encode_empty,
 }
 
 
 @lru_cache(maxsize=10_000)
-def encoder(kind: CqlType) -> Callable[[Any], bytes]:
+def make_encoder(kind: CqlType) -> Callable[[Any], bytes]:
     """The function from a value (not None) to a cell's bytes, compiled once per type.
 
     It raises ``ValueError``, ``TypeError`` or ``struct.error`` for a value that is not of the type.
@@ -164,63 +164,67 @@ def encoder(kind: CqlType) -> Callable[[Any], bytes]:
     return build(kind)
 
 
-def _sized(data: bytes | None) -> bytes:
+def _add_size(data: bytes | None) -> bytes:
     return _NULL if data is None else _pack_int(len(data)) + data
 
 
-def _sequence(kind: CqlType) -> Callable[[Any], bytes]:
-    item = encoder(kind.arguments[0])
+def _sequence_encoder(kind: CqlType) -> Callable[[Any], bytes]:
+    item = make_encoder(kind.arguments[0])
 
     def encode(value: Any) -> bytes:
-        return _pack_int(len(value)) + b"".join([_sized(None if member is None else item(member)) for member in value])
+        return _pack_int(len(value)) + b"".join(
+            [_add_size(None if member is None else item(member)) for member in value]
+        )
 
     return encode
 
 
-def _map(kind: CqlType) -> Callable[[Any], bytes]:
-    key, item = encoder(kind.arguments[0]), encoder(kind.arguments[1])
+def _map_encoder(kind: CqlType) -> Callable[[Any], bytes]:
+    key, item = make_encoder(kind.arguments[0]), make_encoder(kind.arguments[1])
 
     def encode(value: Any) -> bytes:
         pairs = value.items() if isinstance(value, dict) else [(entry["key"], entry["value"]) for entry in value]
         parts = [_pack_int(len(value))]
         for name, member in pairs:
-            parts += (_sized(key(name)), _sized(None if member is None else item(member)))
+            parts += (_add_size(key(name)), _add_size(None if member is None else item(member)))
         return b"".join(parts)
 
     return encode
 
 
 def _timed_list(kind: CqlType) -> Callable[[Any], bytes]:
-    item = encoder(kind.arguments[0])
+    item = make_encoder(kind.arguments[0])
 
     def encode(value: Any) -> bytes:
-        return _pack_int(len(value)) + b"".join([_sized(_uuid(name)) + _sized(item(member)) for name, member in value])
+        return _pack_int(len(value)) + b"".join(
+            [_add_size(_encode_uuid(name)) + _add_size(item(member)) for name, member in value]
+        )
 
     return encode
 
 
-def _tuple(kind: CqlType) -> Callable[[Any], bytes]:
-    members = [(f"field_{index}", encoder(member)) for index, member in enumerate(kind.arguments)]
+def _tuple_encoder(kind: CqlType) -> Callable[[Any], bytes]:
+    members = [(f"field_{index}", make_encoder(member)) for index, member in enumerate(kind.arguments)]
 
     def encode(value: Any) -> bytes:
         if not isinstance(value, dict):
             value = {f"field_{index}": member for index, member in enumerate(value)}
-        return b"".join([_sized(None if value.get(name) is None else item(value[name])) for name, item in members])
+        return b"".join([_add_size(None if value.get(name) is None else item(value[name])) for name, item in members])
 
     return encode
 
 
-def _udt(kind: CqlType) -> Callable[[Any], bytes]:
-    members = [(name, encoder(member)) for name, member in zip(kind.field_names, kind.arguments, strict=True)]
+def _udt_encoder(kind: CqlType) -> Callable[[Any], bytes]:
+    members = [(name, make_encoder(member)) for name, member in zip(kind.field_names, kind.arguments, strict=True)]
 
     def encode(value: Any) -> bytes:
-        return b"".join([_sized(None if value.get(name) is None else item(value[name])) for name, item in members])
+        return b"".join([_add_size(None if value.get(name) is None else item(value[name])) for name, item in members])
 
     return encode
 
 
-def _vector(kind: CqlType) -> Callable[[Any], bytes]:
-    item, dimension = encoder(kind.arguments[0]), kind.dimension
+def _vector_encoder(kind: CqlType) -> Callable[[Any], bytes]:
+    item, dimension = make_encoder(kind.arguments[0]), kind.dimension
     sized = fixed_width(kind.arguments[0]) is None
 
     def encode(value: Any) -> bytes:
@@ -233,12 +237,12 @@ def _vector(kind: CqlType) -> Callable[[Any], bytes]:
 
 
 _BUILDERS: Final[dict[str, Callable[[CqlType], Callable[[Any], bytes]]]] = {
-    "list": _sequence,
-    "set": _sequence,
-    "map": _map,
-    "tuple": _tuple,
-    "udt": _udt,
-    "vector": _vector,
+    "list": _sequence_encoder,
+    "set": _sequence_encoder,
+    "map": _map_encoder,
+    "tuple": _tuple_encoder,
+    "udt": _udt_encoder,
+    "vector": _vector_encoder,
     "timed_list": _timed_list,
 }
 
@@ -252,7 +256,7 @@ def encode_partition_key(kinds: Sequence[CqlType], values: Sequence[Any]) -> byt
         kinds: types of the key's columns in order.
         values: their values, none of them None.
     """
-    return join_partition_key([encoder(kind)(value) for kind, value in zip(kinds, values, strict=True)])
+    return join_partition_key([make_encoder(kind)(value) for kind, value in zip(kinds, values, strict=True)])
 
 
 def join_partition_key(parts: Sequence[bytes]) -> bytes:

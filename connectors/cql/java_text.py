@@ -43,35 +43,37 @@ def _float_text(value: float) -> str:
     """The shortest text that reads back as the same 4-byte float."""
     if not math.isfinite(value):
         return _java_float(value, "")
-    text = next(
-        text for digits in range(1, 10) if _single(float(text := f"{value:.{digits}g}")) == value or digits == 9
+    digits_text = next(
+        digits_text
+        for digits in range(1, 10)
+        if _to_single(float(digits_text := f"{value:.{digits}g}")) == value or digits == 9
     )
-    return _java_float(value, repr(float(text)))
+    return _java_float(value, repr(float(digits_text)))
 
 
-def _single(value: float) -> float:
+def _to_single(value: float) -> float:
     try:
-        found: float = struct.unpack(">f", struct.pack(">f", value))[0]
+        single: float = struct.unpack(">f", struct.pack(">f", value))[0]
     except OverflowError:
         return math.inf
-    return found
+    return single
 
 
-def _java_float(value: float, text: str) -> str:
+def _java_float(value: float, digits_text: str) -> str:
     """Python's text of a number in Java's layout: an exponent below 0.001 and from ten million on."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 0.001 <= abs(value) < 1e7:
-        return text
-    sign, digits, exponent = Decimal(text).normalize().as_tuple()
+        return digits_text
+    sign, digits, exponent = Decimal(digits_text).normalize().as_tuple()
     shown = "".join(map(str, digits))
     return f"{'-' if sign else ''}{shown[0]}.{shown[1:] or '0'}E{int(exponent) + len(digits) - 1}"
 
 
 def java_date(seconds: int) -> str:
     """``java.util.Date.toString`` in UTC of a time in seconds since 1970; years that Python does not have as a bare number."""
-    days, rest = divmod(seconds, 86_400)
-    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    days, second_of_day = divmod(seconds, 86_400)
+    clock = f"{second_of_day // 3600:02}:{second_of_day // 60 % 60:02}:{second_of_day % 60:02}"
     try:
         day = dt.date(1970, 1, 1) + dt.timedelta(days=days)
     except OverflowError:

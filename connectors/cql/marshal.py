@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.types import LONGEST_DIMENSION, CqlType, UnknownType, check_depth, frozen
+from connectors.cql.types import LONGEST_DIMENSION, CqlType, UnknownType, check_depth, freeze_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ _CODES: Final = {
 _CODE_CUSTOM, _CODE_LIST, _CODE_MAP, _CODE_SET, _CODE_UDT, _CODE_TUPLE = 0x00, 0x20, 0x21, 0x22, 0x30, 0x31
 
 
-def parse_class(text: str) -> CqlType:
+def parse_class(class_text: str) -> CqlType:
     """The type that a Java class name stands for, with or without its package.
 
     A reversed clustering column's type is the type itself. A class that is not known is a ``custom`` type.
@@ -71,7 +71,7 @@ def parse_class(text: str) -> CqlType:
     Raises:
         UnknownType: parentheses do not match, the parts of a UDT or vector are not there, or it is nested too deep.
     """
-    return _parse_class(text, 0)
+    return _parse_class(class_text, 0)
 
 
 def _parse_class(text: str, depth: int) -> CqlType:
@@ -84,9 +84,9 @@ def _parse_class(text: str, depth: int) -> CqlType:
         return CqlType(known) if known else CqlType("custom", class_name=text)
     if not rest.endswith(")"):
         raise UnknownType(f"the type class {text!r} is not understood: a ')' is missing")
-    parts = _split(rest[:-1], text)
+    parts = _split_arguments(rest[:-1], text)
     if short == "FrozenType":
-        return frozen(_parse_class(parts[0], depth + 1))
+        return freeze_type(_parse_class(parts[0], depth + 1))
     if short == "ReversedType":
         return _parse_class(parts[0], depth + 1)
     if short in _CONTAINERS:
@@ -95,31 +95,31 @@ def _parse_class(text: str, depth: int) -> CqlType:
                 f"the type class {text!r} is not understood: it has {len(parts)} types in its parentheses"
             )
         result = CqlType(_CONTAINERS[short], tuple(_parse_class(part, depth + 1) for part in parts))
-        return frozen(result) if short == "TupleType" else result
+        return freeze_type(result) if short == "TupleType" else result
     if short == "VectorType":
         if len(parts) != 2 or not parts[1].strip().isdecimal() or len(parts[1].strip()) > LONGEST_DIMENSION:
             raise UnknownType(f"the type class {text!r} is not understood: a vector has a type and a dimension")
-        return frozen(CqlType("vector", (_parse_class(parts[0], depth + 1),), dimension=int(parts[1])))
+        return freeze_type(CqlType("vector", (_parse_class(parts[0], depth + 1),), dimension=int(parts[1])))
     if short == "UserType":
         return _user_type(parts, text, depth + 1)
     return CqlType("custom", class_name=text)
 
 
-def _split(text: str, whole: str) -> list[str]:
+def _split_arguments(arguments_text: str, whole: str) -> list[str]:
     parts, depth, start = [], 0, 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(arguments_text):
         depth += (letter == "(") - (letter == ")")
         if depth < 0:
             raise UnknownType(f"the type class {whole!r} is not understood: a '(' is missing")
         if letter == "," and not depth:
-            parts.append(text[start:place])
-            start = place + 1
+            parts.append(arguments_text[start:index])
+            start = index + 1
     if depth:
         raise UnknownType(f"the type class {whole!r} is not understood: a ')' is missing")
-    return [*parts, text[start:]]
+    return [*parts, arguments_text[start:]]
 
 
-def _user_type(parts: list[str], text: str, depth: int) -> CqlType:
+def _user_type(parts: list[str], arguments_text: str, depth: int) -> CqlType:
     try:
         keyspace, name, *fields = parts
         pairs = [field.split(":", 1) for field in fields]
@@ -131,7 +131,7 @@ def _user_type(parts: list[str], text: str, depth: int) -> CqlType:
             field_names=tuple(bytes.fromhex(field).decode() for field, _ in pairs),
         )
     except ValueError as error:
-        raise UnknownType(f"the type class {text!r} is not understood: {error}") from error
+        raise UnknownType(f"the type class {arguments_text!r} is not understood: {error}") from error
 
 
 def read_type(read: Callable[[int], bytes]) -> CqlType:
@@ -153,7 +153,7 @@ def _read_type(read: Callable[[int], bytes], depth: int) -> CqlType:
     if known is not None:
         return CqlType(known)
     if code == _CODE_CUSTOM:
-        name = _string(read)
+        name = _read_string(read)
         try:
             return parse_class(name)
         except UnknownType:
@@ -165,11 +165,11 @@ def _read_type(read: Callable[[int], bytes], depth: int) -> CqlType:
         return CqlType("map", (_read_type(read, depth + 1), _read_type(read, depth + 1)))
     if code == _CODE_TUPLE:
         (count,) = _short(read(2))
-        return frozen(CqlType("tuple", tuple(_read_type(read, depth + 1) for _ in range(count))))
+        return freeze_type(CqlType("tuple", tuple(_read_type(read, depth + 1) for _ in range(count))))
     if code == _CODE_UDT:
-        keyspace, name = _string(read), _string(read)
+        keyspace, name = _read_string(read), _read_string(read)
         (count,) = _short(read(2))
-        fields = [(_string(read), _read_type(read, depth + 1)) for _ in range(count)]
+        fields = [(_read_string(read), _read_type(read, depth + 1)) for _ in range(count)]
         return CqlType(
             "udt",
             tuple(kind for _, kind in fields),
@@ -183,6 +183,6 @@ def _read_type(read: Callable[[int], bytes], depth: int) -> CqlType:
 _short: Any = struct.Struct(">H").unpack
 
 
-def _string(read: Callable[[int], bytes]) -> str:
+def _read_string(read: Callable[[int], bytes]) -> str:
     (size,) = _short(read(2))
     return read(size).decode()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cql.session import SessionSettings
-from connectors.cql.tls import TlsSettings
+from connectors.cql.tls import CqlTlsSettings
 from connectors.options import ConfigKey, KeyGroup, Validator, Width, at_least
 from connectors.tls import keystore_key, keystore_password_key, truststore_key, truststore_password_key
 
@@ -65,8 +65,8 @@ class ClusterKeys:
             tls=self._tls_settings(config, use_keystore=use_keystore) if config[self.tls.name] else None,
         )
 
-    def _tls_settings(self, config: Mapping[str, Any], *, use_keystore: bool) -> TlsSettings:
-        return TlsSettings(
+    def _tls_settings(self, config: Mapping[str, Any], *, use_keystore: bool) -> CqlTlsSettings:
+        return CqlTlsSettings(
             truststore=config[self.truststore.name] or None,
             truststore_password=config[self.truststore_password.name],
             keystore=config[self.keystore.name] or None if use_keystore else None,

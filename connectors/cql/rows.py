@@ -1,7 +1,7 @@
 """Rows of a page: what the driver received, left as bytes, and decoders that turn it into tuples.
 
 The driver's own result decoding is replaced: its result message keeps the body of the page (``RawRows``), and the caller
-decodes it where and how it wants, with a ``RowDecoder`` that is compiled once per statement. Where the driver was built with
+decodes it where and how it wants, with a ``CqlRowDecoder`` that is compiled once per statement. Where the driver was built with
 its C extensions they cut the rows and decode what they do well; columns that need Python call a compiled decoder of
 ``connectors.cql.values`` from there, for cells that are not null. Without the extensions all is done in Python.
 """
@@ -16,7 +16,7 @@ from cassandra.protocol import ResultMessage, _ProtocolHandler
 
 from connectors.cql.marshal import read_type
 from connectors.cql.types import RAW, CqlType
-from connectors.cql.values import BadCell, BadValue, decoder
+from connectors.cql.values import BadCell, BadValue, make_decoder
 from connectors.errors import Retriable
 
 try:
@@ -135,7 +135,7 @@ def _python_type(decode: Callable[[bytes], Any]) -> Any:
     )
 
 
-class RowDecoder:
+class CqlRowDecoder:
     """Decodes pages of one shape. Thread-safe: it holds no state of a page.
 
     Cells of a wrong length are bad cells, but for one thing: C takes a number that is followed by further bytes.
@@ -151,13 +151,15 @@ class RowDecoder:
 
     def __init__(self, names: Sequence[str], kinds: Sequence[CqlType | None], *, use_c: bool = HAVE_C) -> None:
         self.names = tuple(names)
-        known = tuple(RAW if kind is None else kind for kind in kinds)
-        if len(known) != len(self.names):
-            raise BadValue(f"{len(known)} types for {len(self.names)} columns")
-        self._decoders = tuple(decoder(kind) for kind in known)
+        known_kinds = tuple(RAW if kind is None else kind for kind in kinds)
+        if len(known_kinds) != len(self.names):
+            raise BadValue(f"{len(known_kinds)} types for {len(self.names)} columns")
+        self._decoders = tuple(make_decoder(kind) for kind in known_kinds)
         self._parse: Callable[[bytes], list[tuple[Any, ...]]] | None = None
-        if use_c and HAVE_C and known:
-            self._parse = _c_parser(self.names, [_IN_C.get(kind.name) or _python_type(decoder(kind)) for kind in known])
+        if use_c and HAVE_C and known_kinds:
+            self._parse = _c_parser(
+                self.names, [_IN_C.get(kind.name) or _python_type(make_decoder(kind)) for kind in known_kinds]
+            )
 
     def decode(self, body: bytes) -> list[tuple[Any, ...]]:
         """The rows of ``RawRows.body``; a cell that can't be decoded is a ``BadCell``.

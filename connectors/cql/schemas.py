@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from connectors import schema
-from connectors.cql.debezium_names import Names
+from connectors.cql.debezium_names import ValueForms
 from connectors.cql.types import CqlType, to_text
 from connectors.errors import Fatal
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from connectors.schema import Schema
 
 #: What the Java connector writes.
-JAVA: Final = Names()
+JAVA: Final = ValueForms()
 _DATE: Final = schema.date(optional=True)
 _TIMESTAMP: Final = schema.timestamp(optional=True)
 _SCALARS: Final = {
@@ -63,27 +63,27 @@ def type_name(kind: CqlType) -> str:
     return _NAMES.get(kind.name, kind.name.upper())
 
 
-def connect_schema(kind: CqlType, *, name_prefix: str, names: Names = JAVA) -> Schema:
-    """The schema of the values that ``connectors.cql.values.decoder(kind)`` gives; equal types give the same object.
+def connect_schema(kind: CqlType, *, name_prefix: str, names: ValueForms = JAVA) -> Schema:
+    """The schema of the values that ``connectors.cql.values.make_decoder(kind)`` gives; equal types give the same object.
 
     Args:
         kind: the type of the base table (a multicell list is an array there, whatever its log holds).
         name_prefix: of the names of structs, with its last dot: ``prefix.keyspace.table.``.
-        names: of the forms of uuids, times of the day, decimals and varints; their values are changed by ``Names.form``.
+        names: of the forms of uuids, times of the day, decimals and varints; their values are changed by ``ValueForms.form``.
 
     Raises:
         Fatal: there is no such type.
     """
-    return _schema(kind, name_prefix, names)
+    return _make_schema(kind, name_prefix, names)
 
 
 @lru_cache(maxsize=10_000)
-def _schema(kind: CqlType, prefix: str, names: Names) -> Schema:
+def _make_schema(kind: CqlType, prefix: str, names: ValueForms) -> Schema:
     form = names.form(kind.name)
     scalar = form.schema if form is not None else _SCALARS.get(kind.name)
     if scalar is not None:
         return scalar
-    members = [_schema(member, prefix, names) for member in kind.arguments]
+    members = [_make_schema(member, prefix, names) for member in kind.arguments]
     if kind.name in {"list", "set", "vector", "timed_list"}:
         return schema.array(members[0], optional=True)
     if kind.name == "map":

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from connectors.cql.failures import LoginRefused, NodesAway, SchemaChanged
-from connectors.cql.tls import TlsSettings
+from connectors.cql.failures import CqlLoginRefused, NodesAway, SchemaChanged
+from connectors.cql.tls import CqlTlsSettings
 from connectors.cql.types import CqlType  # noqa: TC001 - for users of this module
 from connectors.errors import Fatal, Retriable
 from connectors.options import Password  # noqa: TC001 - msgspec reads the annotation at run time
@@ -24,9 +24,9 @@ from connectors.options import Password  # noqa: TC001 - msgspec reads the annot
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.cql.driver import Connection, Statement
+    from connectors.cql.driver import CqlConnection, PreparedCql
 
-__all__ = ["CqlSession", "Page", "QueryStats", "SchemaChanged", "SessionSettings", "TlsSettings"]
+__all__ = ["CqlSession", "CqlTlsSettings", "QueryStats", "ResultPage", "SchemaChanged", "SessionSettings"]
 
 #: Statements kept prepared per session; beyond it the one that was not used longest is forgotten.
 MAX_STATEMENTS: Final = 1000
@@ -66,7 +66,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_s: float
     heartbeat_s: float
     protocol_version: int
-    tls: TlsSettings | None
+    tls: CqlTlsSettings | None
 
     @property
     def addresses(self) -> list[str]:
@@ -74,7 +74,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
         return [f"{host}:{port}" for host, port in self.contact_points]
 
 
-class Page(msgspec.Struct):
+class ResultPage(msgspec.Struct):
     """A page of a result.
 
     Attributes:
@@ -127,12 +127,12 @@ class _Mailbox:
         if not self._woken:
             self._woken = True
             try:
-                self._loop.call_soon_threadsafe(self._deliver)
+                self._loop.call_soon_threadsafe(self._deliver_answers)
             except RuntimeError:
                 # The loop is closed: nobody waits any more.
                 self._waiting.clear()
 
-    def _deliver(self) -> None:
+    def _deliver_answers(self) -> None:
         self._woken = False
         while self._waiting:
             future, value, error = self._waiting.popleft()
@@ -153,8 +153,8 @@ class _Shared:
         self.loop = asyncio.get_running_loop()
         self.users: list[CqlSession] = []
         self.mailbox = _Mailbox(self.loop)
-        self.connecting = self.loop.create_task(asyncio.to_thread(_connect, settings, self.password))
-        self.statements: OrderedDict[tuple[str, Any], asyncio.Future[Statement]] = OrderedDict()
+        self.connecting = self.loop.create_task(asyncio.to_thread(_open_connection, settings, self.password))
+        self.statements: OrderedDict[tuple[str, Any], asyncio.Future[PreparedCql]] = OrderedDict()
         self.stats = QueryStats()
         self.away_since: float | None = None
         self.refused = False
@@ -166,7 +166,7 @@ class _Shared:
         return password.value if password is not None else ""
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> CqlConnection:
         return self.connecting.result()
 
     @property
@@ -182,20 +182,20 @@ class _Shared:
         except Exception:  # noqa: BLE001 - there is nothing to close
             return
         # Whoever asked for them was stopped meanwhile. Nothing is left behind, unless the nodes are away.
-        preparing = [each for each in self.statements.values() if not each.done()]
+        preparing = [statement for statement in self.statements.values() if not statement.done()]
         if preparing:
             ended, _ = await asyncio.wait(preparing, timeout=_PREPARED_S)
-            for each in ended:
-                if not each.cancelled():
-                    each.exception()  # nobody else asks
+            for statement in ended:
+                if not statement.cancelled():
+                    statement.exception()  # nobody else asks
         await asyncio.to_thread(connection.close)
 
 
-def _connect(settings: SessionSettings, password: Callable[[], str]) -> Connection:
+def _open_connection(settings: SessionSettings, password: Callable[[], str]) -> CqlConnection:
     # Loading the driver takes a few hundred milliseconds, so it happens here and not when the module is imported.
-    from connectors.cql.driver import Connection
+    from connectors.cql.driver import CqlConnection
 
-    return Connection.open_(settings, password)
+    return CqlConnection.open_(settings, password)
 
 
 #: Sessions by event loop and settings.
@@ -255,7 +255,7 @@ class CqlSession:
     @property
     def stats(self) -> QueryStats:
         """Totals of all queries of the shared session."""
-        return self._live().stats
+        return self._require_shared().stats
 
     @property
     def driver(self) -> str:
@@ -264,14 +264,14 @@ class CqlSession:
 
         return driver_version()
 
-    def _live(self) -> _Shared:
+    def _require_shared(self) -> _Shared:
         if self._shared is None:
             raise Fatal("a CQL session was used after it had been given back")
         return self._shared
 
     async def query(
         self,
-        text: str,
+        cql: str,
         parameters: Sequence[Any] = (),
         *,
         consistency: str | None = None,
@@ -280,7 +280,7 @@ class CqlSession:
         """All rows of a (small) query as dicts, values in the forms of ``connectors.cql.values``.
 
         Args:
-            text: the query; it is prepared (and stays so) if it has parameters.
+            cql: the query; it is prepared (and stays so) if it has parameters.
             parameters: for its question marks, in the forms of ``connectors.cql.values``.
             consistency: level; the settings' if not given.
             timeout_s: of each page; the settings' if not given.
@@ -289,35 +289,37 @@ class CqlSession:
             Retriable: nodes are away, busy or too slow.
             Fatal: the server refuses the query.
         """
-        shared = self._live()
+        shared = self._require_shared()
         level, timeout = consistency or shared.settings.consistency, timeout_s or shared.settings.request_timeout_s
         rows: list[dict[str, Any]] = []
         state: bytes | None = None
         while True:
             if parameters:
                 page = await self.page(
-                    text, parameters, fetch_size=5000, state=state, consistency=level, timeout_s=timeout
+                    cql, parameters, fetch_size=5000, state=state, consistency=level, timeout_s=timeout
                 )
             else:
-                page = await self._plain(shared, text, level, timeout, state)
+                page = await self._query_unprepared(shared, cql, level, timeout, state)
             rows += [dict(zip(page.columns, row, strict=True)) for row in page.rows]
             state = page.state
             if state is None:
                 return rows
 
-    async def _plain(self, shared: _Shared, text: str, level: str, timeout_s: float, state: bytes | None) -> Page:
+    async def _query_unprepared(
+        self, shared: _Shared, cql: str, level: str, timeout_s: float, state: bytes | None
+    ) -> ResultPage:
         from connectors.cql.driver import row_decoder
 
-        statement = shared.connection.simple(text, 5000, level)
-        raw = await self._send(shared, text, statement, timeout_s, state, None)
+        statement = shared.connection.simple(cql, 5000, level)
+        raw = await self._send_query(shared, cql, statement, timeout_s, state, None)
         if raw is None:
-            return Page((), [], None)
-        decoder = row_decoder(text, raw.columns or (), None)
-        return Page(decoder.names, decoder.decode(raw.body), raw.state, len(raw.body))
+            return ResultPage((), [], None)
+        decoder = row_decoder(cql, raw.columns or (), None)
+        return ResultPage(decoder.names, decoder.decode(raw.body), raw.state, len(raw.body))
 
     async def page(
         self,
-        text: str,
+        cql: str,
         parameters: Sequence[Any],
         *,
         fetch_size: int,
@@ -327,11 +329,11 @@ class CqlSession:
         types: Sequence[CqlType | None] | None = None,
         token: int | None = None,
         stats: QueryStats | None = None,
-    ) -> Page:
+    ) -> ResultPage:
         """One page of a prepared query; statements are prepared once per session and again when the schema changes.
 
         Args:
-            text: the query, with question marks for ``parameters``.
+            cql: the query, with question marks for ``parameters``.
             parameters: values in the forms of ``connectors.cql.values``.
             fetch_size: rows per page at most.
             state: of the page before, with the same text and parameters.
@@ -347,49 +349,51 @@ class CqlSession:
             SchemaChanged: the text names a column or a table that is gone, or ``types`` are not what the server has.
             Fatal: the server refuses the query.
         """
-        shared = self._live()
-        statement = await self._statement(shared, text, tuple(types) if types is not None else None)
+        shared = self._require_shared()
+        statement = await self._prepare_statement(shared, cql, tuple(types) if types is not None else None)
         bound = statement.bind(parameters, fetch_size, consistency, token)
         try:
-            raw = await self._send(shared, text, bound, timeout_s, state, stats)
+            raw = await self._send_query(shared, cql, bound, timeout_s, state, stats)
             if raw is None:
-                return Page((), [], None)
+                return ResultPage((), [], None)
             rows = statement.decode(raw)
         except SchemaChanged:
             # The server may know better by now than when the statement was prepared.
-            shared.statements.pop((text, statement.types), None)
+            shared.statements.pop((cql, statement.types), None)
             raise
         for totals in (shared.stats, stats) if stats is not None else (shared.stats,):
             totals.rows += len(rows)
             totals.bytes += len(raw.body)
-        return Page(statement.decoder.names, rows, raw.state, len(raw.body), statement.newer_fields)
+        return ResultPage(statement.decoder.names, rows, raw.state, len(raw.body), statement.newer_fields)
 
-    async def _statement(self, shared: _Shared, text: str, types: tuple[CqlType | None, ...] | None) -> Statement:
-        key = (text, types)
-        known = shared.statements.get(key)
-        if known is None:
-            known = asyncio.ensure_future(asyncio.to_thread(shared.connection.prepare, text, types))
-            shared.statements[key] = known
+    async def _prepare_statement(
+        self, shared: _Shared, cql: str, types: tuple[CqlType | None, ...] | None
+    ) -> PreparedCql:
+        key = (cql, types)
+        prepared = shared.statements.get(key)
+        if prepared is None:
+            prepared = asyncio.ensure_future(asyncio.to_thread(shared.connection.prepare, cql, types))
+            shared.statements[key] = prepared
             if len(shared.statements) > MAX_STATEMENTS:
                 shared.statements.popitem(last=False)
-        elif known.done():
+        elif prepared.done():
             shared.statements.move_to_end(key)
-            if known.exception() is None:
-                return known.result()
+            if prepared.exception() is None:
+                return prepared.result()
         try:
-            return await asyncio.shield(known)
+            return await asyncio.shield(prepared)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            if shared.statements.get(key) is known:
+            if shared.statements.get(key) is prepared:
                 del shared.statements[key]
-            self._note(shared, error)
+            self._note_failure(shared, error)
             raise
 
-    async def _send(
+    async def _send_query(
         self,
         shared: _Shared,
-        text: str,
+        cql: str,
         statement: Any,
         timeout_s: float,
         state: bytes | None,
@@ -397,8 +401,8 @@ class CqlSession:
     ) -> Any:
         future: asyncio.Future[Any] = shared.loop.create_future()
         totals = (shared.stats, stats) if stats is not None else (shared.stats,)
-        for each in totals:
-            each.in_flight += 1
+        for total in totals:
+            total.in_flight += 1
         started = shared.loop.time()
         try:
             shared.connection.send(
@@ -408,28 +412,28 @@ class CqlSession:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            for each in totals:
-                each.errors += 1
-            known = shared.connection.error(error, text)
-            self._note(shared, known)
-            raise known from error
+            for total in totals:
+                total.errors += 1
+            cql_error = shared.connection.error(error, cql)
+            self._note_failure(shared, cql_error)
+            raise cql_error from error
         finally:
-            for each in totals:
-                each.in_flight -= 1
+            for total in totals:
+                total.in_flight -= 1
         spent = shared.loop.time() - started
         shared.away_since, shared.refused = None, False
-        for each in totals:
-            each.queries += 1
-            each.latency_s += spent
+        for total in totals:
+            total.queries += 1
+            total.latency_s += spent
         return answer
 
     @staticmethod
-    def _note(shared: _Shared, error: BaseException) -> None:
+    def _note_failure(shared: _Shared, error: BaseException) -> None:
         if isinstance(error, NodesAway) and shared.away_since is None:
             shared.away_since = shared.loop.time()
         elif not isinstance(error, Retriable):
             shared.away_since = None
-            shared.refused = isinstance(error, LoginRefused)
+            shared.refused = isinstance(error, CqlLoginRefused)
 
 
 _CLOSING: set[asyncio.Task[None]] = set()

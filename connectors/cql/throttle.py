@@ -27,10 +27,10 @@ class InFlightLimit:
         first: where it starts.
     """
 
-    def __init__(self, least: int = 2, most: int = 64, first: int = 8) -> None:
+    def __init__(self, least: int = 2, maximum: int = 64, first: int = 8) -> None:
         self._least = least
-        self._most = most
-        self._value = float(min(max(first, least), most))
+        self._most = maximum
+        self._value = float(min(max(first, least), maximum))
         self._best: dict[bool, float] = {}
         self._since_cut = 0
         #: Smoothed latency in seconds.
@@ -49,16 +49,16 @@ class InFlightLimit:
         # A few ms are the event loop's, not the server's.
         if latency_s > 4 * best + 0.02:
             if self._since_cut > self._value:
-                self._cut(0.8)
+                self._cut_value(0.8)
         elif latency_s <= 2 * best + 0.01 and in_flight >= self.value:
             self._value = min(self._most, self._value + 1 / self._value)
 
     def failed(self) -> None:
         """A query timed out or was refused for overload."""
         if self._since_cut >= 1:
-            self._cut(0.5)
+            self._cut_value(0.5)
 
-    def _cut(self, factor: float) -> None:
+    def _cut_value(self, factor: float) -> None:
         self._value = max(self._least, self._value * factor)
         self._since_cut = 0
 
@@ -83,17 +83,17 @@ class PageSize:
     """Rows per page: as configured at most, fewer where rows are large or pages time out.
 
     Args:
-        most: as configured.
+        maximum: as configured.
         page_bytes: what a page should hold at most.
     """
 
     LEAST: Final = 10
 
-    def __init__(self, most: int = 2_000, page_bytes: int = 2_000_000) -> None:
-        self._most = most
+    def __init__(self, maximum: int = 2_000, page_bytes: int = 2_000_000) -> None:
+        self._most = maximum
         self._page_bytes = page_bytes
         self._row_bytes = 0.0
-        self._bound = float(most)
+        self._bound = float(maximum)
 
     @property
     def rows(self) -> int:
@@ -106,7 +106,7 @@ class PageSize:
         if not rows:
             return
         sample = rows[:: max(1, len(rows) // 4)]
-        size = max(weight(row) for row in sample)
+        size = max(estimate_size(row) for row in sample)
         # Large rows count at once, small ones are believed slowly.
         self._row_bytes = max(size, self._row_bytes + _SMOOTH * (size - self._row_bytes))
         if self._bound < self._most:
@@ -117,7 +117,7 @@ class PageSize:
         self._bound = max(self.rows / 2, 1)
 
 
-def weight(row: Sequence[Any]) -> int:
+def estimate_size(row: Sequence[Any]) -> int:
     """About how many bytes the values of a row hold; containers are looked into one level deep."""
     size = 0
     for cell in row:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
+class CqlTlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How to encrypt, and whom to believe.
 
     Attributes:
@@ -41,7 +41,7 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool
 
 
-def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
+def ssl_context(settings: CqlTlsSettings) -> ssl.SSLContext:
     """A client's context. Reads files: blocks.
 
     Raises:
@@ -52,12 +52,12 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
     if not settings.verify:
         context.verify_mode = ssl.CERT_NONE
     if settings.truststore:
-        authorities = tls.certificates(settings.truststore, _text(settings.truststore_password))
-        _attempt("trust store", settings.truststore, lambda: context.load_verify_locations(cadata=authorities))
-    secret = _text(settings.keystore_password)
+        authorities = tls.read_certificates(settings.truststore, _password_text(settings.truststore_password))
+        _try_file("trust store", settings.truststore, lambda: context.load_verify_locations(cadata=authorities))
+    secret = _password_text(settings.keystore_password)
     if settings.keystore:
-        found = tls.identity(settings.keystore, secret)
-        _attempt("key store", settings.keystore, lambda: tls.load_identity(context, found, secret))
+        identity = tls.read_identity(settings.keystore, secret)
+        _try_file("key store", settings.keystore, lambda: tls.load_identity(context, identity, secret))
     elif settings.certificate or settings.private_key:
         if not settings.certificate:
             raise ConfigInvalid(
@@ -65,7 +65,7 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
             )
         certificate, key = settings.certificate, settings.private_key
         # Without a password OpenSSL would ask for one on the terminal.
-        _attempt(
+        _try_file(
             "certificate", certificate, lambda: context.load_cert_chain(certificate, key, password=lambda: secret or "")
         )
     if settings.ciphers:
@@ -73,12 +73,12 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def _text(password: Password | None) -> str | None:
+def _password_text(password: Password | None) -> str | None:
     return None if password is None else password.value
 
 
-def _attempt(what: str, path: str, action: Callable[[], object]) -> None:
+def _try_file(subject: str, path: str, action: Callable[[], object]) -> None:
     try:
         action()
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise ConfigInvalid(f"the {what} {path} can't be used: {error}; check the file and its password") from error
+        raise ConfigInvalid(f"the {subject} {path} can't be used: {error}; check the file and its password") from error

@@ -24,23 +24,23 @@ class TokenRange(NamedTuple):
     resume: str = ""
 
 
-def subtract(ranges: Iterable[TokenRange], others: Iterable[TokenRange]) -> list[TokenRange]:
+def subtract_ranges(ranges: Iterable[TokenRange], others: Iterable[TokenRange]) -> list[TokenRange]:
     """``ranges`` without the tokens of ``others``, in their order."""
     result = list(ranges)
-    for other in others:
+    for removed in others:
         kept: list[TokenRange] = []
         for part in result:
-            if other.upto <= part.after or part.upto <= other.after:
+            if removed.upto <= part.after or part.upto <= removed.after:
                 kept.append(part)
                 continue
-            if part.after < other.after:
-                kept.append(TokenRange(part.after, other.after, part.resume))
-            if other.upto < part.upto:
-                kept.append(TokenRange(other.upto, part.upto))
+            if part.after < removed.after:
+                kept.append(TokenRange(part.after, removed.after, part.resume))
+            if removed.upto < part.upto:
+                kept.append(TokenRange(removed.upto, part.upto))
         result = kept
     return result
 
 
-def size(ranges: Iterable[TokenRange]) -> int:
+def count_tokens(ranges: Iterable[TokenRange]) -> int:
     """How many tokens they are."""
     return sum(part.upto - part.after for part in ranges)

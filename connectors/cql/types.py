@@ -129,148 +129,151 @@ def raw_timeuuids() -> CqlType:
     return CqlType("set", (RAW,), frozen=True)
 
 
-def frozen(kind: CqlType) -> CqlType:
+def freeze_type(kind: CqlType) -> CqlType:
     """``kind`` as it is inside ``frozen<...>``: itself and everything in it frozen."""
     if not kind.arguments:
         return replace(kind, frozen=True) if kind.name == "udt" and not kind.frozen else kind
-    arguments = tuple(frozen(member) for member in kind.arguments)
+    arguments = tuple(freeze_type(member) for member in kind.arguments)
     if kind.frozen and arguments == kind.arguments:
         return kind
     return replace(kind, arguments=arguments, frozen=True)
 
 
-def parse(text: str, resolve: Callable[[str], CqlType | None] | None = None, *, keyspace: str = "") -> CqlType:
-    """The type that ``text`` names.
+def parse_type(
+    type_name: str, resolve: Callable[[str], CqlType | None] | None = None, *, keyspace: str = ""
+) -> CqlType:
+    """The type that ``type_name`` names.
 
     Args:
-        text: as ``system_schema.columns.type`` and ``system_schema.types.field_types`` have it, or as a user would write it.
+        type_name: as ``system_schema.columns.type`` and ``system_schema.types.field_types`` have it, or as a user would write
+            it.
         resolve: finds UDTs of the keyspace; None where there can't be any.
         keyspace: the keyspace it is of; a UDT may be written with it in front.
 
     Raises:
         UnknownType: the text is not understood, or a UDT is not known.
     """
-    return _Parser(text, resolve, keyspace).whole()
+    return _CqlTypeParser(type_name, resolve, keyspace).whole()
 
 
-class _Parser:
+class _CqlTypeParser:
     """Reads one text from left to right."""
 
-    def __init__(self, text: str, resolve: Callable[[str], CqlType | None] | None, keyspace: str) -> None:
+    def __init__(self, type_name: str, resolve: Callable[[str], CqlType | None] | None, keyspace: str) -> None:
         self.depth = 0
-        self.text = text
+        self.text = type_name
         self.resolve = resolve
         self.keyspace = keyspace
-        self.tokens = self._split()
+        self.tokens = self._split_tokens()
         self.place = 0
 
-    def _split(self) -> list[tuple[str, str]]:
+    def _split_tokens(self) -> list[tuple[str, str]]:
         tokens: list[tuple[str, str]] = []
         position, end = 0, len(self.text.rstrip())
         while position < end:
             match = _TOKEN.match(self.text, position)
             if match is None:
-                raise self._error(f"character {position + 1} can't be part of it")
+                raise self._make_error(f"character {position + 1} can't be part of it")
             kind = match.lastgroup or ""
             tokens.append((kind, match.group(kind)))
             position = match.end()
         return tokens
 
-    def _error(self, why: str) -> UnknownType:
+    def _make_error(self, reason: str) -> UnknownType:
         where = f" of keyspace {self.keyspace}" if self.keyspace else ""
-        return UnknownType(f"the CQL type {self.text!r}{where} is not understood: {why}")
+        return UnknownType(f"the CQL type {self.text!r}{where} is not understood: {reason}")
 
-    def _next(self) -> tuple[str, str]:
-        token = self._peek()
+    def _next_token(self) -> tuple[str, str]:
+        token = self._peek_token()
         self.place += 1
         return token
 
-    def _peek(self) -> tuple[str, str]:
+    def _peek_token(self) -> tuple[str, str]:
         return self.tokens[self.place] if self.place < len(self.tokens) else ("end", "")
 
-    def _expect(self, mark: str) -> None:
-        if self._next() != ("mark", mark):
-            raise self._error(f"a {mark!r} is missing")
+    def _expect_mark(self, symbol: str) -> None:
+        if self._next_token() != ("mark", symbol):
+            raise self._make_error(f"a {symbol!r} is missing")
 
     def whole(self) -> CqlType:
         """All of the text."""
-        result = self._type()
+        result = self._parse_type()
         if self.place < len(self.tokens):
-            raise self._error(f"{self.tokens[self.place][1]!r} follows a complete type")
+            raise self._make_error(f"{self.tokens[self.place][1]!r} follows a complete type")
         return result
 
-    def _type(self) -> CqlType:
-        kind, text = self._next()
+    def _parse_type(self) -> CqlType:
+        kind, token = self._next_token()
         if kind == "java":
-            return CqlType("custom", class_name=text.replace("''", "'"))
+            return CqlType("custom", class_name=token.replace("''", "'"))
         if kind == "quoted":
-            return self._udt(text.replace('""', '"'))
+            return self._parse_udt(token.replace('""', '"'))
         if kind != "word":
-            raise self._error("a type's name is missing")
-        if self._peek() == ("mark", "<") and text.lower() in _ARITY:
-            return self._parameterized(text.lower())
-        if text.lower() in NATIVE and self._peek() != ("mark", "."):
-            return CqlType(text.lower())
-        return self._udt(text.lower())
+            raise self._make_error("a type's name is missing")
+        if self._peek_token() == ("mark", "<") and token.lower() in _ARITY:
+            return self._parse_parameterized(token.lower())
+        if token.lower() in NATIVE and self._peek_token() != ("mark", "."):
+            return CqlType(token.lower())
+        return self._parse_udt(token.lower())
 
-    def _udt(self, name: str) -> CqlType:
-        if self._peek() == ("mark", "."):
+    def _parse_udt(self, name: str) -> CqlType:
+        if self._peek_token() == ("mark", "."):
             self.place += 1
             if self.keyspace and name != self.keyspace:
-                raise self._error(f"it is of another keyspace, {name!r}")
-            kind, text = self._next()
-            name = text.replace('""', '"') if kind == "quoted" else text.lower()
-        found = self.resolve(name) if self.resolve is not None else None
-        if found is None:
-            raise self._error(f"there is no type {name!r}")
-        return found
+                raise self._make_error(f"it is of another keyspace, {name!r}")
+            kind, token = self._next_token()
+            name = token.replace('""', '"') if kind == "quoted" else token.lower()
+        udt = self.resolve(name) if self.resolve is not None else None
+        if udt is None:
+            raise self._make_error(f"there is no type {name!r}")
+        return udt
 
-    def _parameterized(self, name: str) -> CqlType:
-        self._expect("<")
+    def _parse_parameterized(self, name: str) -> CqlType:
+        self._expect_mark("<")
         self.depth += 1
         check_depth(self.depth)
         arguments: list[CqlType] = []
         dimension = 0
         while True:
             if name == "vector" and arguments:
-                kind, text = self._next()
-                if kind != "word" or not text.isdecimal() or len(text) > LONGEST_DIMENSION or int(text) < 1:
-                    raise self._error("a vector needs its dimension, a number")
-                dimension = int(text)
+                kind, token = self._next_token()
+                if kind != "word" or not token.isdecimal() or len(token) > LONGEST_DIMENSION or int(token) < 1:
+                    raise self._make_error("a vector needs its dimension, a number")
+                dimension = int(token)
                 break
-            arguments.append(self._type())
-            if self._peek() != ("mark", ","):
+            arguments.append(self._parse_type())
+            if self._peek_token() != ("mark", ","):
                 break
             self.place += 1
-        self._expect(">")
+        self._expect_mark(">")
         self.depth -= 1
-        wanted = _ARITY[name]
-        if wanted and len(arguments) + (1 if dimension else 0) != wanted:
-            raise self._error(f"{name} takes {wanted} argument(s), not {len(arguments)}")
+        arity = _ARITY[name]
+        if arity and len(arguments) + (1 if dimension else 0) != arity:
+            raise self._make_error(f"{name} takes {arity} argument(s), not {len(arguments)}")
         if name == "frozen":
-            return frozen(arguments[0])
+            return freeze_type(arguments[0])
         result = CqlType(name, tuple(arguments), dimension=dimension)
-        return frozen(result) if name in {"tuple", "vector"} else result
+        return freeze_type(result) if name in {"tuple", "vector"} else result
 
 
-def quote(name: str) -> str:
+def quote_name(name: str) -> str:
     """``name`` as CQL needs it: in double quotes unless it is plain lower case and no reserved word."""
     return name if _PLAIN.match(name) and name not in _RESERVED else '"' + name.replace('"', '""') + '"'
 
 
 def to_text(kind: CqlType) -> str:
-    """``kind`` as ``system_schema`` writes it; ``parse`` of it gives an equal type."""
+    """``kind`` as ``system_schema`` writes it; ``parse_type`` of it gives an equal type."""
     if kind.name == "custom":
         return "'" + kind.class_name.replace("'", "''") + "'"
     if kind.name == "udt":
-        text = quote(kind.udt_name)
+        type_text = quote_name(kind.udt_name)
     elif kind.name == "vector":
         return f"vector<{to_text(kind.arguments[0])}, {kind.dimension}>"
     elif kind.arguments:
-        text = f"{kind.name}<{', '.join(to_text(member) for member in kind.arguments)}>"
+        type_text = f"{kind.name}<{', '.join(to_text(member) for member in kind.arguments)}>"
     else:
         return kind.name
-    return f"frozen<{text}>" if kind.frozen else text
+    return f"frozen<{type_text}>" if kind.frozen else type_text
 
 
 def udt_resolver(
@@ -285,12 +288,12 @@ def udt_resolver(
     Returns:
         The resolver; it builds each type once and may raise ``UnknownType`` for a UDT whose own fields can't be resolved.
     """
-    known: dict[str, CqlType] = {}
+    resolved: dict[str, CqlType] = {}
     open_: list[str] = []
 
     def resolve(name: str) -> CqlType | None:
-        if name in known:
-            return known[name]
+        if name in resolved:
+            return resolved[name]
         definition = definitions.get(name)
         if definition is None:
             return None
@@ -298,12 +301,12 @@ def udt_resolver(
             raise UnknownType(f"the user-defined type {keyspace}.{name} contains itself")
         open_.append(name)
         try:
-            names, texts = definition
-            fields = tuple(parse(text, resolve, keyspace=keyspace) for text in texts)
+            names, field_types = definition
+            fields = tuple(parse_type(field_type, resolve, keyspace=keyspace) for field_type in field_types)
         finally:
             open_.pop()
-        known[name] = CqlType("udt", fields, keyspace=keyspace, udt_name=name, field_names=tuple(names))
-        return known[name]
+        resolved[name] = CqlType("udt", fields, keyspace=keyspace, udt_name=name, field_names=tuple(names))
+        return resolved[name]
 
     return resolve
 

@@ -64,7 +64,7 @@ class BadValue(ValueError):
     """A cell's bytes are not a value of its type; the message says of which type and why."""
 
 
-def _fixed(layout: str) -> Callable[[bytes], Any]:
+def _fixed_decoder(layout: str) -> Callable[[bytes], Any]:
     shape = struct.Struct(layout)
     unpack, size = shape.unpack, shape.size
 
@@ -78,23 +78,23 @@ def _fixed(layout: str) -> Callable[[bytes], Any]:
     return decode
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     return data.decode("utf-8")
 
 
-def _ascii(data: bytes) -> str:
+def _decode_ascii(data: bytes) -> str:
     return data.decode("ascii")
 
 
-def _raw(data: bytes) -> bytes:
+def _keep_bytes(data: bytes) -> bytes:
     return data
 
 
-def _boolean(data: bytes) -> bool | None:
+def _decode_boolean(data: bytes) -> bool | None:
     return data != b"\x00" if data else None
 
 
-def _date(data: bytes) -> int | None:
+def _decode_date(data: bytes) -> int | None:
     if len(data) != _INT:
         if not data:
             return None
@@ -102,7 +102,7 @@ def _date(data: bytes) -> int | None:
     return int.from_bytes(data, "big") - 0x80000000
 
 
-def _uuid(data: bytes) -> str | None:
+def _decode_uuid(data: bytes) -> str | None:
     if len(data) != _UUID:
         if not data:
             return None
@@ -111,34 +111,36 @@ def _uuid(data: bytes) -> str | None:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def digits(number: int) -> str:
+def format_digits(number: int) -> str:
     """``number`` in decimal; unlike ``str`` without a limit on its length."""
     # str() refuses numbers of more than 4,300 digits by default; Decimal converts any, and faster.
     return str(number) if -_SHORT < number < _SHORT else str(Decimal(number))
 
 
-def _varint(data: bytes) -> str | None:
-    return digits(int.from_bytes(data, "big", signed=True)) if data else None
+def _decode_varint(data: bytes) -> str | None:
+    return format_digits(int.from_bytes(data, "big", signed=True)) if data else None
 
 
 def decimal_text(unscaled: int, scale: int) -> str:
     """``unscaled * 10**-scale`` as ``BigDecimal.toString`` prints it."""
-    text = digits(unscaled)
+    unscaled_digits = format_digits(unscaled)
     if scale == 0:
-        return text
+        return unscaled_digits
     sign = ""
-    if text[0] == "-":
-        sign, text = "-", text[1:]
-    exponent = len(text) - 1 - scale
+    if unscaled_digits[0] == "-":
+        sign, unscaled_digits = "-", unscaled_digits[1:]
+    exponent = len(unscaled_digits) - 1 - scale
     if scale > 0 and exponent >= -6:
-        if scale >= len(text):
-            return f"{sign}0.{text.rjust(scale, '0')}"
-        return f"{sign}{text[:-scale]}.{text[-scale:]}"
-    fraction = f".{text[1:]}" if len(text) > 1 else ""
-    return f"{sign}{text[0]}{fraction}E{exponent:+d}" if exponent else f"{sign}{text[0]}{fraction}"
+        if scale >= len(unscaled_digits):
+            return f"{sign}0.{unscaled_digits.rjust(scale, '0')}"
+        return f"{sign}{unscaled_digits[:-scale]}.{unscaled_digits[-scale:]}"
+    fraction = f".{unscaled_digits[1:]}" if len(unscaled_digits) > 1 else ""
+    return (
+        f"{sign}{unscaled_digits[0]}{fraction}E{exponent:+d}" if exponent else f"{sign}{unscaled_digits[0]}{fraction}"
+    )
 
 
-def _decimal(data: bytes) -> str | None:
+def _decode_decimal(data: bytes) -> str | None:
     if len(data) <= _INT:
         if not data:
             return None
@@ -146,7 +148,7 @@ def _decimal(data: bytes) -> str | None:
     return decimal_text(int.from_bytes(data[4:], "big", signed=True), _unpack_int(data)[0])
 
 
-def _inet(data: bytes) -> str | None:
+def _decode_inet(data: bytes) -> str | None:
     if len(data) == _INT:
         return socket.inet_ntoa(data)
     if len(data) != _UUID:
@@ -198,17 +200,17 @@ _UNITS: Final = (
 def duration_text(months: int, days: int, nanoseconds: int) -> str:
     """A duration as the Java drivers print it; no weeks; empty for a duration of nothing."""
     parts = ["-"] if months < 0 or days < 0 or nanoseconds < 0 else []
-    years, rest = divmod(abs(months), 12)
-    parts += [f"{number}{unit}" for number, unit in ((years, "y"), (rest, "mo"), (abs(days), "d")) if number]
-    rest = abs(nanoseconds)
+    years, remainder = divmod(abs(months), 12)
+    parts += [f"{number}{unit}" for number, unit in ((years, "y"), (remainder, "mo"), (abs(days), "d")) if number]
+    remainder = abs(nanoseconds)
     for size, unit in _UNITS:
-        number, rest = divmod(rest, size)
+        number, remainder = divmod(remainder, size)
         if number:
             parts.append(f"{number}{unit}")
     return "".join(parts)
 
 
-def _duration(data: bytes) -> str | None:
+def _decode_duration(data: bytes) -> str | None:
     if not data:
         return None
     months, position = read_vint(data, 0)
@@ -219,7 +221,7 @@ def _duration(data: bytes) -> str | None:
     return duration_text(months, days, nanoseconds)
 
 
-def _empty(data: bytes) -> None:
+def _decode_empty(data: bytes) -> None:
     if data:
         raise BadValue(f"{len(data)} bytes where the type has none")
 
@@ -233,30 +235,30 @@ _unpack_uuid: Any = struct.Struct(">IHHQ").unpack
 _unpack_groups = struct.Struct(">8H").unpack
 
 _SCALARS: Final[dict[str, Callable[[bytes], Any]]] = {
-    "ascii": _ascii,
-    "text": _text,
-    "varchar": _text,
-    "blob": _raw,
-    "custom": _raw,
-    "raw": _raw,
-    "boolean": _boolean,
-    "tinyint": _fixed(">b"),
-    "smallint": _fixed(">h"),
-    "int": _fixed(">i"),
-    "bigint": _fixed(">q"),
-    "counter": _fixed(">q"),
-    "timestamp": _fixed(">q"),
-    "time": _fixed(">q"),
-    "float": _fixed(">f"),
-    "double": _fixed(">d"),
-    "date": _date,
-    "uuid": _uuid,
-    "timeuuid": _uuid,
-    "varint": _varint,
-    "decimal": _decimal,
-    "inet": _inet,
-    "duration": _duration,
-    "empty": _empty,
+    "ascii": _decode_ascii,
+    "text": _decode_text,
+    "varchar": _decode_text,
+    "blob": _keep_bytes,
+    "custom": _keep_bytes,
+    "raw": _keep_bytes,
+    "boolean": _decode_boolean,
+    "tinyint": _fixed_decoder(">b"),
+    "smallint": _fixed_decoder(">h"),
+    "int": _fixed_decoder(">i"),
+    "bigint": _fixed_decoder(">q"),
+    "counter": _fixed_decoder(">q"),
+    "timestamp": _fixed_decoder(">q"),
+    "time": _fixed_decoder(">q"),
+    "float": _fixed_decoder(">f"),
+    "double": _fixed_decoder(">d"),
+    "date": _decode_date,
+    "uuid": _decode_uuid,
+    "timeuuid": _decode_uuid,
+    "varint": _decode_varint,
+    "decimal": _decode_decimal,
+    "inet": _decode_inet,
+    "duration": _decode_duration,
+    "empty": _decode_empty,
 }
 
 #: Lengths of values of fixed width: what decides how a vector of them is stored. (To Cassandra ``smallint``, ``tinyint``,
@@ -275,7 +277,7 @@ _ARRAY_LETTERS: Final = {"int": "i", "float": "f", "bigint": "q", "double": "d",
 
 
 @lru_cache(maxsize=10_000)
-def decoder(kind: CqlType) -> Callable[[bytes], Any]:
+def make_decoder(kind: CqlType) -> Callable[[bytes], Any]:
     """The function from a cell's bytes to its value, compiled once per type.
 
     It raises ``ValueError`` or ``struct.error`` for bytes that are no value of the type. A null cell must not be passed in.
@@ -295,21 +297,21 @@ def decoder(kind: CqlType) -> Callable[[bytes], Any]:
     return build(kind)
 
 
-def _check(start: int, size: int, data: bytes) -> int:
+def _check_element(start: int, size: int, data: bytes) -> int:
     end = start + size
     if size < 0 or end > len(data):
         raise BadValue(f"an element of {size} bytes at {start} in a value of {len(data)}")
     return end
 
 
-def _ends(position: int, data: bytes) -> None:
+def _check_end(position: int, data: bytes) -> None:
     # Lengths only ever move the position on, so that one look at the end finds an element that reached beyond it.
     if position != len(data):
         raise BadValue(f"elements of {position} bytes in a value of {len(data)}")
 
 
-def _sequence(kind: CqlType) -> Callable[[bytes], Any]:
-    item = decoder(kind.arguments[0])
+def _sequence_decoder(kind: CqlType) -> Callable[[bytes], Any]:
+    item = make_decoder(kind.arguments[0])
 
     def decode(data: bytes) -> list[Any]:
         if not data:
@@ -326,13 +328,15 @@ def _sequence(kind: CqlType) -> Callable[[bytes], Any]:
                 continue
             position = start + size
             append(item(data[start:position]))
-        _ends(position, data)
+        _check_end(position, data)
         return result
 
     return decode
 
 
-def _pairs(key: Callable[[bytes], Any], value: Callable[[bytes], Any]) -> Callable[[bytes], list[tuple[Any, Any]]]:
+def _pairs_decoder(
+    key: Callable[[bytes], Any], value: Callable[[bytes], Any]
+) -> Callable[[bytes], list[tuple[Any, Any]]]:
     def decode(data: bytes) -> list[tuple[Any, Any]]:
         if not data:
             return []
@@ -348,14 +352,14 @@ def _pairs(key: Callable[[bytes], Any], value: Callable[[bytes], Any]) -> Callab
             size = _unpack_int(data, middle)[0]
             position = start if size < 0 else start + size
             append((name, None if size < 0 else value(data[start:position])))
-        _ends(position, data)
+        _check_end(position, data)
         return result
 
     return decode
 
 
-def _map(kind: CqlType) -> Callable[[bytes], Any]:
-    pairs = _pairs(decoder(kind.arguments[0]), decoder(kind.arguments[1]))
+def _map_decoder(kind: CqlType) -> Callable[[bytes], Any]:
+    pairs = _pairs_decoder(make_decoder(kind.arguments[0]), make_decoder(kind.arguments[1]))
 
     def decode(data: bytes) -> list[dict[str, Any]]:
         return [{"key": key, "value": value} for key, value in pairs(data)]
@@ -371,7 +375,7 @@ def timeuuid_order(value: bytes) -> int:
 
 
 def _timed_list(kind: CqlType) -> Callable[[bytes], Any]:
-    pairs = _pairs(_raw, decoder(kind.arguments[0]))
+    pairs = _pairs_decoder(_keep_bytes, make_decoder(kind.arguments[0]))
 
     def order(pair: tuple[bytes, Any]) -> int:
         return timeuuid_order(pair[0])
@@ -389,8 +393,8 @@ def _timed_list(kind: CqlType) -> Callable[[bytes], Any]:
     return decode
 
 
-def _named(names: tuple[str, ...], kinds: tuple[CqlType, ...]) -> Callable[[bytes], Any]:
-    members = tuple(zip(names, (decoder(member) for member in kinds), strict=True))
+def _struct_decoder(names: tuple[str, ...], kinds: tuple[CqlType, ...]) -> Callable[[bytes], Any]:
+    members = tuple(zip(names, (make_decoder(member) for member in kinds), strict=True))
 
     def decode(data: bytes) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -413,12 +417,12 @@ def _named(names: tuple[str, ...], kinds: tuple[CqlType, ...]) -> Callable[[byte
     return decode
 
 
-def _tuple(kind: CqlType) -> Callable[[bytes], Any]:
-    return _named(tuple(f"field_{index}" for index in range(len(kind.arguments))), kind.arguments)
+def _tuple_decoder(kind: CqlType) -> Callable[[bytes], Any]:
+    return _struct_decoder(tuple(f"field_{index}" for index in range(len(kind.arguments))), kind.arguments)
 
 
-def _udt(kind: CqlType) -> Callable[[bytes], Any]:
-    return _named(kind.field_names, kind.arguments)
+def _udt_decoder(kind: CqlType) -> Callable[[bytes], Any]:
+    return _struct_decoder(kind.field_names, kind.arguments)
 
 
 def fixed_width(kind: CqlType) -> int | None:
@@ -429,9 +433,9 @@ def fixed_width(kind: CqlType) -> int | None:
     return FIXED_WIDTH.get(kind.name)
 
 
-def _vector(kind: CqlType) -> Callable[[bytes], Any]:
+def _vector_decoder(kind: CqlType) -> Callable[[bytes], Any]:
     element, dimension = kind.arguments[0], kind.dimension
-    item, width = decoder(element), fixed_width(element)
+    item, width = make_decoder(element), fixed_width(element)
     if width is None:
         return _variable_vector(item, dimension)
     total = width * dimension
@@ -458,7 +462,7 @@ def _variable_vector(item: Callable[[bytes], Any], dimension: int) -> Callable[[
         result, position = [], 0
         for _ in range(dimension):
             size, position = read_unsigned_vint(data, position)
-            end = _check(position, size, data)
+            end = _check_element(position, size, data)
             result.append(item(data[position:end]))
             position = end
         if position != len(data):
@@ -469,11 +473,11 @@ def _variable_vector(item: Callable[[bytes], Any], dimension: int) -> Callable[[
 
 
 _BUILDERS: Final[dict[str, Callable[[CqlType], Callable[[bytes], Any]]]] = {
-    "list": _sequence,
-    "set": _sequence,
-    "map": _map,
-    "tuple": _tuple,
-    "udt": _udt,
-    "vector": _vector,
+    "list": _sequence_decoder,
+    "set": _sequence_decoder,
+    "map": _map_decoder,
+    "tuple": _tuple_decoder,
+    "udt": _udt_decoder,
+    "vector": _vector_decoder,
     "timed_list": _timed_list,
 }

@@ -40,7 +40,7 @@ TASK_PARTITIONS: Final = "task.partitions"
 _FAULTS: Final = "Faults, for tests only"
 
 
-def _schema(name: str, value: Any) -> str | None:
+def _check_schema(name: str, value: Any) -> str | None:
     try:
         row_spec(value)
     except ConfigInvalid as error:
@@ -48,7 +48,7 @@ def _schema(name: str, value: Any) -> str | None:
     return None
 
 
-def _topics(name: str, value: Any) -> str | None:
+def _check_topics(name: str, value: Any) -> str | None:
     return None if value and all(value) else invalid(name, value, "At least one topic name is needed")
 
 
@@ -58,7 +58,7 @@ CONFIG: Final = ConfigDef(
             name=TOPIC,
             type=ConfigType.LIST,
             importance=Importance.HIGH,
-            validator=_topics,
+            validator=_check_topics,
             aliases=("kafka.topic",),
             doc="The topic to write to. With several, source partition 0 goes to the first, 1 to the second, and so on "
             "in turn.",
@@ -69,7 +69,7 @@ CONFIG: Final = ConfigDef(
             type=ConfigType.STRING,
             default="orders",
             importance=Importance.HIGH,
-            validator=_schema,
+            validator=_check_schema,
             aliases=("quickstart",),
             doc="What rows look like: orders, users or pageviews, or a JSON object with name and fields, each with name, "
             "type and what docs/connectors/datagen.md lists.",
@@ -257,7 +257,7 @@ CONFIG: Final = ConfigDef(
 )
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class DatagenSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options as plain values; times in seconds, sizes in bytes."""
 
     topics: tuple[str, ...]
@@ -275,7 +275,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mine: tuple[int, ...]
 
 
-def settings(config: Mapping[str, Any]) -> Settings:
+def read_settings(config: Mapping[str, Any]) -> DatagenSettings:
     """The task's settings.
 
     Raises:
@@ -284,13 +284,13 @@ def settings(config: Mapping[str, Any]) -> Settings:
     try:
         mine = tuple(msgspec.json.decode(config[TASK_PARTITIONS] or "[]", type=list[int]))
     except msgspec.DecodeError as error:
-        why = f"Not a JSON list of numbers ({error})"
-        raise ConfigInvalid(invalid(TASK_PARTITIONS, config[TASK_PARTITIONS], why)) from error
-    return Settings(
+        problem = f"Not a JSON list of numbers ({error})"
+        raise ConfigInvalid(invalid(TASK_PARTITIONS, config[TASK_PARTITIONS], problem)) from error
+    return DatagenSettings(
         topics=tuple(config[TOPIC]),
         spec=row_spec(config[SCHEMA]),
         records=config[RECORDS],
-        rate=_rate(config),
+        rate=_read_rate(config),
         seed=config[SEED],
         size=config[SIZE],
         keys=config[KEYS],
@@ -302,7 +302,7 @@ def settings(config: Mapping[str, Any]) -> Settings:
     )
 
 
-def _rate(config: Mapping[str, Any]) -> float:
+def _read_rate(config: Mapping[str, Any]) -> float:
     if config[RATE] > 0:
         return float(config[RATE])
     interval = config[MAX_INTERVAL]

@@ -61,16 +61,16 @@ class Faults:
             # On purpose on the event loop: the host must notice.
             time.sleep(config[BLOCK_MS] / 1000 if config[BLOCK_MS] >= 0 else 1e8)  # noqa: ASYNC251
         if config[HANG_AT] == n:
-            await self._hang(stubborn=config[HANG_STUBBORN])
+            await self._hang_forever(stubborn=config[HANG_STUBBORN])
         if config[FAIL_AT] == n:
-            text = f"fault.fail.at={n}: this failure was ordered by the configuration"
+            message = f"fault.fail.at={n}: this failure was ordered by the configuration"
             if config[FAIL_KIND] == "fatal":
-                raise Fatal(text)
+                raise Fatal(message)
             if config[FAIL_KIND] == "retriable":
-                raise Retriable(text)
-            raise RuntimeError(text)
+                raise Retriable(message)
+            raise RuntimeError(message)
 
-    async def _hang(self, *, stubborn: bool) -> None:
+    async def _hang_forever(self, *, stubborn: bool) -> None:
         while True:
             try:
                 await asyncio.sleep(_LONG)

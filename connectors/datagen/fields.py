@@ -145,29 +145,29 @@ BUILT_IN: Final = {
 }
 
 
-def row_spec(text: str) -> RowSpec:
+def row_spec(source: str) -> RowSpec:
     """The specification that the option ``schema`` names or holds.
 
     Raises:
         ConfigInvalid: it is neither a built-in name nor a valid specification.
     """
-    known = BUILT_IN.get(text.strip().lower())
-    if known is not None:
-        return known
-    if not text.lstrip().startswith("{"):
+    built_in = BUILT_IN.get(source.strip().lower())
+    if built_in is not None:
+        return built_in
+    if not source.lstrip().startswith("{"):
         raise ConfigInvalid(f"Neither one of {', '.join(BUILT_IN)} nor a JSON object with name and fields")
     try:
-        spec = msgspec.json.decode(text, type=RowSpec)
+        spec = msgspec.json.decode(source, type=RowSpec)
     except msgspec.MsgspecError as error:
         raise ConfigInvalid(f"Not a row specification: {error}") from error
-    _check(spec.fields, "")
-    taken = {ID, PARTITION, SEQUENCE, PAYLOAD} & {field.name for field in spec.fields}
-    if taken:
-        raise ConfigInvalid(f"Every row has {', '.join(sorted(taken))} already; choose other names")
+    _check_fields(spec.fields, "")
+    reserved_names = {ID, PARTITION, SEQUENCE, PAYLOAD} & {field.name for field in spec.fields}
+    if reserved_names:
+        raise ConfigInvalid(f"Every row has {', '.join(sorted(reserved_names))} already; choose other names")
     return spec
 
 
-def _check(fields: Sequence[FieldSpec], where: str) -> None:
+def _check_fields(fields: Sequence[FieldSpec], where: str) -> None:
     if not fields:
         raise ConfigInvalid(f"{where or 'The row'} has no fields")
     if len({field.name for field in fields}) < len(fields):
@@ -175,7 +175,7 @@ def _check(fields: Sequence[FieldSpec], where: str) -> None:
     for field in fields:
         name = f"{where}.{field.name}" if where else field.name
         if field.type == "struct":
-            _check(field.fields, name)
+            _check_fields(field.fields, name)
         if not 0 <= field.nulls <= 1:
             raise ConfigInvalid(f"{name}: nulls is a share from 0 to 1")
         if field.length < 0 or field.scale < 0:
@@ -194,7 +194,7 @@ def _check(fields: Sequence[FieldSpec], where: str) -> None:
                 and not (value == int(value) and -(1 << bits) <= value < 1 << bits)
             ):
                 raise ConfigInvalid(f"{name}: {value} is not of type {field.type}")
-        low, high = _limits(field)
+        low, high = _find_limits(field)
         if low > high:
             raise ConfigInvalid(f"{name}: min {low} is above max {high}")
 
@@ -242,7 +242,7 @@ def running_times(spec: RowSpec) -> tuple[str, ...]:
     )
 
 
-def _limits(field: FieldSpec) -> tuple[float, float]:
+def _find_limits(field: FieldSpec) -> tuple[float, float]:
     defaults = {
         "int8": (0, 127),
         "int16": (0, 32767),
@@ -265,7 +265,7 @@ def random_value(field: FieldSpec, source: random.Random) -> Any:
     if field.values:
         chosen = source.choice(field.values)
         return float(chosen) if field.type in {"float", "double"} else chosen
-    low, high = _limits(field)
+    low, high = _find_limits(field)
     if field.type == "string":
         if field.prefix is not None:
             return f"{field.prefix}{source.randint(int(low), int(high))}"

@@ -74,7 +74,7 @@ class Generator:
         self.source_partition: Position = {PARTITION: partition}
         self._keys = keys
         self._salt = zlib.crc32(f"{seed}/{partition}".encode())
-        self._templates = _templates(seed, spec, size)
+        self._templates = _make_templates(seed, spec, size)
         self._times = running_times(spec)
         self._flat = tuple(field.name for field in spec.fields if _is_flat(field))
         self._nested = tuple(field.name for field in spec.fields if field.type == "struct" and not _is_flat(field))
@@ -86,7 +86,7 @@ class Generator:
         if envelope:
             self.key_schema = types.struct(f"{topic}.Key", {ID: types.STRING})
             self.value_schema = _envelope_schema(spec, topic, payload=payload)
-            self.value = self._change
+            self.value = self._make_envelope
         else:
             self.key_schema = types.STRING
             self.value_schema = row_schema(spec, spec.name, payload=payload)
@@ -113,14 +113,14 @@ class Generator:
         for name in self._flat:
             row[name] = row[name].copy()
         for name in self._nested:
-            row[name] = _copy(row[name])
+            row[name] = _copy_row(row[name])
         return row
 
     def operation(self, n: int) -> str:
         """What change ``n`` does to its row: ``c``, ``u`` or ``d``."""
         return _LIFE[n // self._keys % len(_LIFE)] if self._keys else "c"
 
-    def _change(self, n: int) -> dict[str, Any]:
+    def _make_envelope(self, n: int) -> dict[str, Any]:
         operation = self.operation(n)
         time = EPOCH_MS + n
         return {
@@ -157,13 +157,13 @@ class Generator:
             ]
         # What row() does, without a call for each record: this loop is the load's own cost.
         number, salt, templates, times = self.partition, self._salt, self._templates, self._times
-        flat, nested, ids, keys, known = self._flat, self._nested, self._ids, self._keys, len(self._ids)
+        flat, nested, ids, keys, id_count = self._flat, self._nested, self._ids, self._keys, len(self._ids)
         result: list[SourceRecord] = []
         append = result.append
         for n in range(start, stop):
             row = templates[(n * _STRIDE + salt) % _TEMPLATES].copy()
             index = n % keys if keys else n
-            row[ID] = text = ids[index] if index < known else f"{number}-{index}"
+            row[ID] = record_id = ids[index] if index < id_count else f"{number}-{index}"
             row[PARTITION] = number
             row[SEQUENCE] = n
             for name in times:
@@ -171,8 +171,8 @@ class Generator:
             for name in flat:
                 row[name] = row[name].copy()
             for name in nested:
-                row[name] = _copy(row[name])
-            append(SourceRecord(partition, {SEQUENCE: n}, topic, row, value_schema, text, key_schema))
+                row[name] = _copy_row(row[name])
+            append(SourceRecord(partition, {SEQUENCE: n}, topic, row, value_schema, record_id, key_schema))
         return result
 
 
@@ -188,7 +188,7 @@ def record(
     envelope: str = "plain",
 ) -> tuple[Any, Any]:
     """Key and value of record ``n`` of ``partition``, with the connector's options of the same meaning."""
-    generator = _cached(seed, partition, schema, topic, size, keys, envelope)
+    generator = _cached_generator(seed, partition, schema, topic, size, keys, envelope)
     return generator.key(n), generator.value(n)
 
 
@@ -198,7 +198,7 @@ def identify(value: Mapping[str, Any]) -> tuple[int, int]:
     return part[PARTITION], part[SEQUENCE]
 
 
-def share(records: int, partitions: int, partition: int) -> int:
+def share_records(records: int, partitions: int, partition: int) -> int:
     """How many of ``records`` in all are of ``partition``; -1 means endless for both."""
     if records < 0:
         return -1
@@ -206,14 +206,16 @@ def share(records: int, partitions: int, partition: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _cached(seed: int, partition: int, schema: str, topic: str, size: int, keys: int, envelope: str) -> Generator:
+def _cached_generator(
+    seed: int, partition: int, schema: str, topic: str, size: int, keys: int, envelope: str
+) -> Generator:
     return Generator(
         seed, partition, row_spec(schema), topic=topic, size=size, keys=keys, envelope=envelope == "debezium"
     )
 
 
 @lru_cache(maxsize=8)
-def _templates(seed: int, spec: RowSpec, size: int) -> list[dict[str, Any]]:
+def _make_templates(seed: int, spec: RowSpec, size: int) -> list[dict[str, Any]]:
     """Rows to copy from, shared by all partitions of a connector."""
     source = random.Random(seed)  # noqa: S311 - a load, not a secret
     rows = []
@@ -230,8 +232,8 @@ def _templates(seed: int, spec: RowSpec, size: int) -> list[dict[str, Any]]:
         missing = size - len(msgspec.json.encode(sample))
         if missing > 0:
             for row in rows:
-                text = random_text(min(missing, _PAYLOAD_PERIOD), source)
-                row[PAYLOAD] = (text * (missing // _PAYLOAD_PERIOD + 1))[:missing]
+                filler = random_text(min(missing, _PAYLOAD_PERIOD), source)
+                row[PAYLOAD] = (filler * (missing // _PAYLOAD_PERIOD + 1))[:missing]
     return rows
 
 
@@ -240,13 +242,13 @@ def _is_flat(field: FieldSpec) -> bool:
     return field.type == "struct" and not field.nulls and all(member.type != "struct" for member in field.fields)
 
 
-def _copy(value: dict[str, Any] | None) -> dict[str, Any] | None:
+def _copy_row(value: dict[str, Any] | None) -> dict[str, Any] | None:
     if value is None:
         return None
     fresh = value.copy()
     for name, member in value.items():
         if type(member) is dict:
-            fresh[name] = _copy(member)
+            fresh[name] = _copy_row(member)
     return fresh
 
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.api import BadRecord, Batch, SourceTask
-from connectors.datagen.config import settings
+from connectors.datagen.config import read_settings
 from connectors.datagen.faults import Faults
 from connectors.datagen.fields import PARTITION, SEQUENCE
-from connectors.datagen.generator import Generator, share
+from connectors.datagen.generator import Generator, share_records
 from connectors.errors import Fatal, Skippable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from connectors.api import OffsetReader, SourceRecord
-    from connectors.datagen.config import Settings
+    from connectors.datagen.config import DatagenSettings
 
 #: With a rate, batches are at most this long, seconds.
 _PACE: Final = 0.1
@@ -37,7 +37,7 @@ class DatagenTask(SourceTask):
             Retriable: a fault was ordered.
         """
         context = self.context
-        options = settings(context.config)
+        options = read_settings(context.config)
         faults = Faults(context.config)
         sources = [_Partition(options, number, context.offsets) for number in options.mine]
         own_transactions = context.transaction_boundary == "connector"
@@ -45,7 +45,7 @@ class DatagenTask(SourceTask):
         turn = options.transaction_size if own_transactions and options.transaction_size else options.batch_size
         size = min(options.batch_size, max(1, int(options.rate * _PACE))) if options.rate else options.batch_size
         clock = asyncio.get_running_loop().time
-        started, given = clock(), 0
+        started, record_count = clock(), 0
         while sources:
             for source in sources:
                 begin = source.next
@@ -55,14 +55,16 @@ class DatagenTask(SourceTask):
                     await faults.happen(n)
                     stop = faults.stop_before(n, min(n + size, end))
                     source.next = stop
-                    batch = _batch(source.generator, n, stop, faults.bad_every)
+                    batch = _make_batch(source.generator, n, stop, faults.bad_every)
                     if own_transactions and stop == end:
                         batch.transaction = "commit"
                     faults.leak(stop - n)
                     yield batch
-                    given += stop - n
+                    record_count += stop - n
                     # Where Kafka is as fast as this loop nothing else would let other tasks run.
-                    await asyncio.sleep(max(0.0, started + given / options.rate - clock()) if options.rate else 0)
+                    await asyncio.sleep(
+                        max(0.0, started + record_count / options.rate - clock()) if options.rate else 0
+                    )
                 if source.next == begin:
                     source.finished = True
             sources = [source for source in sources if not source.finished]
@@ -71,7 +73,7 @@ class DatagenTask(SourceTask):
 class _Partition:
     """One source partition's way through its records."""
 
-    def __init__(self, options: Settings, number: int, offsets: OffsetReader) -> None:
+    def __init__(self, options: DatagenSettings, number: int, offsets: OffsetReader) -> None:
         self.generator = Generator(
             options.seed,
             number,
@@ -81,8 +83,8 @@ class _Partition:
             keys=options.keys,
             envelope=options.debezium,
         )
-        self.next = _saved(number, offsets.get(self.generator.source_partition)) + 1
-        self._count = share(options.records, options.partitions, number)
+        self.next = _saved_number(number, offsets.get(self.generator.source_partition)) + 1
+        self._count = share_records(options.records, options.partitions, number)
         self.finished = False
 
     def turn_end(self, turn: int) -> int:
@@ -91,7 +93,7 @@ class _Partition:
         return end if self._count < 0 else max(self.next, min(end, self._count))
 
 
-def _saved(number: int, offset: dict[str, Any] | None) -> int:
+def _saved_number(number: int, offset: dict[str, Any] | None) -> int:
     """The sequence number of the last record given; -1 for none.
 
     Raises:
@@ -108,12 +110,12 @@ def _saved(number: int, offset: dict[str, Any] | None) -> int:
     return sequence
 
 
-def _batch(generator: Generator, start: int, stop: int, bad_every: int) -> Batch:
+def _make_batch(generator: Generator, start: int, stop: int, bad_every: int) -> Batch:
     records = generator.records(start, stop)
     if not bad_every:
         return Batch(records)
     good = [record for record in records if (record.source_offset[SEQUENCE] + 1) % bad_every]
-    bad = tuple(_spoilt(record) for record in records if (record.source_offset[SEQUENCE] + 1) % bad_every == 0)
+    bad = tuple(_make_bad_record(record) for record in records if (record.source_offset[SEQUENCE] + 1) % bad_every == 0)
     last = records[-1]
     moved = (
         ((last.source_partition, last.source_offset),) if bad and bad[-1].source_offset is last.source_offset else ()
@@ -121,7 +123,7 @@ def _batch(generator: Generator, start: int, stop: int, bad_every: int) -> Batch
     return Batch(good, bad, moved)
 
 
-def _spoilt(record: SourceRecord) -> BadRecord:
+def _make_bad_record(record: SourceRecord) -> BadRecord:
     number = record.source_offset[SEQUENCE]
     error = Skippable(
         f"record {number} of partition {record.source_partition[PARTITION]} is bad because fault.bad.every says so"

@@ -25,7 +25,7 @@ class StandardInput:
         self._blocks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
         self._room = threading.Semaphore(_AHEAD)
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="standard-input", daemon=True)
+        self._thread = threading.Thread(target=self._read_blocks, name="standard-input", daemon=True)
         self._thread.start()
 
     async def read(self) -> bytes:
@@ -41,7 +41,7 @@ class StandardInput:
         self._closed.set()
         self._room.release()
 
-    def _run(self) -> None:
+    def _read_blocks(self) -> None:
         while not self._closed.is_set():
             self._room.acquire()
             if self._closed.is_set():

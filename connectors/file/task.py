@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from connectors.api import Position
-    from connectors.text_files.options import ReadSettings
+    from connectors.text_files.options import FileReadSettings
 
 
 class FileStreamSourceTask(SourceTask):
@@ -38,12 +38,12 @@ class FileStreamSourceTask(SourceTask):
         options, topic = read_settings(config), config[TOPIC]
 
         def make_records(
-            partition: Position, _before: Position, texts: list[str], offsets: Sequence[Position]
+            partition: Position, _before: Position, lines: list[str], offsets: Sequence[Position]
         ) -> list[SourceRecord]:
             now = int(time.time() * 1000)
             return [
-                SourceRecord(partition, offset, topic, text, STRING, None, None, None, (), now)
-                for text, offset in zip(texts, offsets, strict=True)
+                SourceRecord(partition, offset, topic, line, STRING, None, None, None, (), now)
+                for line, offset in zip(lines, offsets, strict=True)
             ]
 
         source = (
@@ -56,7 +56,7 @@ class FileStreamSourceTask(SourceTask):
                 yield batch
 
 
-async def _standard_input(options: ReadSettings, topic: str) -> AsyncGenerator[Batch, None]:
+async def _standard_input(options: FileReadSettings, topic: str) -> AsyncGenerator[Batch, None]:
     """Lines of the standard input; their offsets say nothing, as in Kafka Connect."""
     partition: Position = {FILENAME: None}
     offset: Position = {POSITION: None}
@@ -69,7 +69,9 @@ async def _standard_input(options: ReadSettings, topic: str) -> AsyncGenerator[B
             data = await source.read()
             lines = splitter.feed(data) if data else splitter.finish()
             now = int(time.time() * 1000)
-            records = [SourceRecord(partition, offset, topic, text, STRING, timestamp=now) for text in lines.texts]
+            records = [
+                SourceRecord(partition, offset, topic, input_line, STRING, timestamp=now) for input_line in lines.texts
+            ]
             bad = tuple(
                 BadRecord(partition, offset, Skippable(f"standard input: {line.error}"), line.raw, topic)
                 for line in lines.bad

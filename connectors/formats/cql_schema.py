@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cql.types import to_text
-from connectors.formats.names import column_name, field_name, part
+from connectors.formats.names import column_name, field_name, schema_part
 from connectors.schema import (
     BOOLEAN,
     BYTES,
@@ -98,8 +98,8 @@ def cql_schema(kind: CqlType, name: str, *, optional: bool) -> Schema:
             return struct(
                 f"{name}.Udt",
                 {
-                    field_name(each): typed(member, f"{name}.{part(field_name(each))}", optional=True)
-                    for each, member in zip(kind.field_names, kind.arguments, strict=True)
+                    field_name(field): typed_schema(member, f"{name}.{schema_part(field_name(field))}", optional=True)
+                    for field, member in zip(kind.field_names, kind.arguments, strict=True)
                 },
                 optional=optional,
             )
@@ -107,15 +107,15 @@ def cql_schema(kind: CqlType, name: str, *, optional: bool) -> Schema:
     return replace(schema, optional=True) if optional else schema
 
 
-def typed(kind: CqlType, name: str, *, optional: bool) -> Schema:
+def typed_schema(kind: CqlType, name: str, *, optional: bool) -> Schema:
     """As ``cql_schema``, with the parameter ``cql.type``."""
     schema = cql_schema(kind, name, optional=optional)
     return replace(schema, parameters=(*schema.parameters, (CQL_TYPE, to_text(kind))))
 
 
-def renamer(kind: CqlType) -> Callable[[Any], Any] | None:
+def make_renamer(kind: CqlType) -> Callable[[Any], Any] | None:
     """What turns names of UDT fields into names of fields of the schema, or None where they are the same all over."""
-    members = [renamer(member) for member in kind.arguments]
+    members = [make_renamer(member) for member in kind.arguments]
     if kind.name == "udt":
         names = [(name, field_name(name), change) for name, change in zip(kind.field_names, members, strict=True)]
         if not any(members) and all(name == field for name, field, _ in names):
@@ -139,7 +139,7 @@ def renamer(kind: CqlType) -> Callable[[Any], Any] | None:
     return _over_null(lambda value: [_apply(members[0], item) for item in value])
 
 
-def reader(schema: Schema) -> Callable[[Any], Any] | None:
+def make_reader(schema: Schema) -> Callable[[Any], Any] | None:
     """What turns a value that any converter read back (JSON without schemas too) into the form of ``connectors.cql.values``.
 
     Base64 becomes bytes, ``"NaN"`` and the infinities become numbers, names of fields become names of UDT fields.
@@ -153,10 +153,13 @@ def reader(schema: Schema) -> Callable[[Any], Any] | None:
         case Type.FLOAT32 | Type.FLOAT64:
             return lambda value: None if value is None else float(value)
         case Type.ARRAY if schema.value_schema is not None:
-            inner = reader(schema.value_schema)
+            inner = make_reader(schema.value_schema)
             return None if inner is None else _over_null(lambda value: [inner(item) for item in value])
         case Type.STRUCT:
-            members = [(each.name, column_name(each.name), reader(each.schema)) for each in schema.fields]
+            members = [
+                (member_field.name, column_name(member_field.name), make_reader(member_field.schema))
+                for member_field in schema.fields
+            ]
             return _over_null(lambda value: {name: _apply(change, value.get(field)) for field, name, change in members})
     return None
 

@@ -61,15 +61,15 @@ def digest_of(algorithm: str) -> Callable[[bytes], Any]:
     try:
         make(b"").hexdigest()
     except (ValueError, TypeError):  # TypeError: a digest without a length of its own, which Java doesn't have either
-        known = "MD5, SHA-1, SHA-224, SHA-256, SHA-384, SHA-512, SHA3-256, SHA3-512"
-        raise ConfigInvalid(f"unknown hash algorithm {algorithm!r}; use one of {known}") from None
+        algorithms = "MD5, SHA-1, SHA-224, SHA-256, SHA-384, SHA-512, SHA3-256, SHA3-512"
+        raise ConfigInvalid(f"unknown hash algorithm {algorithm!r}; use one of {algorithms}") from None
     return make
 
 
-def java_serialized(text: str) -> bytes:
+def java_serialized(string: str) -> bytes:
     """What Java's ``ObjectOutputStream`` writes for a string: stream header, type code, length, modified UTF-8."""
     body = bytearray()
-    for (unit,) in struct.iter_unpack("<H", text.encode("utf-16-le", "surrogatepass")):
+    for (unit,) in struct.iter_unpack("<H", string.encode("utf-16-le", "surrogatepass")):
         if 0 < unit < 0x80:
             body.append(unit)
         elif unit < 0x800:
@@ -113,15 +113,15 @@ def value_text(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     if isinstance(value, list | tuple | dict):
-        return msgspec.json.encode(_plain(value), order="sorted").decode()
+        return msgspec.json.encode(_to_plain(value), order="sorted").decode()
     return str(value)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {value_text(name): _plain(each) for name, each in value.items()}
+        return {value_text(name): _to_plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_to_plain(member) for member in value]
     return format(value, "f") if isinstance(value, Decimal) else value
 
 
@@ -158,8 +158,8 @@ def default_of(schema: Schema) -> Any:
     return {field.name: None if field.schema.optional else default_of(field.schema) for field in schema.fields}
 
 
-def typed(text: str, schema: Schema, where: str) -> Any:
-    """``text`` as a value of ``schema``.
+def parse_typed(raw: str, schema: Schema, where: str) -> Any:
+    """``raw`` as a value of ``schema``.
 
     Raises:
         ConfigInvalid: it is none; ``where`` says what it was for.
@@ -167,39 +167,39 @@ def typed(text: str, schema: Schema, where: str) -> Any:
     kind = schema.type
     try:
         if kind is Type.STRING:
-            return text
+            return raw
         if schema.name == DECIMAL:
-            return _scaled(text, int(schema.parameter("scale") or 0))
+            return _parse_scaled(raw, int(schema.parameter("scale") or 0))
         if kind is Type.BYTES:
-            return text.encode()
+            return raw.encode()
         if kind in _INTEGER_BITS:
-            return int.from_bytes(int(text).to_bytes(_INTEGER_BITS[kind] // 8, "big", signed=True), "big", signed=True)
+            return int.from_bytes(int(raw).to_bytes(_INTEGER_BITS[kind] // 8, "big", signed=True), "big", signed=True)
         if kind in (Type.FLOAT32, Type.FLOAT64):
-            return float(text)
+            return float(raw)
         if kind is Type.BOOLEAN:
-            return {"true": True, "false": False}[text.lower()]
+            return {"true": True, "false": False}[raw.lower()]
     except (ValueError, KeyError, OverflowError, ArithmeticError):
         pass
     raise ConfigInvalid(
-        f"{where}: the replacement {text!r} is no value of type {schema.name or kind}; give one that fits, or "
+        f"{where}: the replacement {raw!r} is no value of type {schema.name or kind}; give one that fits, or "
         "mask the column with default or hash"
     )
 
 
-def _scaled(text: str, scale: int) -> Decimal:
+def _parse_scaled(digits: str, scale: int) -> Decimal:
     with localcontext() as context:
         context.prec = 200
         context.traps[Inexact] = True
-        return Decimal(text).quantize(Decimal(1).scaleb(-scale))
+        return Decimal(digits).quantize(Decimal(1).scaleb(-scale))
 
 
-def utf16_cut(text: str, length: int) -> str:
-    """The first ``length`` UTF-16 units of ``text``, as Java counts; a character of two units is not cut in half."""
-    if len(text) <= length and (text.isascii() or len(text) * 2 <= length):
-        return text
-    if text.isascii():
-        return text[:length]
-    return text.encode("utf-16-le", "surrogatepass")[: 2 * length].decode("utf-16-le", "ignore")
+def utf16_cut(string: str, length: int) -> str:
+    """The first ``length`` UTF-16 units of ``string``, as Java counts; a character of two units is not cut in half."""
+    if len(string) <= length and (string.isascii() or len(string) * 2 <= length):
+        return string
+    if string.isascii():
+        return string[:length]
+    return string.encode("utf-16-le", "surrogatepass")[: 2 * length].decode("utf-16-le", "ignore")
 
 
 def missing_field(rule: str, field: str) -> Skippable:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from connectors.entry_points import entries, own_entries
+from connectors.entry_points import list_entries, own_entries
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.formats.mask_functions import (
     default_of,
@@ -26,7 +26,7 @@ from connectors.formats.mask_functions import (
     missing_field,
     murmur3_32,
     murmur3_128,
-    typed,
+    parse_typed,
     utf16_cut,
     value_bytes,
     value_text,
@@ -92,12 +92,13 @@ class Mask(NamedTuple):
     encoded: bool = True
 
 
-#: A mask's maker: gets the column and the rule's options (without ``mask.NAME.``, secrets as plain text, ``rule`` = its name).
+#: A mask's maker: gets the column and the rule's options (without ``mask.NAME.``, secrets as plain text, ``rule`` = its
+#: name).
 #: None leaves the column as it is.
 Factory = Callable[[Target, Mapping[str, str]], Mask | None]
 
 
-class _Rule(NamedTuple):
+class _MaskRule(NamedTuple):
     name: str
     columns: tuple[re.Pattern[str], ...]
     make: Callable[[Target], Mask | None]
@@ -107,7 +108,7 @@ class _Rule(NamedTuple):
 class Masks:
     """The rules of one configuration, in order."""
 
-    rules: tuple[_Rule, ...] = ()
+    rules: tuple[_MaskRule, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.rules)
@@ -152,22 +153,22 @@ def row_masker(masks: Sequence[tuple[str, Mask]]) -> Callable[[dict[str, Any]], 
 
 def masked_by(schema: Schema) -> str | None:
     """The rule that masked a field of this schema (``masked`` for one of Debezium's), or None."""
-    found = None
+    rule_name = None
     for name, value in schema.parameters:
         if name == MASKED:
             return value
         if name == DEBEZIUM_MASKED and value == "true":
-            found = DEBEZIUM_MASKED
-    return found
+            rule_name = DEBEZIUM_MASKED
+    return rule_name
 
 
-def split_patterns(text: str) -> list[str]:
+def split_patterns(source: str) -> list[str]:
     r"""A list of regular expressions as Debezium writes it: separated by commas, ``\,`` is a comma."""
-    parts = re.findall(r"(?:[^,\\]|\\.)+", text, re.DOTALL)
+    parts = re.findall(r"(?:[^,\\]|\\.)+", source, re.DOTALL)
     return [part.strip().replace("\\,", ",") for part in parts if part.strip()]
 
 
-def column_patterns(option: str, text: str) -> tuple[re.Pattern[str], ...]:
+def column_patterns(option: str, source: str) -> tuple[re.Pattern[str], ...]:
     """The expressions of a list, which match whole names in any case.
 
     Raises:
@@ -175,13 +176,13 @@ def column_patterns(option: str, text: str) -> tuple[re.Pattern[str], ...]:
     """
     try:
         patterns = tuple(
-            re.compile(found.pattern, found.flags | re.IGNORECASE)
-            for found in (compile_java(part) for part in split_patterns(text))
+            re.compile(pattern.pattern, pattern.flags | re.IGNORECASE)
+            for pattern in (compile_java(part) for part in split_patterns(source))
         )
     except ConfigInvalid as error:
-        raise ConfigInvalid(invalid(option, text, str(error))) from None
+        raise ConfigInvalid(invalid(option, source, str(error))) from None
     if not patterns:
-        raise ConfigInvalid(invalid(option, text, "name the columns: regular expressions on database.table.column"))
+        raise ConfigInvalid(invalid(option, source, "name the columns: regular expressions on database.table.column"))
     return patterns
 
 
@@ -244,8 +245,8 @@ def _debezium_hash(algorithm: str, salt: str, *, serialized: bool) -> Callable[[
 
 
 _DEBEZIUM: Final = (
-    (re.compile(r"column\.truncate\.to\.(\d+)\.chars", re.ASCII), lambda found: _debezium_truncate(_count(found))),
-    (re.compile(r"column\.mask\.with\.(\d+)\.chars", re.ASCII), lambda found: _debezium_chars(_count(found))),
+    (re.compile(r"column\.truncate\.to\.(\d+)\.chars", re.ASCII), lambda found: _debezium_truncate(_read_count(found))),
+    (re.compile(r"column\.mask\.with\.(\d+)\.chars", re.ASCII), lambda found: _debezium_chars(_read_count(found))),
     (
         re.compile(r"column\.mask\.hash\.([^.]+)\.with\.salt\.(.+)"),
         lambda found: _debezium_hash(found[1], found[2], serialized=True),
@@ -257,10 +258,10 @@ _DEBEZIUM: Final = (
 )
 
 
-def _count(found: re.Match[str]) -> int:
-    count = int(found[1])
+def _read_count(match: re.Match[str]) -> int:
+    count = int(match[1])
     if count > _MOST_CHARS:
-        raise ConfigInvalid(f"{found[0]}: at most {_MOST_CHARS} characters")
+        raise ConfigInvalid(f"{match[0]}: at most {_MOST_CHARS} characters")
     return count
 
 
@@ -286,24 +287,24 @@ def is_debezium_option(name: str) -> bool:
 # Our own masks.
 
 
-def _masked_schema(target: Target, rule: str, *, text: bool) -> Schema:
+def _masked_schema(target: Target, rule: str, *, as_string: bool) -> Schema:
     """The field's schema with the rule's name; without its default, which would show a real value or be of another type."""
     parameter = (MASKED, rule)
-    if text and target.schema.type is not Type.STRING:
+    if as_string and target.schema.type is not Type.STRING:
         return Schema(Type.STRING, optional=target.schema.optional, doc=target.schema.doc, parameters=(parameter,))
-    if text:  # what comes out is no ZonedTimestamp, JSON or ENUM any more
+    if as_string:  # what comes out is no ZonedTimestamp, JSON or ENUM any more
         return replace(target.schema, name=None, version=None, default=None, parameters=(parameter,))
     return replace(target.schema, default=None, parameters=(*target.schema.parameters, parameter))
 
 
-def _fixed(rule: str, target: Target, value: Any, *, nulls: bool) -> Mask:
+def _make_fixed(rule: str, target: Target, value: Any, *, nulls: bool) -> Mask:
     if target.in_key:
         raise ConfigInvalid(
             f"mask {rule} would give all rows of {target.name.rpartition('.')[0]} one key: it can't mask "
             f"{target.name}, a column of the message key; use hash, md5 or murmur there, or "
             "message.key.columns"
         )
-    schema = _masked_schema(target, rule, text=False)
+    schema = _masked_schema(target, rule, as_string=False)
     if isinstance(value, dict | list):
         return Mask(rule, schema, lambda _value: value.copy(), nulls=nulls)
     return Mask(rule, schema, lambda _value: value, nulls=nulls)
@@ -311,25 +312,27 @@ def _fixed(rule: str, target: Target, value: Any, *, nulls: bool) -> Mask:
 
 def make_default(target: Target, options: Mapping[str, str]) -> Mask:
     """A fixed value of the column's type: 0, false, an empty string, 1970-01-01."""
-    return _fixed(options["rule"], target, default_of(target.schema), nulls=_nulls(options))
+    return _make_fixed(options["rule"], target, default_of(target.schema), nulls=_masks_nulls(options))
 
 
 def make_replace(target: Target, options: Mapping[str, str]) -> Mask:
     """The value of ``replacement``, in the column's type."""
-    value = typed(_needed(options, "replacement"), target.schema, f"mask {options['rule']} of {target.name}")
-    return _fixed(options["rule"], target, value, nulls=_nulls(options))
+    value = parse_typed(
+        _required_option(options, "replacement"), target.schema, f"mask {options['rule']} of {target.name}"
+    )
+    return _make_fixed(options["rule"], target, value, nulls=_masks_nulls(options))
 
 
 def make_chars(target: Target, options: Mapping[str, str]) -> Mask:
     """``length`` asterisks."""
-    count = _number(options, "length")
-    mask = _fixed(options["rule"], target, "*" * count, nulls=_nulls(options))
-    return mask._replace(schema=_masked_schema(target, options["rule"], text=True))
+    count = _read_number(options, "length")
+    mask = _make_fixed(options["rule"], target, "*" * count, nulls=_masks_nulls(options))
+    return mask._replace(schema=_masked_schema(target, options["rule"], as_string=True))
 
 
 def make_truncate(target: Target, options: Mapping[str, str]) -> Mask:
     """The first ``length`` characters."""
-    count = _number(options, "length")
+    count = _read_number(options, "length")
     if target.schema.type not in (Type.STRING, Type.BYTES):
         raise ConfigInvalid(f"mask {options['rule']} of {target.name}: only text and bytes can be truncated")
     if target.in_key:
@@ -337,39 +340,39 @@ def make_truncate(target: Target, options: Mapping[str, str]) -> Mask:
             f"mask {options['rule']} would give different rows one key: it can't truncate {target.name}, a "
             "column of the message key"
         )
-    text = target.schema.type is Type.STRING
+    is_string = target.schema.type is Type.STRING
     return Mask(
         options["rule"],
-        _masked_schema(target, options["rule"], text=text),
-        (lambda value: utf16_cut(value, count)) if text else (lambda value: value[:count]),
+        _masked_schema(target, options["rule"], as_string=is_string),
+        (lambda value: utf16_cut(value, count)) if is_string else (lambda value: value[:count]),
     )
 
 
 def make_regex(target: Target, options: Mapping[str, str]) -> Mask:
     """Every match of ``regex`` is replaced by ``replacement``."""
     rule = options["rule"]
-    pattern = compile_java(_needed(options, "regex"))
+    pattern = compile_java(_required_option(options, "regex"))
     expand = java_replacement(options.get("replacement", ""), pattern)
     if target.in_key:
         raise ConfigInvalid(
             f"mask {rule} may give different rows one key: it can't mask {target.name}, a column of the "
             "message key; use hash, md5 or murmur there"
         )
-    nulls = _nulls(options)
+    nulls = _masks_nulls(options)
 
     def convert(value: Any) -> str:
         return pattern.sub(expand, "" if value is None else value_text(value))
 
-    return Mask(rule, _masked_schema(target, rule, text=True), convert, nulls=nulls)
+    return Mask(rule, _masked_schema(target, rule, as_string=True), convert, nulls=nulls)
 
 
-def _hasher(function: Callable[[bytes], str]) -> Factory:
+def _make_hasher(function: Callable[[bytes], str]) -> Factory:
     """A factory for a hash, with its salt: fixed, another field's value, both or none; the salt goes before the value."""
 
     def make(target: Target, options: Mapping[str, str]) -> Mask:
         rule = options["rule"]
         salt, field = options.get("salt.secret", "").encode(), options.get("salt.field", "")
-        schema, nulls = _masked_schema(target, rule, text=True), _nulls(options)
+        schema, nulls = _masked_schema(target, rule, as_string=True), _masks_nulls(options)
         if not field:
 
             def convert(value: Any) -> str:
@@ -385,9 +388,11 @@ def _hasher(function: Callable[[bytes], str]) -> Factory:
         def convert_row(value: Any, row: Mapping[str, Any]) -> str:
             if field not in row:
                 raise missing_field(rule, field)
-            other = row[field]
+            salt_value = row[field]
             return function(
-                salt + (b"" if other is None else value_bytes(other)) + (b"" if value is None else value_bytes(value))
+                salt
+                + (b"" if salt_value is None else value_bytes(salt_value))
+                + (b"" if value is None else value_bytes(value))
             )
 
         if target.in_key:
@@ -403,7 +408,7 @@ def _hasher(function: Callable[[bytes], str]) -> Factory:
 def make_hash(target: Target, options: Mapping[str, str]) -> Mask | None:
     """The hash of ``algorithm``, in hexadecimal."""
     digest = digest_of(options.get("algorithm") or "SHA-256")
-    return _hasher(lambda data: str(digest(data).hexdigest()))(target, options)
+    return _make_hasher(lambda data: str(digest(data).hexdigest()))(target, options)
 
 
 def make_md5(target: Target, options: Mapping[str, str]) -> Mask | None:
@@ -411,8 +416,8 @@ def make_md5(target: Target, options: Mapping[str, str]) -> Mask | None:
     return make_hash(target, {**options, "algorithm": "MD5"})
 
 
-make_murmur: Final = _hasher(lambda data: murmur3_128(data).hex())
-make_murmur32: Final = _hasher(lambda data: murmur3_32(data).to_bytes(4, "little").hex())
+make_murmur: Final = _make_hasher(lambda data: murmur3_128(data).hex())
+make_murmur32: Final = _make_hasher(lambda data: murmur3_32(data).to_bytes(4, "little").hex())
 #: Options that a type needs; they are checked before any column is there.
 _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "replace": ("replacement",),
@@ -499,75 +504,75 @@ RULE_KEYS: Final[tuple[ConfigKey, ...]] = (
 )
 
 
-def _nulls(options: Mapping[str, str]) -> bool:
+def _masks_nulls(options: Mapping[str, str]) -> bool:
     return options.get("nulls", "keep") == "mask"
 
 
-def _needed(options: Mapping[str, str], name: str) -> str:
-    found = options.get(name)
-    if found is None:
+def _required_option(options: Mapping[str, str], name: str) -> str:
+    setting = options.get(name)
+    if setting is None:
         raise ConfigInvalid(f"mask {options['rule']}: type={options.get('type', '')} needs {name}")
-    return found
+    return setting
 
 
-def _number(options: Mapping[str, str], name: str) -> int:
-    text = _needed(options, name)
-    if not text.strip().isdecimal() or int(text) > _MOST_CHARS:
-        raise ConfigInvalid(f"mask {options['rule']}: {name}={text!r} is no number from 0 to {_MOST_CHARS}")
-    return int(text)
+def _read_number(options: Mapping[str, str], name: str) -> int:
+    digits = _required_option(options, name)
+    if not digits.strip().isdecimal() or int(digits) > _MOST_CHARS:
+        raise ConfigInvalid(f"mask {options['rule']}: {name}={digits!r} is no number from 0 to {_MOST_CHARS}")
+    return int(digits)
 
 
-def _factory(name: str, rule: str) -> Factory:
+def _load_factory(name: str, rule: str) -> Factory:
     """What a ``type`` means; may read package metadata and import a module (some milliseconds)."""
-    found: Any = None
+    factory: Any = None
     try:
-        entry = next((entry for entry in entries(ENTRY_POINTS) if entry.name == name), None)
+        entry = next((entry for entry in list_entries(ENTRY_POINTS) if entry.name == name), None)
         if entry is not None:
-            found = entry.load()
+            factory = entry.load()
         elif ":" in name or "." in name:
             module, _, attribute = name.partition(":") if ":" in name else name.rpartition(".")
-            found = getattr(import_module(module), attribute)
+            factory = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigInvalid(f"mask {rule}: type={name} can't be loaded: {error}") from None
-    if not callable(found):
+    if not callable(factory):
         types = ", ".join(own_entries(ENTRY_POINTS))
         raise ConfigInvalid(
             f"mask {rule}: there is no type {name!r}; types are {types}, other entry points of the "
             f"group {ENTRY_POINTS}, and module:function"
         )
-    return found  # type: ignore[no-any-return]  # what it returns is checked where it is called
+    return factory  # type: ignore[no-any-return]  # what it returns is checked where it is called
 
 
-def rule(name: str, options: Mapping[str, Any]) -> _Rule:
+def make_rule(name: str, options: Mapping[str, Any]) -> _MaskRule:
     """One rule from its options (raw texts or parsed values).
 
     Raises:
         ConfigInvalid: an option is missing or wrong.
     """
-    texts = {
-        key: each.value if isinstance(each, Password) else str(each)
-        for key, each in options.items()
-        if each is not None
+    strings = {
+        key: option.value if isinstance(option, Password) else str(option)
+        for key, option in options.items()
+        if option is not None
     }
-    texts["rule"] = name
+    strings["rule"] = name
     for key in ("columns", "type"):
-        _needed({"type": "", **texts} if key == "columns" else texts, key)
-    kind = texts["type"] = texts["type"].strip()
-    make = _factory(kind, name)
+        _required_option({"type": "", **strings} if key == "columns" else strings, key)
+    kind = strings["type"] = strings["type"].strip()
+    make = _load_factory(kind, name)
     for key in _REQUIRED.get(kind, ()):
-        _needed(texts, key)
+        _required_option(strings, key)
         if key == "length":
-            _number(texts, key)
-    if texts.get("nulls", "keep") not in ("keep", "mask"):
-        raise ConfigInvalid(f"mask {name}: nulls={texts['nulls']!r}; it is keep or mask")
+            _read_number(strings, key)
+    if strings.get("nulls", "keep") not in ("keep", "mask"):
+        raise ConfigInvalid(f"mask {name}: nulls={strings['nulls']!r}; it is keep or mask")
     if kind == "hash":
-        digest_of(texts.get("algorithm") or "SHA-256")
+        digest_of(strings.get("algorithm") or "SHA-256")
     if kind == "regex":
-        java_replacement(texts.get("replacement", ""), compile_java(texts["regex"]))
-    patterns = column_patterns(f"mask.{name}.columns", texts["columns"])
+        java_replacement(strings.get("replacement", ""), compile_java(strings["regex"]))
+    patterns = column_patterns(f"mask.{name}.columns", strings["columns"])
 
     def checked(target: Target) -> Mask | None:
-        mask = make(target, texts)
+        mask = make(target, strings)
         if mask is not None and not isinstance(mask, Mask):
             raise ConfigInvalid(f"mask {name}: type={kind} returned {type(mask).__name__}, not a Mask")
         if mask is not None and target.in_key and not mask.in_key:
@@ -577,7 +582,7 @@ def rule(name: str, options: Mapping[str, Any]) -> _Rule:
             )
         return mask
 
-    return _Rule(name, patterns, checked)
+    return _MaskRule(name, patterns, checked)
 
 
 def rule_names(raw: Mapping[str, str]) -> list[str]:
@@ -585,19 +590,19 @@ def rule_names(raw: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(item.strip() for item in raw.get(RULES, "").split(",") if item.strip()))
 
 
-def _rules(raw: Mapping[str, str], *, debezium: bool) -> Iterable[tuple[str, Callable[[], _Rule]]]:
+def _iterate_rules(raw: Mapping[str, str], *, debezium: bool) -> Iterable[tuple[str, Callable[[], _MaskRule]]]:
     """(property to blame, how to make the rule) in order of precedence."""
     for name in rule_names(raw):
         prefix = f"mask.{name}."
-        own = {key[len(prefix) :]: value for key, value in raw.items() if key.startswith(prefix)}
-        yield f"{prefix}type", lambda name=name, own=own: rule(name, own)  # type: ignore[misc]
+        rule_options = {key[len(prefix) :]: value for key, value in raw.items() if key.startswith(prefix)}
+        yield f"{prefix}type", lambda name=name, own=rule_options: make_rule(name, own)  # type: ignore[misc]
     for pattern, make in _DEBEZIUM if debezium else ():
         for key, value in raw.items():
-            found = pattern.fullmatch(key)
-            if found is not None:
+            match = pattern.fullmatch(key)
+            if match is not None:
                 yield (
                     key,
-                    lambda key=key, value=value, make=make, found=found: _Rule(  # type: ignore[misc]
+                    lambda key=key, value=value, make=make, found=match: _MaskRule(  # type: ignore[misc]
                         key, column_patterns(key.partition(".with.salt.")[0], value), make(found)
                     ),
                 )
@@ -611,16 +616,16 @@ def parse_rules(raw: Mapping[str, str], *, debezium: bool = True) -> Masks:
         debezium: whether Debezium's options count too.
 
     Raises:
-        ConfigInvalid: one of them is wrong; see ``problems`` for all complaints.
+        ConfigInvalid: one of them is wrong; see ``find_problems`` for all complaints.
     """
-    return Masks(tuple(make() for _, make in _rules(raw, debezium=debezium)))
+    return Masks(tuple(make() for _, make in _iterate_rules(raw, debezium=debezium)))
 
 
-def problems(raw: Mapping[str, str], *, debezium: bool = True) -> list[ConfigProblem]:
+def find_problems(raw: Mapping[str, str], *, debezium: bool = True) -> list[ConfigProblem]:
     """Every complaint about the rules of a configuration, for validation; never raises. Arguments as ``parse_rules``."""
-    found: list[ConfigProblem] = []
+    complaints: list[ConfigProblem] = []
     if not debezium:
-        found += [
+        complaints += [
             ConfigProblem(
                 name,
                 f"{name} masks nothing here: it is an option of the MySQL connector. Use {RULES}, see docs/masking.md",
@@ -628,34 +633,34 @@ def problems(raw: Mapping[str, str], *, debezium: bool = True) -> list[ConfigPro
             for name in raw
             if is_debezium_option(name)
         ]
-    for name, make in _rules(raw, debezium=debezium):
+    for name, make in _iterate_rules(raw, debezium=debezium):
         try:
             make()
         except ConfigInvalid as error:
-            found.append(ConfigProblem(name, str(error)))
+            complaints.append(ConfigProblem(name, str(error)))
     names = rule_names(raw)
-    known = {key.name for key in RULE_KEYS}
+    option_names = {key.name for key in RULE_KEYS}
     for name in raw:
         parts = name.split(".", 2)
         if parts[0] != "mask" or name == RULES:
             continue
         if len(parts) < 3:
-            found.append(
+            complaints.append(
                 ConfigProblem(
                     name, f"{name} is no option; an option of a rule is mask.NAME.OPTION, where {RULES} has the names"
                 )
             )
         elif parts[1] not in names:
-            found.append(
+            complaints.append(
                 ConfigProblem(name, f"{name}: {RULES} doesn't name a rule {parts[1]!r}, so nothing is masked by it")
             )
-        elif parts[2] not in known and raw.get(f"mask.{parts[1]}.type", "").strip() in own_entries(ENTRY_POINTS):
-            found.append(
+        elif parts[2] not in option_names and raw.get(f"mask.{parts[1]}.type", "").strip() in own_entries(ENTRY_POINTS):
+            complaints.append(
                 ConfigProblem(
-                    name, f"{name}: a mask rule has no option {parts[2]!r}; it has {', '.join(sorted(known))}"
+                    name, f"{name}: a mask rule has no option {parts[2]!r}; it has {', '.join(sorted(option_names))}"
                 )
             )
-    return found
+    return complaints
 
 
 #: What a source connector declares; the options of each rule are ``mask.NAME.`` and the names of ``RULE_KEYS``.

@@ -24,8 +24,8 @@ def field_name(column: str) -> str:
 
 def column_name(field: str) -> str:
     """The column that ``field`` stands for; the inverse of ``field_name``."""
-    found = _ESCAPED.match(field)
-    return bytes.fromhex(found[1]).decode() if found else field
+    match = _ESCAPED.match(field)
+    return bytes.fromhex(match[1]).decode() if match else field
 
 
 def fits_struct(name: str) -> bool:
@@ -33,7 +33,7 @@ def fits_struct(name: str) -> bool:
     return _UNSTRUCTURED.search(name) is None
 
 
-def part(text: str) -> str:
-    """``text`` as one part of a dotted schema name; not reversible, equal texts give equal parts."""
-    cleaned = re.sub(r"[^A-Za-z0-9_]", "_", text)
+def schema_part(name: str) -> str:
+    """``name`` as one part of a dotted schema name; not reversible, equal texts give equal parts."""
+    cleaned = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return cleaned if cleaned[:1].isalpha() or cleaned[:1] == "_" else f"_{cleaned}"

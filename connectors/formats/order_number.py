@@ -90,7 +90,7 @@ def order_number(
     if ums_id is not None:
         return int(ums_id)
     if connector in BY_WRITE_TIME:
-        return micros(ts_us, ts_ns, ts_ms)
+        return choose_micros(ts_us, ts_ns, ts_ms)
     if lsn is not None:
         return int(lsn)
     if not file or pos is None:
@@ -103,7 +103,7 @@ def source_number(source: Mapping[str, Any]) -> int | None:
     return order_number(*[source.get(name) for name in MEMBERS])
 
 
-def micros(ts_us: int | None, ts_ns: int | None, ts_ms: int | None) -> int | None:
+def choose_micros(ts_us: int | None, ts_ns: int | None, ts_ms: int | None) -> int | None:
     """The time of a change in µs since 1970, from the finest member that is there; None: there is none."""
     if ts_us is not None:
         return int(ts_us)

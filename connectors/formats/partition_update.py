@@ -13,8 +13,8 @@ import msgspec
 
 from connectors.cql.types import to_text
 from connectors.errors import Fatal
-from connectors.formats.cql_schema import CQL_TYPE, cql_schema, typed
-from connectors.formats.names import field_name, part
+from connectors.formats.cql_schema import CQL_TYPE, cql_schema, typed_schema
+from connectors.formats.names import field_name, schema_part
 from connectors.schema import (
     BOOLEAN,
     INT64,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FORM: Final = "partition-update"
 FORM_VERSION: Final = "1"
-#: Members of ``Source`` that are parameters of the message's schema.
+#: Members of ``UpdateSource`` that are parameters of the message's schema.
 CONSTANTS: Final = ("connector", "cluster", "keyspace", "table", "table_id", "schema_version")
 #: Parameter of a clustering column's schema: ASC or DESC.
 ORDER: Final = "clustering.order"
@@ -67,7 +67,7 @@ class ColumnLike(Protocol):
         """Whether its clustering order is DESC."""
 
 
-class Stamp(NamedTuple):
+class CellStamp(NamedTuple):
     """When something was written (µs), for how long (s), and when it expires (s since 1970)."""
 
     write_time: int
@@ -75,7 +75,7 @@ class Stamp(NamedTuple):
     expires: int | None = None
 
 
-class Deletion(NamedTuple):
+class UpdateDeletion(NamedTuple):
     """Hides what was written at ``write_time`` (µs) or before; made at ``local_deletion_time`` (s since 1970)."""
 
     write_time: int
@@ -96,20 +96,20 @@ class Cell(NamedTuple):
     column: str
     path: Any
     value: Any
-    stamp: Stamp
+    stamp: CellStamp
 
 
-class Row(NamedTuple):
+class UpdateRow(NamedTuple):
     """What the mutation says of one row; ``clustering`` is empty in the static row."""
 
     clustering: tuple[Any, ...] = ()
-    liveness: Stamp | None = None
-    deletion: Deletion | None = None
+    liveness: CellStamp | None = None
+    deletion: UpdateDeletion | None = None
     cells: tuple[Cell, ...] = ()
-    complex_deletions: tuple[tuple[str, Deletion], ...] = ()
+    complex_deletions: tuple[tuple[str, UpdateDeletion], ...] = ()
 
 
-class Bound(NamedTuple):
+class ClusteringBound(NamedTuple):
     """One end of a range: the first clustering values (none: open), and whether rows that begin with them are in it."""
 
     prefix: tuple[Any, ...] = ()
@@ -119,12 +119,12 @@ class Bound(NamedTuple):
 class RangeDeletion(NamedTuple):
     """A deletion of the rows between two bounds, in the table's clustering order."""
 
-    start: Bound
-    end: Bound
-    deletion: Deletion
+    start: ClusteringBound
+    end: ClusteringBound
+    deletion: UpdateDeletion
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class UpdateSource(msgspec.Struct, frozen=True, kw_only=True):
     """Where a mutation was read. The first six are the same in all messages of a schema, and stand in its parameters.
 
     Attributes:
@@ -168,16 +168,16 @@ class PartitionUpdate(msgspec.Struct, frozen=True, kw_only=True):
         ranges: deletions of ranges of rows.
     """
 
-    source: Source
+    source: UpdateSource
     key: tuple[Any, ...]
     write_time: int
-    deletion: Deletion | None = None
-    static: Row | None = None
-    rows: tuple[Row, ...] = ()
+    deletion: UpdateDeletion | None = None
+    static: UpdateRow | None = None
+    rows: tuple[UpdateRow, ...] = ()
     ranges: tuple[RangeDeletion, ...] = ()
 
 
-class Layout:
+class UpdateLayout:
     """The schema of one table's partition updates, and the columns that it is made of.
 
     Attributes:
@@ -189,7 +189,7 @@ class Layout:
         regular: the other columns by name.
     """
 
-    def __init__(self, *, source: Source, columns: Sequence[ColumnLike], position: Mapping[str, Schema]) -> None:
+    def __init__(self, *, source: UpdateSource, columns: Sequence[ColumnLike], position: Mapping[str, Schema]) -> None:
         """Make it.
 
         Args:
@@ -200,26 +200,30 @@ class Layout:
         Raises:
             Fatal: the table has counters, whose changes can't be merged.
         """
-        counters = [each.name for each in columns if each.type.name == "counter"]
+        counters = [column.name for column in columns if column.type.name == "counter"]
         if counters:
             raise Fatal(
                 f"{source.keyspace}.{source.table} has counters ({', '.join(counters)}): changes of a counter can't be "
                 "merged, so it has no partition updates. Choose another output format for it."
             )
         self.source = source
-        self.key = sorted((each for each in columns if each.kind == "partition_key"), key=lambda each: each.position)
-        self.clustering = sorted(
-            (each for each in columns if each.kind == "clustering"), key=lambda each: each.position
+        self.key = sorted(
+            (column for column in columns if column.kind == "partition_key"), key=lambda column: column.position
         )
-        self.static = sorted((each for each in columns if each.kind == "static"), key=lambda each: each.name)
-        self.regular = sorted((each for each in columns if each.kind == "regular"), key=lambda each: each.name)
-        self.schema = self._schema(position)
+        self.clustering = sorted(
+            (column for column in columns if column.kind == "clustering"), key=lambda column: column.position
+        )
+        self.static = sorted((column for column in columns if column.kind == "static"), key=lambda column: column.name)
+        self.regular = sorted(
+            (column for column in columns if column.kind == "regular"), key=lambda column: column.name
+        )
+        self.schema = self._build_schema(position)
 
-    def _schema(self, position: Mapping[str, Schema]) -> Schema:
+    def _build_schema(self, position: Mapping[str, Schema]) -> Schema:
         source = self.source
         base = ".".join(
             map(
-                part,
+                schema_part,
                 (
                     source.cluster or source.connector,
                     source.keyspace,
@@ -290,7 +294,7 @@ def _key_members(columns: Sequence[ColumnLike], base: str, *, optional: bool) ->
     members = {}
     for column in columns:
         field = field_name(column.name)
-        schema = typed(column.type, f"{base}.{field}", optional=optional)
+        schema = typed_schema(column.type, f"{base}.{field}", optional=optional)
         if column.kind == "clustering":
             schema = replace(schema, parameters=(*schema.parameters, (ORDER, "DESC" if column.reversed else "ASC")))
         members[field] = schema
@@ -301,17 +305,19 @@ def _cell_members(columns: Sequence[ColumnLike], base: str, stamp: Schema) -> di
     """The members ``cells``, ``deleted``, ``stamps`` and ``complex_deletions``, as far as ``columns`` need them."""
     if not columns:
         return {}
-    simple = [each for each in columns if not each.type.is_multicell]
+    simple = [column for column in columns if not column.type.is_multicell]
     cells = {
-        field_name(each.name): _multicell(each.type, f"{base}.{field_name(each.name)}", stamp)
-        if each.type.is_multicell
-        else typed(each.type, f"{base}.{field_name(each.name)}", optional=True)
-        for each in columns
+        field_name(column.name): _multicell_schema(column.type, f"{base}.{field_name(column.name)}", stamp)
+        if column.type.is_multicell
+        else typed_schema(column.type, f"{base}.{field_name(column.name)}", optional=True)
+        for column in columns
     }
     members = {"cells": struct(f"{base}.Cells", cells, optional=True)}
     if simple:
         members["deleted"] = array(STRING, optional=True)
-        members["stamps"] = struct(f"{base}.Stamps", {field_name(each.name): stamp for each in simple}, optional=True)
+        members["stamps"] = struct(
+            f"{base}.Stamps", {field_name(column.name): stamp for column in simple}, optional=True
+        )
     if len(simple) < len(columns):
         members["complex_deletions"] = array(
             struct(f"{base}.ComplexDeletion", {"column": STRING, "write_time": INT64, "local_deletion_time": INT64}),
@@ -320,12 +326,12 @@ def _cell_members(columns: Sequence[ColumnLike], base: str, stamp: Schema) -> di
     return members
 
 
-def _multicell(kind: CqlType, base: str, stamp: Schema) -> Schema:
+def _multicell_schema(kind: CqlType, base: str, stamp: Schema) -> Schema:
     parameters = ((CQL_TYPE, to_text(kind)),)
     if kind.name == "udt":
         names = [field_name(name) for name in kind.field_names]
         fields = {
-            name: typed(member, f"{base}.{name}", optional=True)
+            name: typed_schema(member, f"{base}.{name}", optional=True)
             for name, member in zip(names, kind.arguments, strict=True)
         }
         return struct(

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from connectors.cql.mutations.definition import parse
+from connectors.cql.mutations.definition import parse_definition
 from connectors.errors import Fatal, Skippable
-from connectors.formats.names import part
-from connectors.formats.partition_update import CONSTANTS, PartitionUpdate, Source
+from connectors.formats.names import schema_part
+from connectors.formats.partition_update import CONSTANTS, PartitionUpdate, UpdateSource
 from connectors.schema import BOOLEAN, BYTES, INT64, OPTIONAL_INT64, STRING, Schema, struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
 
 FORM: Final = "partition-update-raw"
 FORM_VERSION: Final = "1"
 #: Parameters of the schema beside the form's and the constants: the version of the log's format that the bytes are in, and the
-#: table's definition as ``TableDefinition.text`` writes it.
+#: table's definition as ``CqlTableDefinition.text`` writes it.
 LOG_VERSION: Final = "log.version"
 DEFINITION: Final = "definition"
 #: Versions of the log's format that are understood.
@@ -41,8 +41,8 @@ class RawForm(NamedTuple):
         version: of the format of the bytes.
     """
 
-    source: Source
-    definition: TableDefinition
+    source: UpdateSource
+    definition: CqlTableDefinition
     version: int
 
 
@@ -55,12 +55,14 @@ class RawUpdate(NamedTuple):
         update: the bytes.
     """
 
-    source: Source
+    source: UpdateSource
     write_time: int
     update: bytes
 
 
-def schema(source: Source, definition: TableDefinition, version: int, position: Mapping[str, Schema]) -> Schema:
+def raw_schema(
+    source: UpdateSource, definition: CqlTableDefinition, version: int, position: Mapping[str, Schema]
+) -> Schema:
     """The schema of a table's raw partition updates.
 
     Args:
@@ -72,7 +74,7 @@ def schema(source: Source, definition: TableDefinition, version: int, position: 
     Raises:
         Fatal: the table has counters, whose changes can't be merged.
     """
-    counters = [each.name for each in definition.columns if each.type.name == "counter"]
+    counters = [column.name for column in definition.columns if column.type.name == "counter"]
     if counters:
         raise Fatal(
             f"{definition} has counters ({', '.join(counters)}): changes of a counter can't be merged, so it has no "
@@ -81,7 +83,7 @@ def schema(source: Source, definition: TableDefinition, version: int, position: 
         )
     base = ".".join(
         map(
-            part,
+            schema_part,
             (
                 source.cluster or source.connector,
                 source.keyspace,
@@ -117,7 +119,7 @@ def schema(source: Source, definition: TableDefinition, version: int, position: 
 
 
 def is_raw(schema: Schema) -> bool:
-    """Whether ``schema`` is one of raw partition updates."""
+    """Whether ``raw_schema`` is one of raw partition updates."""
     return schema.parameter("form") == FORM
 
 
@@ -140,17 +142,17 @@ def form_of(parameters: Callable[[str], str | None]) -> RawForm:
             f"Raw partition updates of form.version {parameters('form.version')!r} can't be read: this release reads "
             f"version {FORM_VERSION}. Update the reader."
         )
-    version, text = parameters(LOG_VERSION) or "", parameters(DEFINITION)
-    if not version.isdecimal() or int(version) not in VERSIONS or text is None:
+    version, definition_json = parameters(LOG_VERSION) or "", parameters(DEFINITION)
+    if not version.isdecimal() or int(version) not in VERSIONS or definition_json is None:
         raise Fatal(
-            f"Raw partition updates with {LOG_VERSION}={version!r} and a definition of {len(text or '')} characters "
+            f"Raw partition updates with {LOG_VERSION}={version!r} and a definition of {len(definition_json or '')} characters "
             f"can't be read: the versions are {', '.join(map(str, VERSIONS))}, and {DEFINITION} is the table as JSON."
         )
     constants: dict[str, Any] = {name: parameters(name) or "" for name in CONSTANTS}
-    return RawForm(Source(**constants), parse(text), int(version))
+    return RawForm(UpdateSource(**constants), parse_definition(definition_json), int(version))
 
 
-def read(value: Mapping[str, Any], constants: Source) -> RawUpdate:
+def read_message(value: Mapping[str, Any], constants: UpdateSource) -> RawUpdate:
     """The members of a message, as any converter read it back (JSON without schemas too: bytes as Base64).
 
     Args:
@@ -176,7 +178,7 @@ def read(value: Mapping[str, Any], constants: Source) -> RawUpdate:
         ) from None
 
 
-def decode(value: Mapping[str, Any], form: RawForm) -> PartitionUpdate:
+def decode_raw(value: Mapping[str, Any], form: RawForm) -> PartitionUpdate:
     """The partition update in a message; plain code, for readers that are not in a hurry.
 
     Raises:
@@ -184,7 +186,7 @@ def decode(value: Mapping[str, Any], form: RawForm) -> PartitionUpdate:
     """
     from connectors.cql.mutations.reference import read_update
 
-    raw = read(value, form.source)
+    raw = read_message(value, form.source)
     update, end = read_update(raw.update, 0, form.definition, form.version, raw.source)
     if end != len(raw.update):
         raise Skippable(

@@ -72,7 +72,7 @@ Path = tuple[str, ...]
 _copy_record: Final = cast("Callable[[SourceRecord], SourceRecord]", SourceRecord.__copy__)  # type: ignore[attr-defined]
 
 
-class _Plan(NamedTuple):
+class _MaskPlan(NamedTuple):
     """What is done to records of one schema, topic and table; a ``convert`` of None changes nothing."""
 
     kept: Schema | None  # keeps the id in the cache's key from coming to mean another object
@@ -102,8 +102,8 @@ class RecordMasker:
         self._table = table
         self._keys = keys
         self._clustering = clustering
-        self._key_plans: dict[tuple[int, str], _Plan] = {}
-        self._value_plans: dict[tuple[int, str, str], _Plan] = {}
+        self._key_plans: dict[tuple[int, str], _MaskPlan] = {}
+        self._value_plans: dict[tuple[int, str, str], _MaskPlan] = {}
 
     def mask(self, record: SourceRecord) -> SourceRecord:
         """The record with its key and its value masked; the same object if nothing is to be masked.
@@ -121,24 +121,24 @@ class RecordMasker:
         schema = record.key_schema
         plan = self._key_plans.get((id(schema), record.topic))
         if plan is None:
-            names = self._names(record.topic, "")
+            names = self._list_names(record.topic, "")
             if schema is None:
-                plan = _Plan(None, None, lambda row: self._plain_row(row, names, in_key=True))
+                plan = _MaskPlan(None, None, lambda row: self._plain_row(row, names, in_key=True))
             else:
-                plan = _Plan(schema, *self._row(schema, names, in_key=True))
-                _remember(self._key_plans, (id(schema), record.topic), plan)
-        return _changed(record, key=plan)
+                plan = _MaskPlan(schema, *self._plan_row(schema, names, in_key=True))
+                _remember_entry(self._key_plans, (id(schema), record.topic), plan)
+        return _apply_plans(record, key=plan)
 
     def _checked_key(self, record: SourceRecord) -> SourceRecord:
         """A record whose key is no struct: that of a partition update is bytes, which hold the partition key's values."""
         schema = record.value_schema
-        form = _form(schema)
+        form = _form_of(schema)
         if schema is not None and form is not None and (id(schema), form) not in self._key_plans:
             if form == partition_update.FORM:
                 refuse_key_columns(schema, self._masks)
             elif form == partition_update_raw.FORM:
                 refuse_raw(schema, self._masks)
-            _remember(self._key_plans, (id(schema), form), _Plan(schema, None, None))
+            _remember_entry(self._key_plans, (id(schema), form), _MaskPlan(schema, None, None))
         return record
 
     def mask_value(self, record: SourceRecord) -> SourceRecord:
@@ -159,22 +159,22 @@ class RecordMasker:
                 "so, or keep such records away with a predicate"
             )
         source = value.get("source")
-        table = _table(source) if isinstance(source, dict) else ""
+        table = _table_name(source) if isinstance(source, dict) else ""
         plan = self._value_plans.get((id(schema), record.topic, table))
         if plan is None:
             if schema is None:  # no schema to tell one kind of map from another: nothing to remember
-                plan = _Plan(None, None, self._schemaless(value, record.topic, table))
+                plan = _MaskPlan(None, None, self._plan_schemaless(value, record.topic, table))
             else:
-                plan = _Plan(schema, *self._value(schema, record.topic, table))
-                _remember(self._value_plans, (id(schema), record.topic, table), plan)
-        return _changed(record, value=plan)
+                plan = _MaskPlan(schema, *self._plan_value(schema, record.topic, table))
+                _remember_entry(self._value_plans, (id(schema), record.topic, table), plan)
+        return _apply_plans(record, value=plan)
 
     def check(self, key: Schema | None, value: Schema | None, topic: str) -> None:
         """Raise ``ConfigInvalid`` where records of these schemas can't be masked."""
         if key is not None and key.type is Type.STRUCT:
-            self._row(key, self._names(topic, ""), in_key=True)
+            self._plan_row(key, self._list_names(topic, ""), in_key=True)
         if value is not None:
-            self._value(value, topic, "")
+            self._plan_value(value, topic, "")
 
     def members(self, schema: Schema, topic: str, *, in_key: bool = False) -> tuple[Schema, dict[Path, Mask]]:
         """What ``mask`` does to keys (structs) or values of one table, member by member.
@@ -187,11 +187,13 @@ class RecordMasker:
         Returns:
             The schema of what is masked, and the masks by the path of the member that they are for.
         """
-        tables = self._names(topic, "")
+        tables = self._list_names(topic, "")
         if in_key:
-            return self._row(schema, tables, in_key=True)[0] or schema, self._paths((), schema, tables, in_key=True)
-        masked = self._value(schema, topic, "")[0] or schema
-        if _form(schema) == partition_update.FORM:
+            return self._plan_row(schema, tables, in_key=True)[0] or schema, self._paths(
+                (), schema, tables, in_key=True
+            )
+        masked = self._plan_value(schema, topic, "")[0] or schema
+        if _form_of(schema) == partition_update.FORM:
             return masked, cell_masks(schema, self._masks)
         masks: dict[Path, Mask] = {}
         for field in schema.fields:
@@ -201,7 +203,7 @@ class RecordMasker:
         return masked, masks
 
     def _paths(self, path: Path, schema: Schema, tables: Sequence[str], *, in_key: bool) -> dict[Path, Mask]:
-        """The masks of a row's members, see ``_row``."""
+        """The masks of a row's members, see ``_plan_row``."""
         names = tuple(field.name for field in schema.fields)
         masks = {}
         for field in schema.fields:
@@ -217,15 +219,15 @@ class RecordMasker:
 
     # Plans.
 
-    def _names(self, topic: str, table: str) -> tuple[str, ...]:
+    def _list_names(self, topic: str, table: str) -> tuple[str, ...]:
         """The names that a table may go by, the surest first."""
         if self._table:
             return (self._table,)
-        _, _, rest = topic.partition(".")
-        return tuple(dict.fromkeys(name for name in (table, topic, rest) if name))
+        _, _, short_name = topic.partition(".")
+        return tuple(dict.fromkeys(name for name in (table, topic, short_name) if name))
 
-    def _value(self, schema: Schema, topic: str, table: str) -> tuple[Schema | None, RowFunction | None]:
-        form = _form(schema)
+    def _plan_value(self, schema: Schema, topic: str, table: str) -> tuple[Schema | None, RowFunction | None]:
+        form = _form_of(schema)
         if form == partition_update.FORM:
             return mask_update(schema, self._masks)
         if form == partition_update_raw.FORM:
@@ -234,10 +236,10 @@ class RecordMasker:
         if schema.name in _UMS_NAMES:
             return ums.MASKED_MESSAGE, _Messages(self._masks, self._keys).convert
         if _is_envelope({field.name for field in schema.fields}):
-            return self._envelope(schema, self._names(topic, table))
-        return self._row(schema, self._names(topic, ""))
+            return self._plan_envelope(schema, self._list_names(topic, table))
+        return self._plan_row(schema, self._list_names(topic, ""))
 
-    def _envelope(self, schema: Schema, tables: Sequence[str]) -> tuple[Schema | None, RowFunction | None]:
+    def _plan_envelope(self, schema: Schema, tables: Sequence[str]) -> tuple[Schema | None, RowFunction | None]:
         fields: list[Field] = []
         steps: dict[str, RowFunction] = {}
         for field in schema.fields:
@@ -246,7 +248,7 @@ class RecordMasker:
                 if field.name == _DELETION:
                     self._refuse_bounds(field.schema, tables)
                 else:  # any other struct is the key
-                    new, step = self._row(field.schema, tables, in_key=field.name not in (*_IMAGES, _DELTA))
+                    new, step = self._plan_row(field.schema, tables, in_key=field.name not in (*_IMAGES, _DELTA))
             fields.append(field if new is None else Field(field.name, new))
             if step is not None:
                 steps[field.name] = step
@@ -272,10 +274,10 @@ class RecordMasker:
                     "scylla.deletes.mode=rows makes events without such deletions"
                 )
 
-    def _row(
+    def _plan_row(
         self, schema: Schema, tables: Sequence[str], *, in_key: bool = False
     ) -> tuple[Schema | None, RowFunction | None]:
-        found: dict[str, Mask] = {}
+        masks: dict[str, Mask] = {}
         fields: list[Field] = []
         names = tuple(field.name for field in schema.fields)
         cells: set[str] = set()
@@ -298,13 +300,13 @@ class RecordMasker:
                 self._refuse_bound(field.name, tables)
             if content is not None and field.schema.field("removed") is not None:
                 self._refuse_elements(field.name, tables)
-            found[field.name] = mask
+            masks[field.name] = mask
             fields.append(
                 Field(field.name, mask.schema if content is None else _with_content(field.schema, mask.schema))
             )
-        if not found:
+        if not masks:
             return schema, None
-        change = row_function(found.items(), cells=frozenset(cells))
+        change = row_function(masks.items(), cells=frozenset(cells))
         return replace(schema, fields=tuple(fields)), self._with_ranges(change, tables) if with_ranges else change
 
     def _refuse_elements(self, column: str, tables: Sequence[str]) -> None:
@@ -330,8 +332,8 @@ class RecordMasker:
     def _refuse_ranges(self, row: Mapping[str, Any], tables: Sequence[str]) -> None:
         for name in _RANGES:
             bound = row.get(name)
-            for each in (bound.get("values") or ()) if isinstance(bound, dict) else ():
-                self._refuse_bound(each["name"], tables)
+            for entry in (bound.get("values") or ()) if isinstance(bound, dict) else ():
+                self._refuse_bound(entry["name"], tables)
 
     def _mask(
         self, tables: Sequence[str], name: str, schema: Schema, names: tuple[str, ...], *, in_key: bool = False
@@ -345,7 +347,7 @@ class RecordMasker:
 
     # Records without schemas.
 
-    def _schemaless(self, value: dict[str, Any], topic: str, table: str) -> RowFunction | None:
+    def _plan_schemaless(self, value: dict[str, Any], topic: str, table: str) -> RowFunction | None:
         if {"protocol", "schema", "payload"} <= value.keys():
             return _Messages(self._masks, self._keys).convert
         if any(members <= value.keys() for members in _UPDATE_MEMBERS):
@@ -354,8 +356,8 @@ class RecordMasker:
                 "in the connector (mask.rules)"
             )
         if not _is_envelope(value.keys()):
-            return lambda row: self._plain_row(row, self._names(topic, ""))
-        tables = self._names(topic, table)
+            return lambda row: self._plain_row(row, self._list_names(topic, ""))
+        tables = self._list_names(topic, table)
 
         def run(row: dict[str, Any]) -> dict[str, Any]:
             return self._plain_row(row, tables)
@@ -402,11 +404,11 @@ class _Messages:
         head = message["schema"]
         fields = head["fields"]
         key = (head["namespace"], *((field["name"], field["type"], field.get("encoded", False)) for field in fields))
-        known = self._known.get(key)
-        if known is None:
-            known = self.plan(head["namespace"], fields)
-            _remember(self._known, key, known)
-        new_fields, change = known
+        plan = self._known.get(key)
+        if plan is None:
+            plan = self.plan(head["namespace"], fields)
+            _remember_entry(self._known, key, plan)
+        new_fields, change = plan
         payload = message["payload"]
         if change is not None:
             names = [field["name"] for field in fields]
@@ -418,11 +420,11 @@ class _Messages:
     def plan(self, namespace: str, fields: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], RowFunction | None]:
         """The fields of masked messages, and what is done to a row (None: nothing); raises ``ConfigInvalid``."""
         try:
-            place = ums.Namespace.parse(namespace)
+            parsed = ums.Namespace.parse(namespace)
         except ValueError as error:
             raise ConfigInvalid(f"a UMS message can't be masked: {error}") from error
         names = tuple(field["name"] for field in fields)
-        found: dict[str, Mask] = {}
+        masks: dict[str, Mask] = {}
         new_fields: list[dict[str, Any]] = []
         for field in fields:
             new = {**field, "encoded": field.get("encoded", False)}
@@ -432,26 +434,26 @@ class _Messages:
                 continue
             schema = _UMS_TYPES.get(field["type"], STRING)
             mask = self._masks.for_column(
-                Target(f"{place.database}.{place.table}.{name}", schema, in_key=name in self._keys, fields=names)
+                Target(f"{parsed.database}.{parsed.table}.{name}", schema, in_key=name in self._keys, fields=names)
             )
             if mask is None:
                 continue
-            found[name] = mask
+            masks[name] = mask
             new["encoded"] = mask.encoded or new["encoded"]
             if (mask.schema.type, mask.schema.name) != (schema.type, schema.name):
                 new["type"] = "string"
-        return new_fields, row_function(found.items(), text=True) if found else None
+        return new_fields, row_function(masks.items(), as_string=True) if masks else None
 
 
 def row_function(
-    masks: Iterable[tuple[str, Mask]], *, cells: frozenset[str] = frozenset(), text: bool = False
+    masks: Iterable[tuple[str, Mask]], *, cells: frozenset[str] = frozenset(), as_string: bool = False
 ) -> RowFunction:
     """A function that masks a copy of a row.
 
     Args:
         masks: field name and mask.
         cells: fields whose value stands in the member ``value`` of a struct: a null there stays one, as a null struct does.
-        text: write what comes out as text.
+        as_string: write what comes out as text.
     """
     masks = list(masks)
     plain = [(name, mask) for name, mask in masks if name not in cells]
@@ -483,7 +485,7 @@ def row_function(
             cell = row.get(name)
             if cell is not None and mask.convert is not None and (cell["value"] is not None or mask.nulls):
                 result[name] = {**cell, "value": mask.convert(cell["value"])}
-        if text:
+        if as_string:
             for name in masked:
                 if result[name] is not None:
                     result[name] = value_text(result[name])
@@ -492,7 +494,7 @@ def row_function(
     return change
 
 
-def _changed(record: SourceRecord, key: _Plan | None = None, value: _Plan | None = None) -> SourceRecord:
+def _apply_plans(record: SourceRecord, key: _MaskPlan | None = None, value: _MaskPlan | None = None) -> SourceRecord:
     plan = key or value
     if plan is None or plan.convert is None:
         return record
@@ -504,7 +506,7 @@ def _changed(record: SourceRecord, key: _Plan | None = None, value: _Plan | None
     return result
 
 
-def _remember(cache: dict[Any, Any], key: Any, value: Any) -> None:
+def _remember_entry(cache: dict[Any, Any], key: Any, value: Any) -> None:
     if len(cache) >= _CACHED:
         del cache[next(iter(cache))]
     cache[key] = value
@@ -537,7 +539,7 @@ def _with_content(cell: Schema, content: Schema) -> Schema:
     return replace(cell, fields=fields)
 
 
-def _form(schema: Schema | None) -> str | None:
+def _form_of(schema: Schema | None) -> str | None:
     return None if schema is None or schema.type is not Type.STRUCT else schema.parameter("form")
 
 
@@ -546,7 +548,7 @@ def _is_envelope(names: Iterable[str]) -> bool:
     return "source" in present and "op" in present and not present.isdisjoint(_IMAGES)
 
 
-def _table(source: Mapping[str, Any]) -> str:
+def _table_name(source: Mapping[str, Any]) -> str:
     """The table's name as a ``source`` block tells it; "" if it doesn't."""
     for parts in _SOURCE_PARTS:
         if source.get(parts[-1]) and (source.get(parts[0]) or parts is _SOURCE_PARTS[-1]):

@@ -10,19 +10,19 @@ _EPOCH: Final = 0x01B21DD213814000
 EPOCH_MICROS: Final = _EPOCH // 10
 
 
-def micros(raw: bytes) -> int:
+def read_micros(raw: bytes) -> int:
     """The moment in µs since 1970-01-01 UTC."""
     high = int.from_bytes(raw[:8], "big")
     return ((high & 0x0FFF) << 48 | (high & 0xFFFF0000) << 16 | high >> 32) // 10 - EPOCH_MICROS
 
 
-def text(raw: bytes) -> str:
+def format_uuid(raw: bytes) -> str:
     """The canonical lower-case form."""
     digits = raw.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def make(micro: int, low: int) -> bytes:
+def make_uuid(micro: int, low: int) -> bytes:
     """The version 1 UUID of a moment (µs since 1970-01-01) whose last eight bytes are ``low``'s."""
     ticks = micro * 10 + _EPOCH
     return (
@@ -33,7 +33,7 @@ def make(micro: int, low: int) -> bytes:
     )
 
 
-def order(canonical: str) -> tuple[int, bytes]:
+def order_key(canonical: str) -> tuple[int, bytes]:
     """A sort key for the text form: by time, then by the last eight bytes as Cassandra compares them (each a signed byte)."""
     raw = bytes.fromhex(canonical.replace("-", ""))
     high = int.from_bytes(raw[:8], "big")

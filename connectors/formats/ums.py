@@ -36,7 +36,7 @@ _ANY: Final = "*"
 _DAY_US: Final = 86_400_000_000
 
 
-def field(name: str, kind: str, *, nullable: bool = True) -> dict[str, Any]:
+def make_field(name: str, kind: str, *, nullable: bool = True) -> dict[str, Any]:
     """A member of ``schema.fields``.
 
     Raises:
@@ -49,16 +49,16 @@ def field(name: str, kind: str, *, nullable: bool = True) -> dict[str, Any]:
 
 #: The first fields of every message with rows.
 SYSTEM_FIELDS: Final = (
-    field(ID, "long", nullable=False),
-    field(TIMESTAMP, "datetime", nullable=False),
-    field(OPERATION, "string", nullable=False),
-    field(UID, "string", nullable=False),
+    make_field(ID, "long", nullable=False),
+    make_field(TIMESTAMP, "datetime", nullable=False),
+    make_field(OPERATION, "string", nullable=False),
+    make_field(UID, "string", nullable=False),
 )
 _NAME: Final = "io.millrace.ums"
 _FIELD: Final = {"name": STRING, "type": STRING, "nullable": BOOLEAN}
 
 
-def _message(fields: dict[str, Any], name: str) -> Any:
+def _message_schema(fields: dict[str, Any], name: str) -> Any:
     return struct(
         f"{_NAME}.{name}",
         {
@@ -76,9 +76,9 @@ def _message(fields: dict[str, Any], name: str) -> Any:
 
 
 #: The schema of every message.
-MESSAGE: Final = _message(_FIELD, "Message")
+MESSAGE: Final = _message_schema(_FIELD, "Message")
 #: The same where fields may be masked: they have ``encoded`` too, as DBus says it.
-MASKED_MESSAGE: Final = _message({**_FIELD, "encoded": BOOLEAN}, "MaskedMessage")
+MASKED_MESSAGE: Final = _message_schema({**_FIELD, "encoded": BOOLEAN}, "MaskedMessage")
 
 
 class Namespace(NamedTuple):
@@ -99,19 +99,21 @@ class Namespace(NamedTuple):
 
     def matches(self, pattern: Namespace) -> bool:
         """Whether it is one of those that ``pattern`` names; ``*`` stands for any value of a part."""
-        return all(wanted in {_ANY, part.replace(".", "_")} for part, wanted in zip(self, pattern, strict=True))
+        return all(
+            pattern_part in {_ANY, part.replace(".", "_")} for part, pattern_part in zip(self, pattern, strict=True)
+        )
 
     @classmethod
-    def parse(cls, text: str) -> Namespace:
-        """The namespace (or pattern) in ``text``.
+    def parse(cls, source: str) -> Namespace:
+        """The namespace (or pattern) in ``source``.
 
         Raises:
             ValueError: it has not seven parts.
         """
-        parts = text.split(".")
+        parts = source.split(".")
         if len(parts) != _PARTS or not all(parts):
             raise ValueError(
-                f"{text!r} is no UMS namespace: seven parts are needed, datastore.instance.database.table.version."
+                f"{source!r} is no UMS namespace: seven parts are needed, datastore.instance.database.table.version."
                 "database partition.table partition"
             )
         return cls(*parts)
@@ -128,11 +130,11 @@ def parse_key(key: str) -> tuple[str, Namespace]:
     Raises:
         ValueError: it is none.
     """
-    protocol, _, rest = key.partition(".")
-    return protocol, Namespace.parse(rest.partition("...")[0])
+    protocol, _, remainder = key.partition(".")
+    return protocol, Namespace.parse(remainder.partition("...")[0])
 
 
-def message(
+def make_message(
     protocol: str,
     namespace: str,
     fields: Sequence[dict[str, Any]],
@@ -146,7 +148,7 @@ def message(
     return {
         "protocol": {"type": protocol, "version": VERSION, "part": None},
         "schema": {"namespace": namespace, "fields": fields, "batchId": batch},
-        "payload": [{"tuple": each} for each in tuples],
+        "payload": [{"tuple": row} for row in tuples],
     }
 
 
@@ -155,17 +157,17 @@ def pull_protocol(batch: int) -> str:
     return BATCH if batch else INITIAL
 
 
-def heartbeat(namespace: str, time_us: int) -> dict[str, Any]:
-    """See ``signal``."""
-    return signal(INCREMENT_HEARTBEAT, namespace, time_us)
+def make_heartbeat(namespace: str, time_us: int) -> dict[str, Any]:
+    """See ``make_signal``."""
+    return make_signal(INCREMENT_HEARTBEAT, namespace, time_us)
 
 
-def termination(namespace: str, time_us: int, *, batch: bool = False) -> dict[str, Any]:
-    """The end of a stream of changes, or of a batch; see ``signal``."""
-    return signal(BATCH_TERMINATION if batch else INCREMENT_TERMINATION, namespace, time_us)
+def make_termination(namespace: str, time_us: int, *, batch: bool = False) -> dict[str, Any]:
+    """The end of a stream of changes, or of a batch; see ``make_signal``."""
+    return make_signal(BATCH_TERMINATION if batch else INCREMENT_TERMINATION, namespace, time_us)
 
 
-def signal(
+def make_signal(
     protocol: str,
     namespace: str,
     time_us: int,
@@ -180,9 +182,9 @@ def signal(
     one of several writers speaks, for its own rows. ``masked``: the message is one of ``MASKED_MESSAGE``.
     """
     only = {**SYSTEM_FIELDS[1], "encoded": False} if masked else SYSTEM_FIELDS[1]
-    found = message(protocol, namespace, [only], [[datetime_text(time_us)]], batch)
-    found["protocol"]["part"] = part or None
-    return found
+    document = make_message(protocol, namespace, [only], [[datetime_text(time_us)]], batch)
+    document["protocol"]["part"] = part or None
+    return document
 
 
 def date_text(days: int) -> str:
@@ -202,6 +204,6 @@ def date_text(days: int) -> str:
 
 def datetime_text(time_us: int) -> str:
     """A moment (µs since 1970, UTC) as ``YYYY-MM-DD HH:MM:SS.ffffff``."""
-    days, rest = divmod(time_us, _DAY_US)
-    seconds, micros = divmod(rest, 1_000_000)
+    days, remainder = divmod(time_us, _DAY_US)
+    seconds, micros = divmod(remainder, 1_000_000)
     return f"{date_text(days)} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"

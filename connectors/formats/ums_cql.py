@@ -69,20 +69,20 @@ def text_of(kind: CqlType) -> Callable[[Any], str]:
         if change is None:
             return lambda value: encode(value).decode()
         return lambda value: encode(change(value)).decode()
-    return _TEXTS.get(kind.name, _same)
+    return _TEXTS.get(kind.name, _keep_value)
 
 
 def time_text(nanos: int) -> str:
     """A time of the day in ns as ``HH:MM:SS.nnnnnnnnn``."""
-    seconds, rest = divmod(nanos, 1_000_000_000)
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:09d}"
+    seconds, fraction = divmod(nanos, 1_000_000_000)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:09d}"
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
-def _double(value: float) -> str:
+def _format_double(value: float) -> str:
     return repr(value) if math.isfinite(value) else _not_finite(value)
 
 
@@ -90,25 +90,25 @@ def _not_finite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _float(value: float) -> str:
+def _format_float(value: float) -> str:
     if not math.isfinite(value):
         return _not_finite(value)
     for digits in range(6, 9):
-        text = f"{value:.{digits}g}"
-        if _SINGLE.pack(float(text)) == _SINGLE.pack(value):
-            return repr(float(text))
+        digits_text = f"{value:.{digits}g}"
+        if _SINGLE.pack(float(digits_text)) == _SINGLE.pack(value):
+            return repr(float(digits_text))
     return repr(float(f"{value:.9g}"))
 
 
-def _boolean(value: bool) -> str:  # noqa: FBT001 - the value itself
+def _format_boolean(value: bool) -> str:  # noqa: FBT001 - the value itself
     return "true" if value else "false"
 
 
-def _datetime(value: int) -> str:
+def _format_datetime(value: int) -> str:
     return datetime_text(value * 1000)
 
 
-def _base64(value: bytes) -> str:
+def _encode_base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
@@ -118,26 +118,26 @@ _TEXTS: Final[dict[str, Callable[[Any], str]]] = {
     "int": str,
     "bigint": str,
     "counter": str,
-    "float": _float,
-    "double": _double,
-    "boolean": _boolean,
+    "float": _format_float,
+    "double": _format_double,
+    "boolean": _format_boolean,
     "date": date_text,
-    "timestamp": _datetime,
+    "timestamp": _format_datetime,
     "time": time_text,
-    "blob": _base64,
-    "custom": _base64,
-    "empty": _base64,
+    "blob": _encode_base64,
+    "custom": _encode_base64,
+    "empty": _encode_base64,
 }
 #: What JSON has another form for than ``msgspec`` would choose.
 _FORMS: Final[dict[str, Callable[[Any], Any]]] = {
     "date": date_text,
-    "timestamp": _datetime,
+    "timestamp": _format_datetime,
     "time": time_text,
-    "blob": _base64,
-    "custom": _base64,
-    "empty": _base64,
+    "blob": _encode_base64,
+    "custom": _encode_base64,
+    "empty": _encode_base64,
     "double": lambda value: value if math.isfinite(value) else _not_finite(value),
-    "float": lambda value: float(_float(value)) if math.isfinite(value) else _not_finite(value),
+    "float": lambda value: float(_format_float(value)) if math.isfinite(value) else _not_finite(value),
 }
 
 
@@ -149,7 +149,7 @@ def _json_form(kind: CqlType) -> Callable[[Any], Any] | None:
     members = [_json_form(member) for member in kind.arguments]
     if not any(members):
         return None
-    changes = [member or _same for member in members]
+    changes = [member or _keep_value for member in members]
     if kind.name == "map":
         return lambda value: (
             None

@@ -53,7 +53,7 @@ class Speaker(NamedTuple):
             behind: protocol of the rows whose key chooses the partition; "": it goes to every partition.
             batch: id of the snapshot.
         """
-        value = ums.signal(protocol, namespace, time_us, batch=batch, part=self.part, masked=self.masked)
+        value = ums.make_signal(protocol, namespace, time_us, batch=batch, part=self.part, masked=self.masked)
         return SourceRecord(
             *at,
             topic,

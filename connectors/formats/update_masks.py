@@ -21,7 +21,7 @@ from connectors.errors import ConfigInvalid
 from connectors.formats.cql_schema import CQL_TYPE
 from connectors.formats.masking import Mask, Masks, Target, row_masker
 from connectors.formats.names import column_name
-from connectors.formats.partition_update import ELEMENT, UDT_FIELDS, Source
+from connectors.formats.partition_update import ELEMENT, UDT_FIELDS, UpdateSource
 from connectors.formats.partition_update_raw import FORM as RAW_FORM
 from connectors.formats.partition_update_raw import form_of
 from connectors.schema import Field, Schema, Type
@@ -46,17 +46,17 @@ def mask_update(schema: Schema, masks: Masks) -> tuple[Schema, Change | None]:
     Raises:
         ConfigInvalid: a rule names a column that can't be masked; see the module.
     """
-    table = _table(schema)
+    table = _table_name(schema)
     refuse_key_columns(schema, masks)
-    key = _columns(schema, "key")
-    clustering = _columns(_row(schema), "clustering")
-    static, change_static = _part(schema.field("static"), table, masks, tuple(field.name for field in key))
-    regular, change_row = _part(
-        Field("rows", _row(schema)), table, masks, tuple(field.name for field in (*key, *clustering))
+    key = _column_fields(schema, "key")
+    clustering = _column_fields(_row_schema(schema), "clustering")
+    static, change_static = _mask_part(schema.field("static"), table, masks, tuple(field.name for field in key))
+    regular, change_row = _mask_part(
+        Field("rows", _row_schema(schema)), table, masks, tuple(field.name for field in (*key, *clustering))
     )
     if change_static is None and change_row is None:
         return schema, None
-    changed = [*_masked_types(_row(schema), regular), *_masked_types(_schema_of(schema, "static"), static)]
+    changed = [*_masked_types(_row_schema(schema), regular), *_masked_types(_schema_of(schema, "static"), static)]
     suffix = f".masked-{crc32(repr(changed).encode()):08x}" if changed else ""
     fields = {"static": static, "rows": replace(_schema_of(schema, "rows") or schema, value_schema=regular)}
     parameters = tuple((name, value + suffix if name == _VERSION else value) for name, value in schema.parameters)
@@ -86,18 +86,18 @@ def mask_update(schema: Schema, masks: Masks) -> tuple[Schema, Change | None]:
 
 def cell_masks(schema: Schema, masks: Masks) -> dict[tuple[str, ...], Mask]:
     """The masks of regular columns in partition updates of ``schema``, by path; see ``mask_update``."""
-    table, row = _table(schema), _row(schema)
-    salts = tuple(field.name for field in (*_columns(schema, "key"), *_columns(row, "clustering")))
+    table, row = _table_name(schema), _row_schema(schema)
+    salts = tuple(field.name for field in (*_column_fields(schema, "key"), *_column_fields(row, "clustering")))
     return {
         ("rows", "cells", field.name): mask
-        for field in _columns(row, "cells")
-        if (mask := _mask(f"{table}.{column_name(field.name)}", field.schema, masks, salts)) is not None
+        for field in _column_fields(row, "cells")
+        if (mask := _find_mask(f"{table}.{column_name(field.name)}", field.schema, masks, salts)) is not None
     }
 
 
 def identity_of(schema: Schema) -> str:
     """``source.schema`` of partition updates of ``schema``."""
-    return Source(
+    return UpdateSource(
         connector="",
         cluster="",
         keyspace="",
@@ -109,8 +109,8 @@ def identity_of(schema: Schema) -> str:
 
 def refuse_key_columns(schema: Schema, masks: Masks) -> None:
     """Raise ``ConfigInvalid`` if a rule names a column of the primary key of partition updates."""
-    table = _table(schema)
-    for field in (*_columns(schema, "key"), *_columns(_row(schema), "clustering")):
+    table = _table_name(schema)
+    for field in (*_column_fields(schema, "key"), *_column_fields(_row_schema(schema), "clustering")):
         column = f"{table}.{column_name(field.name)}"
         rule = masks.rule_of(column)
         if rule is not None:
@@ -133,7 +133,7 @@ def refuse_raw(schema: Schema, masks: Masks) -> None:
             )
 
 
-def _part(
+def _mask_part(
     member: Field | None, table: str, masks: Masks, salts: tuple[str, ...]
 ) -> tuple[Schema | None, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] | None]:
     """The schema of masked rows (regular or static), and what masks a row with the values of its partition key."""
@@ -141,21 +141,21 @@ def _part(
         return None, None
     row = member.schema
     cells = row.field("cells")
-    found: dict[str, Mask] = {}
+    column_masks: dict[str, Mask] = {}
     fields: list[Field] = []
     for field in cells.schema.fields if cells is not None else ():
-        mask = _mask(f"{table}.{column_name(field.name)}", field.schema, masks, salts)
+        mask = _find_mask(f"{table}.{column_name(field.name)}", field.schema, masks, salts)
         if mask is not None:
-            found[field.name] = mask
-        fields.append(field if mask is None else Field(field.name, _typed(mask.schema, field.schema)))
-    if not found or cells is None:
+            column_masks[field.name] = mask
+        fields.append(field if mask is None else Field(field.name, _typed_schema(mask.schema, field.schema)))
+    if not column_masks or cells is None:
         return row, None
     masked = replace(cells.schema, fields=tuple(fields))
     schema = replace(
         row, fields=tuple(Field("cells", masked) if field.name == "cells" else field for field in row.fields)
     )
-    steps = [(name, mask.convert) for name, mask in found.items() if mask.convert is not None]
-    by_row = row_masker(list(found.items()))
+    steps = [(name, mask.convert) for name, mask in column_masks.items() if mask.convert is not None]
+    by_row = row_masker(list(column_masks.items()))
 
     def change(value: dict[str, Any], key: dict[str, Any]) -> dict[str, Any]:
         before = value.get("cells")
@@ -168,13 +168,15 @@ def _part(
         if by_row is not None:
             whole = {**key, **(value.get("clustering") or {}), **before}
             by_row(whole)
-            after.update((name, whole[name]) for name, mask in found.items() if mask.convert is None and name in before)
+            after.update(
+                (name, whole[name]) for name, mask in column_masks.items() if mask.convert is None and name in before
+            )
         return {**value, "cells": after}
 
     return schema, change
 
 
-def _mask(column: str, schema: Schema, masks: Masks, salts: tuple[str, ...]) -> Mask | None:
+def _find_mask(column: str, schema: Schema, masks: Masks, salts: tuple[str, ...]) -> Mask | None:
     rule = masks.rule_of(column)
     if rule is None:
         return None
@@ -195,24 +197,24 @@ def _mask(column: str, schema: Schema, masks: Masks, salts: tuple[str, ...]) -> 
     return mask
 
 
-def _typed(masked: Schema, before: Schema) -> Schema:
+def _typed_schema(masked: Schema, before: Schema) -> Schema:
     """A masked column's schema with its CQL type: text wherever the mask gives text."""
     kind = "text" if masked.type is Type.STRING else before.parameter(CQL_TYPE) or ""
-    others = tuple(each for each in masked.parameters if each[0] != CQL_TYPE)
+    others = tuple(parameter for parameter in masked.parameters if parameter[0] != CQL_TYPE)
     return replace(masked, parameters=((CQL_TYPE, kind), *others))
 
 
 def _masked_types(before: Schema | None, after: Schema | None) -> list[tuple[str, str]]:
     """Names and new CQL types of the columns whose type a mask changes."""
-    old, new = (_columns(row, "cells") if row is not None else () for row in (before, after))
+    old, new = (_column_fields(row, "cells") if row is not None else () for row in (before, after))
     pairs = [
-        (field.name, each.schema.parameter(CQL_TYPE) or "", field.schema.parameter(CQL_TYPE) or "")
-        for each, field in zip(old, new, strict=True)
+        (field.name, old_field.schema.parameter(CQL_TYPE) or "", field.schema.parameter(CQL_TYPE) or "")
+        for old_field, field in zip(old, new, strict=True)
     ]
     return [(name, now) for name, was, now in pairs if was.replace("varchar", "text") != now.replace("varchar", "text")]
 
 
-def _table(schema: Schema) -> str:
+def _table_name(schema: Schema) -> str:
     return f"{schema.parameter('keyspace')}.{schema.parameter('table')}"
 
 
@@ -221,13 +223,13 @@ def _schema_of(schema: Schema, name: str) -> Schema | None:
     return None if field is None else field.schema
 
 
-def _row(schema: Schema) -> Schema:
+def _row_schema(schema: Schema) -> Schema:
     rows = _schema_of(schema, "rows")
     if rows is None or rows.value_schema is None:
         raise ConfigInvalid(f"{schema.name} is not the schema of a partition update: it has no rows")
     return rows.value_schema
 
 
-def _columns(schema: Schema, name: str) -> Sequence[Field]:
+def _column_fields(schema: Schema, name: str) -> Sequence[Field]:
     member = _schema_of(schema, name)
     return () if member is None else member.fields

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from connectors.api import Batch, TaskContext
     from connectors.logs.replay import Replays
     from connectors.logs.rows import RowMaker
-    from connectors.logs.standing import Standing, StoredRules
+    from connectors.logs.standing import InstructionList, StoredRules
 
 
 async def run_beside(
     source: AsyncGenerator[Batch, None],
     context: TaskContext,
-    standing: Standing,
+    standing: InstructionList,
     rows: RowMaker,
     used: StoredRules | None,
     replays: Replays,
@@ -49,7 +49,7 @@ async def run_beside(
         while True:
             steps.update(
                 {
-                    generator: asyncio.create_task(_next(generator), name=name)
+                    generator: asyncio.create_task(_next_batch(generator), name=name)
                     for generator in live
                     if generator not in steps
                 }
@@ -89,7 +89,7 @@ async def run_beside(
                 await generator.aclose()
 
 
-async def _next(generator: AsyncGenerator[Batch, None]) -> Batch | None:
+async def _next_batch(generator: AsyncGenerator[Batch, None]) -> Batch | None:
     return await anext(generator, None)
 
 

@@ -73,7 +73,7 @@ _EVENTS_GROUP: Final = "Events of several lines"
 _HEARTBEATS_GROUP: Final = "Heartbeats"
 
 
-def _pattern(name: str, value: Any) -> str | None:
+def _check_pattern(name: str, value: Any) -> str | None:
     if value is None:
         return None
     try:
@@ -83,7 +83,7 @@ def _pattern(name: str, value: Any) -> str | None:
     return None
 
 
-def _version(name: str, value: Any) -> str | None:
+def _check_version(name: str, value: Any) -> str | None:
     return None if value is None else at_least(1)(name, value)
 
 
@@ -159,7 +159,7 @@ CONFIG: Final = ConfigDef(
             default=None,
             group=_RULES_GROUP,
             unit="version",
-            validator=_version,
+            validator=_check_version,
             doc="The version of rules.name. Not set means the newest: a new version is taken over between two batches, "
             "without a restart.",
             example="3",
@@ -314,7 +314,7 @@ CONFIG: Final = ConfigDef(
             type=ConfigType.STRING,
             default=None,
             group=_EVENTS_GROUP,
-            validator=_pattern,
+            validator=_check_pattern,
             doc="With input=file or kafka: an expression that matches the first line of an event. The lines up to the next "
             "match, of the same host and file, are given to the rules as one, joined by line feeds. Not set means that each "
             "line is an event.",
@@ -366,7 +366,7 @@ CONFIG: Final = ConfigDef(
             type=ConfigType.STRING,
             default=None,
             group=_HEARTBEATS_GROUP,
-            validator=_pattern,
+            validator=_check_pattern,
             doc="An expression that matches lines which a host writes now and then to show that its log, and all on the way to "
             "here, works. They make no rows. Not set means that there are none.",
             example="^millrace heartbeat",
@@ -395,17 +395,17 @@ def load_rules(config: Mapping[str, Any]) -> BuiltRules:
     Raises:
         ConfigInvalid: it is missing, or something in it is wrong; every complaint is in the message.
     """
-    text, name = config[RULES], RULES
-    if not text:
+    rules_source, name = config[RULES], RULES
+    if not rules_source:
         name = config[RULES_FILE] or ""
         if not name:
             message = "Give rules, a file with them in rules.file, or the name of a rule set in rules.name"
-            raise ConfigInvalid(invalid(RULES, text, message))
+            raise ConfigInvalid(invalid(RULES, rules_source, message))
         try:
-            text = Path(name).read_text(encoding="utf-8")
+            rules_source = Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigInvalid(invalid(RULES_FILE, name, f"The file can't be read: {error}")) from None
-    rules = _check_tables(config, build_rules(parse_rules(text, name)))
+    rules = _check_tables(config, build_rules(parse_rules(rules_source, name)))
     failures = check_golden(rules)
     if failures:
         first = failures[0]

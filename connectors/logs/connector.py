@@ -75,13 +75,13 @@ class LogsConnector(SourceConnector):
             Fatal: a directory can't be listed.
             Retriable: it, or the partitions, can't be listed now.
         """
-        tasks = await self._divide(max_tasks)
+        tasks = await self._divide_tasks(max_tasks)
         if self.context.config[OUTPUT] != "ums" or len(tasks) < 2:
             return tasks
         # Each speaks for its own lines only.
         return [{**task, TASK_PART: f"{number}/{len(tasks)}"} for number, task in enumerate(tasks)]
 
-    async def _divide(self, max_tasks: int) -> list[dict[str, str]]:
+    async def _divide_tasks(self, max_tasks: int) -> list[dict[str, str]]:
         config = self.context.config
         if config[INPUT] in SCHEMES:
             addresses = config[LISTEN]

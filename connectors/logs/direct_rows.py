@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from connectors.api import SourceRecord
 from connectors.logs.rules.compiled import compile_rows
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from connectors.text_files.reader import FINGERPRINT, POSITION
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ class TablePlan(NamedTuple):
     timed: bool
 
 
-class _Target(NamedTuple):
+class _DirectTarget(NamedTuple):
     """A group that makes one row, and where that goes; ``note`` takes its timestamp."""
 
-    make: Callable[[str, Origin, str, tuple[Any, ...]], Record | None]
+    make: Callable[[str, LineOrigin, str, tuple[Any, ...]], Record | None]
     matches: tuple[Any, ...]
     plan: TablePlan
     note: Callable[[int], None]
@@ -88,7 +88,7 @@ class DirectRows:
         targets = [
             None
             if function is None or group.table not in plans
-            else _Target(function.make, function.matches, plans[group.table], self._times[group.table].append)
+            else _DirectTarget(function.make, function.matches, plans[group.table], self._times[group.table].append)
             for group, function in zip(groups, functions, strict=True)
         ]
         #: What the finder's indexes stand for.
@@ -120,19 +120,19 @@ class DirectRows:
         Returns:
             The offset before that line, the line, and the offset behind it; None if there are no lines any more.
         """
-        find, targets, most = self._find, self._targets, self._most
+        find, targets, max_length = self._find, self._targets, self._most
         host, path, partition, now = source
         id_column, time_column, with_origin = self._id_column, self._time_column, self._with_origin
         append = records.append
         origin: Any = None
         for line, after in lines:
-            if find is None or len(line) > most or (indexes := find(line)) is None:
+            if find is None or len(line) > max_length or (indexes := find(line)) is None:
                 return before, line, after
             if len(indexes) != 1 or (target := targets[indexes[0]]) is None:
                 return before, line, after
             make, matches, (topic, key_schema, value_schema, timed), note = target
             if with_origin:
-                origin = Origin(host, path, before[POSITION], now)
+                origin = LineOrigin(host, path, before[POSITION], now)
             identity = f"{path}:{after[FINGERPRINT]}:{before[POSITION]}:0"  # as ``source.name``, of the first row
             row = make(line, origin, identity, matches)
             if row is None:

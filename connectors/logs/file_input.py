@@ -17,7 +17,7 @@ from connectors.text_files.reader import (
     FILENAME,
     FINGERPRINT,
     POSITION,
-    FileReader,
+    TextFileReader,
     read_file_once,
     read_files,
 )
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from connectors.api import Batch, Position, SourceRecord, TaskContext
-    from connectors.logs.heartbeats import Heartbeats
+    from connectors.logs.heartbeats import LogHeartbeats
 
 #: Seconds for which a file that is read again must give nothing, to be read to its end.
 _PATIENCE_S: Final = 1.0
 
 
 async def read_log_files(
-    context: TaskContext, rows: RowMaker, host: str, heartbeats: Heartbeats
+    context: TaskContext, rows: RowMaker, host: str, heartbeats: LogHeartbeats
 ) -> AsyncGenerator[Batch, None]:
     """Yield batches of rows until cancelled; raises as ``read_files``.
 
@@ -65,7 +65,7 @@ async def read_file_again(
     context: TaskContext,
     use_rows: Callable[[], RowMaker],
     host: str,
-    heartbeats: Heartbeats,
+    heartbeats: LogHeartbeats,
     path: str,
     start: Position,
     end: Position,
@@ -100,7 +100,9 @@ async def read_file_again(
         last_records = maker.make_records(partition, before, lines[:kept], offsets[:kept])
         return last_records
 
-    reader = FileReader(context, options, path, make_records, rows.unknown_topic, join_settings(context.config), start)
+    reader = TextFileReader(
+        context, options, path, make_records, rows.unknown_topic, join_settings(context.config), start
+    )
     # A rotated file must be quiet for a while before the next one is read.
     async with aclosing(read_file_once(reader, options.rotation_wait + _PATIENCE_S)) as batches:
         async for batch in batches:
@@ -121,7 +123,7 @@ def _is_behind(offset: Position, end: Position) -> bool:
 class _FileRows:
     """Makes the records of lines of files."""
 
-    def __init__(self, rows: RowMaker, host: str, heartbeats: Heartbeats) -> None:
+    def __init__(self, rows: RowMaker, host: str, heartbeats: LogHeartbeats) -> None:
         self._rows = rows
         self._host = host
         self._heartbeats = heartbeats
@@ -138,14 +140,14 @@ class _FileRows:
         """The records of lines; ``before`` is the offset before the first of them."""
         rows, host, path = self._rows, self._host, partition[FILENAME]
         now = int(time.time() * 1000)
-        delivered = self._delivered(path, before)
+        delivered = self._delivered_count(path, before)
         records: list[SourceRecord] = []
         source = FileLines(host, path, partition, now)
         rows.add_file_lines(records, source, before, lines, offsets, delivered)
         self._heartbeats.add_lines(path)
         return records
 
-    def beat(self, readers: Sequence[FileReader]) -> Batch | None:
+    def beat(self, readers: Sequence[TextFileReader]) -> Batch | None:
         """The heartbeats that are due; None if there are none."""
         if not self._heartbeats.due:
             return None
@@ -156,7 +158,7 @@ class _FileRows:
             if reader.is_expected and reader.path not in self._partly
         )
 
-    def _delivered(self, path: str, before: Position) -> int:
+    def _delivered_count(self, path: str, before: Position) -> int:
         """How many records of the line at this offset were delivered before the task started."""
         saved = self._partly.pop(path, None)
         if saved is None or any(saved.get(name) != before[name] for name in (POSITION, FINGERPRINT)):

@@ -35,8 +35,8 @@ def read_flume(value: bytes) -> FlumeEvent | None:
                 _, position = _read_number(value, position)
             for _ in range(count):
                 name, position = _read_bytes(value, position)
-                text, position = _read_bytes(value, position)
-                headers[name.decode()] = text.decode()
+                header_value, position = _read_bytes(value, position)
+                headers[name.decode()] = header_value.decode()
             count, position = _read_number(value, position)
         body, position = _read_bytes(value, position)
     except (IndexError, UnicodeDecodeError):

@@ -12,7 +12,7 @@ from connectors.schema import DECIMAL, INT64, OPTIONAL_INT64, OPTIONAL_STRING, S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from connectors.logs.rules.records import Origin, Record
+    from connectors.logs.rules.records import LineOrigin, Record
 
 #: ``source.connector`` of change events, and the data store of UMS namespaces.
 CONNECTOR: Final = "logs"
@@ -42,7 +42,7 @@ _UMS_TYPES: Final = {
 }
 
 
-class RowForm(NamedTuple):
+class LogRowForm(NamedTuple):
     """How the rows of one table become records.
 
     Attributes:
@@ -57,11 +57,11 @@ class RowForm(NamedTuple):
     topic: str
     key_schema: Schema
     value_schema: Schema
-    make: Callable[[Record, str, int, Origin], tuple[Any, Any]]
-    make_delete: Callable[[Record, str, int, Origin], tuple[Any, Any]]
+    make: Callable[[Record, str, int, LineOrigin], tuple[Any, Any]]
+    make_delete: Callable[[Record, str, int, LineOrigin], tuple[Any, Any]]
 
 
-def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str) -> RowForm:
+def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str) -> LogRowForm:
     """The form of one table.
 
     Args:
@@ -78,11 +78,11 @@ def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str
     key_schema = struct(f"{topic}.Key", {id_column: STRING})
     value = struct(f"{topic}.Value", columns, version=rows.version, optional=output == "debezium")
 
-    def make_tombstone(_row: Record, identity: str, _number: int, _origin: Origin) -> tuple[Any, Any]:
+    def make_tombstone(_row: Record, identity: str, _number: int, _origin: LineOrigin) -> tuple[Any, Any]:
         return {id_column: identity}, None
 
     if output == "plain":
-        return RowForm(
+        return LogRowForm(
             topic,
             key_schema,
             value,
@@ -95,7 +95,7 @@ def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str
         version=rows.version,
     )
 
-    def make_event(row: Record, identity: str, number: int, origin: Origin) -> tuple[Any, Any]:
+    def make_event(row: Record, identity: str, number: int, origin: LineOrigin) -> tuple[Any, Any]:
         source = {
             "version": _VERSION,
             "connector": CONNECTOR,
@@ -117,7 +117,7 @@ def make_form(output: str, prefix: str, table: str, rows: Schema, id_column: str
             "ts_ms": origin.timestamp,
         }
 
-    return RowForm(topic, key_schema, envelope, make_event, make_tombstone)
+    return LogRowForm(topic, key_schema, envelope, make_event, make_tombstone)
 
 
 def ums_namespace(prefix: str, table: str, rows: Schema) -> ums.Namespace:
@@ -125,24 +125,24 @@ def ums_namespace(prefix: str, table: str, rows: Schema) -> ums.Namespace:
     return ums.Namespace(CONNECTOR, prefix, prefix, table, str(rows.version))
 
 
-def _make_ums(topic: str, namespace: ums.Namespace, columns: dict[str, Schema]) -> RowForm:
+def _make_ums(topic: str, namespace: ums.Namespace, columns: dict[str, Schema]) -> LogRowForm:
     name = namespace.text
     fields = [
         *ums.SYSTEM_FIELDS,
-        *(ums.field(column, _ums_type(schema), nullable=schema.optional) for column, schema in columns.items()),
+        *(ums.make_field(column, _ums_type(schema), nullable=schema.optional) for column, schema in columns.items()),
     ]
     writers = [(column, _ums_writer(schema)) for column, schema in columns.items()]
     key = ums.kafka_key(ums.INCREMENT, name)
 
-    def make_maker(operation: str) -> Callable[[Record, str, int, Origin], tuple[Any, Any]]:
-        def make_message(row: Record, identity: str, number: int, origin: Origin) -> tuple[Any, Any]:
+    def make_maker(operation: str) -> Callable[[Record, str, int, LineOrigin], tuple[Any, Any]]:
+        def make_message(row: Record, identity: str, number: int, origin: LineOrigin) -> tuple[Any, Any]:
             values = [None if row[column] is None else write(row[column]) for column, write in writers]
             system = [str(number), ums.datetime_text(origin.timestamp * 1000), operation, identity]
-            return key, ums.message(ums.INCREMENT, name, fields, [[*system, *values]])
+            return key, ums.make_message(ums.INCREMENT, name, fields, [[*system, *values]])
 
         return make_message
 
-    return RowForm(topic, STRING, ums.MESSAGE, make_maker(ums.INSERT), make_maker(ums.DELETE))
+    return LogRowForm(topic, STRING, ums.MESSAGE, make_maker(ums.INSERT), make_maker(ums.DELETE))
 
 
 def _ums_type(schema: Schema) -> str:

@@ -60,7 +60,7 @@ class _Host:
         self.new = True
 
 
-class Heartbeats:
+class LogHeartbeats:
     """The heartbeats of one task.
 
     Args:
@@ -110,12 +110,12 @@ class Heartbeats:
             partition: the source partition.
             timestamp_ms: the line's own time, milliseconds since 1970; one that is ahead counts as now.
         """
-        seen = min(timestamp_ms, self._clock())
+        seen_ms = min(timestamp_ms, self._clock())
         line = self._hosts.get((host, name))
         if line is not None:
-            line.partition, line.seen_ms, line.new = partition, max(line.seen_ms, seen), True
+            line.partition, line.seen_ms, line.new = partition, max(line.seen_ms, seen_ms), True
         elif len(self._hosts) < _MOST_HOSTS:
-            self._hosts[host, name] = _Host(partition, seen)
+            self._hosts[host, name] = _Host(partition, seen_ms)
 
     def add_lines(self, name: str) -> None:
         """Lines of an input have come."""
@@ -135,7 +135,7 @@ class Heartbeats:
         now = self._clock()
         self._next_report = now + int(_REPORT_S * 1000)
         inputs = list(looks)
-        self._report(inputs, now)
+        self._report_inputs(inputs, now)
         if not self._interval_ms or now < self._next_record:
             if self._interval_ms:
                 self._next_report = min(self._next_report, self._next_record)
@@ -143,7 +143,7 @@ class Heartbeats:
         self._next_record = now + self._interval_ms
         self._next_report = min(self._next_report, self._next_record)
         records = [
-            self._record(look.partition, look.offset, self._host, look.name, look.seen_ms, "input")
+            self._make_record(look.partition, look.offset, self._host, look.name, look.seen_ms, "input")
             for look in inputs
             if now - look.seen_ms <= self._interval_ms
         ]
@@ -152,22 +152,24 @@ class Heartbeats:
             offset = offsets.get(str(line.partition))
             if line.new and offset is not None:
                 line.new = False
-                records.append(self._record(line.partition, offset, host, name, line.seen_ms, "line"))
+                records.append(self._make_record(line.partition, offset, host, name, line.seen_ms, "line"))
         if self.signals is not None and inputs and len(records) >= len(inputs):  # all of them are in order
             look = inputs[0]
             records += self.signals((look.partition, look.offset), min(read.seen_ms for read in inputs) * 1000)
         return Batch(records) if records else None
 
-    def _report(self, looks: list[Look], now: int) -> None:
-        seen: dict[str, int] = {}
+    def _report_inputs(self, looks: list[Look], now: int) -> None:
+        oldest_seen: dict[str, int] = {}
         for look in looks:  # an input of several partitions is as old as the oldest of them
-            seen[look.name] = min(seen.get(look.name, now), look.seen_ms or self._since.setdefault(look.name, now))
-        for name, seen_ms in seen.items():
+            oldest_seen[look.name] = min(
+                oldest_seen.get(look.name, now), look.seen_ms or self._since.setdefault(look.name, now)
+            )
+        for name, seen_ms in oldest_seen.items():
             self._metrics.set(HEARTBEAT_AGE, (now - seen_ms) / 1000, {"host": self._host, "input": name})
         for (host, name), line in self._hosts.items():
             self._metrics.set(HOST_HEARTBEAT_AGE, (now - line.seen_ms) / 1000, {"host": host, "input": name})
 
-    def _record(
+    def _make_record(
         self, partition: Position, offset: Position, host: str, name: str, seen_ms: int, kind: str
     ) -> SourceRecord:
         value = {

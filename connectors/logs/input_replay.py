@@ -17,7 +17,7 @@ from connectors.api import Batch, Position
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.logs.config import FROM_KAFKA, check_stored, task_partitions
 from connectors.logs.file_input import read_file_again
-from connectors.logs.heartbeats import Heartbeats
+from connectors.logs.heartbeats import LogHeartbeats
 from connectors.logs.kafka_input import OFFSET, PARTITION, TOPIC, find_offsets, read_partition_again
 from connectors.logs.metrics import LINES as LINES_METRIC
 from connectors.logs.metrics import REPLAYED, ROWS, UNKNOWN
@@ -62,21 +62,21 @@ class InputReplays:
         self._rows = rows
         self._host = host
         self._counts = _Counts(context)
-        self._heartbeats = Heartbeats(context.config, self._counts, host)
+        self._heartbeats = LogHeartbeats(context.config, self._counts, host)
         self._maker = RowMaker(rows.rules, context.config, self._counts, self._heartbeats)
         self._asked: dict[str, Instruction] = {}
-        self._inputs = {_key(partition): partition for partition in _inputs(context.config)}
+        self._inputs = {_partition_key(partition): partition for partition in _source_partitions(context.config)}
         #: Input -> the offset behind what the source gave.
         self._source_offsets: dict[tuple[Any, ...], Position] = {}
         #: Replay -> input -> offset, as it was saved or given since.
         self._progress: dict[str, dict[tuple[Any, ...], Position]] = {}
         for partition, offset in context.offsets.items():
             source = {name: value for name, value in partition.items() if name != REPLAY}
-            if _key(source) in self._inputs:
+            if _partition_key(source) in self._inputs:
                 if REPLAY in partition:
-                    self._progress.setdefault(partition[REPLAY], {})[_key(source)] = offset
+                    self._progress.setdefault(partition[REPLAY], {})[_partition_key(source)] = offset
                 else:
-                    self._source_offsets[_key(source)] = offset
+                    self._source_offsets[_partition_key(source)] = offset
         #: Replays in which the inputs of ``_unread`` have no part: they came later, or the source reads all of them itself.
         self._older = {replay["id"] for replay in asked}
         self._unread = self._inputs.keys() - self._source_offsets.keys()
@@ -92,7 +92,7 @@ class InputReplays:
             *((record.source_partition, record.source_offset) for record in last),
             *batch.offsets,
         ):
-            key = _key(partition)
+            key = _partition_key(partition)
             if offset is None:
                 self._source_offsets.pop(key, None)
             elif key in self._inputs:
@@ -101,7 +101,7 @@ class InputReplays:
     @property
     def pending(self) -> bool:
         """Whether ``run`` has something to do."""
-        return bool(self._forgotten()) or self._next_replay() is not None
+        return bool(self._forgotten_replays()) or self._next_replay() is not None
 
     async def run(self) -> AsyncGenerator[Batch, None]:
         """Yield batches until no replay is left to run.
@@ -110,8 +110,8 @@ class InputReplays:
             Fatal: a file can't be read.
             Retriable: Kafka does not answer, or a file can't be read now.
         """
-        for forgotten in self._forgotten():
-            parts = tuple((self._partition(forgotten, key), None) for key in self._progress.pop(forgotten))
+        for forgotten in self._forgotten_replays():
+            parts = tuple((self._replay_partition(forgotten, key), None) for key in self._progress.pop(forgotten))
             yield Batch([], offsets=parts)
         while (name := self._next_replay()) is not None:
             progress = self._progress.setdefault(name, {})
@@ -120,10 +120,10 @@ class InputReplays:
                 read = [key for key in missing if name not in self._older or key not in self._unread]
                 starts = await self._find_starts(self._asked[name][REPLAY], read) if read else {}
                 # Nothing is awaited from here on: the source may have gone on before.
-                progress.update({key: self._begin(starts.get(key), key) for key in missing})
+                progress.update({key: self._start_offset(starts.get(key), key) for key in missing})
                 self._context.log.info("replay %s begins with %d inputs", name, len(missing))
-                yield Batch([], offsets=tuple((self._partition(name, key), progress[key]) for key in missing))
-            if not self._runs(name):
+                yield Batch([], offsets=tuple((self._replay_partition(name, key), progress[key]) for key in missing))
+            if not self._is_running(name):
                 continue
             # Later than the numbers of all rows before, whichever of a line's rows had them.
             self._maker.order_base = self._asked[name]["created_ms"] * 1000
@@ -147,7 +147,7 @@ class InputReplays:
         except ConfigInvalid as error:
             raise Fatal(f"the rules whose rows replay {name} replaces don't work any more: {error}") from error
 
-    def _forgotten(self) -> list[str]:
+    def _forgotten_replays(self) -> list[str]:
         return [name for name in self._progress if name not in self._asked]
 
     def _next_replay(self) -> str | None:
@@ -155,17 +155,17 @@ class InputReplays:
             (
                 name
                 for name, replay in self._asked.items()
-                if self._runs(name)
+                if self._is_running(name)
                 and from_input(replay)
                 and any(not self._progress.get(name, {}).get(key, {}).get(DONE) for key in self._inputs)
             ),
             None,
         )
 
-    def _runs(self, name: str) -> bool:
+    def _is_running(self, name: str) -> bool:
         return name in self._asked and self._asked[name]["state"] == "running"
 
-    def _partition(self, name: str, key: tuple[Any, ...]) -> Position:
+    def _replay_partition(self, name: str, key: tuple[Any, ...]) -> Position:
         return {REPLAY: name, **self._inputs[key]}
 
     async def _find_starts(
@@ -174,18 +174,18 @@ class InputReplays:
         """Where to start with each input; those that are not replayed are left out."""
         positions = request.get("positions")
         if positions:
-            return {_key(asked["partition"]): asked["offset"] for asked in positions}
+            return {_partition_key(asked["partition"]): asked["offset"] for asked in positions}
         if self._context.config[INPUT] != FROM_KAFKA:
             return {key: {POSITION: 0} for key in keys}
         offsets = await find_offsets(
             self._context.config, [_topic_partition(self._inputs[key]) for key in keys], request.get("since_ms")
         )
         return {
-            _key({TOPIC: partition.topic, PARTITION: partition.partition}): {OFFSET: offset}
+            _partition_key({TOPIC: partition.topic, PARTITION: partition.partition}): {OFFSET: offset}
             for partition, offset in offsets.items()
         }
 
-    def _begin(self, start: Position | None, key: tuple[Any, ...]) -> Position:
+    def _start_offset(self, start: Position | None, key: tuple[Any, ...]) -> Position:
         """The first offset of the replay of an input: nothing behind what the source gave is replayed."""
         source = self._source_offsets.get(key)
         counted = {LINES: 0, ACCEPTED: 0}
@@ -197,18 +197,18 @@ class InputReplays:
 
     async def _run_input(self, name: str, key: tuple[Any, ...]) -> AsyncGenerator[Batch, None]:
         """The batches of one input, until its end or until the replay is paused."""
-        if not self._runs(name):
+        if not self._is_running(name):
             return
-        partition, since = self._partition(name, key), self._asked[name][REPLAY].get("since_ms")
-        async with aclosing(self._read(key, self._progress[name][key])) as batches:
+        partition, since = self._replay_partition(name, key), self._asked[name][REPLAY].get("since_ms")
+        async with aclosing(self._read_input(key, self._progress[name][key])) as batches:
             async for batch in batches:
                 yield self._take_over(name, key, partition, batch, since)
-                if not self._runs(name):
+                if not self._is_running(name):
                     return
         self._progress[name][key] = {**self._progress[name][key], DONE: 1}
         yield Batch([], offsets=((partition, self._progress[name][key]),))
 
-    def _read(self, key: tuple[Any, ...], offset: Position) -> AsyncGenerator[Batch, None]:
+    def _read_input(self, key: tuple[Any, ...], offset: Position) -> AsyncGenerator[Batch, None]:
         """The batches of an input as its source makes them, from an offset of a replay to its end."""
         start = {name: value for name, value in offset.items() if name in _INPUT_MEMBERS}
         if self._context.config[INPUT] == FROM_KAFKA:
@@ -298,7 +298,7 @@ class _Counts:
         return counts
 
 
-def _inputs(config: Mapping[str, Any]) -> Iterable[Position]:
+def _source_partitions(config: Mapping[str, Any]) -> Iterable[Position]:
     """The source partitions of a task."""
     if config[INPUT] in SCHEMES:
         return []
@@ -307,7 +307,7 @@ def _inputs(config: Mapping[str, Any]) -> Iterable[Position]:
     return [{FILENAME: path} for path in read_settings(config).files]
 
 
-def _key(partition: Position) -> tuple[Any, ...]:
+def _partition_key(partition: Position) -> tuple[Any, ...]:
     return tuple(sorted(partition.items()))
 
 

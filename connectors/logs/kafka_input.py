@@ -30,7 +30,7 @@ from connectors.logs.heartbeats import Look
 from connectors.logs.kafka_joining import PartitionJoiner
 from connectors.logs.kafka_records import read_record
 from connectors.logs.rows import DELIVERED, RowMaker
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from connectors.text_files.options import BATCH_SIZE
 from connectors.tls import client_context
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from connectors.api import TaskContext
-    from connectors.logs.heartbeats import Heartbeats
+    from connectors.logs.heartbeats import LogHeartbeats
     from connectors.text_files.joining import JoinSettings
 
 TOPIC: Final = "topic"
@@ -89,7 +89,7 @@ async def start_consumer(config: Mapping[str, Any]) -> AIOKafkaConsumer:
         await consumer.start()
     except (KafkaError, OSError) as error:
         await consumer.stop()
-        raise _unavailable(config, error) from error
+        raise _unavailable_error(config, error) from error
     return consumer
 
 
@@ -106,7 +106,7 @@ async def list_partitions(config: Mapping[str, Any]) -> list[tuple[str, int]]:
         # Asking for one topic by its name would create it where the broker creates topics automatically.
         described = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
     except (KafkaError, OSError) as error:
-        raise _unavailable(config, error) from error
+        raise _unavailable_error(config, error) from error
     finally:
         await admin.close()
     missing = [topic for topic in config[TOPICS] if topic not in described]
@@ -116,7 +116,7 @@ async def list_partitions(config: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 
 async def read_topics(
-    context: TaskContext, rows: RowMaker, host: str, heartbeats: Heartbeats
+    context: TaskContext, rows: RowMaker, host: str, heartbeats: LogHeartbeats
 ) -> AsyncGenerator[Batch, None]:
     """Yield batches of rows until cancelled.
 
@@ -132,7 +132,7 @@ async def read_topics(
     """
     config = context.config
     partitions = {
-        TopicPartition(topic, number): _Reader(
+        TopicPartition(topic, number): _KafkaPartitionReader(
             topic, number, rows, host, join_settings(config), recognise=config[KAFKA_FORMAT] == "auto"
         )
         for topic, number in task_partitions(config)
@@ -178,7 +178,7 @@ async def read_topics(
             "Raise the topic's retention; to continue with what is there, reset or alter the connector's offsets"
         ) from error
     except (KafkaError, OSError, IllegalStateError) as error:
-        raise _unavailable(config, error) from error
+        raise _unavailable_error(config, error) from error
     finally:
         await consumer.stop()
 
@@ -198,7 +198,7 @@ async def find_offsets(
         firsts = await consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
         return {partition: first.offset for partition, first in firsts.items() if first is not None}
     except (KafkaError, OSError) as error:
-        raise _unavailable(config, error) from error
+        raise _unavailable_error(config, error) from error
     finally:
         await consumer.stop()
 
@@ -225,7 +225,9 @@ async def read_partition_again(
         Retriable: the cluster does not answer.
     """
     config = context.config
-    reader = _Reader(partition.topic, partition.partition, use_rows(), host, recognise=config[KAFKA_FORMAT] == "auto")
+    reader = _KafkaPartitionReader(
+        partition.topic, partition.partition, use_rows(), host, recognise=config[KAFKA_FORMAT] == "auto"
+    )
     reader.resume(start)
     consumer = await start_consumer(config)
     try:
@@ -241,13 +243,17 @@ async def read_partition_again(
             use_rows()
             yield reader.make_batch(records)
     except (KafkaError, OSError, IllegalStateError) as error:
-        raise _unavailable(config, error) from error
+        raise _unavailable_error(config, error) from error
     finally:
         await consumer.stop()
 
 
 async def _find_position(
-    consumer: AIOKafkaConsumer, partition: TopicPartition, reader: _Reader, context: TaskContext, start: str
+    consumer: AIOKafkaConsumer,
+    partition: TopicPartition,
+    reader: _KafkaPartitionReader,
+    context: TaskContext,
+    start: str,
 ) -> int:
     """The saved offset; without one the first or the last of the partition."""
     saved = context.offsets.get(reader.partition)
@@ -258,11 +264,11 @@ async def _find_position(
     return int(ends[partition])
 
 
-def _unavailable(config: Mapping[str, Any], error: BaseException) -> Retriable:
+def _unavailable_error(config: Mapping[str, Any], error: BaseException) -> Retriable:
     return Retriable(f"Kafka at {', '.join(config[BROKERS])} can't be read now: {error!r}")
 
 
-class _Reader:
+class _KafkaPartitionReader:
     """One partition's way from records to batches."""
 
     def __init__(
@@ -307,7 +313,7 @@ class _Reader:
     def start(self, position: int) -> None:
         """Records come from this offset on."""
         resumed = position == self._partly[0]
-        self.offset = _offset(position, self._listed if resumed else "", self._partly[1] if resumed else 0)
+        self.offset = _make_offset(position, self._listed if resumed else "", self._partly[1] if resumed else 0)
 
     def make_batch(self, fetched: Sequence[ConsumerRecord[Any, Any]]) -> Batch:
         """The records of one partition as rows."""
@@ -315,22 +321,22 @@ class _Reader:
         bad: list[BadRecord] = []
         joiner = self._joiner
         for record in fetched:
-            default = Origin(self._host, self._name, record.offset, max(record.timestamp, 0))
+            default = LineOrigin(self._host, self._name, record.offset, max(record.timestamp, 0))
             try:
                 line, origin = read_record(record.value or b"", default, recognise=self._recognise)
             except UnicodeDecodeError as error:
-                bad.append(self._refuse(record, error))
+                bad.append(self._refuse_record(record, error))
                 continue
             if joiner is not None:
                 joiner.add(record.offset, line, origin, record.timestamp)
                 continue
-            self._add(records, line, origin, record.offset, {OFFSET: record.offset + 1})
+            self._add_line(records, line, origin, record.offset, {OFFSET: record.offset + 1})
         if joiner is not None:
             joiner.complete_quiet()
             self._add_events(records, joiner)
         elif fetched:
             self.offset = {OFFSET: fetched[-1].offset + 1}
-        return self._finish(records, tuple(bad))
+        return self._finish_batch(records, tuple(bad))
 
     def flush(self, answered_ms: int) -> Batch | None:
         """The events that are complete because nothing followed; None if there are none.
@@ -344,9 +350,11 @@ class _Reader:
         records: list[SourceRecord] = []
         before = self.offset
         self._add_events(records, self._joiner)
-        return self._finish(records) if records or self.offset != before else None
+        return self._finish_batch(records) if records or self.offset != before else None
 
-    def _add(self, records: list[SourceRecord], line: str, origin: Origin, start: int, after: Position) -> None:
+    def _add_line(
+        self, records: list[SourceRecord], line: str, origin: LineOrigin, start: int, after: Position
+    ) -> None:
         delivered = self._partly[1] if start == self._partly[0] else 0
         name, number = f"{self._name}:{start}", start * _LINE_UNIT
         before: Position = {OFFSET: start} if self._joiner is None else self.offset
@@ -354,13 +362,13 @@ class _Reader:
 
     def _add_events(self, records: list[SourceRecord], joiner: PartitionJoiner) -> None:
         for event in joiner.take():
-            after = _offset(event.after, event.listed)
-            self._add(records, event.text, event.origin, event.start, after)
+            after = _make_offset(event.after, event.listed)
+            self._add_line(records, event.text, event.origin, event.start, after)
             self.offset = after
         position = joiner.position
-        self.offset = _offset(position, joiner.listed, self._partly[1] if position == self._partly[0] else 0)
+        self.offset = _make_offset(position, joiner.listed, self._partly[1] if position == self._partly[0] else 0)
 
-    def _refuse(self, record: ConsumerRecord[Any, Any], error: UnicodeDecodeError) -> BadRecord:
+    def _refuse_record(self, record: ConsumerRecord[Any, Any], error: UnicodeDecodeError) -> BadRecord:
         value = record.value or b""
         after: Position = {OFFSET: record.offset + 1}
         if self._joiner is not None:
@@ -369,13 +377,13 @@ class _Reader:
         reason = Skippable(f"{self._name}, offset {record.offset}: the value is not UTF-8: {error}")
         return BadRecord(self.partition, after, reason, value, self._rows.unknown_topic)
 
-    def _finish(self, records: list[SourceRecord], bad: tuple[BadRecord, ...] = ()) -> Batch:
+    def _finish_batch(self, records: list[SourceRecord], bad: tuple[BadRecord, ...] = ()) -> Batch:
         moved = not records or records[-1].source_offset != self.offset
         offsets = ((self.partition, self.offset),) if moved else ()
         return Batch(records, bad, offsets, receipt=self._rows.counts.report())
 
 
-def _offset(position: int, listed: str = "", delivered: int = 0) -> Position:
+def _make_offset(position: int, listed: str = "", delivered: int = 0) -> Position:
     offset: Position = {OFFSET: position}
     if listed:
         offset[JOINED] = listed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from connectors.logs.rules.records import Origin
+    from connectors.logs.rules.records import LineOrigin
     from connectors.text_files.joining import JoinSettings
 
 #: Lines of events that wait, and the most that an offset may list; beyond them the oldest event counts as complete.
@@ -21,7 +21,7 @@ _MOST_WAITING: Final = 10_000
 _MOST_LISTED: Final = 1_000
 
 
-class Event(NamedTuple):
+class LogEvent(NamedTuple):
     """Lines that belong together.
 
     Attributes:
@@ -33,7 +33,7 @@ class Event(NamedTuple):
     """
 
     text: str
-    origin: Origin
+    origin: LineOrigin
     start: int
     after: int
     listed: str
@@ -44,7 +44,7 @@ class _Open:
 
     __slots__ = ("complete", "lines", "offsets", "origin", "seen", "sent_ms", "size", "source")
 
-    def __init__(self, source: tuple[str, str], origin: Origin) -> None:
+    def __init__(self, source: tuple[str, str], origin: LineOrigin) -> None:
         self.source = source
         self.origin = origin
         self.lines: list[str] = []
@@ -84,7 +84,7 @@ class PartitionJoiner:
         self._next = after
         self._done = read_listed(after, listed)
 
-    def add(self, offset: int, line: str, origin: Origin, sent_ms: int) -> None:
+    def add(self, offset: int, line: str, origin: LineOrigin, sent_ms: int) -> None:
         """A further line, with the timestamp of its record."""
         self._next = offset + 1
         self._newest_ms = max(self._newest_ms, sent_ms)
@@ -96,7 +96,7 @@ class PartitionJoiner:
         if event is not None and (
             len(event.lines) >= most_lines or event.size + len(line) >= most_characters or is_start(line)
         ):
-            self._complete(event)
+            self._complete_event(event)
             event = None
         if event is None:
             event = self._by_source[source] = _Open(source, origin)
@@ -108,7 +108,7 @@ class PartitionJoiner:
         event.sent_ms = sent_ms
         self._lines += 1
         if self._lines > _MOST_WAITING:
-            self._complete(self._waiting[0])
+            self._complete_event(self._waiting[0])
 
     def pass_over(self, offset: int) -> None:
         """A record that is no line."""
@@ -127,14 +127,14 @@ class PartitionJoiner:
         wait = self._settings.wait
         for event in list(self._by_source.values()):
             if answered - event.seen >= wait or self._newest_ms - event.sent_ms >= wait * 1000:
-                self._complete(event)
+                self._complete_event(event)
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[LogEvent]:
         """The events that are complete, as far as none that waits began before them."""
-        events: list[Event] = []
+        events: list[LogEvent] = []
         while self._waiting:
             if len(self._done) > _MOST_LISTED:
-                self._complete(self._waiting[0])
+                self._complete_event(self._waiting[0])
             if not self._waiting[0].complete:
                 break
             event = self._waiting.popleft()
@@ -143,7 +143,7 @@ class PartitionJoiner:
             after = self.position
             self._done = {offset for offset in self._done if offset > after}
             events.append(
-                Event("\n".join(event.lines), event.origin, event.offsets[0], after, write_listed(after, self._done))
+                LogEvent("\n".join(event.lines), event.origin, event.offsets[0], after, write_listed(after, self._done))
             )
         return events
 
@@ -157,7 +157,7 @@ class PartitionJoiner:
         """Offsets from there on whose lines are delivered already, as text."""
         return write_listed(self.position, self._done)
 
-    def _complete(self, event: _Open) -> None:
+    def _complete_event(self, event: _Open) -> None:
         event.complete = True
         if self._by_source.get(event.source) is event:
             del self._by_source[event.source]
@@ -174,14 +174,14 @@ def write_listed(after: int, offsets: set[int]) -> str:
     return ",".join(distances)
 
 
-def read_listed(after: int, text: str) -> set[int]:
+def read_listed(after: int, listed: str) -> set[int]:
     """The offsets of ``write_listed``.
 
     Raises:
         ValueError: the text is another one.
     """
     offsets: set[int] = set()
-    for distance in text.split(",") if text else ():
+    for distance in listed.split(",") if listed else ():
         after += int(distance)
         offsets.add(after)
     return offsets

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from connectors.logs.flume import read_flume
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 
 
 class ShippedLine(NamedTuple):
@@ -20,10 +20,10 @@ class ShippedLine(NamedTuple):
     """
 
     line: str
-    origin: Origin
+    origin: LineOrigin
 
 
-class _Envelope(msgspec.Struct):
+class _ShipperEnvelope(msgspec.Struct):
     """The members that say what a record is; shippers have many more."""
 
     message: Any = None
@@ -41,10 +41,10 @@ class _Envelope(msgspec.Struct):
     timestamp: Any = msgspec.field(default=None, name="@timestamp")
 
 
-_decode = msgspec.json.Decoder(_Envelope).decode
+_decode = msgspec.json.Decoder(_ShipperEnvelope).decode
 
 
-def read_record(value: bytes, default: Origin, *, recognise: bool) -> ShippedLine:
+def read_record(value: bytes, default: LineOrigin, *, recognise: bool) -> ShippedLine:
     """The line in a record's value.
 
     Filebeat and Logstash write ``message`` and ``@timestamp``, Fluent Bit a string ``log``, Flume ``headers`` and ``body``, in
@@ -71,14 +71,15 @@ def read_record(value: bytes, default: Origin, *, recognise: bool) -> ShippedLin
     return ShippedLine(value.decode(), default)
 
 
-def _open_envelope(envelope: _Envelope, default: Origin) -> ShippedLine | None:
+def _open_envelope(envelope: _ShipperEnvelope, default: LineOrigin) -> ShippedLine | None:
     if isinstance(envelope.message, str) and envelope.timestamp is not None:
         return ShippedLine(envelope.message, _origin_of_beat(envelope, default))
     if isinstance(envelope.log, str):
         file = _first_text(envelope.filename, envelope.path, envelope.source) or default.file
-        host = _first_text(envelope.hostname, _member(envelope.host, "name"), envelope.host) or default.host
+        host = _first_text(envelope.hostname, _get_member(envelope.host, "name"), envelope.host) or default.host
         return ShippedLine(
-            envelope.log, Origin(host, file, default.position, _milliseconds(envelope.timestamp, default.timestamp))
+            envelope.log,
+            LineOrigin(host, file, default.position, _parse_milliseconds(envelope.timestamp, default.timestamp)),
         )
     headers = envelope.headers
     if isinstance(envelope.body, str) and isinstance(headers, dict):
@@ -86,33 +87,33 @@ def _open_envelope(envelope: _Envelope, default: Origin) -> ShippedLine | None:
     return None
 
 
-def _origin_of_flume(headers: dict[str, Any], default: Origin) -> Origin:
+def _origin_of_flume(headers: dict[str, Any], default: LineOrigin) -> LineOrigin:
     host = _first_text(headers.get("host"), headers.get("hostname")) or default.host
     file = _first_text(headers.get("file"), headers.get("basename")) or default.file
-    return Origin(host, file, default.position, _milliseconds(headers.get("timestamp"), default.timestamp))
+    return LineOrigin(host, file, default.position, _parse_milliseconds(headers.get("timestamp"), default.timestamp))
 
 
-def _origin_of_beat(envelope: _Envelope, default: Origin) -> Origin:
+def _origin_of_beat(envelope: _ShipperEnvelope, default: LineOrigin) -> LineOrigin:
     host = _first_text(
-        _member(envelope.host, "name"),
-        _member(envelope.host, "hostname"),
+        _get_member(envelope.host, "name"),
+        _get_member(envelope.host, "hostname"),
         envelope.host,
-        _member(envelope.agent, "hostname"),
-        _member(envelope.beat, "hostname"),
+        _get_member(envelope.agent, "hostname"),
+        _get_member(envelope.beat, "hostname"),
     )
-    file = _first_text(_member(_member(envelope.log, "file"), "path"), envelope.source, envelope.path)
-    position = _member(envelope.log, "offset")
+    file = _first_text(_get_member(_get_member(envelope.log, "file"), "path"), envelope.source, envelope.path)
+    position = _get_member(envelope.log, "offset")
     if not isinstance(position, int):
         position = envelope.offset if isinstance(envelope.offset, int) else default.position
-    return Origin(
+    return LineOrigin(
         host or default.host,
         file or default.file,
         position,
-        _milliseconds(envelope.timestamp, default.timestamp),
+        _parse_milliseconds(envelope.timestamp, default.timestamp),
     )
 
 
-def _member(value: Any, name: str) -> Any:
+def _get_member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
 
 
@@ -120,7 +121,7 @@ def _first_text(*values: Any) -> str:
     return next((value for value in values if isinstance(value, str) and value), "")
 
 
-def _milliseconds(value: Any, default: int) -> int:
+def _parse_milliseconds(value: Any, default: int) -> int:
     """A time as shippers write it: ISO 8601, or a number of seconds (with a fraction) or milliseconds."""
     try:
         if isinstance(value, str) and not value.isdigit():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connectors.errors import ConfigInvalid
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.operators.writing import Set
 from connectors.logs.rules.plans import AddFields
 from connectors.logs.rules.records import ORIGIN_FIELDS
@@ -13,7 +13,7 @@ from connectors.logs.rules.records import ORIGIN_FIELDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from connectors.logs.rules.records import Origin, Record
+    from connectors.logs.rules.records import LineOrigin, Record
     from connectors.schema import Schema
 
 _KEY = "key"
@@ -21,7 +21,7 @@ _KEY = "key"
 
 def make_keys(
     template: str | None, schemas: Mapping[str, Schema], id_column: str
-) -> dict[str, Callable[[Record, Origin], str]]:
+) -> dict[str, Callable[[Record, LineOrigin], str]]:
     """Functions that make the key of a row, for the tables that have all columns of the template.
 
     Args:
@@ -36,13 +36,13 @@ def make_keys(
         return {}
     try:
         plan = Set(fields={_KEY: template}).make_plan()
-    except OptionInvalid as error:
+    except OperatorOptionInvalid as error:
         raise ConfigInvalid(error.message) from None
     if not isinstance(plan, AddFields):
         raise TypeError(f"the operator set makes {type(plan).__name__}")
     compute = plan.compute
 
-    def make(row: Record, origin: Origin) -> str:
+    def make(row: Record, origin: LineOrigin) -> str:
         return str(compute(row, origin)[0])
 
     return {

@@ -84,7 +84,7 @@ class HostCounts:
         tally[1] += times
 
 
-class Delivery:
+class BatchDelivery:
     """The receipt of a batch: ``confirm`` says that Kafka has it.
 
     Args:
@@ -141,7 +141,7 @@ class LineCounts:
             counts = self.hosts[host] = HostCounts()
         return counts
 
-    def report(self, answer: Callable[[], None] | None = None) -> Delivery:
+    def report(self, answer: Callable[[], None] | None = None) -> BatchDelivery:
         """Add the counts to the metrics, and start again from 0.
 
         Args:
@@ -161,7 +161,7 @@ class LineCounts:
             add(DROPPED, count, {"table": table, "reason": reason})
         for (table, group, step), count in self.failures.items():
             add(FAILURES, count, {"table": table, "group": group, "step": str(step)})
-        delivery = Delivery(self._metrics, self.hosts, answer)
+        delivery = BatchDelivery(self._metrics, self.hosts, answer)
         self.hosts = {}
         for counter in (self.dropped, self.failures):
             counter.clear()

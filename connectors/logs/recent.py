@@ -16,10 +16,10 @@ from connectors.logs.config import FROM_KAFKA, HOST, KAFKA_FORMAT, join_settings
 from connectors.logs.kafka_input import list_partitions, start_consumer
 from connectors.logs.kafka_records import read_record
 from connectors.logs.network.options import INPUT, SCHEMES
-from connectors.logs.rules.records import Origin
-from connectors.text_files.directory import matching
+from connectors.logs.rules.records import LineOrigin
+from connectors.text_files.directory import match_files
 from connectors.text_files.joining import LineJoiner
-from connectors.text_files.lines import Lines, LineSplitter, byte_order, mark_length
+from connectors.text_files.lines import LineSplitter, TextLines, byte_order, mark_length
 from connectors.text_files.options import COMPRESSION, DIRECTORY, FILE, PATTERN, read_settings
 from connectors.text_files.stream import BLOCK, CorruptInput, GzipStream, PlainStream, TextStream, read_error
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from connectors.text_files.joining import JoinSettings
-    from connectors.text_files.options import ReadSettings
+    from connectors.text_files.options import FileReadSettings
 
 #: Bytes of a file, before its end, that are looked at.
 _MOST_BYTES: Final = 16 * 1024 * 1024
@@ -35,17 +35,17 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_FILES: Final = 100
 _WAIT_MS: Final = 500
 
-RecentLine = tuple[str, Origin]
+RecentLine = tuple[str, LineOrigin]
 
 
-async def read_recent(config: Mapping[str, Any], most: int, seconds: float) -> list[RecentLine]:
+async def read_recent(config: Mapping[str, Any], max_lines: int, seconds: float) -> list[RecentLine]:
     """The newest lines of the input, oldest first.
 
     Files are read where this runs; those of a directory that changed last count as the newest.
 
     Args:
         config: the connector's options.
-        most: lines.
+        max_lines: lines.
         seconds: how long it may take; what was lines until then is given.
 
     Raises:
@@ -59,25 +59,25 @@ async def read_recent(config: Mapping[str, Any], most: int, seconds: float) -> l
             'unknown lines ("source": "unknown"), or give lines'
         )
     if config[INPUT] == FROM_KAFKA:
-        return await _read_topics(config, most, seconds)
-    return await asyncio.to_thread(_read_files, config, most, seconds)
+        return await _read_topics(config, max_lines, seconds)
+    return await asyncio.to_thread(_read_files, config, max_lines, seconds)
 
 
-async def _read_topics(config: Mapping[str, Any], most: int, seconds: float) -> list[RecentLine]:
+async def _read_topics(config: Mapping[str, Any], max_lines: int, seconds: float) -> list[RecentLine]:
     until = time.monotonic() + seconds
     partitions = [TopicPartition(topic, number) for topic, number in await list_partitions(config)]
     consumer = await start_consumer(config)
-    lines: list[tuple[int, str, Origin]] = []
+    lines: list[tuple[int, str, LineOrigin]] = []
     try:
         first, last = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
         waiting = {partition for partition in partitions if last[partition] > first[partition]}
         consumer.assign(list(waiting))
         for partition in waiting:
-            consumer.seek(partition, max(first[partition], last[partition] - most))
+            consumer.seek(partition, max(first[partition], last[partition] - max_lines))
         while waiting and time.monotonic() < until:
-            for partition, records in (await consumer.getmany(timeout_ms=_WAIT_MS, max_records=most)).items():
+            for partition, records in (await consumer.getmany(timeout_ms=_WAIT_MS, max_records=max_lines)).items():
                 for record in records:
-                    default = Origin(
+                    default = LineOrigin(
                         config[HOST] or "",
                         f"{partition.topic}/{partition.partition}",
                         record.offset,
@@ -99,28 +99,28 @@ async def _read_topics(config: Mapping[str, Any], most: int, seconds: float) -> 
     finally:
         await consumer.stop()
     lines.sort(key=lambda item: item[0])
-    return [(line, origin) for _, line, origin in lines[-most:]]
+    return [(line, origin) for _, line, origin in lines[-max_lines:]]
 
 
-def _read_files(config: Mapping[str, Any], most: int, seconds: float) -> list[RecentLine]:
+def _read_files(config: Mapping[str, Any], max_lines: int, seconds: float) -> list[RecentLine]:
     until = time.monotonic() + seconds
     settings, joining = read_settings(config), join_settings(config)
-    paths = matching(config[DIRECTORY], config[PATTERN]) if config[DIRECTORY] else [config[FILE]]
-    newest_first = sorted(paths, key=_changed, reverse=True)[:_MOST_FILES]
+    paths = match_files(config[DIRECTORY], config[PATTERN]) if config[DIRECTORY] else [config[FILE]]
+    newest_first = sorted(paths, key=_change_time, reverse=True)[:_MOST_FILES]
     lines: list[RecentLine] = []
     for path in newest_first:
-        left = most - len(lines)
+        left = max_lines - len(lines)
         if left <= 0 or time.monotonic() > until:
             break
-        origin = Origin(config[HOST] or os.uname().nodename, path, 0, int(time.time() * 1000))
+        origin = LineOrigin(config[HOST] or os.uname().nodename, path, 0, int(time.time() * 1000))
         lines[:0] = [
-            (line, Origin(origin.host, path, position, origin.timestamp))
+            (line, LineOrigin(origin.host, path, position, origin.timestamp))
             for line, position in _read_end(path, settings, config[COMPRESSION], joining, left, until)
         ]
     return lines
 
 
-def _changed(path: str) -> float:
+def _change_time(path: str) -> float:
     try:
         return os.stat(path).st_mtime  # noqa: PTH116 - the path as users write it
     except OSError:
@@ -128,7 +128,7 @@ def _changed(path: str) -> float:
 
 
 def _read_end(
-    path: str, settings: ReadSettings, compression: str, joining: JoinSettings | None, most: int, until: float
+    path: str, settings: FileReadSettings, compression: str, joining: JoinSettings | None, max_lines: int, until: float
 ) -> Sequence[tuple[str, int]]:
     """The last lines of a file with their positions."""
     try:
@@ -144,11 +144,11 @@ def _read_end(
         # A multiple of all widths of code units.
         start = 0 if compressed else max(0, size - _MOST_BYTES) // 4 * 4
         stream: TextStream = GzipStream(descriptor) if compressed else PlainStream(descriptor, start)
-        lines: deque[tuple[str, int]] = deque(maxlen=most)
+        lines: deque[tuple[str, int]] = deque(maxlen=max_lines)
         for block in _lines_of(stream, start, settings, until, head):
             lines.extend(block)
         result = list(lines)
-        return _joined(result, joining) if joining is not None else result
+        return _join_lines(result, joining) if joining is not None else result
     except OSError as error:
         raise read_error(path, error) from error
     finally:
@@ -156,7 +156,7 @@ def _read_end(
 
 
 def _lines_of(
-    stream: TextStream, start: int, settings: ReadSettings, until: float, head: bytes
+    stream: TextStream, start: int, settings: FileReadSettings, until: float, head: bytes
 ) -> Iterator[list[tuple[str, int]]]:
     """Whole lines with the position of each; a part of a line at ``start`` is left out."""
     splitter: LineSplitter | None = None
@@ -179,19 +179,19 @@ def _lines_of(
             )
             data = data[skipped:]
         before = splitter.position
-        lines = _positioned(splitter.feed(data), before)
+        lines = _pair_positions(splitter.feed(data), before)
         if partial and lines:
             partial = False
             del lines[0]
         yield lines
 
 
-def _positioned(lines: Lines, before: int) -> list[tuple[str, int]]:
+def _pair_positions(lines: TextLines, before: int) -> list[tuple[str, int]]:
     starts = [before, *lines.ends]
     return list(zip(lines.texts, starts, strict=False))
 
 
-def _joined(lines: Sequence[tuple[str, int]], joining: JoinSettings) -> list[tuple[str, int]]:
+def _join_lines(lines: Sequence[tuple[str, int]], joining: JoinSettings) -> list[tuple[str, int]]:
     """Events; their numbers stand for positions while they are joined."""
     joiner = LineJoiner(joining)
     events, ends = joiner.add([line for line, _ in lines], range(1, len(lines) + 1))

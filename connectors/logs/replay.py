@@ -84,7 +84,7 @@ class Replays:
 
     @property
     def _pending_unknown(self) -> bool:
-        return self._context.task == 0 and (bool(self._forgotten()) or self._next_replay() is not None)
+        return self._context.task == 0 and (bool(self._forgotten_replays()) or self._next_replay() is not None)
 
     async def run(self) -> AsyncGenerator[Batch, None]:
         """Yield batches until no replay is left to run.
@@ -100,14 +100,14 @@ class Replays:
                     yield batch
 
     async def _run_unknown(self) -> AsyncGenerator[Batch, None]:
-        forgotten = self._forgotten()
+        forgotten = self._forgotten_replays()
         if forgotten:
             yield Batch([], offsets=tuple((part, None) for replay in forgotten for part in self._parts_of(replay)))
             for replay in forgotten:
                 del self._progress[replay]
         while (name := self._next_replay()) is not None:
             if name not in self._progress:
-                yield await self._begin(name)
+                yield await self._note_bounds(name)
             for part in sorted(part for part in self._progress[name] if part != ""):
                 async with aclosing(self._run_part(name, part)) as batches:
                     async for batch in batches:
@@ -117,7 +117,7 @@ class Replays:
                 yield Batch([])
                 await asyncio.sleep(_SAVED_PAUSE_S)
 
-    def _forgotten(self) -> list[str]:
+    def _forgotten_replays(self) -> list[str]:
         """Replays with progress that are not asked for any more."""
         return [name for name in self._progress if name not in self._asked]
 
@@ -134,20 +134,20 @@ class Replays:
             None,
         )
 
-    def _runs(self, name: str) -> bool:
+    def _is_running(self, name: str) -> bool:
         return name in self._asked and self._asked[name]["state"] == "running"
 
     def _parts_of(self, name: str) -> list[Position]:
-        return [_partition(name, part) for part in self._progress[name]]
+        return [_replay_partition(name, part) for part in self._progress[name]]
 
     def _is_saved(self, name: str) -> bool:
         """Whether all progress of a replay is committed; true where it does not run any more."""
-        if not self._runs(name) or not is_done(self._progress[name]):
+        if not self._is_running(name) or not is_done(self._progress[name]):
             return True
         saved = self._context.offsets.get
-        return all(saved(_partition(name, part)) == offset for part, offset in self._progress[name].items())
+        return all(saved(_replay_partition(name, part)) == offset for part, offset in self._progress[name].items())
 
-    async def _begin(self, name: str) -> Batch:
+    async def _note_bounds(self, name: str) -> Batch:
         """Note where each partition of the topic ends now; nothing behind it is replayed."""
         topic = self._rows.unknown_topic
         bounds = await self._context.written.bounds(topic)
@@ -157,14 +157,14 @@ class Replays:
         progress[""] = {PARTS: len(bounds)}
         self._progress[name] = progress
         self._context.log.info("replay %s begins with topic %s", name, topic)
-        return Batch([], offsets=tuple((_partition(name, part), offset) for part, offset in progress.items()))
+        return Batch([], offsets=tuple((_replay_partition(name, part), offset) for part, offset in progress.items()))
 
     async def _run_part(self, name: str, part: int) -> AsyncGenerator[Batch, None]:
         """The batches of one partition of the topic, until its end or until the replay is paused."""
         topic, written = self._rows.unknown_topic, self._context.written
         offset = self._progress[name][part]
         start, end = offset[NEXT], offset[END]
-        if start >= end or not self._runs(name):
+        if start >= end or not self._is_running(name):
             return
         #: Key, or with UMS what identifies the line -> the offset of the last record that deletes it.
         deleted: dict[bytes | str | None, int] = {}
@@ -178,7 +178,7 @@ class Replays:
                 yield Batch([])
         async with aclosing(written.read(topic, part, start, end)) as stretches:
             async for records, behind in stretches:
-                if not self._runs(name):
+                if not self._is_running(name):
                     return
                 yield await self._make_batch(name, part, records, deleted, behind)
 
@@ -192,14 +192,14 @@ class Replays:
     ) -> Batch:
         since = self._asked[name][REPLAY].get("since_ms") or 0
         lines = [
-            (record, await self._read(record))
+            (record, await self._read_line(record))
             for record in records
             if record.value is not None
             and record.timestamp >= since
             and record.offset >= deleted.get(record.key, _NEVER)
         ]
         # Nothing is awaited from here on: all rows are made by the same rules.
-        partition, offset = _partition(name, part), self._progress[name][part]
+        partition, offset = _replay_partition(name, part), self._progress[name][part]
         created: list[SourceRecord] = []
         for record, line in lines:
             if line is None or record.offset < deleted.get(line.name, _NEVER):
@@ -230,10 +230,10 @@ class Replays:
         self._progress[name][part] = offset
         return Batch(created, offsets=((partition, offset),), receipt=self._rows.counts.report())
 
-    async def _read(self, record: WrittenRecord) -> UnknownLine | None:
+    async def _read_line(self, record: WrittenRecord) -> UnknownLine | None:
         """The line in a record; None if it is something else."""
         try:
-            value = await self._decode(record)
+            value = await self._decode_record(record)
         except Skippable as error:
             self._context.log.warning(
                 "offset %d of %s is no unknown line: %s", record.offset, self._rows.unknown_topic, error
@@ -244,13 +244,13 @@ class Replays:
     async def _find_deleted(self, record: WrittenRecord) -> str | None:
         """The name of the line that a UMS message deletes; None if the record is something else."""
         try:
-            return find_deleted(await self._decode(record), self._context.config[ID_COLUMN])
+            return find_deleted(await self._decode_record(record), self._context.config[ID_COLUMN])
         except Skippable:
-            return None  # ``_read`` says so
+            return None  # ``_read_line`` says so
 
-    async def _decode(self, record: WrittenRecord) -> Any:
+    async def _decode_record(self, record: WrittenRecord) -> Any:
         return await self._context.written.decode(self._rows.unknown_topic, record.value or b"")
 
 
-def _partition(name: str, part: Any) -> Position:
+def _replay_partition(name: str, part: Any) -> Position:
     return {REPLAY: name} if part == "" else {REPLAY: name, PARTITION: part}

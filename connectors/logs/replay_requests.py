@@ -46,7 +46,7 @@ def check_replay(request: Mapping[str, Any], config: Mapping[str, Any]) -> dict[
     kept: dict[str, Any] = {}
     since = request.get("since")
     if since:
-        kept["since_ms"] = _milliseconds(since)
+        kept["since_ms"] = _parse_milliseconds(since)
     positions = request.get("positions")
     if str(request.get("source", "unknown")).lower() != "input":
         if positions:
@@ -115,7 +115,7 @@ def _is_of(partition: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return path == config[FILE] or (bool(config[DIRECTORY]) and Path(path).parent == Path(config[DIRECTORY]))
 
 
-def _milliseconds(since: str) -> int:
+def _parse_milliseconds(since: str) -> int:
     try:
         moment = datetime.fromisoformat(since)
     except ValueError as error:
@@ -157,7 +157,7 @@ def _show_unknown(replay: Instruction, offsets: Sequence[tuple[Position, Positio
     }
     parts = [offset for part, offset in saved.items() if part != ""]
     left = sum(max(0, part[END] - part[NEXT]) for part in parts) if saved else None
-    return _show(replay, parts, left, started=bool(saved), done=is_done(saved))
+    return _show_replay(replay, parts, left, started=bool(saved), done=is_done(saved))
 
 
 def _show_input(
@@ -174,10 +174,10 @@ def _show_input(
     if parts and all(OFFSET in part for part in running):
         left = sum(max(0, part[END] - part[OFFSET]) for part in running)
     done = len(parts) >= max(inputs, 1) and not running
-    return _show(replay, parts, left, started=bool(parts), done=done)
+    return _show_replay(replay, parts, left, started=bool(parts), done=done)
 
 
-def _show(
+def _show_replay(
     replay: Instruction, parts: Sequence[Position], left: int | None, *, started: bool, done: bool
 ) -> dict[str, Any]:
     state = replay["state"]

@@ -14,7 +14,7 @@ from connectors.logs.forms import make_form, ums_namespace
 from connectors.logs.keys import make_keys
 from connectors.logs.metrics import HostCounts, LineCounts
 from connectors.logs.rules.model import UNKNOWN_TABLE
-from connectors.logs.rules.records import Dropped, Origin, Record
+from connectors.logs.rules.records import Dropped, LineOrigin, Record
 from connectors.schema import INT32, INT64, OPTIONAL_STRING, STRING, TIMESTAMP, array, struct
 from connectors.text_files.reader import POSITION
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from connectors.api import TaskMetrics
-    from connectors.logs.forms import RowForm
-    from connectors.logs.heartbeats import Heartbeats
+    from connectors.logs.forms import LogRowForm
+    from connectors.logs.heartbeats import LogHeartbeats
     from connectors.logs.rules.compiled import CompiledRules, TableRows
     from connectors.logs.rules.interpreted import Failure
 
@@ -84,7 +84,7 @@ class RowMaker:
         rules: CompiledRules,
         config: Mapping[str, Any],
         metrics: TaskMetrics,
-        heartbeats: Heartbeats | None = None,
+        heartbeats: LogHeartbeats | None = None,
     ) -> None:
         self._config = config
         self._heartbeats = heartbeats
@@ -113,7 +113,7 @@ class RowMaker:
         # The rows of unknown_table keep their identity as their key: replays delete them by it.
         keys = make_keys(config[KEY_TEMPLATE], rules.schemas, self._id_column)
         #: Table -> its form, whether it has the column of time, and what makes its keys.
-        self._plans: dict[str, tuple[RowForm, bool, Callable[[Record, Origin], str] | None]] = {
+        self._plans: dict[str, tuple[LogRowForm, bool, Callable[[Record, LineOrigin], str] | None]] = {
             table: (
                 make_form(config[OUTPUT], config[PREFIX], table, schema, self._id_column),
                 (field := schema.field(self._time_column)) is not None and field.schema.name == TIMESTAMP,
@@ -180,15 +180,15 @@ class RowMaker:
             if direct is None or delivered:
                 line, after = next(pairs, (None, None))
             else:
-                rest = direct.add_lines(records, source, before, pairs)
+                remainder = direct.add_lines(records, source, before, pairs)
                 counts.lines += len(records) - first
-                if rest is None:
+                if remainder is None:
                     break
-                before, line, after = rest
+                before, line, after = remainder
             if line is None or after is None:
                 break
             position = before[POSITION]
-            origin = Origin(source.host, source.path, position, source.now)
+            origin = LineOrigin(source.host, source.path, position, source.now)
             # A line has fewer rows than bytes, or some of its rows have the numbers of the next line's.
             self.add_line(
                 records,
@@ -213,7 +213,7 @@ class RowMaker:
         before: Position,
         after: Position,
         line: str,
-        origin: Origin,
+        origin: LineOrigin,
         name: str,
         number: int,
         delivered: int = 0,
@@ -245,9 +245,9 @@ class RowMaker:
             if len(outcomes) == 1 and type(row := outcomes[0]) is dict:
                 records.append(self._make_record(partition, after, table, row, f"{name}:0", number, origin))
                 return
-        rows = self._flatten(accepted) if accepted else self._make_unknown(line, origin, counts, header)
+        rows = self._flatten_rows(accepted) if accepted else self._make_unknown(line, origin, counts, header)
         deletes = self._find_replaced(rows, line, origin) if self.replaced else ()
-        self._append(records, partition, before, after, rows, origin, name, number, delivered, deletes)
+        self._append_rows(records, partition, before, after, rows, origin, name, number, delivered, deletes)
 
     def add_replayed(
         self,
@@ -256,7 +256,7 @@ class RowMaker:
         before: Position,
         after: Position,
         line: str,
-        origin: Origin,
+        origin: LineOrigin,
         name: str,
         number: int,
         delivered: int = 0,
@@ -272,12 +272,12 @@ class RowMaker:
         if not accepted:
             return False
         self._count_for(origin.host)
-        rows = self._flatten(accepted)
+        rows = self._flatten_rows(accepted)
         deleted = _Deleted(self, UNKNOWN_TABLE, _unknown_row(line, origin, [], ""), 0)
-        self._append(records, partition, before, after, rows, origin, name, number, delivered, (deleted,))
+        self._append_rows(records, partition, before, after, rows, origin, name, number, delivered, (deleted,))
         return True
 
-    def _find_replaced(self, rows: Sequence[tuple[str, Record]], line: str, origin: Origin) -> Sequence[_Deleted]:
+    def _find_replaced(self, rows: Sequence[tuple[str, Record]], line: str, origin: LineOrigin) -> Sequence[_Deleted]:
         """The rows that earlier rules make of a line and that are not among those of now."""
         counts = Counter(table for table, _ in rows)
         deletes: dict[tuple[str, int], _Deleted] = {}
@@ -290,7 +290,7 @@ class RowMaker:
                     deletes[table, index] = _Deleted(maker, table, row, index)
         return list(deletes.values())
 
-    def make_again(self, line: str, origin: Origin) -> list[tuple[str, Record]]:
+    def make_again(self, line: str, origin: LineOrigin) -> list[tuple[str, Record]]:
         """The rows of a line, without counting them."""
         accepted = self._apply(line, origin)
         if not accepted:
@@ -302,7 +302,14 @@ class RowMaker:
         return self._is_ums or self._plans[table][2] is None
 
     def make_delete(
-        self, partition: Position, offset: Position, table: str, row: Record, identity: str, number: int, origin: Origin
+        self,
+        partition: Position,
+        offset: Position,
+        table: str,
+        row: Record,
+        identity: str,
+        number: int,
+        origin: LineOrigin,
     ) -> SourceRecord:
         """The record that deletes a row, in the form of the rows."""
         row[self._id_column] = identity
@@ -322,14 +329,14 @@ class RowMaker:
             origin.timestamp if timestamp is None else timestamp,
         )
 
-    def _append(
+    def _append_rows(
         self,
         records: list[SourceRecord],
         partition: Position,
         before: Position,
         after: Position,
         rows: list[tuple[str, Record]],
-        origin: Origin,
+        origin: LineOrigin,
         name: str,
         number: int,
         delivered: int,
@@ -352,7 +359,14 @@ class RowMaker:
                 records.append(maker.make_delete(partition, offset, table, row, f"{name}:{row_number}", order, origin))
 
     def _make_record(
-        self, partition: Position, offset: Position, table: str, row: Record, identity: str, number: int, origin: Origin
+        self,
+        partition: Position,
+        offset: Position,
+        table: str,
+        row: Record,
+        identity: str,
+        number: int,
+        origin: LineOrigin,
     ) -> SourceRecord:
         row[self._id_column] = identity
         (topic, key_schema, value_schema, make, _), is_timed, make_key = self._plans[table]
@@ -363,11 +377,11 @@ class RowMaker:
         key, value = make(row, identity, number, origin)
         kafka_partition: SameAs | None = None
         if make_key is not None:
-            text = make_key(row, origin)
+            record_key = make_key(row, origin)
             if self._is_ums:  # readers of UMS need its key: rows of one text go to one partition
-                kafka_partition = SameAs(text)
+                kafka_partition = SameAs(record_key)
             else:
-                key, key_schema = text, STRING
+                key, key_schema = record_key, STRING
         return SourceRecord(
             partition,
             offset,
@@ -381,7 +395,7 @@ class RowMaker:
             timestamp,
         )
 
-    def _flatten(self, accepted: TableRows) -> list[tuple[str, Record]]:
+    def _flatten_rows(self, accepted: TableRows) -> list[tuple[str, Record]]:
         """The rows of all tables in order, without records that were dropped; counts them."""
         counts = self.counts
         result: list[tuple[str, Record]] = []
@@ -399,11 +413,11 @@ class RowMaker:
             self._host, self._host_counts = host, self.counts.of_host(host)
         return self._host_counts
 
-    def _note_heartbeat(self, partition: Position, origin: Origin) -> None:
+    def _note_heartbeat(self, partition: Position, origin: LineOrigin) -> None:
         if self._heartbeats is not None:
             self._heartbeats.add_line(origin.host, input_name(partition), partition, origin.timestamp)
 
-    def _make_unknown(self, line: str, origin: Origin, counts: HostCounts, header: str) -> list[tuple[str, Record]]:
+    def _make_unknown(self, line: str, origin: LineOrigin, counts: HostCounts, header: str) -> list[tuple[str, Record]]:
         failures = self._explain(line, origin)
         counts.unknown += 1
         for failure in failures:
@@ -411,7 +425,7 @@ class RowMaker:
         return [(UNKNOWN_TABLE, _unknown_row(line, origin, failures, header))]
 
 
-def _unknown_row(line: str, origin: Origin, failures: Sequence[Failure], header: str) -> Record:
+def _unknown_row(line: str, origin: LineOrigin, failures: Sequence[Failure], header: str) -> Record:
     return {
         "line": line,
         "host": origin.host,

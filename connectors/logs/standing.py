@@ -1,4 +1,7 @@
-"""The instructions of a running task: the rule set that the cluster keeps for it, and replays. ``Standing`` does no I/O."""
+"""The instructions of a running task: the rule set that the cluster keeps for it, and replays.
+
+``InstructionList`` does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class StoredRules(msgspec.Struct, frozen=True):
     rules: Any
 
 
-class Standing:
+class InstructionList:
     """The newest list of instructions."""
 
     def __init__(self) -> None:
@@ -46,7 +49,9 @@ class Standing:
         self.changed.set()
 
 
-async def prepare_rules(config: Mapping[str, Any], standing: Standing) -> tuple[CompiledRules, StoredRules | None]:
+async def prepare_rules(
+    config: Mapping[str, Any], standing: InstructionList
+) -> tuple[CompiledRules, StoredRules | None]:
     """The rules of the configuration, or those that the cluster keeps under the name in it.
 
     Raises:

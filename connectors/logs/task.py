@@ -10,13 +10,13 @@ from connectors.api import SourceTask
 from connectors.logs.beside import run_beside
 from connectors.logs.config import FROM_KAFKA, HOST
 from connectors.logs.file_input import read_log_files
-from connectors.logs.heartbeats import Heartbeats
+from connectors.logs.heartbeats import LogHeartbeats
 from connectors.logs.kafka_input import read_topics
 from connectors.logs.network.input import read_network
 from connectors.logs.network.options import INPUT, SCHEMES
 from connectors.logs.replay import Replays
 from connectors.logs.rows import RowMaker
-from connectors.logs.standing import Standing, prepare_rules
+from connectors.logs.standing import InstructionList, prepare_rules
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -29,7 +29,7 @@ class LogsTask(SourceTask):
 
     def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
-        self._standing = Standing()
+        self._standing = InstructionList()
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """Take the rule set that the cluster keeps, and replays."""
@@ -45,7 +45,7 @@ class LogsTask(SourceTask):
         config = self.context.config
         rules, stored = await prepare_rules(config, self._standing)
         host = config[HOST] or socket.gethostname()
-        heartbeats = Heartbeats(config, self.context.metrics, host)
+        heartbeats = LogHeartbeats(config, self.context.metrics, host)
         rows = RowMaker(rules, config, self.context.metrics, heartbeats)
         heartbeats.signals = rows.make_signals
         if config[INPUT] in SCHEMES:

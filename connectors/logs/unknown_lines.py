@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from connectors.formats import ums
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 
 _COLUMNS: Final = ("line", "host", "file", "position", "failures")
 
@@ -24,7 +24,7 @@ class UnknownLine(msgspec.Struct, frozen=True):
     """
 
     line: str
-    origin: Origin
+    origin: LineOrigin
     name: str
     number: int
     failures: list[dict[str, Any]]
@@ -49,9 +49,9 @@ def read_unknown(value: Any, timestamp: int, id_column: str) -> UnknownLine | No
     failures = row.get("failures")
     return UnknownLine(
         row["line"],
-        Origin(
-            _text(row.get("host")),
-            _text(row.get("file")),
+        LineOrigin(
+            _to_string(row.get("host")),
+            _to_string(row.get("file")),
             position if isinstance(position, int) else 0,
             max(timestamp, 0),
         ),
@@ -101,20 +101,20 @@ def _ums_cells(value: dict[str, Any]) -> dict[str, Any]:
 def _find_ums_row(value: dict[str, Any], id_column: str) -> tuple[dict[str, Any], int]:
     cells = _ums_cells(value)
     row: dict[str, Any] = {name: cells.get(name) for name in (*_COLUMNS, id_column)}
-    row["position"] = _number(row["position"])
-    row["failures"] = _decode(row["failures"])
-    return row, _number(cells.get(ums.ID))
+    row["position"] = _to_number(row["position"])
+    row["failures"] = _decode_json(row["failures"])
+    return row, _to_number(cells.get(ums.ID))
 
 
-def _text(value: Any) -> str:
+def _to_string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _number(value: Any) -> int:
+def _to_number(value: Any) -> int:
     return int(value) if isinstance(value, str) and value.lstrip("-").isdecimal() else 0
 
 
-def _decode(value: Any) -> Any:
+def _decode_json(value: Any) -> Any:
     try:
         return msgspec.json.decode(value) if isinstance(value, str) else None
     except msgspec.DecodeError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from connectors.mysql import start
-from connectors.mysql.model import Place
+from connectors.mysql.model import BinlogPosition
 from connectors.mysql.packets import PurgedError
 from connectors.mysql.positions import FIRST
 from connectors.snapshot.requests import INITIAL
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from connectors.api import Position
     from connectors.mysql.connection import ServerInfo
     from connectors.mysql.model import StreamSettings
-    from connectors.mysql.source import Server
+    from connectors.mysql.source import SourceServer
 
 
 class Beginning(NamedTuple):
@@ -33,14 +33,14 @@ class Beginning(NamedTuple):
     """
 
     start: start.Start
-    place: Place
+    place: BinlogPosition
     by_gtid: bool
     same_server: bool
     initial: bool
 
 
-async def begin(
-    settings: StreamSettings, saved: Iterable[tuple[Position, Position]], server: Server, info: ServerInfo
+async def find_start(
+    settings: StreamSettings, saved: Iterable[tuple[Position, Position]], server: SourceServer, info: ServerInfo
 ) -> Beginning:
     """Decide where to begin.
 
@@ -51,45 +51,45 @@ async def begin(
     """
     pairs = list(saved)
     plan = settings.plan
-    begun = start.start_of(settings.prefix, settings.shard, pairs)
+    run_start = start.start_of(settings.prefix, settings.shard, pairs)
     pull = plan.pull == "always" or (
         plan.pull == "initial" and start.needs_initial(settings.prefix, settings.shard, pairs, INITIAL)
     )
-    place = begun.place
+    position = run_start.place
     # Debezium says in the offset if its own snapshot has not come to its end: then its place is where it would begin again.
     unfinished = any(
         offset.get("snapshot") not in {None, False, "false"}
         for partition, offset in pairs
         if start.is_stream(settings.prefix, partition) and start.LAYOUT not in offset
     )
-    if place is None or (pull and unfinished):
-        place = await _new_place(settings, server, info)
+    if position is None or (pull and unfinished):
+        position = await _new_place(settings, server, info)
         return Beginning(
-            begun._replace(place=None, resume=start.Resume(), done=()),
-            place,
+            run_start._replace(place=None, resume=start.Resume(), done=()),
+            position,
             by_gtid=False,
             same_server=True,
             initial=pull,
         )
     logs = [name for name, _ in await server.logs()]
-    same = place.file in logs and begun.resume.server in {0, info.server_id}
-    by_gtid = bool(place.gtids) and (not same or not begun.resume.server)
+    same = position.file in logs and run_start.resume.server in {0, info.server_id}
+    by_gtid = bool(position.gtids) and (not same or not run_start.resume.server)
     if not same and not by_gtid:
         kept = f"has {logs[0]} to {logs[-1]}" if logs else "has none"
         raise PurgedError(
-            f"the binlog of the saved place {place.file}:{place.pos} is not at {info.address} any more, which "
+            f"the binlog of the saved place {position.file}:{position.pos} is not at {info.address} any more, which "
             f"{kept}, and without GTIDs the place can't be found on another server: keep binlogs longer "
             "(binlog_expire_logs_seconds), and begin anew: reset the connector's offsets, or set "
             "snapshot.mode=when_needed"
         )
-    if same and info.mariadb and not place.gtids:
-        place = msgspec.structs.replace(place, gtids=await server.gtids_at(place))
-    return Beginning(begun, place, by_gtid, same, initial=pull)
+    if same and info.mariadb and not position.gtids:
+        position = msgspec.structs.replace(position, gtids=await server.gtids_at(position))
+    return Beginning(run_start, position, by_gtid, same, initial=pull)
 
 
-async def _new_place(settings: StreamSettings, server: Server, info: ServerInfo) -> Place:
+async def _new_place(settings: StreamSettings, server: SourceServer, info: ServerInfo) -> BinlogPosition:
     if settings.plan.begin == "oldest":
         logs = await server.logs()
         if logs:
-            return Place(file=logs[0][0], pos=FIRST)
+            return BinlogPosition(file=logs[0][0], pos=FIRST)
     return await server.place(info)

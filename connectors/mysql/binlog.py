@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import MillraceError, Retriable
 from connectors.mysql.connection import ssl_context
-from connectors.mysql.login import Session, log_in
+from connectors.mysql.login import BinlogSession, log_in
 from connectors.mysql.packets import DuplicateIdError, Framer, PurgedError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import socket
 
     from connectors.mysql.connection import ServerInfo
-    from connectors.mysql.model import Address, ConnectionSettings, Place
+    from connectors.mysql.model import BinlogPosition, ConnectionSettings, ServerAddress
 
 __all__ = ["BinlogClient", "DuplicateIdError", "PurgedError"]
 
@@ -31,7 +31,7 @@ _READ: Final = 1 << 20
 
 
 class BinlogClient:
-    """One connection that reads the binlog from ``place`` on; to reconnect, make another one. Not thread-safe.
+    """One connection that reads the binlog from ``position`` on; to reconnect, make another one. Not thread-safe.
 
     Attributes:
         info: what the server says about itself; after ``start``.
@@ -39,13 +39,13 @@ class BinlogClient:
         server_id: the number under which it knows us; after ``start``.
         thread: number of the connection in the server's process list; after ``start``.
         by_gtid: whether the stream began behind GTIDs: its first ROTATE event then tells a file of this server, and file
-            and position of ``place`` mean nothing.
+            and position of ``position`` mean nothing.
     """
 
     def __init__(
         self,
         settings: ConnectionSettings,
-        place: Place,
+        position: BinlogPosition,
         *,
         use_gtid: bool,
         log: logging.Logger | logging.LoggerAdapter[logging.Logger],
@@ -56,25 +56,25 @@ class BinlogClient:
 
         Args:
             settings: the servers; others than the first are tried only with GTIDs, a position means nothing there.
-            place: where to begin: behind ``gtids`` with ``use_gtid`` and if there are some, else at ``pos`` of ``file``.
-            use_gtid: see ``place``.
+            position: where to begin: behind ``gtids`` with ``use_gtid`` and if there are some, else at ``pos`` of ``file``.
+            use_gtid: see ``position``.
             log: for which server was taken.
             annotate: whether MariaDB sends the statements before their rows; without, positions inside transactions are not
                 exact (see ``positions.span``).
             read_bytes: size of the buffer, about the most that ``read`` gives at once.
         """
         self.info: ServerInfo | None = None
-        self.address: Address | None = None
+        self.address: ServerAddress | None = None
         self.server_id = 0
         self.thread = 0
         self.by_gtid = False
         self._settings = settings
-        self._place = place
-        self._use_gtid = use_gtid and bool(place.gtids)
+        self._place = position
+        self._use_gtid = use_gtid and bool(position.gtids)
         self._log = log
         self._annotate = annotate
         self._read_bytes = read_bytes
-        self._session: Session | None = None
+        self._session: BinlogSession | None = None
         self._framer = Framer(size=read_bytes)
         self._ready: list[bytes] = []
         self._error: MillraceError | None = None
@@ -101,7 +101,7 @@ class BinlogClient:
         failed: list[MillraceError] = []
         for address in addresses:
             try:
-                return await self._start(address, context)
+                return await self._start_session(address, context)
             except (Retriable, PurgedError) as error:
                 await self.close()
                 failed.append(error)
@@ -113,7 +113,7 @@ class BinlogClient:
         # A server that is away may still have what the others lack.
         raise next((error for error in failed if isinstance(error, Retriable)), failed[-1])
 
-    async def _start(self, address: Address, context: ssl.SSLContext | None) -> ServerInfo:
+    async def _start_session(self, address: ServerAddress, context: ssl.SSLContext | None) -> ServerInfo:
         given_up = threading.Event()
         session = await _in_thread(
             functools.partial(
@@ -134,7 +134,7 @@ class BinlogClient:
         self.info, self.address, self.by_gtid = session.info, address, session.by_gtid
         self.server_id, self.thread = session.server_id, session.thread
         while not self.pending:
-            await self._wait(self._settings.connect_timeout_s)
+            await self._wait_readable(self._settings.connect_timeout_s)
         self._ready = self.take()
         info = session.info
         self._log.info(
@@ -183,7 +183,7 @@ class BinlogClient:
             if self._waiting is not None:
                 await asyncio.wait((self._waiting,))
                 continue
-            await self._wait(max(self._settings.silence_s, 3 * self._settings.heartbeat_s))
+            await self._wait_readable(max(self._settings.silence_s, 3 * self._settings.heartbeat_s))
 
     def take(self) -> list[bytes]:
         """The events that are there, at most about a buffer full; none if there are none. Does not block.
@@ -201,7 +201,7 @@ class BinlogClient:
         try:
             return self._framer.events()
         except DuplicateIdError as error:
-            self._error = self._duplicate(error)
+            self._error = self._duplicate_error(error)
             raise self._error from error
         except MillraceError as error:
             self._error = error
@@ -212,7 +212,7 @@ class BinlogClient:
         """Whether ``take`` would give events, or raise. Does not block; receives what the system has."""
         session = self._session
         while not self._has_some():
-            if session is None or not self._receive(session.driver.socket):
+            if session is None or not self._receive_data(session.driver.socket):
                 return self._has_some()
         return True
 
@@ -232,12 +232,12 @@ class BinlogClient:
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(session.driver.socket.fileno())
                 loop.remove_writer(session.driver.socket.fileno())
-                _wake(self._waiting)
+                _wake_waiter(self._waiting)
             session.driver.drop()
         if self._error is None:
             self._error = Retriable("the binlog connection is closed")
 
-    def _receive(self, connection: socket.socket) -> bool:
+    def _receive_data(self, connection: socket.socket) -> bool:
         """Receive what is there into the buffer. False: there is no more now."""
         framer = self._framer
         count = -1
@@ -257,17 +257,17 @@ class BinlogClient:
         except ssl.SSLWantWriteError:
             self._writing = True
         except OSError as error:
-            self._error = Retriable(f"the binlog connection to {self._where()} is lost: {error}")
+            self._error = Retriable(f"the binlog connection to {self._describe_server()} is lost: {error}")
         if count == 0:
-            self._error = Retriable(f"{self._where()} has closed the binlog connection")
+            self._error = Retriable(f"{self._describe_server()} has closed the binlog connection")
         if count <= 0:
             return False
         framer.filled(count)
         if self._waiting is not None:
-            _wake(self._waiting)
+            _wake_waiter(self._waiting)
         return True
 
-    async def _wait(self, patience: float) -> None:
+    async def _wait_readable(self, patience: float) -> None:
         session = self._session
         if session is None:
             return
@@ -275,45 +275,45 @@ class BinlogClient:
         loop = asyncio.get_running_loop()
         waiting = self._waiting = loop.create_future()
         number = connection.fileno()
-        (loop.add_writer if writing else loop.add_reader)(number, _wake, waiting)
+        (loop.add_writer if writing else loop.add_reader)(number, _wake_waiter, waiting)
         try:
             async with asyncio.timeout(patience):
                 await waiting
         except TimeoutError:
             raise Retriable(
-                f"{self._where()} has said nothing for {patience:g} s, not even a heartbeat: the binlog connection "
+                f"{self._describe_server()} has said nothing for {patience:g} s, not even a heartbeat: the binlog connection "
                 "is taken as lost"
             ) from None
         finally:
             if self._session is session:  # else it is closed, and the number may be another's by now
                 (loop.remove_writer if writing else loop.remove_reader)(number)
-            _wake(waiting)
+            _wake_waiter(waiting)
             self._waiting = None
 
-    def _where(self) -> str:
+    def _describe_server(self) -> str:
         return f"the server at {self.address}"
 
-    def _duplicate(self, error: DuplicateIdError) -> MillraceError:
+    def _duplicate_error(self, error: DuplicateIdError) -> MillraceError:
         """With a number that was drawn, drawing again helps."""
         return error if self._settings.server_id else Retriable(str(error))
 
 
-def _wake(woken: asyncio.Future[None]) -> None:
+def _wake_waiter(woken: asyncio.Future[None]) -> None:
     if not woken.done():
         woken.set_result(None)
 
 
-async def _in_thread(work: functools.partial[Session], given_up: threading.Event) -> Session:
+async def _in_thread(work: functools.partial[BinlogSession], given_up: threading.Event) -> BinlogSession:
     """The thread's result; if we are cancelled meanwhile, it is told to give up, and its connection closed if it stands."""
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         given_up.set()
-        running.add_done_callback(_abandon)
+        running.add_done_callback(_drop_session)
         raise
 
 
-def _abandon(done: asyncio.Future[Session]) -> None:
+def _drop_session(done: asyncio.Future[BinlogSession]) -> None:
     if not done.cancelled() and done.exception() is None:
         done.result().driver.drop()

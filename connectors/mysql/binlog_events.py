@@ -41,7 +41,7 @@ _ROWS_V1: Final = struct.Struct("<IHH")
 _ROWS_V2: Final = struct.Struct("<IHHH")
 
 
-class Header(NamedTuple):
+class BinlogHeader(NamedTuple):
     """The first 19 bytes of an event.
 
     Attributes:
@@ -83,7 +83,7 @@ class Rotate(NamedTuple):
     pos: int
 
 
-class Query(NamedTuple):
+class QueryEvent(NamedTuple):
     """A statement.
 
     Attributes:
@@ -163,11 +163,11 @@ class Xa(NamedTuple):
     name: str
 
 
-def header(event: bytes) -> Header:
+def read_header(event: bytes) -> BinlogHeader:
     """The event's header."""
     if len(event) < HEADER_SIZE:
         raise Fatal(f"a binlog event of {len(event)} bytes is shorter than a header: {event.hex()}")
-    return Header(*_HEADER.unpack_from(event, 0))
+    return BinlogHeader(*_HEADER.unpack_from(event, 0))
 
 
 def format_description(event: bytes) -> FormatDescription:
@@ -191,9 +191,9 @@ def format_description(event: bytes) -> FormatDescription:
     return FormatDescription(server, algorithm == 1, lengths)
 
 
-def rotate(event: bytes) -> Rotate:
+def read_rotate(event: bytes) -> Rotate:
     """A ROTATE event."""
-    return _read(
+    return _read_event(
         "ROTATE",
         event,
         lambda: Rotate(
@@ -203,9 +203,9 @@ def rotate(event: bytes) -> Rotate:
     )
 
 
-def query(event: bytes) -> Query:
+def read_query(event: bytes) -> QueryEvent:
     """A QUERY event."""
-    return _read("QUERY", event, lambda: _query(event))
+    return _read_event("QUERY", event, lambda: _parse_query(event))
 
 
 def begin_thread(event: bytes) -> int | None:
@@ -218,15 +218,17 @@ def begin_thread(event: bytes) -> int | None:
     return int(thread) if len(event) == start + status_length + schema_length + len(_BEGIN) else None
 
 
-def _query(event: bytes) -> Query:
+def _parse_query(event: bytes) -> QueryEvent:
     thread, duration, schema_length, error, status_length = _QUERY.unpack_from(event, HEADER_SIZE)
     at = HEADER_SIZE + _QUERY.size
     status = event[at : at + status_length]
     at += status_length
     schema = event[at : at + schema_length].decode("utf-8", "replace")
-    text = event[at + schema_length + 1 :]
-    collation, micros, xid = _status(status) if status else (0, None, None)
-    return Query(thread, schema, text.decode(python_codec(collation), "replace"), micros, error, duration, xid)
+    statement = event[at + schema_length + 1 :]
+    collation, micros, xid = _parse_status(status) if status else (0, None, None)
+    return QueryEvent(
+        thread, schema, statement.decode(python_codec(collation), "replace"), micros, error, duration, xid
+    )
 
 
 #: Lengths of status variables of a QUERY event that always have the same.
@@ -234,7 +236,7 @@ _STATUS_FIXED: Final = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 
                         128: 3, 129: 8}  # fmt: skip
 
 
-def _status(data: bytes) -> tuple[int, int | None, int | None]:
+def _parse_status(data: bytes) -> tuple[int, int | None, int | None]:
     """Collation of the client, microseconds and transaction number; what is behind an unknown variable stays unread."""
     collation, micros, xid, at, end = 0, None, None, 0, len(data)
     while at < end:
@@ -275,9 +277,9 @@ def _status_size(code: int, data: bytes, at: int) -> int | None:
     return None
 
 
-def xid(event: bytes) -> int:
+def read_xid(event: bytes) -> int:
     """An XID event: the number of the transaction that it commits."""
-    return _read("XID", event, lambda: int(_U64.unpack_from(event, HEADER_SIZE)[0]))
+    return _read_event("XID", event, lambda: int(_U64.unpack_from(event, HEADER_SIZE)[0]))
 
 
 def xa_prepare(event: bytes) -> Xa:
@@ -288,24 +290,24 @@ def xa_prepare(event: bytes) -> Xa:
         at = HEADER_SIZE + 13
         return Xa(bool(one_phase), _xa_name(event[at : at + first], event[at + first : at + first + second], form))
 
-    return _read("XA_PREPARE", event, read)
+    return _read_event("XA_PREPARE", event, read)
 
 
 def _xa_name(first: bytes, second: bytes, form: int) -> str:
     return f"X'{first.hex()}',X'{second.hex()}',{form}"
 
 
-def gtid(event: bytes) -> Gtid:
+def read_gtid(event: bytes) -> Gtid:
     """A GTID event of either flavor: MySQL's plain, anonymous and tagged ones, MariaDB's."""
     kind = event[4]
     if kind == types.MARIADB_GTID:
         try:
             return _mariadb_gtid(event)
         except (IndexError, ValueError, struct.error) as error:
-            raise _cut("GTID", event) from error
+            raise _cut_error("GTID", event) from error
     if kind == types.GTID_TAGGED:
-        return _read("GTID_TAGGED", event, lambda: _tagged_gtid(event))
-    return _read("GTID", event, lambda: _mysql_gtid(event))
+        return _read_event("GTID_TAGGED", event, lambda: _tagged_gtid(event))
+    return _read_event("GTID", event, lambda: _mysql_gtid(event))
 
 
 def plain_gtid(event: bytes) -> str:
@@ -320,7 +322,7 @@ def plain_gtid(event: bytes) -> str:
 def _mariadb_gtid(event: bytes) -> Gtid:
     sequence, domain, flags = _MARIADB_GTID.unpack_from(event, HEADER_SIZE)
     server = _U32.unpack_from(event, 5)[0]
-    text = f"{domain}-{server}-{sequence}"
+    gtid_name = f"{domain}-{server}-{sequence}"
     at = HEADER_SIZE + (21 if flags & 2 else 13)
     if flags & 0xC0:
         at += 6 + event[at + 4] + event[at + 5]
@@ -334,7 +336,7 @@ def _mariadb_gtid(event: bytes) -> Gtid:
         if extra & 0x10:
             thread = _U32.unpack_from(event, at)[0]
     return Gtid(
-        text,
+        gtid_name,
         bool(flags & 1),
         bool(flags & 0x20),
         thread=thread,
@@ -346,9 +348,9 @@ def _mariadb_gtid(event: bytes) -> Gtid:
 
 def _mysql_gtid(event: bytes) -> Gtid:
     at = HEADER_SIZE
-    text = ""
+    gtid_name = ""
     if event[4] == types.GTID:
-        text = f"{uuid_text(event[at + 1 : at + 17])}:{_U64.unpack_from(event, at + 17)[0]}"
+        gtid_name = f"{uuid_text(event[at + 1 : at + 17])}:{_U64.unpack_from(event, at + 17)[0]}"
     immediate = length = 0
     at += 25
     if len(event) >= at + 17 + 7 and event[at] == 2:  # logical clock, then what MySQL 8 has added
@@ -359,43 +361,43 @@ def _mysql_gtid(event: bytes) -> Gtid:
             immediate &= (1 << 55) - 1
             at += 7
         if at < len(event):
-            length, at = lenenc(event, at)
-    return Gtid(text, immediate_us=immediate, length=length)
+            length, at = read_lenenc(event, at)
+    return Gtid(gtid_name, immediate_us=immediate, length=length)
 
 
 def _tagged_gtid(event: bytes) -> Gtid:
     """Fields with numbers, each only if it differs from its default; all numbers of variable length."""
     at = HEADER_SIZE
-    version, at = varlen(event, at)
-    size, at = varlen(event, at)
+    version, at = read_varlen(event, at)
+    size, at = read_varlen(event, at)
     end = min(HEADER_SIZE + size, len(event))
-    last, at = varlen(event, at)
+    last, at = read_varlen(event, at)
     if version != 1 or last > 12:
         raise Fatal(
-            f"the tagged GTID event at {header(event)} is of version {version} with field {last - 1}, which this "
+            f"the tagged GTID event at {read_header(event)} is of version {version} with field {last - 1}, which this "
             "program does not know: upgrade it"
         )
-    uuid, tag, found = bytes(16), "", {}
+    uuid, tag, fields = bytes(16), "", {}
     while at < end:
-        field, at = varlen(event, at)
+        field, at = read_varlen(event, at)
         if field == 1:
             parts = bytearray()
             for _ in range(16):
-                part, at = varlen(event, at)
+                part, at = read_varlen(event, at)
                 parts.append(part)
             uuid = bytes(parts)
         elif field == 3:
-            length, at = varlen(event, at)
+            length, at = read_varlen(event, at)
             tag = event[at : at + length].decode("ascii", "replace")
             at += length
         elif field <= 11:
-            found[field], at = varlen(event, at)
+            fields[field], at = read_varlen(event, at)
         else:
             break
-    number = found.get(2, 0) >> 1  # signed: the sign is the lowest bit
-    text = f"{uuid_text(uuid)}:{tag}:{number}" if tag else f"{uuid_text(uuid)}:{number}"
-    immediate = found.get(6, 0)
-    return Gtid(text, immediate_us=immediate, length=found.get(8, 0))
+    number = fields.get(2, 0) >> 1  # signed: the sign is the lowest bit
+    gtid_name = f"{uuid_text(uuid)}:{tag}:{number}" if tag else f"{uuid_text(uuid)}:{number}"
+    immediate = fields.get(6, 0)
+    return Gtid(gtid_name, immediate_us=immediate, length=fields.get(8, 0))
 
 
 def gtid_list(event: bytes) -> list[tuple[int, int, int]]:
@@ -408,7 +410,7 @@ def gtid_list(event: bytes) -> list[tuple[int, int, int]]:
             raise ValueError("cut")
         return [_GTID_LIST_ENTRY.unpack_from(event, start + 16 * number) for number in range(count)]
 
-    return _read("GTID_LIST", event, read)
+    return _read_event("GTID_LIST", event, read)
 
 
 def rows_query(event: bytes, collation: int = 0) -> str:
@@ -417,17 +419,17 @@ def rows_query(event: bytes, collation: int = 0) -> str:
     return event[start:].decode(python_codec(collation), "replace")
 
 
-def incident(event: bytes) -> str:
+def describe_incident(event: bytes) -> str:
     """What an INCIDENT event says: the binlog lacks something that was changed."""
     body = event[HEADER_SIZE:]
     number = _U16.unpack_from(body)[0] if len(body) >= 2 else 0
     return f"incident {number}: {body[3:].decode('utf-8', 'replace') or 'no message'}"
 
 
-def heartbeat(event: bytes) -> Rotate:
+def read_heartbeat(event: bytes) -> Rotate:
     """The place that a HEARTBEAT event tells: the server has nothing new before it."""
     if event[4] != types.HEARTBEAT_V2:
-        name, pos = event[HEADER_SIZE:], header(event).next_pos
+        name, pos = event[HEADER_SIZE:], read_header(event).next_pos
         if pos == 0 and len(name) > 8:  # MariaDB, beyond 4 GiB
             pos, name = _U64.unpack_from(name)[0], name[8:]
         return Rotate(name.decode("utf-8", "surrogateescape"), pos)
@@ -435,15 +437,15 @@ def heartbeat(event: bytes) -> Rotate:
     def read() -> Rotate:
         file, pos, at = "", 0, HEADER_SIZE
         while at < len(event) and event[at]:
-            size, start = lenenc(event, at + 1)
+            size, start = read_lenenc(event, at + 1)
             if event[at] == 1:
                 file = event[start : start + size].decode("utf-8", "surrogateescape")
             elif event[at] == 2:
-                pos = lenenc(event, start)[0]
+                pos = read_lenenc(event, start)[0]
             at = start + size
         return Rotate(file, pos)
 
-    return _read("HEARTBEAT_V2", event, read)
+    return _read_event("HEARTBEAT_V2", event, read)
 
 
 def table_id(event: bytes) -> int:
@@ -451,19 +453,19 @@ def table_id(event: bytes) -> int:
     try:
         low, high = _TABLE_ID.unpack_from(event, HEADER_SIZE)
     except struct.error as error:
-        raise _cut("rows", event) from error
+        raise _cut_error("rows", event) from error
     return int(low | high << 32)
 
 
 def rows_header(event: bytes) -> RowsHeader:
-    """What comes before the rows of a rows event (not of a compressed one: see ``uncompressed``)."""
+    """What comes before the rows of a rows event (not of a compressed one: see ``uncompress_event``)."""
     kind = event[4]
     if kind not in types.ROWS:
         raise Fatal(f"{types.type_name(kind)} is no event with rows that can be read")
     try:
         return _rows_header(event, kind, kind)
     except (IndexError, struct.error) as error:
-        raise _cut("rows", event) from error
+        raise _cut_error("rows", event) from error
 
 
 def _rows_header(event: bytes, kind: int, plain: int) -> RowsHeader:
@@ -478,7 +480,7 @@ def _rows_header(event: bytes, kind: int, plain: int) -> RowsHeader:
     if columns < 251:
         at += 1
     else:
-        columns, at = lenenc(event, at)
+        columns, at = read_lenenc(event, at)
     width = (columns + 7) >> 3
     stop = at + width
     after = None
@@ -488,11 +490,11 @@ def _rows_header(event: bytes, kind: int, plain: int) -> RowsHeader:
     else:
         start = stop
     if start > len(event):
-        raise _cut(types.type_name(kind), event)
+        raise _cut_error(types.type_name(kind), event)
     return RowsHeader(low | high << 32, flags, columns, event[at:stop], after, start)
 
 
-def uncompressed(event: bytes) -> bytes:
+def uncompress_event(event: bytes) -> bytes:
     """The plain event of MariaDB's compressed one; its header's size is then the plain one's.
 
     Raises:
@@ -504,7 +506,7 @@ def uncompressed(event: bytes) -> bytes:
         try:
             _, _, schema_length, _, status_length = _QUERY.unpack_from(event, HEADER_SIZE)
         except struct.error as error:
-            raise _cut(types.type_name(kind), event) from error
+            raise _cut_error(types.type_name(kind), event) from error
         start = HEADER_SIZE + _QUERY.size + status_length + schema_length + 1
     else:
         if kind not in types.COMPRESSED:
@@ -518,14 +520,14 @@ def uncompressed(event: bytes) -> bytes:
         try:
             start = _rows_header(event, kind, plain).start
         except (IndexError, struct.error) as error:
-            raise _cut(types.type_name(kind), event) from error
-    body = _inflated(event, start, kind)
+            raise _cut_error(types.type_name(kind), event) from error
+    body = _inflate_data(event, start, kind)
     # No checksum any more; the file's position of the next event stays as it is.
     size = start + len(body)
     return b"".join((event[:4], bytes((plain,)), event[5:9], _U32.pack(size), event[13:start], body))
 
 
-def _inflated(event: bytes, start: int, kind: int) -> bytes:
+def _inflate_data(event: bytes, start: int, kind: int) -> bytes:
     """One byte (compressed, algorithm, bytes of the length), the length (big endian), data."""
     head = event[start] if start < len(event) else 0
     width = head & 7
@@ -565,11 +567,11 @@ def python_codec(collation: int) -> str:
 
 def uuid_text(raw: bytes) -> str:
     """A uuid of 16 bytes as text."""
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    digits = raw.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def lenenc(data: bytes, at: int) -> tuple[int, int]:
+def read_lenenc(data: bytes, at: int) -> tuple[int, int]:
     """The length-encoded integer at ``at``, and where it ends."""
     first = data[at]
     if first < 251:
@@ -580,7 +582,7 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width
 
 
-def varlen(data: bytes, at: int) -> tuple[int, int]:
+def read_varlen(data: bytes, at: int) -> tuple[int, int]:
     """MySQL's serialization integer at ``at``: as many bytes follow the first as it has lowest bits set; and where it ends."""
     first = data[at]
     width = (~first & 0xFF & -(~first & 0xFF)).bit_length() if first != 0xFF else 9
@@ -590,15 +592,15 @@ def varlen(data: bytes, at: int) -> tuple[int, int]:
     return (number >> 8 if width == 9 else number >> width), at + width
 
 
-def _read(what: str, event: bytes, parse: Callable[[], _T]) -> _T:
+def _read_event(event_name: str, event: bytes, parse: Callable[[], _T]) -> _T:
     try:
         return parse()
     except (IndexError, ValueError, struct.error) as error:
-        raise _cut(what, event) from error
+        raise _cut_error(event_name, event) from error
 
 
-def _cut(what: str, event: bytes) -> Fatal:
+def _cut_error(event_name: str, event: bytes) -> Fatal:
     return Fatal(
-        f"a {what} event of {len(event)} bytes is cut or not of the known form: {event[:64].hex()}; check the binlog "
+        f"a {event_name} event of {len(event)} bytes is cut or not of the known form: {event[:64].hex()}; check the binlog "
         "with mysqlbinlog or mariadb-binlog at that place"
     )

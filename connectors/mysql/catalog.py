@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal
-from connectors.mysql.connection import query
-from connectors.mysql.model import Table, TableName
+from connectors.mysql.connection import query_rows
+from connectors.mysql.model import MySqlTable, TableName
 from connectors.mysql.table_map import column_from_catalog
 
 if TYPE_CHECKING:
@@ -52,32 +52,32 @@ async def table_names(connection: Connection, databases: Collection[str] | None 
     """
     if databases is not None and not databases:
         return []
-    where = "" if databases is None else f" AND TABLE_SCHEMA IN ({_marks(len(databases))})"
-    rows = await query(
+    where = "" if databases is None else f" AND TABLE_SCHEMA IN ({_make_placeholders(len(databases))})"
+    rows = await query_rows(
         connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "  # noqa: S608 - marks only
         f"WHERE {_TABLES}{where} ORDER BY TABLE_SCHEMA, TABLE_NAME",
         None if databases is None else tuple(databases),
     )
-    return [TableName(_text(database), _text(table)) for database, table in rows]
+    return [TableName(_to_string(database), _to_string(table)) for database, table in rows]
 
 
-async def captured(
-    connection: Connection, wanted: Callable[[TableName], bool], database: Callable[[str], bool] | None = None
+async def captured_tables(
+    connection: Connection, is_captured: Callable[[TableName], bool], database: Callable[[str], bool] | None = None
 ) -> list[TableName]:
-    """The tables that ``wanted`` says yes to; ``database`` spares asking for those of others.
+    """The tables that ``is_captured`` says yes to; ``database`` spares asking for those of others.
 
     Raises:
         Retriable: the connection is lost.
     """
     databases: list[str] | None = None
     if database is not None:
-        rows = await query(connection, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
-        databases = [name for name in (_text(row[0]) for row in rows) if database(name)]
-    return [name for name in await table_names(connection, databases) if wanted(name)]
+        rows = await query_rows(connection, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
+        databases = [name for name in (_to_string(row[0]) for row in rows) if database(name)]
+    return [name for name in await table_names(connection, databases) if is_captured(name)]
 
 
-async def definitions(connection: Connection, names: Iterable[TableName]) -> dict[TableName, Table]:
+async def read_definitions(connection: Connection, names: Iterable[TableName]) -> dict[TableName, MySqlTable]:
     """The structures of the named tables; those that are not there, or not visible, are left out.
 
     Raises:
@@ -85,101 +85,107 @@ async def definitions(connection: Connection, names: Iterable[TableName]) -> dic
         Fatal: a column is of a type that is not known; the message names it.
     """
     collations: dict[str, int] | None = None
-    found: dict[TableName, Table] = {}
-    for batch in _batches(names):
-        rows = await _columns(connection, batch)
+    tables: dict[TableName, MySqlTable] = {}
+    for batch in _batch_names(names):
+        rows = await _query_columns(connection, batch)
         if not rows:
             continue
         if collations is None:
-            collations = await _collations(connection)
-        keys = await _keys(connection, batch)
+            collations = await _query_collations(connection)
+        keys = await _query_keys(connection, batch)
         columns: dict[TableName, list[Any]] = {}
         for row in rows:
             values = dict(zip(COLUMNS, row, strict=True))
             values["COLLATION_ID"] = (
-                collations.get(_text(values["COLLATION_NAME"])) if values["COLLATION_NAME"] else None
+                collations.get(_to_string(values["COLLATION_NAME"])) if values["COLLATION_NAME"] else None
             )
-            name = TableName(_text(values["TABLE_SCHEMA"]), _text(values["TABLE_NAME"]))
+            name = TableName(_to_string(values["TABLE_SCHEMA"]), _to_string(values["TABLE_NAME"]))
             try:
                 columns.setdefault(name, []).append(column_from_catalog(values))
             except Fatal as error:
                 raise Fatal(f"{name}: {error}") from error
         for name, members in columns.items():
             key, primary = keys.get(name, ((), True))
-            found[name] = Table(name=name, columns=tuple(members), key=key, completed=True, primary=primary)
-    return found
+            tables[name] = MySqlTable(name=name, columns=tuple(members), key=key, completed=True, primary=primary)
+    return tables
 
 
-async def estimates(connection: Connection, names: Iterable[TableName]) -> dict[TableName, int]:
+async def read_estimates(connection: Connection, names: Iterable[TableName]) -> dict[TableName, int]:
     """How many rows the server thinks that tables have; those it has no estimate for are left out.
 
     Raises:
         Retriable: the connection is lost.
     """
-    found: dict[TableName, int] = {}
-    for batch in _batches(names):
-        rows = await query(
+    row_counts: dict[TableName, int] = {}
+    for batch in _batch_names(names):
+        rows = await query_rows(
             connection,
             "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES "  # noqa: S608
-            f"WHERE {_among(len(batch))}",
-            _flat(batch),
+            f"WHERE {_name_condition(len(batch))}",
+            _flatten_names(batch),
         )
-        found |= {TableName(_text(row[0]), _text(row[1])): int(row[2]) for row in rows if row[2] is not None}
-    return found
+        row_counts |= {
+            TableName(_to_string(row[0]), _to_string(row[1])): int(row[2]) for row in rows if row[2] is not None
+        }
+    return row_counts
 
 
-async def comments(connection: Connection, names: Iterable[TableName]) -> dict[TableName, str]:
+async def read_comments(connection: Connection, names: Iterable[TableName]) -> dict[TableName, str]:
     """The comments of tables that have one.
 
     Raises:
         Retriable: the connection is lost.
     """
-    found: dict[TableName, str] = {}
-    for batch in _batches(names):
-        rows = await query(
+    table_comments: dict[TableName, str] = {}
+    for batch in _batch_names(names):
+        rows = await query_rows(
             connection,
             "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_COMMENT FROM information_schema.TABLES "  # noqa: S608
-            f"WHERE {_among(len(batch))}",
-            _flat(batch),
+            f"WHERE {_name_condition(len(batch))}",
+            _flatten_names(batch),
         )
-        found |= {TableName(_text(row[0]), _text(row[1])): _text(row[2]) for row in rows if row[2]}
-    return found
+        table_comments |= {
+            TableName(_to_string(row[0]), _to_string(row[1])): _to_string(row[2]) for row in rows if row[2]
+        }
+    return table_comments
 
 
-async def _columns(connection: Connection, batch: Sequence[TableName]) -> list[tuple[Any, ...]]:
-    return await query(
+async def _query_columns(connection: Connection, batch: Sequence[TableName]) -> list[tuple[Any, ...]]:
+    return await query_rows(
         connection,
         f"SELECT {', '.join(COLUMNS)} FROM information_schema.COLUMNS WHERE "  # noqa: S608 - constants
-        f"{_among(len(batch))} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
-        _flat(batch),
+        f"{_name_condition(len(batch))} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
+        _flatten_names(batch),
     )
 
 
-async def _collations(connection: Connection) -> dict[str, int]:
+async def _query_collations(connection: Connection) -> dict[str, int]:
     try:  # MariaDB from 10.10 on: names in COLLATIONS lack the character set
-        rows = await query(
+        rows = await query_rows(
             connection, "SELECT FULL_COLLATION_NAME, ID FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
         )
     except Fatal:
-        rows = await query(connection, "SELECT COLLATION_NAME, ID FROM information_schema.COLLATIONS")
-    return {_text(name): int(number) for name, number in rows if number is not None}
+        rows = await query_rows(connection, "SELECT COLLATION_NAME, ID FROM information_schema.COLLATIONS")
+    return {_to_string(name): int(number) for name, number in rows if number is not None}
 
 
-async def _keys(connection: Connection, batch: Sequence[TableName]) -> dict[TableName, tuple[tuple[str, ...], bool]]:
+async def _query_keys(
+    connection: Connection, batch: Sequence[TableName]
+) -> dict[TableName, tuple[tuple[str, ...], bool]]:
     """The columns of each table's primary key, else of its first unique index over whole columns without NULL; which it is."""
-    rows = await query(
+    rows = await query_rows(
         connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE "  # noqa: S608 - marks only
-        f"FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {_among(len(batch))} "
+        f"FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {_name_condition(len(batch))} "
         "ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX",
-        _flat(batch),
+        _flatten_names(batch),
     )
     indexes: dict[TableName, dict[str, list[tuple[Any, ...]]]] = {}
     for database, table, index, *part in rows:
-        indexes.setdefault(TableName(_text(database), _text(table)), {}).setdefault(_text(index), []).append(
-            tuple(part)
-        )
-    found: dict[TableName, tuple[tuple[str, ...], bool]] = {}
+        indexes.setdefault(TableName(_to_string(database), _to_string(table)), {}).setdefault(
+            _to_string(index), []
+        ).append(tuple(part))
+    table_keys: dict[TableName, tuple[tuple[str, ...], bool]] = {}
     for name, members in indexes.items():
         primary = members.get("PRIMARY")
         usable = (
@@ -189,58 +195,58 @@ async def _keys(connection: Connection, batch: Sequence[TableName]) -> dict[Tabl
                 index: parts
                 for index, parts in members.items()
                 if all(
-                    column is not None and whole is None and _text(nullable) != "YES"
+                    column is not None and whole is None and _to_string(nullable) != "YES"
                     for column, whole, nullable in parts
                 )
             }
         )
         index = next(iter(usable), None) if len(usable) < 2 else await _first_index(connection, name, usable)
         if index is not None:
-            found[name] = tuple(_text(column) for column, _, _ in usable[index] or ()), primary is not None
-    return found
+            table_keys[name] = tuple(_to_string(column) for column, _, _ in usable[index] or ()), primary is not None
+    return table_keys
 
 
 async def _first_index(connection: Connection, name: TableName, usable: Collection[str]) -> str | None:
     """The one of these indexes that the server lists first, which is not the first one by name."""
-    for row in await query(connection, f"SHOW INDEX FROM {quoted(name)}"):
-        if _text(row[2]) in usable:
-            return _text(row[2])
+    for row in await query_rows(connection, f"SHOW INDEX FROM {quote_name(name)}"):
+        if _to_string(row[2]) in usable:
+            return _to_string(row[2])
     return None
 
 
-def quoted(name: TableName) -> str:
+def quote_name(name: TableName) -> str:
     """The name as SQL has it."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in name)
 
 
-def _batches(names: Iterable[TableName]) -> Iterator[list[TableName]]:
+def _batch_names(names: Iterable[TableName]) -> Iterator[list[TableName]]:
     """The names in groups, each of one database: servers look up what is named so, and read all tables otherwise.
 
     Names that no table can have are left out: the server fails queries with them (error 1267).
     """
-    wanted: dict[str, list[TableName]] = {}
+    names_by_database: dict[str, list[TableName]] = {}
     for name in dict.fromkeys(name for name in names if name.possible):
-        wanted.setdefault(name.database, []).append(name)
-    for group in wanted.values():
+        names_by_database.setdefault(name.database, []).append(name)
+    for group in names_by_database.values():
         for start in range(0, len(group), _BATCH):
             yield group[start : start + _BATCH]
 
 
-def _marks(count: int) -> str:
+def _make_placeholders(count: int) -> str:
     return ", ".join(["%s"] * count)
 
 
-def _among(count: int) -> str:
+def _name_condition(count: int) -> str:
     return (
         "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
         if count == 1
-        else f"TABLE_SCHEMA = %s AND TABLE_NAME IN ({_marks(count)})"
+        else f"TABLE_SCHEMA = %s AND TABLE_NAME IN ({_make_placeholders(count)})"
     )
 
 
-def _flat(batch: Sequence[TableName]) -> tuple[str, ...]:
+def _flatten_names(batch: Sequence[TableName]) -> tuple[str, ...]:
     return (batch[0].database, *(name.table for name in batch))
 
 
-def _text(value: Any) -> str:
+def _to_string(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

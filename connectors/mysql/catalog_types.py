@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import Fatal
 from connectors.mysql import type_codes as codes
 from connectors.mysql.charsets import first_collation
-from connectors.mysql.model import Column
+from connectors.mysql.model import MySqlColumn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +78,7 @@ _FEW: Final = 255
 _BYTES_PER_NUMBER: Final = (1, 2, 3, 4, 8)
 
 
-def column_from_catalog(row: Mapping[str, Any]) -> Column:
+def column_from_catalog(row: Mapping[str, Any]) -> MySqlColumn:
     """The column that a row of ``information_schema.COLUMNS`` describes (keys as in ``CATALOG_COLUMNS``).
 
     ``COLLATION_ID`` is taken where it is given; else a collation of the charset stands for the column's.
@@ -86,48 +86,48 @@ def column_from_catalog(row: Mapping[str, Any]) -> Column:
     Raises:
         Fatal: the type is unknown.
     """
-    name, declared = _text(row["COLUMN_NAME"]), _text(row["COLUMN_TYPE"])
-    base = _text(row["DATA_TYPE"]).lower()
+    name, declared = _to_string(row["COLUMN_NAME"]), _to_string(row["COLUMN_TYPE"])
+    base = _to_string(row["DATA_TYPE"]).lower()
     charset = row["CHARACTER_SET_NAME"]
     members = members_of(declared) if base in ("enum", "set") else ()
-    code, meta = _storage(base, declared, row, len(members))
+    code, meta = _storage_type(base, declared, row, len(members))
     if code is None:
         raise Fatal(f"column {name} has the type {declared}, which is unknown; leave it out with column.exclude.list")
     collation = row.get("COLLATION_ID")
     if collation is None:
-        collation = first_collation(_text(charset)) if charset else codes.BINARY if code in codes.STRINGS else None
+        collation = first_collation(_to_string(charset)) if charset else codes.BINARY if code in codes.STRINGS else None
     default = row["COLUMN_DEFAULT"]
-    extra = _text(row["EXTRA"] or "")
-    return Column(
+    extra = _to_string(row["EXTRA"] or "")
+    return MySqlColumn(
         name=name,
         type=code,
         meta=meta,
-        nullable=_text(row["IS_NULLABLE"]).upper() == "YES",
-        unsigned=_unsigned(declared, members),
+        nullable=_to_string(row["IS_NULLABLE"]).upper() == "YES",
+        unsigned=_is_unsigned(declared, members),
         collation=collation,
         members=members,
         geometry=_SHAPES.get(base),
         visible="INVISIBLE" not in extra.upper(),
         declared=declared,
-        default=None if default is None else _text(default),
-        comment=_text(row["COLUMN_COMMENT"] or ""),
+        default=None if default is None else _to_string(default),
+        comment=_to_string(row["COLUMN_COMMENT"] or ""),
         extra=extra,
     )
 
 
-def _text(value: object) -> str:
+def _to_string(value: object) -> str:
     """A driver may give the catalog's texts as bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _unsigned(declared: str, members: tuple[str, ...]) -> bool:
+def _is_unsigned(declared: str, members: tuple[str, ...]) -> bool:
     """ZEROFILL makes a number unsigned, whether the catalog says so or not."""
     words = declared.lower().rpartition(")")[2] if "(" in declared else declared.lower()
     return not members and ("unsigned" in words.split() or "zerofill" in words.split())
 
 
-def _storage(base: str, declared: str, row: Mapping[str, Any], members: int) -> tuple[int | None, int]:
-    """Type code and ``Column.meta``."""
+def _storage_type(base: str, declared: str, row: Mapping[str, Any], members: int) -> tuple[int | None, int]:
+    """Type code and ``MySqlColumn.meta``."""
     code = _CODES.get(base)
     if code in (codes.TIMESTAMP2, codes.DATETIME2, codes.TIME2):
         return (_OLD[code] if _OLD_TIME.search(declared) else code), int(row["DATETIME_PRECISION"] or 0)
@@ -162,9 +162,9 @@ def _storage(base: str, declared: str, row: Mapping[str, Any], members: int) -> 
 def members_of(declared: str) -> tuple[str, ...]:
     """The members of ``enum('a','b')``."""
     inside = declared[declared.index("(") + 1 :]
-    return tuple(_ESCAPE.sub(_unescape, match[1]) for match in _MEMBER.finditer(inside))
+    return tuple(_ESCAPE.sub(_unescape_match, match[1]) for match in _MEMBER.finditer(inside))
 
 
-def _unescape(match: re.Match[str]) -> str:
+def _unescape_match(match: re.Match[str]) -> str:
     escaped: str | None = match[1]
     return "'" if escaped is None else _ESCAPES.get(escaped, escaped)

@@ -128,27 +128,27 @@ _UCA_FIRST: Final = 2048
 _UCA_SIZE: Final = 256
 
 
-def _expand() -> dict[int, Charset]:
-    found: dict[int, Charset] = {}
+def _expand_collations() -> dict[int, Charset]:
+    charsets: dict[int, Charset] = {}
     for name, numbers in _COLLATIONS.items():
         for entry in numbers:
             for number in entry if isinstance(entry, range) else (entry,):
-                found[number] = BY_NAME[name]
-    return found
+                charsets[number] = BY_NAME[name]
+    return charsets
 
 
-_BY_NUMBER: Final[dict[int, Charset]] = _expand()
+_BY_NUMBER: Final[dict[int, Charset]] = _expand_collations()
 
 
 def charset_of(collation: int) -> Charset:
     """The charset that a collation belongs to; an unknown one is taken as utf8mb4, which new servers make it."""
     if collation >= _UCA_FIRST:
-        place = (collation - _UCA_FIRST) // _UCA_SIZE
-        return BY_NAME[_UCA1400[place]] if place < len(_UCA1400) else BY_NAME["utf8mb4"]
-    found = _BY_NUMBER.get(collation)
-    if found is None and collation > _NOPAD:
-        found = _BY_NUMBER.get(collation - _NOPAD)
-    return found or BY_NAME["utf8mb4"]
+        uca_index = (collation - _UCA_FIRST) // _UCA_SIZE
+        return BY_NAME[_UCA1400[uca_index]] if uca_index < len(_UCA1400) else BY_NAME["utf8mb4"]
+    known_charset = _BY_NUMBER.get(collation)
+    if known_charset is None and collation > _NOPAD:
+        known_charset = _BY_NUMBER.get(collation - _NOPAD)
+    return known_charset or BY_NAME["utf8mb4"]
 
 
 _EUC_PRIVATE: Final = range(0xF5, 0xFF)
@@ -181,8 +181,8 @@ def _eucjpms_extra(data: bytes, start: int) -> tuple[str, int] | None:
 
 def _big5_extra(data: bytes, start: int) -> tuple[str, int] | None:
     """See ``_euc_extra``, of Big5."""
-    place = int.from_bytes(data[start : start + 2]) - 0xF9D6
-    return (BIG5_EXTRA[place], 2) if 0 <= place < len(BIG5_EXTRA) else None
+    extra_index = int.from_bytes(data[start : start + 2]) - 0xF9D6
+    return (BIG5_EXTRA[extra_index], 2) if 0 <= extra_index < len(BIG5_EXTRA) else None
 
 
 def _none_extra(data: bytes, start: int) -> tuple[str, int] | None:
@@ -190,17 +190,17 @@ def _none_extra(data: bytes, start: int) -> tuple[str, int] | None:
     return None
 
 
-def _mended(
+def _extended_decoder(
     codec: str, errors: str, extra: Callable[[bytes, int], tuple[str, int] | None], changed: dict[int, str]
 ) -> Callable[[bytes], str]:
     """A decoder by a codec that lacks some characters, or names some otherwise."""
 
     def decode(data: bytes) -> str:
         try:
-            text = data.decode(codec)
+            decoded = data.decode(codec)
         except UnicodeDecodeError:
-            text = slowly(data)
-        return text.translate(changed) if changed else text
+            decoded = slowly(data)
+        return decoded.translate(changed) if changed else decoded
 
     def slowly(data: bytes) -> str:
         parts: list[str] = []
@@ -212,14 +212,14 @@ def _mended(
             except UnicodeDecodeError as error:
                 bad = start + error.start
                 parts.append(data[start:bad].decode(codec))
-                found = extra(data, bad)
-                if found is None:
+                replacement = extra(data, bad)
+                if replacement is None:
                     end = bad + max(1, error.end - error.start)
                     parts.append(data[bad:end].decode(codec, errors))
                     start = end
                 else:
-                    parts.append(found[0])
-                    start = bad + found[1]
+                    parts.append(replacement[0])
+                    start = bad + replacement[1]
         return "".join(parts)
 
     return decode
@@ -230,8 +230,8 @@ _MS: Final = {ord(a): b for a, b in zip("〜‖−¢£¬¦", "～∥－￠￡￢
 _TILDE: Final = b"\x8f\xa2\xb7"
 
 
-def _eucjpms(errors: str) -> Callable[[bytes], str]:
-    plain = _mended("euc_jp", errors, _eucjpms_extra, _MS)
+def _eucjpms_decoder(errors: str) -> Callable[[bytes], str]:
+    plain = _extended_decoder("euc_jp", errors, _eucjpms_extra, _MS)
 
     def decode(data: bytes) -> str:
         # Python reads the full-width tilde as the ASCII one, so it has to be found before.
@@ -242,7 +242,7 @@ def _eucjpms(errors: str) -> Callable[[bytes], str]:
     return decode
 
 
-def _table(table: str, errors: str) -> Callable[[bytes], str]:
+def _table_decoder(table: str, errors: str) -> Callable[[bytes], str]:
     charmap = codecs.charmap_decode
 
     def decode(data: bytes) -> str:
@@ -251,14 +251,14 @@ def _table(table: str, errors: str) -> Callable[[bytes], str]:
     return decode
 
 
-def _codec(codec: str, errors: str) -> Callable[[bytes], str]:
+def _codec_decoder(codec: str, errors: str) -> Callable[[bytes], str]:
     def decode(data: bytes) -> str:
         return data.decode(codec, errors)
 
     return decode
 
 
-def decoder(charset: str, errors: str = "replace") -> Callable[[bytes], str]:
+def make_decoder(charset: str, errors: str = "replace") -> Callable[[bytes], str]:
     """A function from stored bytes to text.
 
     It raises UnicodeDecodeError for bytes that mean nothing where ``errors`` is ``strict``.
@@ -267,18 +267,18 @@ def decoder(charset: str, errors: str = "replace") -> Callable[[bytes], str]:
         charset: the server's name of it.
         errors: Python's name of what to do with bytes that mean nothing.
     """
-    found = BY_NAME[charset]
-    if found.name == "eucjpms":
-        return _eucjpms(errors)
-    if found.name == "ujis":
-        return _mended("euc_jp", errors, _ujis_extra, _BACKSLASH)
-    if found.name == "sjis":
-        return _mended("shift_jis", errors, _none_extra, _BACKSLASH)
-    if found.name == "big5":
-        return _mended("big5", errors, _big5_extra, {})
-    if not found.codec:
-        return _table(TABLES[found.name], errors)
-    return _codec(found.codec, errors)
+    charset_entry = BY_NAME[charset]
+    if charset_entry.name == "eucjpms":
+        return _eucjpms_decoder(errors)
+    if charset_entry.name == "ujis":
+        return _extended_decoder("euc_jp", errors, _ujis_extra, _BACKSLASH)
+    if charset_entry.name == "sjis":
+        return _extended_decoder("shift_jis", errors, _none_extra, _BACKSLASH)
+    if charset_entry.name == "big5":
+        return _extended_decoder("big5", errors, _big5_extra, {})
+    if not charset_entry.codec:
+        return _table_decoder(TABLES[charset_entry.name], errors)
+    return _codec_decoder(charset_entry.codec, errors)
 
 
 def first_collation(charset: str) -> int:
@@ -286,6 +286,6 @@ def first_collation(charset: str) -> int:
 
     An unknown charset is taken as utf8mb4.
     """
-    found = _COLLATIONS.get({"utf8": "utf8mb3"}.get(charset, charset))
-    entry = found[0] if found else 45
+    collations = _COLLATIONS.get({"utf8": "utf8mb3"}.get(charset, charset))
+    entry = collations[0] if collations else 45
     return entry if isinstance(entry, int) else entry.start

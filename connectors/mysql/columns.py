@@ -1,4 +1,4 @@
-"""Which columns of a table become fields of its events, and how: see ``layout``."""
+"""Which columns of a table become fields of its events, and how: see ``make_layout``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from connectors.formats.masking import Mask, Target, row_masker
 from connectors.java_regex import compile_java
 from connectors.mysql import types
 from connectors.mysql.events.names import field_name
-from connectors.mysql.filters import column_filter, matches, patterns, table_columns
-from connectors.mysql.model import Column, ColumnPlan, Table
+from connectors.mysql.filters import column_filter, matches_any, parse_patterns, table_columns
+from connectors.mysql.model import ColumnPlan, MySqlColumn, MySqlTable
 from connectors.schema import Schema  # noqa: TC001 - annotations are read at run time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from connectors.mysql.events.contract import EventSettings
+    from connectors.mysql.events.contract import MySqlEventSettings
     from connectors.mysql.types import ValueOptions
 
 #: What Debezium takes as text, and so masks.
-_TEXT: Final = frozenset({types.Kind.TEXT, types.Kind.ENUM, types.Kind.SET})
+_TEXT: Final = frozenset({types.ColumnKind.TEXT, types.ColumnKind.ENUM, types.ColumnKind.SET})
 
 
 class FieldPlan(NamedTuple):
@@ -45,7 +45,7 @@ class FieldPlan(NamedTuple):
     encoded: bool = False
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
+class ColumnLayout(msgspec.Struct, frozen=True, kw_only=True):
     """One structure of a table as its events show it.
 
     The decoder gives key columns as they are, whatever masks them: full pulls go by them, and an event's key shows them even
@@ -60,7 +60,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         row_masked: names of the fields that it changes.
     """
 
-    table: Table
+    table: MySqlTable
     plans: tuple[ColumnPlan | None, ...]
     values: tuple[FieldPlan, ...]
     key: tuple[FieldPlan, ...]
@@ -78,7 +78,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def layout(table: Table, settings: EventSettings, options: ValueOptions) -> Layout:
+def make_layout(table: MySqlTable, settings: MySqlEventSettings, options: ValueOptions) -> ColumnLayout:
     """The layout of a table's events. Compiles expressions: once per structure, not per event.
 
     A column that is masked or truncated doesn't tell the source's type, as in Debezium. There a column that tells it is not
@@ -88,28 +88,28 @@ def layout(table: Table, settings: EventSettings, options: ValueOptions) -> Layo
         ConfigInvalid: an expression can't be used, a mask can't be for a column, or two columns become the same field.
     """
     included = column_filter(settings)
-    sourced, typed = patterns(settings.source_types), patterns(settings.source_data_types)
+    sourced, typed = parse_patterns(settings.source_types), parse_patterns(settings.source_data_types)
     schemas: dict[str, Schema] = {}
     for column in table.columns:
-        propagate = matches(sourced, f"{table.name}.{column.name}") or (
-            bool(typed) and matches(typed, f"{table.name}.{types.declared(column).name}")
+        propagate = matches_any(sourced, f"{table.name}.{column.name}") or (
+            bool(typed) and matches_any(typed, f"{table.name}.{types.declared(column).name}")
         )
         schemas[column.name] = types.field_schema(column, options, propagate=propagate)
     key = key_columns(table, settings)
     shown = {column.name for column in table.columns if included(table.name, column.name)}
-    names = _names([column for column in table.columns if column.name in shown or column.name in key], settings)
+    names = _field_names([column for column in table.columns if column.name in shown or column.name in key], settings)
     masks = {
         column.name: mask
         for column in table.columns
         if column.name in shown or column.name in key
         if (
-            mask := _mask(
+            mask := _mask_column(
                 column,
                 table,
                 types.field_schema(column, options),
                 settings,
                 in_key=column.name in key,
-                fields=tuple(name for each, name in names.items() if each in shown),
+                fields=tuple(name for column_name, name in names.items() if column_name in shown),
             )
         )
         is not None
@@ -137,11 +137,11 @@ def layout(table: Table, settings: EventSettings, options: ValueOptions) -> Layo
             keys.append(FieldPlan(name, names[name], mask.schema, mask.convert, mask.nulls, mask.encoded))
         else:
             # Debezium gives a key no parameters that tell of the source's types.
-            plain = types.field_schema(table.column(name) or Column(name=name, type=0), options)
+            plain = types.field_schema(table.column(name) or MySqlColumn(name=name, type=0), options)
             keys.append(FieldPlan(name, names[name], schemas[name] if plain == schemas[name] else plain))
     masker = row_masker([(names[name], mask) for name, mask in masks.items() if name in shown])
     row_masked = frozenset(names[name] for name, mask in masks.items() if mask.convert_row is not None)
-    return Layout(
+    return ColumnLayout(
         table=table,
         plans=tuple(plans),
         values=tuple(values),
@@ -151,20 +151,20 @@ def layout(table: Table, settings: EventSettings, options: ValueOptions) -> Layo
     )
 
 
-def plans(table: Table, settings: EventSettings, options: ValueOptions) -> list[ColumnPlan | None]:
-    """What the decoder is to make of each column: see ``Layout.plans``."""
-    return list(layout(table, settings, options).plans)
+def make_plans(table: MySqlTable, settings: MySqlEventSettings, options: ValueOptions) -> list[ColumnPlan | None]:
+    """What the decoder is to make of each column: see ``ColumnLayout.plans``."""
+    return list(make_layout(table, settings, options).plans)
 
 
-def key_columns(table: Table, settings: EventSettings) -> tuple[str, ...]:
+def key_columns(table: MySqlTable, settings: MySqlEventSettings) -> tuple[str, ...]:
     """The columns of the event's key: those that ``message.key.columns`` names for the table, else the table's key.
 
     Raises:
         ConfigInvalid: the option can't be parsed.
     """
     chosen: list[str] = []
-    for tables, wanted in table_columns("message.key.columns", settings.key_columns):
-        for name in wanted:
+    for tables, column_names in table_columns("message.key.columns", settings.key_columns):
+        for name in column_names:
             # Debezium takes the column too as part of one expression for database.table.column.
             expression = compile_java(f"(?i){tables}.{name}")
             chosen += [
@@ -175,7 +175,7 @@ def key_columns(table: Table, settings: EventSettings) -> tuple[str, ...]:
     return tuple(chosen) or table.key
 
 
-def _names(columns: list[Column], settings: EventSettings) -> Mapping[str, str]:
+def _field_names(columns: list[MySqlColumn], settings: MySqlEventSettings) -> Mapping[str, str]:
     names = {column.name: field_name(column.name, settings.field_names) for column in columns}
     if len(set(names.values())) < len(names):
         double = sorted(name for name in names if list(names.values()).count(names[name]) > 1)
@@ -186,8 +186,14 @@ def _names(columns: list[Column], settings: EventSettings) -> Mapping[str, str]:
     return names
 
 
-def _mask(
-    column: Column, table: Table, schema: Schema, settings: EventSettings, *, in_key: bool, fields: tuple[str, ...]
+def _mask_column(
+    column: MySqlColumn,
+    table: MySqlTable,
+    schema: Schema,
+    settings: MySqlEventSettings,
+    *,
+    in_key: bool,
+    fields: tuple[str, ...],
 ) -> Mask | None:
     if not settings.masks:
         return None

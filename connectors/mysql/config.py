@@ -13,19 +13,19 @@ from connectors.java_regex import compile_java, regex_list, split_regexes
 from connectors.mysql import options_events as ek
 from connectors.mysql import options_source as sk
 from connectors.mysql import shards
-from connectors.mysql.events.contract import EventSettings, TopicSettings, UmsSettings
+from connectors.mysql.events.contract import MySqlEventSettings, TopicSettings, UmsSettings
 from connectors.mysql.heartbeat import HeartbeatSettings
 from connectors.mysql.model import (
     MARIADB,
     MYSQL,
     ConnectionSettings,
     Failures,
+    MySqlTlsSettings,
     Overrides,
     Shard,
     SnapshotPlan,
     StreamSettings,
     TableName,
-    TlsSettings,
 )
 from connectors.mysql.snapshot.model import SnapshotSettings
 from connectors.mysql.statements import select_condition
@@ -52,7 +52,7 @@ CONFIG: Final = ConfigDef(
 )
 
 
-def _plan(
+def _make_plan(
     pull: Literal["never", "initial", "always"],
     *,
     stream: bool = True,
@@ -64,13 +64,13 @@ def _plan(
 
 #: ``snapshot.mode`` -> when tables are read, whether the stream is, and where it begins.
 _PLANS: Final = {
-    "initial": _plan("initial"),
-    "always": _plan("always"),
-    "initial_only": _plan("initial", stream=False),
-    "when_needed": _plan("initial", on_purged=True),
-    "no_data": _plan("never"),
-    "recovery": _plan("never"),
-    "never": _plan("never", begin="oldest"),
+    "initial": _make_plan("initial"),
+    "always": _make_plan("always"),
+    "initial_only": _make_plan("initial", stream=False),
+    "when_needed": _make_plan("initial", on_purged=True),
+    "no_data": _make_plan("never"),
+    "recovery": _make_plan("never"),
+    "never": _make_plan("never", begin="oldest"),
 }
 #: Seconds between two rows of the heartbeat table where ``heartbeat.interval.ms`` is 0.
 HEARTBEAT_S: Final = 10.0
@@ -90,7 +90,7 @@ def text_of(config: Config, name: str) -> str:
     return str(config.raw.get(name) or "").strip()
 
 
-def word(config: Config, name: str) -> str:
+def lower_option(config: Config, name: str) -> str:
     """A word in lower case; "" if it is not set."""
     return str(config[name] or "").strip().lower()
 
@@ -100,7 +100,7 @@ def connector_class(config: Config) -> str:
     return str(config.raw.get("connector.class") or "").rpartition(".")[2].lower()
 
 
-def flavor(config: Config, server: str) -> Literal["mysql", "mariadb"]:
+def flavor_of(config: Config, server: str) -> Literal["mysql", "mariadb"]:
     """What events call the connector: as Debezium's class that is named, else as the server is."""
     name = str(config.raw.get("connector.class") or "")
     if name.startswith("io.debezium.connector.mariadb.") or connector_class(config) == "mariadbconnector":
@@ -110,30 +110,30 @@ def flavor(config: Config, server: str) -> Literal["mysql", "mariadb"]:
     return MARIADB if server == MARIADB else MYSQL
 
 
-def shard(config: Config) -> Shard:
+def task_shard(config: Config) -> Shard:
     """The part of the source that the task owns.
 
     Raises:
         ConfigInvalid: ``task.shard`` is none.
     """
-    text = config[sk.TASK_SHARD]
-    if not text:
+    shard_source = config[sk.TASK_SHARD]
+    if not shard_source:
         return Shard()
     try:
-        return shards.parse(text)
+        return shards.parse_shard(shard_source)
     except ValueError as error:
-        raise ConfigInvalid(invalid(sk.TASK_SHARD, text, str(error))) from None
+        raise ConfigInvalid(invalid(sk.TASK_SHARD, shard_source, str(error))) from None
 
 
-def _failures(text: str) -> Failures:
-    return cast("Failures", "skip" if text == "ignore" else text)
+def _read_failures(mode: str) -> Failures:
+    return cast("Failures", "skip" if mode == "ignore" else mode)
 
 
-def table_name(text: str | None) -> TableName | None:
+def table_name(full_name: str | None) -> TableName | None:
     """``database.table``, or None for nothing."""
-    if not text:
+    if not full_name:
         return None
-    database, _, name = text.partition(".")
+    database, _, name = full_name.partition(".")
     return TableName(database.strip().strip("`"), name.strip().strip("`"))
 
 
@@ -143,7 +143,7 @@ def snapshot_plan(config: Config) -> SnapshotPlan:
     Raises:
         ConfigInvalid: it names a Java class.
     """
-    mode = word(config, sk.SNAPSHOT)
+    mode = lower_option(config, sk.SNAPSHOT)
     mode = sk.OLD_MODES.get(mode, mode)
     if mode == "configuration_based":
         return SnapshotPlan(
@@ -166,7 +166,7 @@ def snapshot_overrides(config: Config) -> Overrides:
     Raises:
         ConfigInvalid: a statement is missing, or no SELECT.
     """
-    found = Overrides({}, {})
+    overrides = Overrides({}, {})
     for item in (part.strip() for part in str(config[sk.SNAPSHOT_SELECTS] or "").split(",")):
         if not item:
             continue
@@ -182,18 +182,22 @@ def snapshot_overrides(config: Config) -> Overrides:
             )
         condition = select_condition(item, statement)
         if condition is None:
-            found.selects[item] = statement
+            overrides.selects[item] = statement
         elif condition:
-            found.conditions[item] = condition
-    return found
+            overrides.conditions[item] = condition
+    return overrides
 
 
 def version_topic(config: Config) -> str:
     """The topic of table versions; "": there is none."""
-    given = config[ek.VERSION_TOPIC]
-    if given is None:
-        return f"{config[ek.PREFIX]}{config[ek.DELIMITER]}table-versions" if word(config, ek.OUTPUT) == "ums" else ""
-    return "" if given.lower() == "none" else given
+    topic = config[ek.VERSION_TOPIC]
+    if topic is None:
+        return (
+            f"{config[ek.PREFIX]}{config[ek.DELIMITER]}table-versions"
+            if lower_option(config, ek.OUTPUT) == "ums"
+            else ""
+        )
+    return "" if topic.lower() == "none" else topic
 
 
 def stream_settings(config: Config) -> StreamSettings:
@@ -206,13 +210,13 @@ def stream_settings(config: Config) -> StreamSettings:
     plan = snapshot_plan(config)
     return StreamSettings(
         prefix=config[ek.PREFIX],
-        shard=shard(config),
+        shard=task_shard(config),
         max_batch=config[sk.BATCH],
         max_queue=max(config[sk.QUEUE], config[sk.BATCH]),
         poll_s=config[sk.POLL] / 1000,
         rollback_rows=config[sk.BUFFER],
-        failures=_failures(word(config, sk.FAILURES)),
-        inconsistent=_failures(word(config, sk.INCONSISTENT)),
+        failures=_read_failures(lower_option(config, sk.FAILURES)),
+        inconsistent=_read_failures(lower_option(config, sk.INCONSISTENT)),
         plan=plan,
         snapshot_tables=tuple(split_regexes(text_of(config, sk.SNAPSHOT_TABLES))),
         new_tables=config[NEW_TABLES] and plan.pull != "never",
@@ -232,7 +236,7 @@ def stream_settings(config: Config) -> StreamSettings:
         progress_topic=config[sk.PROGRESS_TOPIC] or "",
         progress_s=config[sk.PROGRESS_INTERVAL] / 1000,
         guardrail=config[sk.GUARDRAIL],
-        guardrail_fails=word(config, sk.GUARDRAIL_ACTION) == "fail",
+        guardrail_fails=lower_option(config, sk.GUARDRAIL_ACTION) == "fail",
     )
 
 
@@ -242,33 +246,35 @@ def gtid_source(settings: StreamSettings) -> Callable[[str], bool] | None:
     Raises:
         ConfigInvalid: an expression has no equivalent here.
     """
-    wanted = bool(settings.gtid_includes)
-    texts = settings.gtid_includes or settings.gtid_excludes
-    if not texts:
+    includes = bool(settings.gtid_includes)
+    expressions = settings.gtid_includes or settings.gtid_excludes
+    if not expressions:
         return None
-    patterns = [re.compile(found.pattern, found.flags | re.IGNORECASE) for found in map(compile_java, texts)]
-    return lambda source: any(pattern.fullmatch(source) for pattern in patterns) is wanted
+    patterns = [
+        re.compile(compiled.pattern, compiled.flags | re.IGNORECASE) for compiled in map(compile_java, expressions)
+    ]
+    return lambda source: any(pattern.fullmatch(source) for pattern in patterns) is includes
 
 
-def split_statements(text: str | None) -> tuple[str, ...]:
+def split_statements(statements: str | None) -> tuple[str, ...]:
     """SQL statements of a list with semicolons; two of them stand for one within a statement."""
-    parts = [part.replace("\0", ";").strip() for part in (text or "").replace(";;", "\0").split(";")]
+    parts = [part.replace("\0", ";").strip() for part in (statements or "").replace(";;", "\0").split(";")]
     return tuple(part for part in parts if part)
 
 
 def ssl_mode(config: Config) -> str:
     """The mode in our words; see ``SSL_MODES``."""
-    given = word(config, sk.SSL_MODE)
-    if given:
-        return sk.SSL_MODES[given]
+    mode = lower_option(config, sk.SSL_MODE)
+    if mode:
+        return sk.SSL_MODES[mode]
     return "disabled" if connector_class(config) == "mariadbconnector" else "preferred"
 
 
-def _tls(config: Config) -> TlsSettings | None:
+def _tls_settings(config: Config) -> MySqlTlsSettings | None:
     mode = ssl_mode(config)
     if mode == "disabled":
         return None
-    return TlsSettings(
+    return MySqlTlsSettings(
         mode=cast("Any", mode),
         truststore=config[sk.SSL_TRUSTSTORE] or None,
         truststore_password=config[sk.SSL_TRUSTSTORE_PASSWORD],
@@ -283,10 +289,10 @@ def connection_settings(config: Config) -> ConnectionSettings:
     Raises:
         ConfigInvalid: ``task.shard`` is none.
     """
-    own = shard(config)
+    owned_shard = task_shard(config)
     server_id = config[sk.SERVER_ID]
     if server_id:
-        server_id = (server_id + own.index * config[sk.SERVER_ID_OFFSET] - 1) % 0xFFFFFFFF + 1
+        server_id = (server_id + owned_shard.index * config[sk.SERVER_ID_OFFSET] - 1) % 0xFFFFFFFF + 1
     interval_s = config[sk.KEEP_ALIVE_INTERVAL] / 1000
     return ConnectionSettings(
         host=config[sk.HOST],
@@ -294,7 +300,7 @@ def connection_settings(config: Config) -> ConnectionSettings:
         user=config[sk.USER],
         password=config[sk.PASSWORD],
         server_id=server_id,
-        tls=_tls(config),
+        tls=_tls_settings(config),
         connect_timeout_s=config[sk.CONNECT_TIMEOUT] / 1000,
         keepalive=config[sk.KEEP_ALIVE],
         keepalive_s=interval_s,
@@ -333,20 +339,20 @@ def value_options(config: Config, server: str) -> ValueOptions:
         server: ``mysql`` or ``mariadb``: what the server is.
     """
     return ValueOptions(
-        decimal_mode=cast("Any", word(config, DECIMALS)),
-        time_mode=cast("Any", word(config, ek.TIMES)),
-        bigint_unsigned_mode=cast("Any", word(config, ek.UNSIGNED)),
-        binary_mode=cast("Any", word(config, ek.BINARIES)),
+        decimal_mode=cast("Any", lower_option(config, DECIMALS)),
+        time_mode=cast("Any", lower_option(config, ek.TIMES)),
+        bigint_unsigned_mode=cast("Any", lower_option(config, ek.UNSIGNED)),
+        binary_mode=cast("Any", lower_option(config, ek.BINARIES)),
         enable_time_adjuster=config[ek.TIME_ADJUSTER],
-        charset_errors=word(config, ek.CHARSET_ERRORS),
+        charset_errors=lower_option(config, ek.CHARSET_ERRORS),
         flavor=server,
         comments=config[ek.SCHEMA_COMMENTS],
-        failures=cast("Any", word(config, sk.CONVERTING_FAILURES)),
-        invalid_dates="fail" if word(config, sk.FAILURES) == "fail" else "epoch",
+        failures=cast("Any", lower_option(config, sk.CONVERTING_FAILURES)),
+        invalid_dates="fail" if lower_option(config, sk.FAILURES) == "fail" else "epoch",
     )
 
 
-def event_settings(config: Config, server: str) -> EventSettings:
+def event_settings(config: Config, server: str) -> MySqlEventSettings:
     """What events look like, which are sent, and where to.
 
     Args:
@@ -358,13 +364,13 @@ def event_settings(config: Config, server: str) -> EventSettings:
     """
     skipped = frozenset(str(item).strip() for item in config[ek.SKIPPED] or ())
     signals = config[sk.SIGNALS]
-    return EventSettings(
-        topics=_topics(config),
-        connector=flavor(config, server),
-        output_format=cast("Any", word(config, ek.OUTPUT)),
+    return MySqlEventSettings(
+        topics=_topic_settings(config),
+        connector=flavor_of(config, server),
+        output_format=cast("Any", lower_option(config, ek.OUTPUT)),
         tombstones=config[ek.TOMBSTONES],
         schema_changes=config[ek.SCHEMA_CHANGES],
-        transactions=config[ek.TRANSACTIONS] and word(config, ek.OUTPUT) == "debezium",
+        transactions=config[ek.TRANSACTIONS] and lower_option(config, ek.OUTPUT) == "debezium",
         skipped=skipped & frozenset("cudtr"),
         skip_unchanged=config[ek.SKIP_UNCHANGED],
         key_columns=config[ek.KEY_COLUMNS] or "",
@@ -382,12 +388,12 @@ def event_settings(config: Config, server: str) -> EventSettings:
         masks=masking.parse_rules(config.raw),
         source_types=text_of(config, ek.SOURCE_TYPES),
         source_data_types=text_of(config, ek.DATA_TYPES),
-        schema_names=cast("Any", word(config, ek.SCHEMA_NAMES)),
-        field_names=cast("Any", word(config, ek.FIELD_NAMES)),
+        schema_names=cast("Any", lower_option(config, ek.SCHEMA_NAMES)),
+        field_names=cast("Any", lower_option(config, ek.FIELD_NAMES)),
         comments=config[ek.SCHEMA_COMMENTS],
         context_headers=config[ek.EXTENDED_HEADERS],
         ums=UmsSettings(
-            topic_per=cast("Any", word(config, ek.UMS_TOPICS)),
+            topic_per=cast("Any", lower_option(config, ek.UMS_TOPICS)),
             before=config[ek.UMS_BEFORE],
             max_rows=config[ek.UMS_ROWS],
             max_bytes=config[ek.UMS_BYTES],
@@ -396,12 +402,14 @@ def event_settings(config: Config, server: str) -> EventSettings:
     )
 
 
-def _topics(config: Config) -> TopicSettings:
-    kind, odd, routed = ek.STRATEGIES.get(str(config[ek.STRATEGY] or "").rpartition(".")[2], ("default", False, False))
+def _topic_settings(config: Config) -> TopicSettings:
+    kind, unicode_names, routed = ek.STRATEGIES.get(
+        str(config[ek.STRATEGY] or "").rpartition(".")[2], ("default", False, False)
+    )
     return TopicSettings(
         prefix=config[ek.PREFIX],
         strategy=cast("Any", kind),
-        unicode=odd,
+        unicode=unicode_names,
         delimiter=config[ek.DELIMITER],
         heartbeat_prefix=config[ek.HEARTBEAT_PREFIX],
         transaction=config[ek.TRANSACTION_TOPIC],
@@ -424,9 +432,9 @@ def snapshot_settings(config: Config) -> SnapshotSettings:
         rows_per_s=config[sk.SNAPSHOT_RATE],
         adaptive=config[sk.SNAPSHOT_ADAPTIVE],
         replica=bool(config[sk.SNAPSHOT_HOST]),
-        locks=word(config, sk.SNAPSHOT_LOCKS) != "none",
+        locks=lower_option(config, sk.SNAPSHOT_LOCKS) != "none",
         lock_timeout_s=max(1, -(-config[sk.SNAPSHOT_LOCK_TIMEOUT] // 1000)),
-        order=cast("Any", word(config, sk.SNAPSHOT_ORDER)),
+        order=cast("Any", lower_option(config, sk.SNAPSHOT_ORDER)),
         delay_s=config[sk.SNAPSHOT_DELAY] / 1000,
     )
 
@@ -447,16 +455,22 @@ def heartbeat_settings(config: Config) -> HeartbeatSettings:
     )
 
 
-def problems(config: Config) -> list[ConfigProblem]:
+def find_problems(config: Config) -> list[ConfigProblem]:
     """What makes the configuration one that can't work, or that would give other data than it says."""
-    found: list[ConfigProblem] = []
+    complaints: list[ConfigProblem] = []
 
-    def complain(name: str, why: str) -> None:
-        found.append(ConfigProblem(name, invalid(name, config[name] if name in config else config.raw.get(name), why)))
+    def complain(name: str, reason: str) -> None:
+        complaints.append(
+            ConfigProblem(name, invalid(name, config[name] if name in config else config.raw.get(name), reason))
+        )
 
-    for one, other in ((sk.DATABASES, sk.NOT_DATABASES), (sk.TABLES, sk.NOT_TABLES), (ek.COLUMNS, ek.NOT_COLUMNS)):
-        if text_of(config, one) and text_of(config, other):
-            complain(other, f'"{one}" is already specified')
+    for include_option, exclude_option in (
+        (sk.DATABASES, sk.NOT_DATABASES),
+        (sk.TABLES, sk.NOT_TABLES),
+        (ek.COLUMNS, ek.NOT_COLUMNS),
+    ):
+        if text_of(config, include_option) and text_of(config, exclude_option):
+            complain(exclude_option, f'"{include_option}" is already specified')
     if text_of(config, sk.GTID_INCLUDES) and text_of(config, sk.GTID_EXCLUDES):
         complain(sk.GTID_EXCLUDES, "Cannot specify GTID excludes when includes are provided.")
     if config[sk.QUEUE] <= config[sk.BATCH]:
@@ -477,19 +491,21 @@ def problems(config: Config) -> list[ConfigProblem]:
     ):
         complaint = regex_list(name, text_of(config, name))
         if complaint is not None:
-            found.append(ConfigProblem(name, complaint))
-    for name, why in ek.REFUSED.items():
+            complaints.append(ConfigProblem(name, complaint))
+    for name, reason in ek.REFUSED.items():
         if text_of(config, name):
-            found.append(ConfigProblem(name, f"{name}={config.raw[name]} would give other data than here: {why}"))
-    if word(config, sk.SNAPSHOT_QUERIES) == "custom":
+            complaints.append(
+                ConfigProblem(name, f"{name}={config.raw[name]} would give other data than here: {reason}")
+            )
+    if lower_option(config, sk.SNAPSHOT_QUERIES) == "custom":
         complain(
             sk.SNAPSHOT_QUERIES, f"custom queries are Java classes, which can't run here; use {sk.SNAPSHOT_SELECTS}"
         )
-    found += _caught(config, sk.SNAPSHOT, snapshot_plan)
-    found += _caught(config, sk.SNAPSHOT_SELECTS, snapshot_overrides)
-    found += _caught(config, sk.HOST, connection_settings)
-    found += _topic_problems(config)
-    found += masking.problems(config.raw)
+    complaints += _catch_problems(config, sk.SNAPSHOT, snapshot_plan)
+    complaints += _catch_problems(config, sk.SNAPSHOT_SELECTS, snapshot_overrides)
+    complaints += _catch_problems(config, sk.HOST, connection_settings)
+    complaints += _topic_problems(config)
+    complaints += masking.find_problems(config.raw)
     if config[ek.QUERY] and masking.rule_names(config.raw):
         complain(
             ek.QUERY,
@@ -497,15 +513,15 @@ def problems(config: Config) -> list[ConfigProblem]:
         )
     if config[sk.SSL_KEYSTORE_PASSWORD] is not None and not config[sk.SSL_KEYSTORE]:
         complain(sk.SSL_KEYSTORE, f"{sk.SSL_KEYSTORE_PASSWORD} is given, the file is not")
-    if "kafka" in channels(config) and not config[sk.SIGNAL_BROKERS]:
+    if "kafka" in signal_channels(config) and not config[sk.SIGNAL_BROKERS]:
         complain(
             sk.SIGNAL_BROKERS,
             f"the channel kafka of {sk.CHANNELS} needs the addresses of the cluster with the signal topic",
         )
-    return found
+    return complaints
 
 
-def _caught(config: Config, name: str, parse: Callable[[Config], object]) -> list[ConfigProblem]:
+def _catch_problems(config: Config, name: str, parse: Callable[[Config], object]) -> list[ConfigProblem]:
     try:
         parse(config)
     except ConfigInvalid as error:
@@ -513,7 +529,7 @@ def _caught(config: Config, name: str, parse: Callable[[Config], object]) -> lis
     return []
 
 
-def channels(config: Config) -> list[str]:
+def signal_channels(config: Config) -> list[str]:
     """The signal channels that are asked for, in lower case."""
     return [str(item).strip().lower() for item in config[sk.CHANNELS] or () if str(item).strip()]
 
@@ -541,29 +557,29 @@ def _topic_problems(config: Config) -> list[ConfigProblem]:
     return []
 
 
-def warnings(config: Config) -> list[ConfigProblem]:
+def find_warnings(config: Config) -> list[ConfigProblem]:
     """Options that have no effect here, or another one than their author may think: each by its name."""
-    found: list[ConfigProblem] = []
+    complaints: list[ConfigProblem] = []
 
-    def warn(name: str, why: str) -> None:
-        found.append(ConfigProblem(name, why))
+    def warn(name: str, reason: str) -> None:
+        complaints.append(ConfigProblem(name, reason))
 
-    for name, why in ek.NOTES.items():
-        given = config.raw.get(name)
-        if given is not None and not _is_default(config, name):
-            warn(name, f"{name} has no effect: {why}")
-    found += _unknown(config)
-    for channel in channels(config):
+    for name, reason in ek.NOTES.items():
+        value = config.raw.get(name)
+        if value is not None and not _is_default(config, name):
+            warn(name, f"{name} has no effect: {reason}")
+    complaints += _unknown_options(config)
+    for channel in signal_channels(config):
         if channel not in ("source", "kafka"):
             warn(
                 sk.CHANNELS,
                 f"{sk.CHANNELS}: there is no channel {channel} here; "
                 f"{_CHANNELS.get(channel, 'channels are source and kafka')}",
             )
-    mode = word(config, sk.SNAPSHOT)
+    mode = lower_option(config, sk.SNAPSHOT)
     if mode in sk.OLD_MODES:
         warn(sk.SNAPSHOT, f"{sk.SNAPSHOT}={mode} is an old word for {sk.OLD_MODES[mode]}")
-    found += _order_warnings(config)
+    complaints += _order_warnings(config)
     if config[sk.HEARTBEAT_QUERY] and not config[sk.HEARTBEAT]:
         warn(sk.HEARTBEAT_QUERY, f"{sk.HEARTBEAT_QUERY} is never run, since {sk.HEARTBEAT} is 0")
     for name in (sk.SNAPSHOT_PORT, sk.SNAPSHOT_USER, sk.SNAPSHOT_PASSWORD):
@@ -582,15 +598,15 @@ def warnings(config: Config) -> list[ConfigProblem]:
             sk.SNAPSHOT_HOST,
             f"{sk.SNAPSHOT_HOST} is used only by full pulls on demand: {sk.SNAPSHOT}={mode} makes none",
         )
-    return found
+    return complaints
 
 
 def _order_warnings(config: Config) -> list[ConfigProblem]:
     """Options that need all changes in one order, and what statements show of masked columns."""
-    found: list[ConfigProblem] = []
+    complaints: list[ConfigProblem] = []
 
-    def warn(name: str, why: str) -> None:
-        found.append(ConfigProblem(name, why))
+    def warn(name: str, reason: str) -> None:
+        complaints.append(ConfigProblem(name, reason))
 
     tasks = str(config.raw.get("tasks.max", "1")).strip()
     if config[ek.QUERY] and any(masking.is_debezium_option(name) for name in config.raw):
@@ -601,27 +617,27 @@ def _order_warnings(config: Config) -> list[ConfigProblem]:
             f"{ek.TRANSACTIONS}=true needs all changes in one order: the connector has one task, not {tasks}",
         )
     if (
-        "t" not in [str(each).strip() for each in config[ek.SKIPPED] or ()]
+        "t" not in [str(operation).strip() for operation in config[ek.SKIPPED] or ()]
         and tasks not in ("", "1")
-        and word(config, ek.OUTPUT) != "ums"
+        and lower_option(config, ek.OUTPUT) != "ums"
     ):
         warn(
             ek.SKIPPED,
             f"{ek.SKIPPED} without t: a truncation needs all changes in one order, so the connector has one task, "
             f"not {tasks}",
         )
-    if config[ek.TRANSACTIONS] and word(config, ek.OUTPUT) == "ums":
+    if config[ek.TRANSACTIONS] and lower_option(config, ek.OUTPUT) == "ums":
         warn(ek.TRANSACTIONS, f"{ek.TRANSACTIONS} has no effect with {ek.OUTPUT}=ums")
-    return found
+    return complaints
 
 
 def _is_default(config: Config, name: str) -> bool:
     return java_string(config[name]) == java_string(CONFIG.keys[name].default)
 
 
-def _unknown(config: Config) -> list[ConfigProblem]:
+def _unknown_options(config: Config) -> list[ConfigProblem]:
     """Properties of our own families that no option has."""
-    found = []
+    complaints = []
     aliases = {alias for key in CONFIG.keys.values() for alias in key.aliases}
     for name in config.raw:
         if (
@@ -633,9 +649,9 @@ def _unknown(config: Config) -> list[ConfigProblem]:
             continue
         family = next((prefix for prefix in ek.FAMILIES if name.startswith(prefix)), None)
         if family is not None:
-            found.append(ConfigProblem(name, f"{name} has no effect: {ek.FAMILIES[family]}"))
+            complaints.append(ConfigProblem(name, f"{name} has no effect: {ek.FAMILIES[family]}"))
         elif name.startswith(ek.COMPLETE):
-            found.append(
+            complaints.append(
                 ConfigProblem(name, f"{name} is no option of this connector and has no effect; is it spelled right?")
             )
-    return found
+    return complaints

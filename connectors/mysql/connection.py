@@ -1,6 +1,6 @@
 """Connections for queries, and what the server says about itself.
 
-Every error of the driver becomes one of ours here, by ``failure``: ``Retriable`` where the server is away or busy,
+Every error of the driver becomes one of ours here, by ``explain_failure``: ``Retriable`` where the server is away or busy,
 ``ConfigInvalid`` where it refuses us, ``Fatal`` for the rest.
 """
 
@@ -17,16 +17,16 @@ from aiomysql.cursors import Cursor
 from pymysql.constants import CLIENT
 from pymysql.err import MySQLError, OperationalError
 
-from connectors.cql.tls import TlsSettings as Stores
+from connectors.cql.tls import CqlTlsSettings as Stores
 from connectors.cql.tls import ssl_context as stores_context
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from connectors.mysql.driver import open_connection
-from connectors.mysql.model import MARIADB, MYSQL, Address, Place
+from connectors.mysql.model import MARIADB, MYSQL, BinlogPosition, ServerAddress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.mysql.model import ConnectionSettings, TlsSettings
+    from connectors.mysql.model import ConnectionSettings, MySqlTlsSettings
 
 #: Server variables that the connector uses; a server has some of them.
 VARIABLES: Final = (
@@ -95,14 +95,14 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.mariadb or self.variables.get("gtid_mode", "").upper() == "ON"
 
 
-class _Cursor(Cursor):  # type: ignore[misc]  # the driver has no types
+class _QuietCursor(Cursor):  # type: ignore[misc]  # the driver has no types
     """A cursor that doesn't make Python warnings of the server's notes (a table to be dropped is not there ...)."""
 
     async def _show_warnings(self, conn: Connection) -> None:
         """Nothing: it would ask the server for them."""
 
 
-class _Connection(Connection):  # type: ignore[misc]  # the driver has no types
+class _MySqlConnection(Connection):  # type: ignore[misc]  # the driver has no types
     """A driver's connection that decides about encryption before it sends anything secret."""
 
     tls_required = False
@@ -125,7 +125,7 @@ class _Connection(Connection):  # type: ignore[misc]  # the driver has no types
 NO_TLS: Final = "the server has no TLS"
 
 
-async def connect(settings: ConnectionSettings, *, server_name: str = "") -> Connection:
+async def connect_first(settings: ConnectionSettings, *, server_name: str = "") -> Connection:
     """A connection for queries, to the first of the servers that answers; ``close()`` it.
 
     Texts are utf8mb4, times those of ``settings.time_zone``, autocommit is on. Not to be shared by tasks at the same time.
@@ -139,32 +139,32 @@ async def connect(settings: ConnectionSettings, *, server_name: str = "") -> Con
     addresses = settings.addresses()
     for number, address in enumerate(addresses):
         try:
-            return await _connected(settings, address, context, server_name)
+            return await _connect_address(settings, address, context, server_name)
         except Retriable:
             if number + 1 == len(addresses):
                 raise
     raise AssertionError  # there is at least one address
 
 
-async def _connected(
-    settings: ConnectionSettings, address: Address, context: ssl.SSLContext | None, name: str
+async def _connect_address(
+    settings: ConnectionSettings, address: ServerAddress, context: ssl.SSLContext | None, name: str
 ) -> Connection:
-    connection = _Connection(
+    connection = _MySqlConnection(
         host=address.host, port=address.port, user=settings.user, password=driver_password(settings.secret), charset="utf8mb4",
         # No limit of the driver's own: up to Python 3.11 its wait_for forgets a cancellation that comes as the socket opens.
         connect_timeout=None, autocommit=True, ssl=context, program_name=settings.name,
-        loop=asyncio.get_running_loop(), cursorclass=_Cursor,
+        loop=asyncio.get_running_loop(), cursorclass=_QuietCursor,
     )  # fmt: skip
     connection.tls_required = settings.tls is not None and settings.tls.required
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
             await open_connection(connection)
-            for statement in (_session(settings, connection.server_version), *settings.statements):
-                await _execute(connection, statement)
+            for statement in (_session_statement(settings, connection.server_version), *settings.statements):
+                await _execute_statement(connection, statement)
     except BaseException as error:
         connection.close()
         if isinstance(error, (MySQLError, OSError, EOFError, RuntimeError)):
-            raise failure(error, "connecting", address=address, user=settings.user, name=name) from error
+            raise explain_failure(error, "connecting", address=address, user=settings.user, name=name) from error
         raise
     return connection
 
@@ -174,7 +174,7 @@ def driver_password(secret: str) -> str:
     return secret.encode().decode("latin-1")
 
 
-def _session(settings: ConnectionSettings, version: str) -> str:
+def _session_statement(settings: ConnectionSettings, version: str) -> str:
     zone = settings.time_zone.replace("\\", "").replace("'", "''")
     parts = [
         f"time_zone = '{zone}'",
@@ -191,12 +191,12 @@ def _session(settings: ConnectionSettings, version: str) -> str:
     return "SET SESSION " + ", ".join(parts)
 
 
-async def _execute(connection: Connection, statement: str) -> None:
+async def _execute_statement(connection: Connection, statement: str) -> None:
     async with connection.cursor() as cursor:
         await cursor.execute(statement)
 
 
-async def query(connection: Connection, sql: str, args: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+async def query_rows(connection: Connection, sql: str, args: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
     """The rows of a query whose result is small; ``%s`` in it stand for ``args``.
 
     Raises:
@@ -208,16 +208,16 @@ async def query(connection: Connection, sql: str, args: Sequence[object] | None 
             await cursor.execute(sql, args)
             return list(await cursor.fetchall())
     except (MySQLError, OSError, EOFError, RuntimeError) as error:
-        raise failure(error, f"running {_short(sql)}", user=str(connection.user)) from error
+        raise explain_failure(error, f"running {_shorten_sql(sql)}", user=str(connection.user)) from error
 
 
-def _short(sql: str) -> str:
+def _shorten_sql(sql: str) -> str:
     line = " ".join(sql.split())
     return line if len(line) <= 200 else f"{line[:200]} ..."
 
 
-def failure(
-    error: BaseException, doing: str, *, address: Address | None = None, user: str = "", name: str = ""
+def explain_failure(
+    error: BaseException, doing: str, *, address: ServerAddress | None = None, user: str = "", name: str = ""
 ) -> MillraceError:
     """The error of ours for one of the driver: what happened while ``doing`` something, where, and how to mend it."""
     where = f"{name or 'the MySQL server'}{f' at {address}' if address is not None else ''}"
@@ -235,28 +235,28 @@ def failure(
                 "server's tls_version and certificates"
             )
     code = error.args[0] if isinstance(error, MySQLError) and error.args and isinstance(error.args[0], int) else 0
-    text = str(error.args[1]) if code and len(error.args) > 1 else str(error) or type(error).__name__
+    message = str(error.args[1]) if code and len(error.args) > 1 else str(error) or type(error).__name__
     if isinstance(error, TimeoutError):
         return Retriable(
             f"{where} did not answer in time while {doing}; check the address, firewalls, and the server's load"
         )
     if code in _REFUSED:
-        return ConfigInvalid(f"{where} refuses the user {user!r} ({code}: {text}); {_refused(code)}")
+        return ConfigInvalid(f"{where} refuses the user {user!r} ({code}: {message}); {_refusal_advice(code)}")
     if code in _PRIVILEGE:
         return Fatal(
-            f"{where}: the user {user!r} lacks a privilege for {doing} ({code}: {text}); GRANT it, for instance "
+            f"{where}: the user {user!r} lacks a privilege for {doing} ({code}: {message}); GRANT it, for instance "
             f"GRANT SELECT, RELOAD, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'"
         )
     if code in _PASSING or (not code and isinstance(error, (OSError, EOFError, RuntimeError))):
-        cause = next((each for each in causes[1:] if each is not None), None)
-        more = f" ({cause})" if cause is not None and str(cause) and str(cause) not in text else ""
+        cause = next((candidate for candidate in causes[1:] if candidate is not None), None)
+        cause_note = f" ({cause})" if cause is not None and str(cause) and str(cause) not in message else ""
         return Retriable(
-            f"{where} is away or too busy while {doing} ({code}: {text}{more}); check that it runs and can be reached"
+            f"{where} is away or too busy while {doing} ({code}: {message}{cause_note}); check that it runs and can be reached"
         )
-    return Fatal(f"{where} refuses while {doing}: {code}: {text}")
+    return Fatal(f"{where} refuses while {doing}: {code}: {message}")
 
 
-def _refused(code: int) -> str:
+def _refusal_advice(code: int) -> str:
     if code in {1045, 1698}:
         return "check database.user and database.password, and the account's host: SELECT user, host FROM mysql.user"
     if code == 1130:
@@ -273,9 +273,9 @@ def _refused(code: int) -> str:
     )
 
 
-def parse_version(text: str) -> tuple[int, int, int]:
+def parse_version(version: str) -> tuple[int, int, int]:
     """The three numbers of a version text; ``5.5.5-`` before a MariaDB's is for old clients and doesn't count."""
-    match = _VERSION.search(text.removeprefix("5.5.5-") if "mariadb" in text.lower() else text)
+    match = _VERSION.search(version.removeprefix("5.5.5-") if "mariadb" in version.lower() else version)
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else (0, 0, 0)
 
 
@@ -286,17 +286,17 @@ def variables_sql() -> str:
 
 def info_of(rows: Sequence[tuple[Any, ...]], *, address: str = "", encrypted: bool = False) -> ServerInfo:
     """What the rows of ``variables_sql`` say."""
-    found = {str(name).lower(): "" if value is None else str(value) for name, value in rows}
-    text = found.get("version", "")
-    mariadb = "mariadb" in f"{text} {found.get('version_comment', '')}".lower()
+    variables = {str(name).lower(): "" if value is None else str(value) for name, value in rows}
+    version_text = variables.get("version", "")
+    mariadb = "mariadb" in f"{version_text} {variables.get('version_comment', '')}".lower()
     return ServerInfo(
         flavor=MARIADB if mariadb else MYSQL,
-        version=parse_version(text),
-        version_text=text,
-        server_id=int(found.get("server_id") or 0),
-        uuid=found.get("server_uid" if mariadb else "server_uuid", ""),
-        domain=int(found.get("gtid_domain_id") or 0),
-        variables=found,
+        version=parse_version(version_text),
+        version_text=version_text,
+        server_id=int(variables.get("server_id") or 0),
+        uuid=variables.get("server_uid" if mariadb else "server_uuid", ""),
+        domain=int(variables.get("gtid_domain_id") or 0),
+        variables=variables,
         address=address,
         encrypted=encrypted,
     )
@@ -304,7 +304,7 @@ def info_of(rows: Sequence[tuple[Any, ...]], *, address: str = "", encrypted: bo
 
 def address_of(connection: Connection) -> str:
     """``host:port`` of the server that it is to."""
-    return str(Address(connection.host, connection.port))
+    return str(ServerAddress(connection.host, connection.port))
 
 
 async def server_info(connection: Connection) -> ServerInfo:
@@ -313,11 +313,11 @@ async def server_info(connection: Connection) -> ServerInfo:
     Raises:
         Retriable: the connection is lost.
     """
-    rows = await query(connection, variables_sql())
+    rows = await query_rows(connection, variables_sql())
     return info_of(rows, address=address_of(connection), encrypted=getattr(connection, "encrypted", False))
 
 
-async def current_place(connection: Connection, info: ServerInfo, *, gtids: bool = True) -> Place:
+async def current_place(connection: Connection, info: ServerInfo, *, gtids: bool = True) -> BinlogPosition:
     """Where the server's binlog ends now; with ``gtids`` also the transactions in it, of the same moment.
 
     Raises:
@@ -325,34 +325,36 @@ async def current_place(connection: Connection, info: ServerInfo, *, gtids: bool
         Fatal: the binlog is off, or a privilege lacks.
     """
     if not info.mariadb:
-        row = await _status(connection, info)
+        row = await _query_position(connection, info)
         executed = str(row[4] or "") if gtids and len(row) > 4 else ""
-        return Place(file=str(row[0]), pos=int(row[1]), gtids="".join(executed.split()), server_id=info.server_id)
-    row = await _status(connection, info)
+        return BinlogPosition(
+            file=str(row[0]), pos=int(row[1]), gtids="".join(executed.split()), server_id=info.server_id
+        )
+    row = await _query_position(connection, info)
     executed = ""
     if gtids:
         for _ in range(_ATTEMPTS):
-            executed = await _scalar(connection, "SELECT @@GLOBAL.gtid_binlog_pos")
-            again = await _status(connection, info)
+            executed = await _query_scalar(connection, "SELECT @@GLOBAL.gtid_binlog_pos")
+            again = await _query_position(connection, info)
             if again[:2] == row[:2]:
                 break
             row = again
         else:
             # It writes all the time: what was executed until that place stands in the file.
-            executed = await _scalar(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (str(row[0]), int(row[1])))
-        executed = executed or await _scalar(connection, "SELECT @@GLOBAL.gtid_current_pos")
-    return Place(file=str(row[0]), pos=int(row[1]), gtids="".join(executed.split()), server_id=info.server_id)
+            executed = await _query_scalar(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (str(row[0]), int(row[1])))
+        executed = executed or await _query_scalar(connection, "SELECT @@GLOBAL.gtid_current_pos")
+    return BinlogPosition(file=str(row[0]), pos=int(row[1]), gtids="".join(executed.split()), server_id=info.server_id)
 
 
-async def _scalar(connection: Connection, sql: str, args: Sequence[object] | None = None) -> str:
-    rows = await query(connection, sql, args)
+async def _query_scalar(connection: Connection, sql: str, args: Sequence[object] | None = None) -> str:
+    rows = await query_rows(connection, sql, args)
     value = rows[0][0] if rows else None
     return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value or "")
 
 
-async def _status(connection: Connection, info: ServerInfo) -> tuple[Any, ...]:
+async def _query_position(connection: Connection, info: ServerInfo) -> tuple[Any, ...]:
     newer = not info.mariadb and info.version >= (8, 2, 0)
-    rows = await query(connection, "SHOW BINARY LOG STATUS" if newer else "SHOW MASTER STATUS")
+    rows = await query_rows(connection, "SHOW BINARY LOG STATUS" if newer else "SHOW MASTER STATUS")
     if not rows:
         raise Fatal(
             f"the server {info.address} writes no binlog: set log_bin and server_id in its configuration, restart it"
@@ -367,10 +369,10 @@ async def binary_logs(connection: Connection) -> list[tuple[str, int]]:
         Retriable: the connection is lost.
         Fatal: the binlog is off, or a privilege lacks.
     """
-    return [(str(row[0]), int(row[1])) for row in await query(connection, "SHOW BINARY LOGS")]
+    return [(str(row[0]), int(row[1])) for row in await query_rows(connection, "SHOW BINARY LOGS")]
 
 
-def ssl_context(tls: TlsSettings | None) -> ssl.SSLContext | None:
+def ssl_context(tls: MySqlTlsSettings | None) -> ssl.SSLContext | None:
     """The context for ``tls``, or None for no encryption. Reads files: blocks.
 
     Raises:

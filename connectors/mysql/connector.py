@@ -12,10 +12,10 @@ from connectors.mysql import gtid, lag, logical, positions, shards, start, versi
 from connectors.mysql import options_events as ek
 from connectors.mysql import options_source as sk
 from connectors.mysql.checks import check_server, server_tables
-from connectors.mysql.config import CONFIG, problems, warnings
+from connectors.mysql.config import CONFIG, find_problems, find_warnings
 from connectors.mysql.metrics import METRICS
 from connectors.mysql.model import MARIADB, MYSQL, Shard, TableName
-from connectors.mysql.snapshot.state import snapshots
+from connectors.mysql.snapshot.state import list_snapshots
 from connectors.mysql.statements import is_condition
 from connectors.mysql.task import MySqlTask
 from connectors.snapshot.requests import check_request
@@ -50,16 +50,16 @@ class MySqlConnector(SourceConnector):
             ConfigInvalid: they can't be used together.
         """
         config = self.context.config
-        found = problems(config)
-        if found:
-            raise ConfigInvalid("\n".join(problem.message for problem in found))
-        for warning in warnings(config):
+        complaints = find_problems(config)
+        if complaints:
+            raise ConfigInvalid("\n".join(problem.message for problem in complaints))
+        for warning in find_warnings(config):
             self.context.log.warning("%s", warning.message)
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """One shard of the source per task. Asks nobody: the tasks find their tables themselves."""
         count = 1 if one_task(self.context.config) else max(1, min(max_tasks, MOST_TASKS))
-        return [{sk.TASK_SHARD: shards.text(Shard(index, count))} for index in range(count)]
+        return [{sk.TASK_SHARD: shards.format_shard(Shard(index, count))} for index in range(count)]
 
     @classmethod
     async def validate(cls, config: Config) -> list[ConfigProblem]:
@@ -67,12 +67,12 @@ class MySqlConnector(SourceConnector):
 
         What has no effect or only a risk is a warning.
         """
-        found = problems(config)
-        noted = warnings(config)
-        if not found:
+        complaints = find_problems(config)
+        noted = find_warnings(config)
+        if not complaints:
             asked = await check_server(config)
-            found, noted = asked.errors, [*noted, *asked.warnings]
-        return [*found, *(replace(warning, warning=True) for warning in noted)]
+            complaints, noted = asked.errors, [*noted, *asked.warnings]
+        return [*complaints, *(replace(warning, warning=True) for warning in noted)]
 
     @classmethod
     def exactly_once_support(cls, config: Config) -> bool:
@@ -121,7 +121,7 @@ class MySqlConnector(SourceConnector):
         cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
     ) -> list[dict[str, Any]]:
         """See ``SourceConnector.snapshots``."""
-        return snapshots(config[ek.PREFIX], instructions, offsets)
+        return list_snapshots(config[ek.PREFIX], instructions, offsets)
 
     @classmethod
     async def capturable(cls, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -137,22 +137,24 @@ class MySqlConnector(SourceConnector):
             Retriable: the source can't be asked now.
             ConfigInvalid: it refuses the account.
         """
-        return await lag.lag(config, offsets)
+        return await lag.read_lag(config, offsets)
 
     @classmethod
     def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
         """See ``SourceConnector.tables``."""
-        mapping = logical.parse(config[ek.LOGICAL] or "")
+        mapping = logical.parse_mapping(config[ek.LOGICAL] or "")
         return [
-            {**each, **mapping.of(TableName(*each["table"].split(".", 1))).members}
-            for each in versions.tables(config[ek.PREFIX], offsets)
+            {**table, **mapping.of(TableName(*table["table"].split(".", 1))).members}
+            for table in versions.list_tables(config[ek.PREFIX], offsets)
         ]
 
 
 def one_task(config: Config) -> bool:
     """Whether one task has to read all changes: they must be in one order, or keys of events are not what tasks divide by."""
     # A truncation is about the rows of all tasks.
-    ordered = bool(config[ek.TRANSACTIONS]) or "t" not in [str(each).strip() for each in config[ek.SKIPPED] or ()]
+    ordered = bool(config[ek.TRANSACTIONS]) or "t" not in [
+        str(operation).strip() for operation in config[ek.SKIPPED] or ()
+    ]
     return bool(config[ek.KEY_COLUMNS]) or (ordered and str(config[ek.OUTPUT]).lower() == "debezium")
 
 
@@ -167,16 +169,16 @@ def _check_partition(prefix: str, partition: Position) -> None:
         raise ValueError(f'a partition of this connector is {{"server": "{prefix}"}}, by its topic.prefix')
     shard = partition.get(start.SHARD)
     if shard is not None:
-        shards.parse(str(shard))
+        shards.parse_shard(str(shard))
 
 
 def _check_place(offset: Position) -> None:
-    place = positions.from_offset(offset)
-    if positions.file_number(place.file) == 0:
-        raise ValueError(f"file must be the name of a binlog file such as mysql-bin.000042, not {place.file!r}")
-    if place.gtids:
+    position = positions.from_offset(offset)
+    if positions.file_number(position.file) == 0:
+        raise ValueError(f"file must be the name of a binlog file such as mysql-bin.000042, not {position.file!r}")
+    if position.gtids:
         try:
-            gtid.parse(MYSQL if ":" in place.gtids else MARIADB, place.gtids)
+            gtid.parse_gtids(MYSQL if ":" in position.gtids else MARIADB, position.gtids)
         except ConfigInvalid as error:
             raise ValueError(f"gtids: {error}") from error
     for name in (start.LAYOUT, start.SOURCE_SERVER, start.TX_ROWS):

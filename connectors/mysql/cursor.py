@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connectors.mysql import positions, start
-from connectors.mysql.model import Place
+from connectors.mysql.model import BinlogPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from connectors.api import Position
     from connectors.mysql.gtid import GtidSet
-    from connectors.mysql.start import Done, Spot, Start
+    from connectors.mysql.start import ShardDone, Spot, Start
 
 
-class Cursor:
+class BinlogCursor:
     """Follows the events of one connection. Not thread-safe.
 
     The place to restart from is where the open transaction begins, or else where the last one ended; ``events`` counts the
@@ -34,25 +34,25 @@ class Cursor:
         server_id: that wrote the last event.
     """
 
-    def __init__(self, begun: Start, place: Place, server: int, executed: GtidSet | None) -> None:
-        self.file = self.restart_file = place.file
-        self.pos = self.restart_pos = place.pos
+    def __init__(self, run_start: Start, position: BinlogPosition, server: int, executed: GtidSet | None) -> None:
+        self.file = self.restart_file = position.file
+        self.pos = self.restart_pos = position.pos
         self.events = 0
         self.tx_rows = 0
         self.open = False
         self.gtid = ""
         self.executed = executed
-        self.ts_sec = place.ts_sec
-        self.server_id = place.server_id
+        self.ts_sec = position.ts_sec
+        self.server_id = position.server_id
         #: Of the transaction that the task is to go on with: events done, rows done of the next one, all rows done, its GTID.
         self._half_done: tuple[int, int, int, str] | None = None
         self._executed_text = executed.text() if executed is not None else ""
         self._constant: Position = {
-            start.LAYOUT: begun.layout,
-            start.ORIGIN: begun.origin or start.fresh(place),
+            start.LAYOUT: run_start.layout,
+            start.ORIGIN: run_start.origin or start.fresh_origin(position),
             start.SOURCE_SERVER: server,
         }
-        self.set_done(begun.done)
+        self.set_done(run_start.done)
 
     def half_done(self, events: int, row: int, rows: int, gtid: str) -> None:
         """A transaction that is still to come was done in part: offsets say so until ``caught_up``."""
@@ -62,11 +62,11 @@ class Cursor:
         """It has come."""
         self._half_done = None
 
-    def set_done(self, done: Iterable[Done]) -> None:
+    def set_done(self, done: Iterable[ShardDone]) -> None:
         """What former owners of rows have delivered beyond the place; part of every offset."""
-        text = start.done_text(done)
-        if text:
-            self._constant[start.DONE] = text
+        done_json = start.done_text(done)
+        if done_json:
+            self._constant[start.DONE] = done_json
         else:
             self._constant.pop(start.DONE, None)
 
@@ -106,23 +106,23 @@ class Cursor:
         gtid = self.gtid
         if self._half_done is not None and not events and not row:
             events, row, tx_rows, gtid = self._half_done
-        found: Position = {
+        position: Position = {
             "transaction_id": None,
             "ts_sec": self.ts_sec,
             "file": self.restart_file,
             "pos": self.restart_pos,
         }
         if self.executed is not None:
-            found["gtids"] = self.executed_text()
-        found["server_id"] = self.server_id
+            position["gtids"] = self.executed_text()
+        position["server_id"] = self.server_id
         if events or row or tx_rows:
-            found["event"] = events
-            found["row"] = row
-            found[start.TX_ROWS] = tx_rows
+            position["event"] = events
+            position["row"] = row
+            position[start.TX_ROWS] = tx_rows
             if gtid:
-                found[start.TX_GTID] = gtid
-        found.update(self._constant)
-        return found
+                position[start.TX_GTID] = gtid
+        position.update(self._constant)
+        return position
 
     def moved(self, base: Position, events: int, row: int, tx_rows: int) -> Position:
         """As ``offset``, for a position behind that of ``base`` with only rows between them."""
@@ -175,9 +175,9 @@ class Cursor:
                 self.executed.add(transaction)
             self._executed_text = self.executed.text()
 
-    def place(self) -> Place:
+    def place(self) -> BinlogPosition:
         """The place up to which everything is done: where the open transaction begins, or ``pos``."""
-        return Place(
+        return BinlogPosition(
             file=self.restart_file,
             pos=self.restart_pos,
             gtids=self.executed_text(),
@@ -191,6 +191,6 @@ class Cursor:
             return ""
         if not self.open or not self.gtid:
             return self.executed.text()
-        seen = self.executed.copy()
-        seen.add(self.gtid)
-        return seen.text()
+        executed_gtids = self.executed.copy()
+        executed_gtids.add(self.gtid)
+        return executed_gtids.text()

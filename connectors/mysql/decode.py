@@ -9,14 +9,14 @@ import msgspec
 from connectors.codegen import CodeBuilder
 from connectors.errors import Fatal, Skippable
 from connectors.mysql import type_codes as codes
-from connectors.mysql.decode_code import Image, Writer
+from connectors.mysql.decode_code import Image, ImageWriter
 from connectors.mysql.model import BLOCK
 from connectors.mysql.shards import shard_of_table, split_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.mysql.model import Column, ColumnPlan, Table
+    from connectors.mysql.model import ColumnPlan, MySqlColumn, MySqlTable
     from connectors.mysql.types import ValueOptions
 
     Rows = Callable[[bytes, int, int], list[Any]]
@@ -41,13 +41,13 @@ class BadRow(Skippable):
         self.row, self.column, self.reason, self.raw = bad[0]
         self.rows = rows
         self.bad = tuple(bad)
-        more = f" ({len(bad) - 1} more rows of the event are bad too)" if len(bad) > 1 else ""
+        suffix = f" ({len(bad) - 1} more rows of the event are bad too)" if len(bad) > 1 else ""
         where = f"column {self.column}" if self.column else "a column"
-        super().__init__(f"row {self.row} of a rows event of {table}: {where} can't be decoded: {self.reason}{more}")
+        super().__init__(f"row {self.row} of a rows event of {table}: {where} can't be decoded: {self.reason}{suffix}")
 
 
 def compile_rows(
-    table: Table,
+    table: MySqlTable,
     plans: Sequence[ColumnPlan | None],
     options: ValueOptions,
     *,
@@ -78,18 +78,18 @@ def compile_rows(
         Fatal: a column can't be read.
     """
     pairs = kind in ("update", "partial")
-    column, owned = ownership(table, owner)
+    column, owned = owner_condition(table, owner)
     ends = _Ends(table, options, present, (present_after or present) if pairs else None, partial=kind == "partial")
     if owner is not None and column is None and shard_of_table(table.name, owner[1]) != owner[0]:
-        return _nobodys(ends, 2 if pairs else 1)
+        return _make_ownerless(ends, 2 if pairs else 1)
     before = image_of(table, plans, present, "b", column)
     after = image_of(table, plans, present_after or present, "a", column) if pairs else None
 
     def made(errors: str) -> tuple[CodeBuilder, Rows]:
         code = CodeBuilder()
         chosen = msgspec.structs.replace(options, charset_errors=errors)
-        _loop(code, table, chosen, before, after, owned, partial=kind == "partial")
-        return code, _made(table, code)
+        _write_loop(code, table, chosen, before, after, owned, partial=kind == "partial")
+        return code, _compile_rows(table, code)
 
     # Valid text is decoded faster if nothing is said of invalid one; so the policy is compiled in when the first such is met.
     try:
@@ -113,7 +113,7 @@ def compile_rows(
 
 
 def count_rows(
-    table: Table, options: ValueOptions, *, kind: str, present: bytes, present_after: bytes | None = None
+    table: MySqlTable, options: ValueOptions, *, kind: str, present: bytes, present_after: bytes | None = None
 ) -> Callable[[bytes, int, int], int]:
     """A function that counts an event's rows (an update's pairs) without decoding them.
 
@@ -128,7 +128,7 @@ def count_rows(
     return count
 
 
-def ownership(table: Table, owner: tuple[int, int] | None) -> tuple[str | None, str]:
+def owner_condition(table: MySqlTable, owner: tuple[int, int] | None) -> tuple[str | None, str]:
     """The column that says whose a row is, or None, and the condition of ``decode_code.Writer`` for the shard's own rows.
 
     Args:
@@ -141,7 +141,9 @@ def ownership(table: Table, owner: tuple[int, int] | None) -> tuple[str | None, 
     return column, f"(({{}} & {_BITS}) >> {_BLOCK_SHIFT}) % {owner[1]} == {owner[0]}"
 
 
-def image_of(table: Table, plans: Sequence[ColumnPlan | None], present: bytes, prefix: str, owner: str | None) -> Image:
+def image_of(
+    table: MySqlTable, plans: Sequence[ColumnPlan | None], present: bytes, prefix: str, owner: str | None
+) -> Image:
     """A row image, ready to be read.
 
     Args:
@@ -152,20 +154,20 @@ def image_of(table: Table, plans: Sequence[ColumnPlan | None], present: bytes, p
         owner: the column that says whose the row is, or None.
     """
     bits = int.from_bytes(present, "little")
-    places = [place for place in range(len(table.columns)) if bits >> place & 1]
-    columns = tuple(table.columns[place] for place in places)
+    places = [index for index in range(len(table.columns)) if bits >> index & 1]
+    columns = tuple(table.columns[index] for index in places)
     names = [column.name for column in columns]
     return Image(
         columns,
-        tuple(plans[place] for place in places),
+        tuple(plans[index] for index in places),
         prefix,
         names.index(owner) if owner is not None and owner in names else None,
     )
 
 
-def _loop(
+def _write_loop(
     code: CodeBuilder,
-    table: Table,
+    table: MySqlTable,
     options: ValueOptions,
     before: Image,
     after: Image | None,
@@ -183,8 +185,8 @@ def _loop(
         code.add(1, "if p < end: raise ValueError(f'{end - p} bytes of rows without columns')")
     code.add(1, "while p < end:")
     json_columns = [column for column in table.columns if column.type == codes.JSON] if partial else []
-    keeps, parts = _partial(json_columns, before)
-    Writer(code, before, options, owned=owned, keeps=keeps).write(2)
+    keeps, parts = _plan_partial(json_columns, before)
+    ImageWriter(code, before, options, owned=owned, keeps=keeps).write(2)
     code.add(2, "append(brow)")
     if after is not None:
         if partial:
@@ -194,7 +196,7 @@ def _loop(
             code.add(2, "if event[p - 1] & 1:")
             code.add(3, f"partial = from_bytes(event[p:p + {size}], 'little')")
             code.add(3, f"p += {size}")
-        Writer(code, after, options, owned=owned, parts=parts).write(2)
+        ImageWriter(code, after, options, owned=owned, parts=parts).write(2)
         if owned and after.owner is None:
             code.add(2, "if brow is None: arow = None")
         code.add(2, "append(arow)")
@@ -202,14 +204,16 @@ def _loop(
     code.add(1, "return out")
 
 
-def _partial(json_columns: Sequence[Column], before: Image) -> tuple[dict[str, str], dict[str, tuple[int, str]]]:
+def _plan_partial(
+    json_columns: Sequence[MySqlColumn], before: Image
+) -> tuple[dict[str, str], dict[str, tuple[int, str]]]:
     """Variables that keep JSON documents of the image before, and what the image after makes of them."""
     shown = {column.name for column, plan in zip(before.columns, before.plans, strict=True) if plan is not None}
     keeps = {column.name: f"kept{number}" for number, column in enumerate(json_columns) if column.name in shown}
     return keeps, {column.name: (number, keeps.get(column.name, "None")) for number, column in enumerate(json_columns)}
 
 
-def _made(table: Table, code: CodeBuilder) -> Rows:
+def _compile_rows(table: MySqlTable, code: CodeBuilder) -> Rows:
     """The function of the source."""
     return code.function("rows", f"rows of {table.name}")
 
@@ -220,7 +224,7 @@ class _Ends:
     __slots__ = ("_code", "_make", "_name")
 
     def __init__(
-        self, table: Table, options: ValueOptions, present: bytes, present_after: bytes | None, *, partial: bool
+        self, table: MySqlTable, options: ValueOptions, present: bytes, present_after: bytes | None, *, partial: bool
     ) -> None:
         self._name = str(table.name)
         self._code: Rows | None = None
@@ -230,10 +234,10 @@ class _Ends:
             nothing = [None] * len(table.columns)
             before = image_of(table, nothing, present, "b", None)
             after = None if present_after is None else image_of(table, nothing, present_after, "a", None)
-            _loop(code, table, options, before, after, "", partial=partial)
+            _write_loop(code, table, options, before, after, "", partial=partial)
             last = "append(brow)" if after is None else "append(arow)"
             code.lines = [line.replace(last, "append(p)").replace("append(brow)", "pass") for line in code.lines]
-            return _made(table, code)
+            return _compile_rows(table, code)
 
         self._make = make
 
@@ -274,7 +278,7 @@ def _one_by_one(
     return rows
 
 
-def _nobodys(ends: _Ends, width: int) -> Rows:
+def _make_ownerless(ends: _Ends, width: int) -> Rows:
     """A decoder that owns nothing: None for every image."""
 
     def rows(event: bytes, start: int, end: int) -> list[Any]:

@@ -11,14 +11,14 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.codegen import dict_display
-from connectors.mysql.decode_columns import Piece, piece, unscaled_decimal
-from connectors.mysql.json_diff import apply
+from connectors.mysql.decode_columns import ColumnCode, piece, unscaled_decimal
+from connectors.mysql.json_diff import apply_diffs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from connectors.codegen import CodeBuilder
-    from connectors.mysql.model import Column, ColumnPlan
+    from connectors.mysql.model import ColumnPlan, MySqlColumn
     from connectors.mysql.types import ValueOptions
 
 _WORD: Final = re.compile(r"\$(\w)")
@@ -37,7 +37,7 @@ class Image(NamedTuple):
         owner: place in ``columns`` of the column that says whose the row is, or None.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[MySqlColumn, ...]
     plans: tuple[ColumnPlan | None, ...]
     prefix: str
     owner: int | None = None
@@ -46,9 +46,9 @@ class Image(NamedTuple):
 class _Member(NamedTuple):
     """One column of an image, ready to be written."""
 
-    column: Column
+    column: MySqlColumn
     plan: ColumnPlan | None
-    piece: Piece
+    piece: ColumnCode
     target: str
     bit: int
     owner: bool
@@ -58,7 +58,7 @@ class _Member(NamedTuple):
         return [f"{self.target}{letter}" for letter in "ab"[: self.piece.numbers]]
 
 
-def _unpack(
+def _write_unpack(
     code: CodeBuilder, depth: int, formats: Sequence[str], targets: Sequence[str], size: int, column: str
 ) -> None:
     """Add the unpacking of neighbours at ``p``, and the step behind them."""
@@ -73,7 +73,7 @@ def _unpack(
         code.add(depth, f"p += {size}", column)
 
 
-class Writer:
+class ImageWriter:
     """Writes the reading of one row image.
 
     Args:
@@ -109,28 +109,31 @@ class Writer:
         self._keeps = keeps or {}
         self._parts = parts or {}
         self._members = [
-            _Member(column, plan, self._piece(column, options), f"{image.prefix}{place}", place, place == image.owner)
-            for place, (column, plan) in enumerate(zip(image.columns, image.plans, strict=True))
+            _Member(
+                column, plan, self._column_code(column, options), f"{image.prefix}{index}", index, index == image.owner
+            )
+            for index, (column, plan) in enumerate(zip(image.columns, image.plans, strict=True))
         ]
 
-    def _piece(self, column: Column, options: ValueOptions) -> Piece:
+    def _column_code(self, column: MySqlColumn, options: ValueOptions) -> ColumnCode:
         if column.name in self._unscaled:
             return unscaled_decimal(column)
-        found = piece(column, options)
+        column_code = piece(column, options)
         if column.name in self._keeps:
-            return found._replace(value=found.value.replace("$0", f"({self._keeps[column.name]} := $0)"))
+            return column_code._replace(value=column_code.value.replace("$0", f"({self._keeps[column.name]} := $0)"))
         if column.name in self._parts:
             bit, stored = self._parts[column.name]
-            return found._replace(
-                value=f"$j({stored}, $0) if partial & {1 << bit} else {found.value}", names={**found.names, "j": apply}
+            return column_code._replace(
+                value=f"$j({stored}, $0) if partial & {1 << bit} else {column_code.value}",
+                names={**column_code.names, "j": apply_diffs},
             )
-        return found
+        return column_code
 
     def write(self, depth: int) -> None:
         """The code: ``p`` is at the image and ends behind it; ``{prefix}row`` is the dict, or None for a row of others."""
         row = f"{self._image.prefix}row"
-        head = self._bitmap(depth)
-        self._checked(depth, head, self._rest, row)
+        head = self._write_bitmap(depth)
+        self._write_checked(depth, head, self._write_rest, row)
 
     def literal(self) -> str:
         """The row's expression."""
@@ -139,7 +142,7 @@ class Writer:
 
     # Reading the bitmap, and with it the columns before the first that can be null.
 
-    def _bitmap(self, depth: int) -> int:
+    def _write_bitmap(self, depth: int) -> int:
         """The null bitmap, unpacked with the columns before the first that can be null; how many those are."""
         members, code, nulls = self._members, self._code, f"{self._image.prefix}nulls"
         size = (len(members) + 7) // 8
@@ -152,47 +155,47 @@ class Writer:
         target = nulls if size in _BITMAPS else f"{nulls}b"
         if not any(member.column.nullable for member in members):
             form, target = f"{size}x", ""
-        self._straight(depth, members[:count], skip=False, before=(form, target, size))
+        self._write_straight(depth, members[:count], skip=False, before=(form, target, size))
         if target and size not in _BITMAPS:
             code.add(depth, f"{nulls} = from_bytes({target}, 'little')")
         return count
 
-    def _checked(self, depth: int, start: int, rest: Any, row: str) -> None:
+    def _write_checked(self, depth: int, start: int, write_members: Any, row: str) -> None:
         """Write the members from ``start`` on; the question of the owner as soon as its number is known."""
         code, members = self._code, self._members
         owner = self._image.owner
         if not self._owned or owner is None:
-            rest(depth, start, len(members), skip=False)
+            write_members(depth, start, len(members), skip=False)
             code.add(depth, f"{row} = {self.literal()}")
             return
         if owner >= start:
-            rest(depth, start, owner + 1, skip=False)
+            write_members(depth, start, owner + 1, skip=False)
             start = owner + 1
-        code.add(depth, f"if {self._owned.format(self._raw(members[owner]))}:")
-        rest(depth + 1, start, len(members), skip=False)
+        code.add(depth, f"if {self._owned.format(self._raw_number(members[owner]))}:")
+        write_members(depth + 1, start, len(members), skip=False)
         code.add(depth + 1, f"{row} = {self.literal()}")
         code.add(depth, "else:")
-        rest(depth + 1, start, len(members), skip=True)
+        write_members(depth + 1, start, len(members), skip=True)
         code.add(depth + 1, f"{row} = None")
 
-    def _rest(self, depth: int, start: int, stop: int, *, skip: bool) -> None:
+    def _write_rest(self, depth: int, start: int, stop: int, *, skip: bool) -> None:
         """The members from ``start`` to ``stop``: a straight path for rows without nulls, and one that asks for each."""
         code, members = self._code, self._members[start:stop]
         nullable = [member for member in members if member.column.nullable]
         if not nullable:
-            self._straight(depth, members, skip=skip)
+            self._write_straight(depth, members, skip=skip)
             return
         nulls = f"{self._image.prefix}nulls"
         mask = sum(1 << member.bit for member in nullable)
         if len(self._members) <= _STRAIGHT and len(nullable) > 1:
             code.add(depth, f"if {nulls} & {mask}:")
-            self._asking(depth + 1, members, skip=skip)
+            self._write_asking(depth + 1, members, skip=skip)
             code.add(depth, "else:")
-            self._straight(depth + 1, members, skip=skip)
+            self._write_straight(depth + 1, members, skip=skip)
         else:
-            self._asking(depth, members, skip=skip)
+            self._write_asking(depth, members, skip=skip)
 
-    def _asking(self, depth: int, members: Sequence[_Member], *, skip: bool) -> None:
+    def _write_asking(self, depth: int, members: Sequence[_Member], *, skip: bool) -> None:
         code, nulls = self._code, f"{self._image.prefix}nulls"
         start = 0
         while start < len(members):
@@ -201,13 +204,13 @@ class Writer:
                 stop = start
                 while stop < len(members) and not members[stop].column.nullable:
                     stop += 1
-                self._straight(depth, members[start:stop], skip=skip)
+                self._write_straight(depth, members[start:stop], skip=skip)
                 start = stop
                 continue
             start += 1
             if skip or member.plan is None:
                 code.add(depth, f"if not {nulls} & {1 << member.bit}:")
-                self._straight(depth + 1, [member], skip=skip)
+                self._write_straight(depth + 1, [member], skip=skip)
                 continue
             code.add(depth, f"if {nulls} & {1 << member.bit}:")
             plan = member.plan
@@ -220,9 +223,9 @@ class Writer:
             if member.column.name in self._keeps:
                 code.add(depth + 1, f"{self._keeps[member.column.name]} = None")
             code.add(depth, "else:")
-            self._straight(depth + 1, [member], skip=skip)
+            self._write_straight(depth + 1, [member], skip=skip)
 
-    def _straight(
+    def _write_straight(
         self, depth: int, members: Sequence[_Member], *, skip: bool, before: tuple[str, str, int] | None = None
     ) -> None:
         """Members none of which is null; ``before``: format, target and size of what is unpacked with the first."""
@@ -233,11 +236,11 @@ class Writer:
                 stop += 1
             run = members[start:stop]
             varying = members[stop] if stop < len(members) else None
-            self._run(depth, run, varying, skip=skip, before=before)
+            self._write_run(depth, run, varying, skip=skip, before=before)
             before = None
             start = stop + 1
 
-    def _run(
+    def _write_run(
         self,
         depth: int,
         run: Sequence[_Member],
@@ -248,7 +251,7 @@ class Writer:
     ) -> None:
         """Fixed members and the varying one after them."""
         code = self._code
-        formats, targets, size = self._shape(run, skip=skip)
+        formats, targets, size = self._describe_run(run, skip=skip)
         if before is not None:
             formats.insert(0, before[0])
             if before[1]:
@@ -259,19 +262,19 @@ class Writer:
             targets += varying.numbers
             size += varying.piece.size
         first = run[0] if run else varying
-        _unpack(code, depth, formats, targets, size, first.column.name if first is not None else "")
+        _write_unpack(code, depth, formats, targets, size, first.column.name if first is not None else "")
         if not skip:
             for member in run:
-                self._value(depth, member, member.numbers)
+                self._write_value(depth, member, member.numbers)
         if varying is None:
             return
-        length = self._length(varying)
+        length = self._length_expression(varying)
         if skip or varying.plan is None:
             code.add(depth, f"p += {length}", varying.column.name)
         else:
-            self._value(depth, varying, [f"event[p:(p := p + {length})]"])
+            self._write_value(depth, varying, [f"event[p:(p := p + {length})]"])
 
-    def _shape(self, run: Sequence[_Member], *, skip: bool = False) -> tuple[list[str], list[str], int]:
+    def _describe_run(self, run: Sequence[_Member], *, skip: bool = False) -> tuple[list[str], list[str], int]:
         """Formats, targets and size of fixed neighbours."""
         formats: list[str] = []
         targets: list[str] = []
@@ -280,30 +283,30 @@ class Writer:
                 formats.append(f"{member.piece.size}x")
                 continue
             formats.append(member.piece.format)
-            targets += [member.target] if self._same(member) else member.numbers
+            targets += [member.target] if self._is_same(member) else member.numbers
         return formats, targets, sum(member.piece.size for member in run)
 
-    def _same(self, member: _Member) -> bool:
+    def _is_same(self, member: _Member) -> bool:
         """Whether the unpacked number is the field's value."""
-        return member.piece.value == "$0" and not member.piece.varying and not self._changed(member)
+        return member.piece.value == "$0" and not member.piece.varying and not self._is_changed(member)
 
     @staticmethod
-    def _changed(member: _Member) -> bool:
+    def _is_changed(member: _Member) -> bool:
         return member.plan is not None and member.plan.transform is not None
 
-    def _raw(self, member: _Member) -> str:
+    def _raw_number(self, member: _Member) -> str:
         """The number of the owner's column as it is stored."""
-        if self._same(member):
+        if self._is_same(member):
             return member.target
         return f"(({member.target}b << 16) + {member.target}a)" if member.piece.numbers == 2 else f"{member.target}a"
 
     @staticmethod
-    def _length(member: _Member) -> str:
+    def _length_expression(member: _Member) -> str:
         return f"({member.target}a | {member.target}b << 16)" if member.piece.numbers == 2 else f"{member.target}a"
 
-    def _value(self, depth: int, member: _Member, numbers: Sequence[str]) -> None:
+    def _write_value(self, depth: int, member: _Member, numbers: Sequence[str]) -> None:
         """The field's value from what was unpacked."""
-        if member.plan is None or self._same(member):
+        if member.plan is None or self._is_same(member):
             return
         names = self._names.get(member.target)
         if names is None:
@@ -314,11 +317,11 @@ class Writer:
             **names,
             "t": member.target + "t",
             "y": member.target + "y",
-            **{str(place): number for place, number in enumerate(numbers)},
+            **{str(number_index): number for number_index, number in enumerate(numbers)},
         }
         value = _WORD.sub(lambda match: words[match[1]], member.piece.value)
         self._code.add(depth, f"{member.target} = {value}", member.column.name)
-        if self._changed(member):
+        if self._is_changed(member):
             transform = self._code.bind("mask", member.plan.transform)
             call = f"{member.target} = {transform}({member.target})"
             # A date can be null without a null bit.

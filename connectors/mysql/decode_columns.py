@@ -19,22 +19,22 @@ from uuid import UUID
 from connectors.errors import Fatal
 from connectors.mysql import type_codes as codes
 from connectors.mysql import types_temporal as temporal
-from connectors.mysql.charsets import charset_of, decoder
-from connectors.mysql.geometry import geometry, point
+from connectors.mysql.charsets import charset_of, make_decoder
+from connectors.mysql.geometry import read_geometry, read_point
 from connectors.mysql.json_binary import json_text
 from connectors.mysql.type_values import EXACT, binary_value, decimal_value, set_value
-from connectors.mysql.types import Kind, datetime_unit, fraction, kind_of
+from connectors.mysql.types import ColumnKind, datetime_unit, fraction, kind_of
 from connectors.mysql.types_defaults import missing_value
 from connectors.wire import unscaled_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.mysql.model import Column
+    from connectors.mysql.model import MySqlColumn
     from connectors.mysql.types import ValueOptions
 
 
-class Piece(NamedTuple):
+class ColumnCode(NamedTuple):
     """One column's code.
 
     Attributes:
@@ -72,7 +72,7 @@ _SHORT_LENGTH: Final = 255
 _INET6: Final = Struct(">8H").unpack
 
 
-def piece(column: Column, options: ValueOptions) -> Piece:
+def piece(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     """The code for one column.
 
     Raises:
@@ -130,7 +130,7 @@ def decimal_reader(precision: int, scale: int) -> Callable[[bytes], Decimal]:
     return read
 
 
-def _digits(parts: Sequence[tuple[int, int]], packed: str) -> str:
+def _digits_expression(parts: Sequence[tuple[int, int]], packed: str) -> str:
     """An expression for the digits, as one whole number, of a stored DECIMAL without its sign in ``packed``."""
     left = sum(bits for _, bits in parts)
     expression = ""
@@ -142,68 +142,68 @@ def _digits(parts: Sequence[tuple[int, int]], packed: str) -> str:
     return expression
 
 
-def _integer(column: Column, options: ValueOptions) -> Piece:
+def _integer_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     if column.type == codes.INT24:
-        return Piece("HB" if column.unsigned else "Hb", 3, 2, "($1 << 16) + $0")
+        return ColumnCode("HB" if column.unsigned else "Hb", 3, 2, "($1 << 16) + $0")
     if column.type == codes.LONGLONG and column.unsigned:
         if options.bigint_unsigned_mode == "precise":
-            return Piece("Q", 8, 1, "$f($0)", names={"f": Decimal})
-        return Piece("q", 8, 1, "$0")
-    return Piece(_FORMATS[column.type, column.unsigned], codes.INTEGERS[column.type], 1, "$0")
+            return ColumnCode("Q", 8, 1, "$f($0)", names={"f": Decimal})
+        return ColumnCode("q", 8, 1, "$0")
+    return ColumnCode(_FORMATS[column.type, column.unsigned], codes.INTEGERS[column.type], 1, "$0")
 
 
-def _decimal(column: Column, options: ValueOptions) -> Piece:
+def _decimal_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     precision, scale = codes.split_decimal(column.meta)
     size = decimal_size(precision, scale)
     # In line: a call costs as much as the rest. A negative number has all its bits inverted.
     top, full = 1 << (8 * size - 1), (1 << 8 * size) - 1
-    digits = _digits(_decimal_parts(precision, scale), "$t")
+    digits = _digits_expression(_decimal_parts(precision, scale), "$t")
     value = f"$m({digits}, $u) if ($t := $b($0) ^ {top}) < {top} else $m(-(($t := $t ^ {full}) and {digits}), $u)"
     names: dict[str, Any] = {"m": EXACT.multiply, "u": Decimal((0, (1,), -scale)), "b": int.from_bytes}
     if options.decimal_mode != "precise":
         value, names = f"$g({value})", names | {"g": decimal_value(options.decimal_mode)}
-    return Piece(f"{size}s", size, 1, value, names=names)
+    return ColumnCode(f"{size}s", size, 1, value, names=names)
 
 
-def unscaled_decimal(column: Column) -> Piece:
+def unscaled_decimal(column: MySqlColumn) -> ColumnCode:
     """The code for a DECIMAL as the bytes of its unscaled number (``connectors.wire.unscaled_bytes``)."""
     precision, scale = codes.split_decimal(column.meta)
     size = decimal_size(precision, scale)
     top, full = 1 << (8 * size - 1), (1 << 8 * size) - 1
     parts = _decimal_parts(precision, scale)
-    digits = _digits(parts, "$t")
+    digits = _digits_expression(parts, "$t")
     low = sum(bits for _, bits in parts[-2:])
     if len(parts) > 2:  # the leading groups are mostly 0
-        digits = f"({_digits(parts[-2:], '$t')} if $t < {1 << low} else {digits})"
+        digits = f"({_digits_expression(parts[-2:], '$t')} if $t < {1 << low} else {digits})"
     value = (
         f"($y := {digits}).to_bytes(($y.bit_length() >> 3) + 1) if ($t := $b($0) ^ {top}) < {top} "
         f"else $n(-(($t := $t ^ {full}) and {digits}))"
     )
-    return Piece(f"{size}s", size, 1, value, names={"b": int.from_bytes, "n": unscaled_bytes})
+    return ColumnCode(f"{size}s", size, 1, value, names={"b": int.from_bytes, "n": unscaled_bytes})
 
 
-def _float(column: Column, options: ValueOptions) -> Piece:
+def _float_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options, column
-    return Piece("f", 4, 1, "$0")
+    return ColumnCode("f", 4, 1, "$0")
 
 
-def _double(column: Column, options: ValueOptions) -> Piece:
+def _double_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options, column
-    return Piece("d", 8, 1, "$0")
+    return ColumnCode("d", 8, 1, "$0")
 
 
-def _boolean(column: Column, options: ValueOptions) -> Piece:
+def _boolean_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options, column
-    return Piece("?", 1, 1, "$0")
+    return ColumnCode("?", 1, 1, "$0")
 
 
-def _bits(column: Column, options: ValueOptions) -> Piece:
+def _bits_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
     size = (column.meta + 7) // 8
-    return Piece(f"{size}s", size, 1, "$0[::-1]")
+    return ColumnCode(f"{size}s", size, 1, "$0[::-1]")
 
 
-def _prefix(column: Column) -> tuple[str, int, int]:
+def _length_prefix(column: MySqlColumn) -> tuple[str, int, int]:
     """Format, size and numbers of a column's length."""
     if column.type in codes.BLOBS or column.type in (codes.JSON, codes.GEOMETRY, codes.VECTOR):
         size = column.meta
@@ -217,55 +217,55 @@ def text_expression(charset: str, errors: str) -> tuple[str, dict[str, Any]]:
     """The expression of a text from its bytes."""
     if charset in ("utf8mb4", "utf8mb3"):
         return ("$0.decode()" if errors == "strict" else f"$0.decode('utf-8', {errors!r})"), {}
-    return "$f($0)", {"f": decoder(charset, errors)}
+    return "$f($0)", {"f": make_decoder(charset, errors)}
 
 
-def _text(column: Column, options: ValueOptions) -> Piece:
+def _text_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     value, names = text_expression(charset_of(column.collation or 0).name, options.charset_errors)
     if column.type in (codes.BLOB_COMPRESSED, codes.VARCHAR_COMPRESSED):
-        value, names = value.replace("$0", "$u($0)"), names | {"u": uncompressed}
-    return Piece(*_prefix(column), value, varying=True, names=names)
+        value, names = value.replace("$0", "$u($0)"), names | {"u": uncompress_value}
+    return ColumnCode(*_length_prefix(column), value, varying=True, names=names)
 
 
-def _bytes(column: Column, options: ValueOptions) -> Piece:
+def _bytes_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     value = "$0"
     names: dict[str, Any] = {}
     if column.type in (codes.BLOB_COMPRESSED, codes.VARCHAR_COMPRESSED):
-        value, names = "$u($0)", {"u": uncompressed}
+        value, names = "$u($0)", {"u": uncompress_value}
     elif column.type == codes.STRING:
         # The server leaves zero bytes at the end of a BINARY away.
         value = f"$0.ljust({column.meta}, b'\\0')"
     if options.binary_mode != "bytes":
         value, names = f"$f({value})", names | {"f": binary_value(options.binary_mode)}
-    return Piece(*_prefix(column), value, varying=True, names=names)
+    return ColumnCode(*_length_prefix(column), value, varying=True, names=names)
 
 
-def _enum(column: Column, options: ValueOptions) -> Piece:
+def _enum_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
     form, numbers = _LENGTHS[column.meta]
-    return Piece(form, column.meta, numbers, "$f[$0]", names={"f": ("", *column.members)})
+    return ColumnCode(form, column.meta, numbers, "$f[$0]", names={"f": ("", *column.members)})
 
 
-def _set(column: Column, options: ValueOptions) -> Piece:
+def _set_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
     size = column.meta
     names = {"f": set_value(column.members)}
     if size == 8:
-        return Piece("Q", 8, 1, "$f($0)", names=names)
+        return ColumnCode("Q", 8, 1, "$f($0)", names=names)
     form, numbers = _LENGTHS[size]
-    return Piece(form, size, numbers, "$f($0)" if numbers == 1 else "$f($0 | $1 << 16)", names=names)
+    return ColumnCode(form, size, numbers, "$f($0)" if numbers == 1 else "$f($0 | $1 << 16)", names=names)
 
 
-def _year(column: Column, options: ValueOptions) -> Piece:
+def _year_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options, column
-    return Piece("B", 1, 1, "$0 + 1900")
+    return ColumnCode("B", 1, 1, "$0 + 1900")
 
 
-def _lenient(options: ValueOptions) -> bool:
+def _is_lenient(options: ValueOptions) -> bool:
     return options.invalid_dates == "epoch"
 
 
-def or_missing(value: str, column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def or_missing(value: str, column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     """The expression, with what stands for a missing value in place of None."""
     missing = missing_value(column, options)
     if missing is None:
@@ -273,23 +273,23 @@ def or_missing(value: str, column: Column, options: ValueOptions) -> tuple[str, 
     return f"$z if ($t := {value}) is None else $t", {"z": missing}
 
 
-def _date(column: Column, options: ValueOptions) -> Piece:
-    table = temporal.dates(
+def _date_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
+    table = temporal.date_table(
         adjust=options.enable_time_adjuster,
-        lenient=_lenient(options),
+        lenient=_is_lenient(options),
         text="Z" if options.time_mode == "isostring" else "",
     )
     value, names = or_missing("$d[$0 | $1 << 16]", column, options)
-    return Piece("HB", 3, 2, value, names={"d": table, **names})
+    return ColumnCode("HB", 3, 2, value, names={"d": table, **names})
 
 
-def _fraction(digits: int) -> tuple[int, int]:
+def _fraction_size(digits: int) -> tuple[int, int]:
     """Bytes of a stored fraction, and microseconds of its unit."""
     size = (digits + 1) // 2
     return size, 10 ** (6 - 2 * size)
 
 
-def guarded(function: Callable[[int], Any], column: Column, options: ValueOptions) -> Callable[[int], Any]:
+def guard_function(function: Callable[[int], Any], column: MySqlColumn, options: ValueOptions) -> Callable[[int], Any]:
     """The function, giving null for a value without a form where the column and the failure mode allow it."""
     if options.failures == "fail" or not column.nullable:
         return function
@@ -303,13 +303,13 @@ def guarded(function: Callable[[int], Any], column: Column, options: ValueOption
     return lenient
 
 
-def _time(column: Column, options: ValueOptions) -> Piece:
+def _time_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     digits = fraction(column)
     show = temporal.time_value(options.time_mode, digits)
-    guard = guarded(show, column, options)
+    guard = guard_function(show, column, options)
     if column.type == codes.TIME:
         return _old_time(column, guard)
-    size, unit = _fraction(digits)
+    size, unit = _fraction_size(digits)
     offset, shift = 0x800000 << 8 * size, 8 * size
     mask = (1 << shift) - 1
     from_bytes, packed_micros = int.from_bytes, temporal.packed_micros
@@ -321,10 +321,10 @@ def _time(column: Column, options: ValueOptions) -> Piece:
             return guard(-packed_micros(packed >> shift, (packed & mask) * unit))
         return guard(packed_micros(packed >> shift, (packed & mask) * unit))
 
-    return Piece(f"{3 + size}s", 3 + size, 1, "$f($0)", names={"f": read})
+    return ColumnCode(f"{3 + size}s", 3 + size, 1, "$f($0)", names={"f": read})
 
 
-def _old_time(column: Column, show: Callable[[int], Any]) -> Piece:
+def _old_time(column: MySqlColumn, show: Callable[[int], Any]) -> ColumnCode:
     """A TIME in the form from before MySQL 5.6: HHMMSS as a number of three bytes."""
     _refuse_old_fraction(column)
 
@@ -333,10 +333,10 @@ def _old_time(column: Column, show: Callable[[int], Any]) -> Piece:
         micros = (clock // 10000 * 3600 + clock // 100 % 100 * 60 + clock % 100) * 1_000_000
         return show(-micros if number < 0 else micros)
 
-    return Piece("Hb", 3, 2, "$f(($1 << 16) + $0)", names={"f": read})
+    return ColumnCode("Hb", 3, 2, "$f(($1 << 16) + $0)", names={"f": read})
 
 
-def _refuse_old_fraction(column: Column) -> None:
+def _refuse_old_fraction(column: MySqlColumn) -> None:
     """MariaDB's own form of fractions (before 10.1, or mysql56_temporal_format=OFF) can't be told from the binlog."""
     if fraction(column):
         raise Fatal(
@@ -345,25 +345,29 @@ def _refuse_old_fraction(column: Column) -> None:
         )
 
 
-def _datetime(column: Column, options: ValueOptions) -> Piece:
+def _datetime_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     digits = fraction(column)
     unit = datetime_unit(digits, options)
-    text = unit == "text"
-    factor = 1 if text else temporal.unit_factor(unit)
+    as_text = unit == "text"
+    factor = 1 if as_text else temporal.unit_factor(unit)
     settings: dict[str, Any] = {
         "adjust": options.enable_time_adjuster,
-        "lenient": _lenient(options),
-        "text": "T" if text else "",
+        "lenient": _is_lenient(options),
+        "text": "T" if as_text else "",
         "factor": temporal.DAY_SECONDS * factor,
     }
     if column.type == codes.DATETIME:
         return _old_datetime(column, options, settings, factor)
-    size, micros = _fraction(digits)
-    days, minutes, missing = temporal.packed_days(**settings), temporal.minutes(factor), missing_value(column, options)
+    size, micros = _fraction_size(digits)
+    days, minutes, missing = (
+        temporal.packed_days(**settings),
+        temporal.minute_table(factor),
+        missing_value(column, options),
+    )
     names: dict[str, Any] = {"d": days, "m": minutes, "b": int.from_bytes, "z": missing}
-    if text or unit == "ns":
+    if as_text or unit == "ns":
         names["f"] = _datetime_reader(column, options, unit, days, missing)
-        return Piece(f"{5 + size}s", 5 + size, 1, "$f($0)", names=names)
+        return ColumnCode(f"{5 + size}s", 5 + size, 1, "$f($0)", names=names)
     # packed: 1 bit of sign, 22 bits of the day, 17 of the clock, then the fraction. The top bit is always set.
     shift = 8 * size
     end = f" + ($t & {(1 << shift) - 1}) * {micros}" + ("" if unit == "us" else " // 1000") if size else ""
@@ -372,36 +376,36 @@ def _datetime(column: Column, options: ValueOptions) -> Piece:
         f"$z if ($y := $d[($t := $b($0)) >> {17 + shift} & 4194303]) is None "
         f"else $y + $m[$t >> {6 + shift} & 2047] + {second}{end}"
     )
-    return Piece(f"{5 + size}s", 5 + size, 1, value, names=names)
+    return ColumnCode(f"{5 + size}s", 5 + size, 1, value, names=names)
 
 
 def _datetime_reader(
-    column: Column, options: ValueOptions, unit: str, days: temporal.Table, missing: Any
+    column: MySqlColumn, options: ValueOptions, unit: str, days: temporal.ValueTable, missing: Any
 ) -> Callable[[bytes], Any]:
     """DATETIME2 as ISO text, or as nanoseconds that have to fit."""
-    size, micros = _fraction(fraction(column))
+    size, micros = _fraction_size(fraction(column))
     shift = 8 * size
     mask = (1 << shift) - 1
-    fit = guarded(temporal.in_int64, column, options)
+    fit = guard_function(temporal.in_int64, column, options)
 
     def read(stored: bytes) -> Any:
         packed = int.from_bytes(stored)
         day: Any = days[packed >> 17 + shift & 0x3FFFFF]
         if day is None:
             return missing
-        clock, rest = packed >> shift & 0x1FFFF, (packed & mask) * micros
+        clock, fraction_us = packed >> shift & 0x1FFFF, (packed & mask) * micros
         if unit == "text":
-            return day + temporal.clock_text(clock, rest)
-        return fit(day + temporal.packed_micros(clock, rest) * 1000)
+            return day + temporal.clock_text(clock, fraction_us)
+        return fit(day + temporal.packed_micros(clock, fraction_us) * 1000)
 
     return read
 
 
-def _old_datetime(column: Column, options: ValueOptions, settings: dict[str, Any], factor: int) -> Piece:
+def _old_datetime(column: MySqlColumn, options: ValueOptions, settings: dict[str, Any], factor: int) -> ColumnCode:
     """A DATETIME in the form from before MySQL 5.6: YYYYMMDDHHMMSS as a number."""
     _refuse_old_fraction(column)
     days, missing = temporal.number_days(**settings), missing_value(column, options)
-    fit = guarded(temporal.in_int64, column, options)
+    fit = guard_function(temporal.in_int64, column, options)
 
     def read(number: int) -> Any:
         day: Any = days[number // 1_000_000]
@@ -413,10 +417,10 @@ def _old_datetime(column: Column, options: ValueOptions, settings: dict[str, Any
         moment = day + (hour * 3600 + minute * 60 + second) * factor
         return fit(moment) if factor == temporal.unit_factor("ns") else moment
 
-    return Piece("q", 8, 1, "$f($0)", names={"f": read})
+    return ColumnCode("q", 8, 1, "$f($0)", names={"f": read})
 
 
-def _timestamp(column: Column, options: ValueOptions) -> Piece:
+def _timestamp_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
     digits = fraction(column)
     names: dict[str, Any] = {
@@ -427,10 +431,10 @@ def _timestamp(column: Column, options: ValueOptions) -> Piece:
     }
     if column.type == codes.TIMESTAMP:
         _refuse_old_fraction(column)
-        return Piece("I", 4, 1, "$d[$0 // 86400] + $m[$0 // 60 % 1440] + $s[$0 % 60]", names=names)
-    size, _ = _fraction(digits)
+        return ColumnCode("I", 4, 1, "$d[$0 // 86400] + $m[$0 // 60 % 1440] + $s[$0 % 60]", names=names)
+    size, _ = _fraction_size(digits)
     if not size:
-        return Piece("4s", 4, 1, "$d[($t := $b($0)) // 86400] + $m[$t // 60 % 1440] + $s[$t % 60]", names=names)
+        return ColumnCode("4s", 4, 1, "$d[($t := $b($0)) // 86400] + $m[$t // 60 % 1440] + $s[$t % 60]", names=names)
     # The stored fraction has an even number of digits; an odd column's last one is 0.
     part = f"($t & {(1 << 8 * size) - 1})" + (" // 10" if digits % 2 else "")
     if digits <= 3:
@@ -438,25 +442,25 @@ def _timestamp(column: Column, options: ValueOptions) -> Piece:
     else:
         part = f"'%0{digits}dZ' % ({part})"
     value = f"$d[($y := ($t := $b($0)) >> {8 * size}) // 86400] + $m[$y // 60 % 1440] + $s[$y % 60] + {part}"
-    return Piece(f"{4 + size}s", 4 + size, 1, value, names=names)
+    return ColumnCode(f"{4 + size}s", 4 + size, 1, value, names=names)
 
 
-def _json(column: Column, options: ValueOptions) -> Piece:
+def _json_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     value, names = or_missing("$f($0)", column, options)
-    return Piece(*_prefix(column), value, varying=True, names={"f": json_text, **names})
+    return ColumnCode(*_length_prefix(column), value, varying=True, names={"f": json_text, **names})
 
 
-def _geometry(column: Column, options: ValueOptions) -> Piece:
+def _geometry_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
-    return Piece(*_prefix(column), "$f($0)", varying=True, names={"f": geometry})
+    return ColumnCode(*_length_prefix(column), "$f($0)", varying=True, names={"f": read_geometry})
 
 
-def _point(column: Column, options: ValueOptions) -> Piece:
+def _point_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
-    return Piece(*_prefix(column), "$f($0)", varying=True, names={"f": point})
+    return ColumnCode(*_length_prefix(column), "$f($0)", varying=True, names={"f": read_point})
 
 
-def vector(stored: bytes) -> list[float]:
+def read_vector(stored: bytes) -> list[float]:
     """The numbers of a VECTOR: single precision, little endian."""
     numbers = array("f", stored)
     if byteorder == "big":
@@ -464,9 +468,9 @@ def vector(stored: bytes) -> list[float]:
     return numbers.tolist()
 
 
-def _vector(column: Column, options: ValueOptions) -> Piece:
+def _vector_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
-    return Piece(*_prefix(column), "$f($0)", varying=True, names={"f": vector})
+    return ColumnCode(*_length_prefix(column), "$f($0)", varying=True, names={"f": read_vector})
 
 
 def uuid_text(stored: bytes) -> str:
@@ -474,15 +478,18 @@ def uuid_text(stored: bytes) -> str:
     return str(UUID(bytes=stored.ljust(16, b"\0")))
 
 
-def _uuid(column: Column, options: ValueOptions) -> Piece:
+def _uuid_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
-    return Piece(*_prefix(column), "$f($0)", varying=True, names={"f": uuid_text})
+    return ColumnCode(*_length_prefix(column), "$f($0)", varying=True, names={"f": uuid_text})
 
 
-def _inet4(column: Column, options: ValueOptions) -> Piece:
+def _inet4_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
-    return Piece(
-        *_prefix(column), "$f($0)", varying=True, names={"f": lambda stored: str(IPv4Address(stored.ljust(4, b"\0")))}
+    return ColumnCode(
+        *_length_prefix(column),
+        "$f($0)",
+        varying=True,
+        names={"f": lambda stored: str(IPv4Address(stored.ljust(4, b"\0")))},
     )
 
 
@@ -491,10 +498,10 @@ def inet6_text(stored: bytes) -> str:
     stored = stored.ljust(16, b"\0")
     words = _INET6(stored)
     first = length = run = 0
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         run = 0 if word else run + 1
         if run > length:
-            first, length = place - run + 1, run
+            first, length = index - run + 1, run
     if first == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):
         return f"::{'ffff:' if words[5] else ''}{IPv4Address(stored[12:])}"
     shown = [f"{word:x}" for word in words]
@@ -503,12 +510,12 @@ def inet6_text(stored: bytes) -> str:
     return f"{':'.join(shown[:first])}::{':'.join(shown[first + length :])}"
 
 
-def _inet6(column: Column, options: ValueOptions) -> Piece:
+def _inet6_code(column: MySqlColumn, options: ValueOptions) -> ColumnCode:
     del options
-    return Piece(*_prefix(column), "$f($0)", varying=True, names={"f": inet6_text})
+    return ColumnCode(*_length_prefix(column), "$f($0)", varying=True, names={"f": inet6_text})
 
 
-def uncompressed(stored: bytes) -> bytes:
+def uncompress_value(stored: bytes) -> bytes:
     """The contents of a column with MariaDB's attribute COMPRESSED.
 
     Raises:
@@ -527,27 +534,27 @@ def uncompressed(stored: bytes) -> bytes:
 
 #: JSON array indexes (typed arrays) never stand in tables that users see.
 _UNREADABLE: Final = frozenset({codes.NULL, 20, 243, 244})
-_MAKERS: Final[dict[Kind, Callable[[Column, ValueOptions], Piece]]] = {
-    Kind.INTEGER: _integer,
-    Kind.DECIMAL: _decimal,
-    Kind.FLOAT: _float,
-    Kind.DOUBLE: _double,
-    Kind.BOOLEAN: _boolean,
-    Kind.BITS: _bits,
-    Kind.TEXT: _text,
-    Kind.BYTES: _bytes,
-    Kind.ENUM: _enum,
-    Kind.SET: _set,
-    Kind.YEAR: _year,
-    Kind.DATE: _date,
-    Kind.TIME: _time,
-    Kind.DATETIME: _datetime,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.JSON: _json,
-    Kind.GEOMETRY: _geometry,
-    Kind.POINT: _point,
-    Kind.VECTOR: _vector,
-    Kind.UUID: _uuid,
-    Kind.INET4: _inet4,
-    Kind.INET6: _inet6,
+_MAKERS: Final[dict[ColumnKind, Callable[[MySqlColumn, ValueOptions], ColumnCode]]] = {
+    ColumnKind.INTEGER: _integer_code,
+    ColumnKind.DECIMAL: _decimal_code,
+    ColumnKind.FLOAT: _float_code,
+    ColumnKind.DOUBLE: _double_code,
+    ColumnKind.BOOLEAN: _boolean_code,
+    ColumnKind.BITS: _bits_code,
+    ColumnKind.TEXT: _text_code,
+    ColumnKind.BYTES: _bytes_code,
+    ColumnKind.ENUM: _enum_code,
+    ColumnKind.SET: _set_code,
+    ColumnKind.YEAR: _year_code,
+    ColumnKind.DATE: _date_code,
+    ColumnKind.TIME: _time_code,
+    ColumnKind.DATETIME: _datetime_code,
+    ColumnKind.TIMESTAMP: _timestamp_code,
+    ColumnKind.JSON: _json_code,
+    ColumnKind.GEOMETRY: _geometry_code,
+    ColumnKind.POINT: _point_code,
+    ColumnKind.VECTOR: _vector_code,
+    ColumnKind.UUID: _uuid_code,
+    ColumnKind.INET4: _inet4_code,
+    ColumnKind.INET6: _inet6_code,
 }

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import SourceRecord
-    from connectors.mysql.cursor import Cursor
+    from connectors.mysql.cursor import BinlogCursor
     from connectors.mysql.events.debezium_code import Clock
     from connectors.mysql.gtid import GtidSet
-    from connectors.mysql.model import Source
-    from connectors.mysql.tables import TableState
+    from connectors.mysql.model import RowSource
+    from connectors.mysql.tables import MySqlTableState
     from connectors.wire import RowWriter
 
 
@@ -40,12 +40,12 @@ class _Event(msgspec.Struct, gc=False):
 
     rows_before: int
     start: int
-    state: TableState
+    state: MySqlTableState
     op: str
     raw: bytes
     row: int
     whole: bool
-    source: Source
+    source: RowSource
     clock: Clock
     restart_file: str
     restart_pos: int
@@ -55,7 +55,7 @@ class _Event(msgspec.Struct, gc=False):
     finished: int
 
 
-class _Part:
+class _EncodedPart:
     """Records of one topic that come one after the other."""
 
     __slots__ = ("after", "events", "keys", "shared", "values", "writer")
@@ -78,20 +78,20 @@ class EncodedRows:
         finished: the GTIDs of transactions that have ended since the first of these records; "" for those without.
     """
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: BinlogCursor) -> None:
         self.count = 0
         self.began = 0
         self._cursor = cursor
-        self._parts: list[_Part] = []
+        self._parts: list[_EncodedPart] = []
         #: The part of each topic that takes more, and with how many other records before it.
-        self._open: dict[str, _Part] = {}
+        self._open: dict[str, _EncodedPart] = {}
         self._after = 0
         #: What was executed before the transactions of ``finished``.
         self.finished: list[str] = []
         self._executed: GtidSet | None = None
 
     def take(
-        self, state: TableState, op: str, raw: bytes, row: int, source: Source, after: int, *, whole: bool
+        self, state: MySqlTableState, op: str, raw: bytes, row: int, source: RowSource, after: int, *, whole: bool
     ) -> int | None:
         """Encode a rows event: how many rows it has; None: it has to go the general way.
 
@@ -148,7 +148,7 @@ class EncodedRows:
         self.count += len(values)
         return end - row
 
-    def _new_part(self, writer: RowWriter, after: int, shared: tuple[Any, ...]) -> _Part:
+    def _new_part(self, writer: RowWriter, after: int, shared: tuple[Any, ...]) -> _EncodedPart:
         if after != self._after:
             self._open.clear()
             self._after = after
@@ -156,7 +156,7 @@ class EncodedRows:
             executed = self._cursor.executed
             self._executed = None if executed is None else executed.copy()
             self.finished = []
-        part = self._open[writer.topic] = _Part(writer, after, shared)
+        part = self._open[writer.topic] = _EncodedPart(writer, after, shared)
         self._parts.append(part)
         return part
 
@@ -185,13 +185,13 @@ class EncodedRows:
                 part.after,
                 part.keys or None,
                 part.values,
-                lambda events=part.events: self._records(events, executed, finished),  # type: ignore[misc]
+                lambda events=part.events: self._encode_records(events, executed, finished),  # type: ignore[misc]
                 shared=part.shared,
             )
             for part in parts
         )
 
-    def _records(
+    def _encode_records(
         self, events: Sequence[_Event], executed: GtidSet | None, finished: Sequence[str]
     ) -> list[SourceRecord]:
         """The events' records, encoded the general way."""

@@ -14,27 +14,27 @@ import msgspec
 from connectors.codegen import CodeBuilder, dict_display
 from connectors.mysql import event_types, types
 from connectors.mysql.binlog_events import rows_header
-from connectors.mysql.decode import image_of, ownership
-from connectors.mysql.decode_code import Writer
-from connectors.mysql.events.debezium import DebeziumEvents
+from connectors.mysql.decode import image_of, owner_condition
+from connectors.mysql.decode_code import ImageWriter
+from connectors.mysql.events.debezium import MySqlDebeziumEvents
 from connectors.mysql.events.envelope import VERSION
 from connectors.wire import EVENT, ROW, Encoding, Fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from connectors.mysql.columns import FieldPlan, Layout
+    from connectors.mysql.columns import ColumnLayout, FieldPlan
     from connectors.mysql.decode_code import Image
     from connectors.mysql.events.debezium_code import Clock
-    from connectors.mysql.model import Source
+    from connectors.mysql.model import RowSource
     from connectors.mysql.types import ValueOptions
     from connectors.wire import RowForm, RowWriter, Shape, Wire
 
     #: ``(event, start, end, number, source, clock) -> (next number, keys, values, rows left out)``: structs to be encoded.
-    Build = Callable[[bytes, int, int, int, Source, Clock], tuple[int, list[Any], list[Any], int]]
+    Build = Callable[[bytes, int, int, int, RowSource, Clock], tuple[int, list[Any], list[Any], int]]
 
 _OPS: Final = {"write": "c", "update": "u", "delete": "d"}
-#: What a member of ``source`` is of the event's ``Source``; the others are the same in all records.
+#: What a member of ``source`` is of the event's ``RowSource``; the others are the same in all records.
 _SOURCE: Final = {
     "ts_ms": "source.ts_ms",
     "ts_us": "source.ts_us",
@@ -51,27 +51,27 @@ _SOURCE: Final = {
 #: Kinds of columns whose values are null only where the bitmap of nulls says so.
 _NEVER_NULL: Final = frozenset(
     {
-        types.Kind.INTEGER,
-        types.Kind.DECIMAL,
-        types.Kind.FLOAT,
-        types.Kind.DOUBLE,
-        types.Kind.BOOLEAN,
-        types.Kind.BITS,
-        types.Kind.TEXT,
-        types.Kind.BYTES,
-        types.Kind.ENUM,
-        types.Kind.SET,
-        types.Kind.YEAR,
+        types.ColumnKind.INTEGER,
+        types.ColumnKind.DECIMAL,
+        types.ColumnKind.FLOAT,
+        types.ColumnKind.DOUBLE,
+        types.ColumnKind.BOOLEAN,
+        types.ColumnKind.BITS,
+        types.ColumnKind.TEXT,
+        types.ColumnKind.BYTES,
+        types.ColumnKind.ENUM,
+        types.ColumnKind.SET,
+        types.ColumnKind.YEAR,
     }
 )
 
 
-class OddRowError(Exception):
+class UnusualRowError(Exception):
     """A row that becomes other records than usual: its event goes the general way."""
 
 
 async def fast_table(
-    wire: Wire, layout: Layout, events: object, options: ValueOptions, owner: tuple[int, int] | None
+    wire: Wire, layout: ColumnLayout, events: object, options: ValueOptions, owner: tuple[int, int] | None
 ) -> FastTable | None:
     """The encoder of a structure's rows events; None where only records will do.
 
@@ -85,7 +85,7 @@ async def fast_table(
     Raises:
         Fatal: a service that a converter needs refuses this client.
     """
-    if not isinstance(events, DebeziumEvents) or not events.plain or not layout.values:
+    if not isinstance(events, MySqlDebeziumEvents) or not events.plain or not layout.values:
         return None
     schemas = events.schemas
     value = Encoding(schemas.envelope, envelope_shape(layout, events))
@@ -93,7 +93,7 @@ async def fast_table(
     return None if writer is None else FastTable(writer, layout, events, options, owner)
 
 
-def key_encoding(layout: Layout, events: DebeziumEvents) -> Encoding | None:
+def key_encoding(layout: ColumnLayout, events: MySqlDebeziumEvents) -> Encoding | None:
     """The keys of a table; None for a table without."""
     schemas = events.schemas
     if schemas.key is None:
@@ -102,7 +102,7 @@ def key_encoding(layout: Layout, events: DebeziumEvents) -> Encoding | None:
     return Encoding(schemas.key, {field.name: ROW for field in layout.key} | extra)
 
 
-def envelope_shape(layout: Layout, events: DebeziumEvents) -> dict[str, Any]:
+def envelope_shape(layout: ColumnLayout, events: MySqlDebeziumEvents) -> dict[str, Any]:
     """The shape of the values of rows events."""
     row: Shape = {field.name: ROW for field in layout.values}
     source: Shape = {
@@ -155,8 +155,8 @@ class FastTable:
     def __init__(
         self,
         writer: RowWriter,
-        layout: Layout,
-        events: DebeziumEvents,
+        layout: ColumnLayout,
+        events: MySqlDebeziumEvents,
         options: ValueOptions,
         owner: tuple[int, int] | None,
     ) -> None:
@@ -175,7 +175,7 @@ class FastTable:
         self._readers: dict[int, tuple[bytes, int, bool, Build | None]] = {}
 
     def encode(
-        self, raw: bytes, number: int, source: Source, clock: Clock
+        self, raw: bytes, number: int, source: RowSource, clock: Clock
     ) -> tuple[int, list[bytes] | None, list[bytes | None], int] | None:
         """The rows of an event in bytes; None: not possible.
 
@@ -193,7 +193,7 @@ class FastTable:
         """
         reader = self._readers.get(raw[4])
         if reader is None or not raw.startswith(reader[0], event_types.AFTER_ID):
-            reader = self._read(raw)
+            reader = self._find_reader(raw)
         _, start, tombstones, build = reader
         if build is None:
             return None
@@ -216,24 +216,24 @@ class FastTable:
             keys = None if keys is None else [key for key in keys for _ in (0, 1)]
         return number, keys, values, left_out
 
-    def _read(self, raw: bytes) -> tuple[bytes, int, bool, Build | None]:
+    def _find_reader(self, raw: bytes) -> tuple[bytes, int, bool, Build | None]:
         """The entry of ``_readers`` for an event."""
         head = rows_header(raw)
         kind = event_types.row_kind(raw[4])
         key = (kind, head.present, head.present_after)
         if key not in self._functions:
-            self._functions[key] = self._compile(kind, head.present, head.present_after)
+            self._functions[key] = self._compile_function(kind, head.present, head.present_after)
         tombstones = kind == "delete" and self.events.settings.tombstones
         reader = raw[event_types.AFTER_ID : head.start], head.start, tombstones, self._functions[key]
         self._readers[raw[4]] = reader
         return reader
 
-    def _compile(self, kind: str, present: bytes, present_after: bytes | None) -> Build | None:
+    def _compile_function(self, kind: str, present: bytes, present_after: bytes | None) -> Build | None:
         """The function of a kind of event; None where its rows are not ordinary ones."""
         if _OPS.get(kind, "") in {"", *self.events.settings.skipped}:
             return None
         layout = self._layout
-        column, owned = ownership(layout.table, self._owner)
+        column, owned = owner_condition(layout.table, self._owner)
         if self._owner is not None and column is None:
             return None
         before = image_of(layout.table, layout.plans, present, "b", column)
@@ -270,7 +270,7 @@ class RowGenerator:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: ColumnLayout,
         writer: RowWriter,
         owned: str = "",
         *,
@@ -286,7 +286,7 @@ class RowGenerator:
         self.unscaled = frozenset(
             column.name
             for column in layout.table.columns
-            if types.kind_of(column) == types.Kind.DECIMAL
+            if types.kind_of(column) == types.ColumnKind.DECIMAL
             and layout.masker is None
             and column.name not in masked
             and self._as_unscaled(column.name)
@@ -315,7 +315,7 @@ class RowGenerator:
 
     def function(self, op: str, before: Image, after: Image | None, options: ValueOptions) -> Build:
         """The function for an operation; its images are as in ``decode``."""
-        code = CodeBuilder(from_bytes=int.from_bytes, Odd=OddRowError)
+        code = CodeBuilder(from_bytes=int.from_bytes, Odd=UnusualRowError)
         value, key = self._writer.value, self._writer.key
         code.add(0, "def rows(event, p, end, number, source, clock):")
         code.add(1, "ms, us, ns = clock")
@@ -326,9 +326,9 @@ class RowGenerator:
         code.add(1, "keys, values, left = [], [], 0")
         code.add(1, "add_key, add_value = keys.append, values.append")
         code.add(1, "while p < end:")
-        targets, shown = self._image(code, before, "after" if op == "c" else "before", options)
+        targets, shown = self._add_image(code, before, "after" if op == "c" else "before", options)
         if after is not None:
-            self._pair(code, after, targets, shown, options)
+            self._add_pair(code, after, targets, shown, options)
         elif self._owned:
             code.add(2, "if brow is None:")
             code.add(3, "number += 1")
@@ -346,7 +346,7 @@ class RowGenerator:
         code.names |= {**value.names, **({} if key is None else key.names)}
         return code.function("rows", f"fast rows of {self._layout.table.name}")
 
-    def _image(
+    def _add_image(
         self, code: CodeBuilder, image: Image, path: str, options: ValueOptions
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Add the reading of an image; returns the variables of its columns, and the expressions of its fields."""
@@ -362,7 +362,7 @@ class RowGenerator:
             shown.update({field.name: self._value(field, targets, code) for field in self._layout.values})
             return self.build(path, targets, code)
 
-        Writer(code, image, options, owned=self._owned, unscaled=self.unscaled, display=display).write(2)
+        ImageWriter(code, image, options, owned=self._owned, unscaled=self.unscaled, display=display).write(2)
         if masker is not None:
             shown = self.unmask_names(f"{image.prefix}m")
             code.add(2, f"if {row} is not None:")
@@ -370,7 +370,7 @@ class RowGenerator:
             code.add(3, f"{row} = {self.build(path, columns, code, shown)}")
         return columns, shown
 
-    def _pair(
+    def _add_pair(
         self,
         code: CodeBuilder,
         after: Image,
@@ -378,7 +378,7 @@ class RowGenerator:
         shown: dict[str, str],
         options: ValueOptions,
     ) -> None:
-        others, shown_after = self._image(code, after, "after", options)
+        others, shown_after = self._add_image(code, after, "after", options)
         if self._owned:
             code.add(2, "if brow is None or arow is None:")
             code.add(3, "if brow is not arow: raise Odd")
@@ -449,7 +449,7 @@ def event_values(paths: Iterable[tuple[str, ...]], op: str) -> str:
     return ", ".join(clock[path[0]] if len(path) == 1 else _SOURCE[path[1]] for path in paths)
 
 
-def shared_values(writer: RowWriter) -> Callable[[str, Source, Clock], tuple[Any, ...]] | None:
+def shared_values(writer: RowWriter) -> Callable[[str, RowSource, Clock], tuple[Any, ...]] | None:
     """The function ``(op, source, clock) -> EncodedBatch.shared``; None: that is empty."""
     if not writer.shared:
         return None

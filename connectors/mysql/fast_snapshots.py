@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.codegen import CodeBuilder
 from connectors.mysql import type_codes as codes
-from connectors.mysql.events.debezium import DebeziumEvents
+from connectors.mysql.events.debezium import MySqlDebeziumEvents
 from connectors.mysql.fast_rows import RowGenerator, envelope_shape, event_values, key_encoding, shared_values
 from connectors.mysql.type_values import EXACT
 from connectors.wire import ROW, EncodedBatch, Encoding, Fixed, unscaled_bytes
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from connectors.api import Position, SourceRecord
-    from connectors.mysql.columns import Layout
+    from connectors.mysql.columns import ColumnLayout
     from connectors.mysql.events.contract import Marker, Row
     from connectors.mysql.events.debezium_code import Clock
-    from connectors.mysql.model import Source
+    from connectors.mysql.model import RowSource
     from connectors.wire import RowWriter, Wire
 
     #: ``(rows, markers, source, clock) -> (keys, values)``: structs to be encoded.
-    Build = Callable[[Sequence[Row], Sequence[Marker], Source, Clock], tuple[list[Any], list[Any]]]
+    Build = Callable[[Sequence[Row], Sequence[Marker], RowSource, Clock], tuple[list[Any], list[Any]]]
 
 #: Rows encoded at once: they fit into the CPU's cache.
 _STEP = 64
 
 
-async def fast_snapshot(wire: Wire, layout: Layout, events: object) -> FastSnapshot | None:
+async def fast_snapshot(wire: Wire, layout: ColumnLayout, events: object) -> FastSnapshot | None:
     """The encoder of rows of a table's snapshots; None where only records will do.
 
     Args:
@@ -41,7 +41,7 @@ async def fast_snapshot(wire: Wire, layout: Layout, events: object) -> FastSnaps
     Raises:
         Fatal: a service that a converter needs refuses this client.
     """
-    if not isinstance(events, DebeziumEvents) or not layout.values:
+    if not isinstance(events, MySqlDebeziumEvents) or not layout.values:
         return None
     if "r" in events.settings.skipped:
         return None
@@ -62,16 +62,16 @@ async def fast_snapshot(wire: Wire, layout: Layout, events: object) -> FastSnaps
 class FastSnapshot:
     """Encodes rows of one structure of a table; not thread-safe, does not block."""
 
-    def __init__(self, writer: RowWriter, layout: Layout, events: DebeziumEvents) -> None:
+    def __init__(self, writer: RowWriter, layout: ColumnLayout, events: MySqlDebeziumEvents) -> None:
         self._writer = writer
         self._events = events
-        self._build = _compile(layout, writer)
+        self._build = _compile_build(layout, writer)
         self._shared = shared_values(writer)
 
     def encode(
         self,
         rows: Sequence[Row],
-        source: Source,
+        source: RowSource,
         marker: Marker,
         offset: Position,
         first: Marker | None,
@@ -107,7 +107,7 @@ class FastSnapshot:
         return EncodedBatch(writer, 0, keys or None, values, records, shared=shared)
 
 
-def _compile(layout: Layout, writer: RowWriter) -> Build:
+def _compile_build(layout: ColumnLayout, writer: RowWriter) -> Build:
     generator = RowGenerator(layout, writer, careful=True)
     code = CodeBuilder()
     value, key = writer.value, writer.key
@@ -130,7 +130,8 @@ def _compile(layout: Layout, writer: RowWriter) -> Build:
         if name in generator.unscaled:
             scale = codes.split_decimal(plan.column.meta)[1]
             code.add(
-                2, f"if {target} is not None: {target} = {code.bind('unscaled', partial(_unscaled, scale))}({target})"
+                2,
+                f"if {target} is not None: {target} = {code.bind('unscaled', partial(_to_unscaled, scale))}({target})",
             )
     shown: dict[str, str] | None = None
     if layout.masker is not None:
@@ -148,7 +149,7 @@ def _compile(layout: Layout, writer: RowWriter) -> Build:
     return code.function("build", f"fast snapshot of {layout.table.name}")
 
 
-def _unscaled(scale: int, value: Decimal) -> bytes:
+def _to_unscaled(scale: int, value: Decimal) -> bytes:
     scaled = EXACT.scaleb(value, scale)
     number = int(scaled)
     if number != scaled:

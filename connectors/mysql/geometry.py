@@ -13,7 +13,7 @@ _BIG: Final = Struct(">xIdd").unpack
 EMPTY: Final = bytes.fromhex("010700000000000000")
 
 
-def geometry(stored: bytes) -> dict[str, Any]:
+def read_geometry(stored: bytes) -> dict[str, Any]:
     """``io.debezium.data.geometry.Geometry`` from the server's form: 4 bytes of SRID (0: none), then WKB.
 
     Raises:
@@ -24,7 +24,7 @@ def geometry(stored: bytes) -> dict[str, Any]:
     return {"wkb": stored[4:], "srid": int.from_bytes(stored[:4], "little") or None}
 
 
-def point(stored: bytes) -> dict[str, Any]:
+def read_point(stored: bytes) -> dict[str, Any]:
     """``io.debezium.data.geometry.Point``: with the coordinates beside the WKB.
 
     Raises:
@@ -39,6 +39,6 @@ def point(stored: bytes) -> dict[str, Any]:
     return {"x": x, "y": y, "wkb": wkb, "srid": int.from_bytes(stored[:4], "little") or None}
 
 
-def missing(*, is_point: bool) -> dict[str, Any]:
+def missing_value(*, is_point: bool) -> dict[str, Any]:
     """What stands for null where a column can't be null."""
     return {"x": 0.0, "y": 0.0, "wkb": EMPTY, "srid": None} if is_point else {"wkb": EMPTY, "srid": None}

@@ -49,11 +49,11 @@ class GtidSet(ABC):
         """Whether one transaction is included."""
 
     @abstractmethod
-    def is_subset(self, other: Self) -> bool:
-        """Whether ``other`` includes everything that this includes."""
+    def is_subset(self, gtids: Self) -> bool:
+        """Whether ``gtids`` includes everything that this includes."""
 
     @abstractmethod
-    def union(self, other: Self) -> Self:
+    def union(self, gtids: Self) -> Self:
         """A new set with all of both."""
 
     @abstractmethod
@@ -76,23 +76,23 @@ class GtidSet(ABC):
         return f"{type(self).__name__}({self.text()!r})"
 
 
-def parse(flavor: str, text: str) -> GtidSet:
+def parse_gtids(flavor: str, source: str) -> GtidSet:
     """The set that a server of this flavor writes so; line breaks and spaces do not count.
 
     Raises:
         ConfigInvalid: the text is no GTID set of the flavor.
     """
-    return MariaDbGtids.parse(text) if flavor == MARIADB else MySqlGtids.parse(text)
+    return MariaDbGtids.parse(source) if flavor == MARIADB else MySqlGtids.parse(source)
 
 
-def reached(flavor: str, now: GtidSet | str, wanted: GtidSet | str) -> bool:
-    """Whether everything in ``wanted`` is in ``now``.
+def includes_gtids(flavor: str, now: GtidSet | str, target: GtidSet | str) -> bool:
+    """Whether everything in ``target`` is in ``now``.
 
     Raises:
         ConfigInvalid: a text is no GTID set of the flavor.
     """
-    done = parse(flavor, now) if isinstance(now, str) else now
-    return (parse(flavor, wanted) if isinstance(wanted, str) else wanted).is_subset(done)
+    done = parse_gtids(flavor, now) if isinstance(now, str) else now
+    return (parse_gtids(flavor, target) if isinstance(target, str) else target).is_subset(done)
 
 
 class MariaDbGtids(GtidSet):
@@ -108,20 +108,20 @@ class MariaDbGtids(GtidSet):
         self._newest = ""
 
     @property
-    def _last(self) -> dict[int, tuple[int, int]]:
+    def _last_by_domain(self) -> dict[int, tuple[int, int]]:
         if self._newest:
-            domain, server, sequence = _mariadb(self._newest)
+            domain, server, sequence = _parse_mariadb(self._newest)
             self._settled[domain] = (server, sequence)
             self._newest = ""
         return self._settled
 
     @classmethod
-    def parse(cls, text: str) -> MariaDbGtids:
-        """See ``parse``; of several transactions of a domain (Debezium has one per server) the highest counts."""
+    def parse(cls, source: str) -> MariaDbGtids:
+        """See ``parse_gtids``; of several transactions of a domain (Debezium has one per server) the highest counts."""
         last: dict[int, tuple[int, int]] = {}
-        for part in "".join(text.split()).split(","):
+        for part in "".join(source.split()).split(","):
             if part:
-                domain, server, sequence = _mariadb(part)
+                domain, server, sequence = _parse_mariadb(part)
                 if domain not in last or last[domain][1] < sequence:
                     last[domain] = (server, sequence)
         return cls(last)
@@ -130,7 +130,7 @@ class MariaDbGtids(GtidSet):
         """See ``GtidSet``; in the order of the domains."""
         if self._text is None:
             self._text = ",".join(
-                f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._last.items())
+                f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._last_by_domain.items())
             )
         return self._text
 
@@ -140,44 +140,47 @@ class MariaDbGtids(GtidSet):
         if domain == self._domain:  # nearly always, for every transaction: it costs a tenth
             self._newest = self._text = gtid
             return
-        number, server, sequence = _mariadb(gtid)
-        self._last[number] = (server, sequence)
+        number, server, sequence = _parse_mariadb(gtid)
+        self._last_by_domain[number] = (server, sequence)
         self._text = None
         self._domain = domain if len(self._settled) == 1 else ""
 
     def contains(self, gtid: str) -> bool:
         """See ``GtidSet``."""
-        domain, _, sequence = _mariadb(gtid)
-        found = self._last.get(domain)
-        return found is not None and found[1] >= sequence
+        domain, _, sequence = _parse_mariadb(gtid)
+        last_gtid = self._last_by_domain.get(domain)
+        return last_gtid is not None and last_gtid[1] >= sequence
 
-    def is_subset(self, other: MariaDbGtids) -> bool:
+    def is_subset(self, gtids: MariaDbGtids) -> bool:
         """See ``GtidSet``."""
         return all(
-            domain in other._last and other._last[domain][1] >= number for domain, (_, number) in self._last.items()
+            domain in gtids._last_by_domain and gtids._last_by_domain[domain][1] >= number
+            for domain, (_, number) in self._last_by_domain.items()
         )
 
-    def union(self, other: MariaDbGtids) -> MariaDbGtids:
+    def union(self, gtids: MariaDbGtids) -> MariaDbGtids:
         """See ``GtidSet``."""
-        last = dict(self._last)
-        for domain, entry in other._last.items():
+        last = dict(self._last_by_domain)
+        for domain, entry in gtids._last_by_domain.items():
             if domain not in last or last[domain][1] < entry[1]:
                 last[domain] = entry
         return MariaDbGtids(last)
 
     def retain(self, keep: Callable[[str], bool]) -> MariaDbGtids:
         """See ``GtidSet``."""
-        return MariaDbGtids({domain: entry for domain, entry in self._last.items() if keep(f"{domain}-{entry[0]}")})
+        return MariaDbGtids(
+            {domain: entry for domain, entry in self._last_by_domain.items() if keep(f"{domain}-{entry[0]}")}
+        )
 
     def copy(self) -> MariaDbGtids:
         """See ``GtidSet``."""
-        return MariaDbGtids(dict(self._last))
+        return MariaDbGtids(dict(self._last_by_domain))
 
 
-def _mariadb(text: str) -> tuple[int, int, int]:
-    match = _MARIADB.fullmatch(text)
+def _parse_mariadb(gtid: str) -> tuple[int, int, int]:
+    match = _MARIADB.fullmatch(gtid)
     if match is None:
-        raise ConfigInvalid(f"{text!r} is no GTID of MariaDB: the form is DOMAIN-SERVER-NUMBER, such as 0-1-100")
+        raise ConfigInvalid(f"{gtid!r} is no GTID of MariaDB: the form is DOMAIN-SERVER-NUMBER, such as 0-1-100")
     return int(match[1]), int(match[2]), int(match[3])
 
 
@@ -191,10 +194,10 @@ class MySqlGtids(GtidSet):
         self._texts: dict[_Source, str] = {}
 
     @classmethod
-    def parse(cls, text: str) -> MySqlGtids:
-        """See ``parse``: ``uuid:1-5:7,uuid:1:tag:3-4``."""
-        found = cls()
-        for part in "".join(text.split()).lower().split(","):
+    def parse(cls, raw: str) -> MySqlGtids:
+        """See ``parse_gtids``: ``uuid:1-5:7,uuid:1:tag:3-4``."""
+        gtids = cls()
+        for part in "".join(raw.split()).lower().split(","):
             if not part:
                 continue
             uuid, *items = part.split(":")
@@ -212,13 +215,13 @@ class MySqlGtids(GtidSet):
                 last = int(interval[2] or first)
                 if not 0 < first <= last:
                     raise _no_mysql(part)
-                found.include((uuid, tag), first, last + 1)
-        return found
+                gtids.include((uuid, tag), first, last + 1)
+        return gtids
 
     @classmethod
     def decode(cls, data: bytes) -> MySqlGtids:
         """The set in the form of the wire: of a PREVIOUS_GTIDS event, without its header; see ``encoded``."""
-        found = cls()
+        gtids = cls()
         try:
             head, at = _U64.unpack_from(data)[0], 8
             tagged = bool(head >> 56)
@@ -233,13 +236,13 @@ class MySqlGtids(GtidSet):
                 at += 8
                 source = (f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}", tag)
                 for _ in range(count):
-                    found.include(source, *_PAIR.unpack_from(data, at))
+                    gtids.include(source, *_PAIR.unpack_from(data, at))
                     at += 16
         except (IndexError, ValueError, struct.error) as error:
             raise ConfigInvalid(
                 f"a GTID set of {len(data)} bytes is cut or not of the known form: {data[:64].hex()}"
             ) from error
-        return found
+        return gtids
 
     def encoded(self) -> bytes:
         """The form of the wire, as COM_BINLOG_DUMP_GTID takes it: with tags only if there are some."""
@@ -256,12 +259,12 @@ class MySqlGtids(GtidSet):
 
     def text(self) -> str:
         """See ``GtidSet``; in the order of uuid and tag, the same uuid written once."""
-        texts, before = self._texts, ""
+        source_texts, before = self._texts, ""
         parts: list[str] = []
         for source in sorted(self._intervals):
-            part = texts.get(source)
+            part = source_texts.get(source)
             if part is None:
-                part = texts[source] = _intervals_text(self._intervals[source])
+                part = source_texts[source] = _intervals_text(self._intervals[source])
             uuid, tag = source
             name = f":{tag}" if tag else ""
             parts.append(f"{name}{part}" if uuid == before else f"{',' if parts else ''}{uuid}{name}{part}")
@@ -270,7 +273,7 @@ class MySqlGtids(GtidSet):
 
     def add(self, gtid: str) -> None:
         """See ``GtidSet``."""
-        source, number = _mysql(gtid)
+        source, number = _parse_mysql(gtid)
         intervals = self._intervals.get(source)
         if intervals and intervals[-1][1] == number:
             intervals[-1][1] = number + 1
@@ -291,21 +294,21 @@ class MySqlGtids(GtidSet):
 
     def contains(self, gtid: str) -> bool:
         """See ``GtidSet``."""
-        source, number = _mysql(gtid)
-        return _covers(self._intervals.get(source, ()), number, number + 1)
+        source, number = _parse_mysql(gtid)
+        return _covers_range(self._intervals.get(source, ()), number, number + 1)
 
-    def is_subset(self, other: MySqlGtids) -> bool:
+    def is_subset(self, gtids: MySqlGtids) -> bool:
         """See ``GtidSet``."""
         return all(
-            _covers(other._intervals.get(source, ()), first, stop)
+            _covers_range(gtids._intervals.get(source, ()), first, stop)
             for source, intervals in self._intervals.items()
             for first, stop in intervals
         )
 
-    def union(self, other: MySqlGtids) -> MySqlGtids:
+    def union(self, gtids: MySqlGtids) -> MySqlGtids:
         """See ``GtidSet``."""
         both = self.copy()
-        for source, intervals in other._intervals.items():
+        for source, intervals in gtids._intervals.items():
             for first, stop in intervals:
                 both.include(source, first, stop)
         return both
@@ -325,7 +328,7 @@ class MySqlGtids(GtidSet):
         return self.retain(lambda _: True)
 
 
-def _covers(intervals: Iterable[Iterable[int]], first: int, stop: int) -> bool:
+def _covers_range(intervals: Iterable[Iterable[int]], first: int, stop: int) -> bool:
     return any(begin <= first and stop <= end for begin, end in intervals)
 
 
@@ -333,7 +336,7 @@ def _intervals_text(intervals: list[list[int]]) -> str:
     return "".join(f":{first}" if stop == first + 1 else f":{first}-{stop - 1}" for first, stop in intervals)
 
 
-def _mysql(gtid: str) -> tuple[_Source, int]:
+def _parse_mysql(gtid: str) -> tuple[_Source, int]:
     head, _, number = gtid.rpartition(":")
     source = _mysql_source(head) if number.isascii() and number.isdigit() else None
     if source is None:
@@ -342,14 +345,14 @@ def _mysql(gtid: str) -> tuple[_Source, int]:
 
 
 @functools.lru_cache(maxsize=128)
-def _mysql_source(text: str) -> _Source | None:
+def _mysql_source(source_name: str) -> _Source | None:
     """The uuid and the tag of ``uuid`` or ``uuid:tag``; None for other text. Few of them make all transactions of a server."""
-    uuid, _, tag = text.partition(":")
+    uuid, _, tag = source_name.partition(":")
     return (uuid, tag) if _UUID.fullmatch(uuid) and (not tag or _TAG.fullmatch(tag)) else None
 
 
-def _no_mysql(text: str) -> ConfigInvalid:
+def _no_mysql(source: str) -> ConfigInvalid:
     return ConfigInvalid(
-        f"{text!r} is no GTID set of MySQL: the form is UUID:FIRST-LAST, such as "
+        f"{source!r} is no GTID set of MySQL: the form is UUID:FIRST-LAST, such as "
         "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7, and UUID:TAG:FIRST-LAST with a tag"
     )

@@ -1,6 +1,6 @@
 """Heartbeats: rows that the connector writes into the source and meets again in the binlog, and how long they take.
 
-``HeartbeatWriter`` writes, ``parse`` recognises the row in the stream, ``Latency`` keeps the time of every stage:
+``HeartbeatWriter`` writes, ``parse`` recognises the row in the stream, ``HeartbeatLatency`` keeps the time of every stage:
 written to the source -> read from the binlog -> yielded to the runtime -> acknowledged by Kafka. All times are of the task's
 own clock (microseconds since 1970), so clocks that differ do not show as latency.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from connectors.mysql.latency import Latency
+    from connectors.mysql.latency import HeartbeatLatency
 
 #: The table's columns; other tools may write rows of the same kind into it.
 SOURCE: Final = "source"
@@ -104,7 +104,7 @@ def split_name(table: str) -> tuple[str, str]:
     return database, name
 
 
-def _quoted(table: str) -> tuple[str, str]:
+def _quote_names(table: str) -> tuple[str, str]:
     database, name = split_name(table)
     return f"`{database}`", f"`{database}`.`{name}`"
 
@@ -115,7 +115,7 @@ def create_statements(table: str) -> tuple[str, str]:
     Raises:
         ConfigInvalid: the name is not of the form ``database.table``.
     """
-    database, name = _quoted(table)
+    database, name = _quote_names(table)
     columns = (
         f"{SOURCE} VARCHAR({_LONGEST}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, "
         f"{SENT} BIGINT NOT NULL"
@@ -125,22 +125,24 @@ def create_statements(table: str) -> tuple[str, str]:
 
 def setup_text(settings: HeartbeatSettings) -> str:
     """What an administrator runs once, so that the connector need not be allowed to create anything."""
-    _, name = _quoted(settings.table)
-    grant = f"GRANT SELECT, INSERT, UPDATE ON {name} TO {_account(settings.user)}"
+    _, name = _quote_names(settings.table)
+    grant = f"GRANT SELECT, INSERT, UPDATE ON {name} TO {_format_account(settings.user)}"
     return "; ".join((*create_statements(settings.table), grant))
 
 
-def _account(user: str) -> str:
+def _format_account(user: str) -> str:
     return "'" + (user or "the connector's user").replace("'", "''") + "'@'%'"
 
 
 def upsert_statement(table: str) -> str:
     """The statement of one heartbeat; its parameters are the source, the time, and the time again."""
     # Not VALUES(): MySQL 8.0.20 warns at each.
-    return f"INSERT INTO {_quoted(table)[1]} ({SOURCE}, {SENT}) VALUES (%s, %s) ON DUPLICATE KEY UPDATE {SENT} = %s"  # noqa: S608
+    return (
+        f"INSERT INTO {_quote_names(table)[1]} ({SOURCE}, {SENT}) VALUES (%s, %s) ON DUPLICATE KEY UPDATE {SENT} = %s"  # noqa: S608
+    )
 
 
-class Connection(Protocol):
+class HeartbeatConnection(Protocol):
     """What the writer needs of an ``aiomysql.Connection``."""
 
     def cursor(self) -> Any:
@@ -171,13 +173,13 @@ class HeartbeatWriter:
         connect: Callable[[], Awaitable[Any]],
         settings: HeartbeatSettings,
         log: logging.LoggerAdapter[logging.Logger],
-        latency: Latency | None = None,
+        latency: HeartbeatLatency | None = None,
     ) -> None:
         self._connect = connect
         self._settings = settings
         self._log = log
         self._latency = latency
-        self._connection: Connection | None = None
+        self._connection: HeartbeatConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._last_us = 0
         self._source = settings.source[:_LONGEST]
@@ -201,7 +203,7 @@ class HeartbeatWriter:
             return
         if self._settings.table:
             split_name(self._settings.table)
-        self._task = asyncio.create_task(self._run(), name=f"heartbeat-{self._source}")
+        self._task = asyncio.create_task(self._write_heartbeats(), name=f"heartbeat-{self._source}")
 
     async def close(self) -> None:
         """Stop and disconnect."""
@@ -209,27 +211,27 @@ class HeartbeatWriter:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        self._drop()
+        self._drop_connection()
 
-    async def _run(self) -> None:
+    async def _write_heartbeats(self) -> None:
         while True:
             began = time.monotonic()
             try:
                 async with asyncio.timeout(self._settings.timeout_s):
-                    await self._beat()
-                self._note("")
+                    await self._send_heartbeat()
+                self._note_problem("")
             except TimeoutError:
-                self._drop()
-                self._note(
+                self._drop_connection()
+                self._note_problem(
                     f"the source did not take a heartbeat within {self._settings.timeout_s:g} s: look for locks on the "
                     "heartbeat table (SHOW PROCESSLIST) and for a server that hangs"
                 )
             except Exception as error:  # noqa: BLE001 - a heartbeat that can't be written must not stop the capture
-                self._drop()
-                self._note(explain(error, self._settings))
+                self._drop_connection()
+                self._note_problem(explain_problem(error, self._settings))
             await asyncio.sleep(max(0.0, self._settings.interval_s - (time.monotonic() - began)))
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         connection = self._connection
         if connection is None:
             connection = await self._connect()
@@ -237,47 +239,49 @@ class HeartbeatWriter:
             await connection.autocommit(True)
             # A statement that was given up must not wait on in the server, or each try would leave a connection there.
             wait = math.ceil(self._settings.timeout_s) + 1
-            await _execute(connection, f"SET SESSION lock_wait_timeout = {wait}, innodb_lock_wait_timeout = {wait}")
+            await _execute_statement(
+                connection, f"SET SESSION lock_wait_timeout = {wait}, innodb_lock_wait_timeout = {wait}"
+            )
         if self._settings.table:
             # A row with an equal value would not be written into the binlog.
             sent = self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
             if self._latency is not None:
                 self._latency.sent(sent)
-            await self._upsert(connection, sent)
+            await self._upsert_row(connection, sent)
             if self._latency is not None:
                 self._latency.stored(sent)
         if self._settings.action_query:
-            await _execute(connection, self._settings.action_query)
+            await _execute_statement(connection, self._settings.action_query)
         self.written += 1
 
-    async def _upsert(self, connection: Connection, sent: int) -> None:
+    async def _upsert_row(self, connection: HeartbeatConnection, sent: int) -> None:
         statement, parameters = upsert_statement(self._settings.table), (self._source, sent, sent)
         try:
-            await _execute(connection, statement, parameters)
+            await _execute_statement(connection, statement, parameters)
         except pymysql.err.MySQLError as error:
-            if _code(error) not in (_NO_DATABASE, _NO_TABLE) or not self._settings.create:
+            if _error_code(error) not in (_NO_DATABASE, _NO_TABLE) or not self._settings.create:
                 raise
             # Only now: a CREATE ... IF NOT EXISTS at each start would stand in the binlog each time.
-            await self._create(connection)
+            await self._create_table(connection)
             self._log.info("The heartbeat table %s was created", self._settings.table)
-            await _execute(connection, statement, parameters)
+            await _execute_statement(connection, statement, parameters)
 
-    async def _create(self, connection: Connection) -> None:
+    async def _create_table(self, connection: HeartbeatConnection) -> None:
         database, table = create_statements(self._settings.table)
         try:
-            await _execute(connection, table)
+            await _execute_statement(connection, table)
         except pymysql.err.MySQLError as error:
-            if _code(error) != _NO_DATABASE:
+            if _error_code(error) != _NO_DATABASE:
                 raise
-            await _execute(connection, database)
-            await _execute(connection, table)
+            await _execute_statement(connection, database)
+            await _execute_statement(connection, table)
 
-    def _drop(self) -> None:
+    def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    def _note(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         before, self.problem = self.problem, problem
         if self._latency is not None:
             self._latency.problem = problem
@@ -287,11 +291,11 @@ class HeartbeatWriter:
             self._log.info("Heartbeats are written again")
 
 
-def explain(error: BaseException, settings: HeartbeatSettings) -> str:
+def explain_problem(error: BaseException, settings: HeartbeatSettings) -> str:
     """Why a heartbeat could not be written, and what mends it. Pure."""
     if isinstance(error, MillraceError):
         return str(error)
-    code = _code(error)
+    code = _error_code(error)
     if settings.table and (code in (_NO_DATABASE, _NO_TABLE) or code in _DENIED):
         return f"{error}. Let an administrator run: {setup_text(settings)}"
     if code in _DENIED:
@@ -305,12 +309,14 @@ def explain(error: BaseException, settings: HeartbeatSettings) -> str:
     return repr(error)
 
 
-def _code(error: BaseException) -> int:
+def _error_code(error: BaseException) -> int:
     """MySQL's error number; 0 if there is none."""
     arguments: Sequence[object] = error.args if isinstance(error, pymysql.err.MySQLError) else ()
     return arguments[0] if arguments and isinstance(arguments[0], int) else 0
 
 
-async def _execute(connection: Connection, statement: str, parameters: tuple[object, ...] | None = None) -> None:
+async def _execute_statement(
+    connection: HeartbeatConnection, statement: str, parameters: tuple[object, ...] | None = None
+) -> None:
     async with connection.cursor() as cursor:
         await cursor.execute(statement, parameters)

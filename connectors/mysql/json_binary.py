@@ -49,14 +49,14 @@ _SMALL: Final = 1e-3
 _FIRST_TEXT: Final = 0x0F
 
 
-def parse(data: bytes) -> Any:
+def parse_document(data: bytes) -> Any:
     """The tree of a stored document.
 
     Raises:
         ValueError: it is no document.
     """
     try:
-        return _value(data, data[0], 1)
+        return _read_value(data, data[0], 1)
     except (IndexError, KeyError, ArithmeticError) as error:
         raise ValueError(f"a JSON column's bytes can't be read ({error!r})") from error
     except Exception as error:
@@ -75,34 +75,34 @@ def json_text(data: bytes) -> str | None:
         return None
     if data[0] > _FIRST_TEXT:
         return data.decode("utf-8", "replace")
-    return write(parse(data))
+    return write_json(parse_document(data))
 
 
-def _value(data: bytes, kind: int, at: int) -> Any:
+def _read_value(data: bytes, kind: int, at: int) -> Any:
     if kind <= 3:
-        return _container(data, kind, at)
+        return _read_container(data, kind, at)
     if kind == _LITERAL:
         return _LITERALS[data[at]]
     number = _NUMBERS.get(kind)
     if number is not None:
         return number(data, at)[0]
     if kind == _STRING:
-        size, at = _length(data, at)
-        return _cut(data, at, size).decode("utf-8", "replace")
+        size, at = _read_length(data, at)
+        return _slice_value(data, at, size).decode("utf-8", "replace")
     if kind == _OPAQUE:
-        size, start = _length(data, at + 1)
-        return _opaque(data[at], _cut(data, start, size))
+        size, start = _read_length(data, at + 1)
+        return _read_opaque(data[at], _slice_value(data, start, size))
     raise ValueError(f"a JSON document has a value of type {kind}, which is unknown")
 
 
-def _cut(data: bytes, at: int, size: int) -> bytes:
+def _slice_value(data: bytes, at: int, size: int) -> bytes:
     part = data[at : at + size]
     if len(part) != size:
         raise ValueError(f"a JSON document ends before a value of {size} bytes does")
     return part
 
 
-def _length(data: bytes, at: int) -> tuple[int, int]:
+def _read_length(data: bytes, at: int) -> tuple[int, int]:
     """A number of 7 bits a byte, and where it ends."""
     number = shift = 0
     while True:
@@ -116,7 +116,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a length in a JSON document does not end")
 
 
-def _container(data: bytes, kind: int, base: int) -> dict[str, Any] | list[Any]:
+def _read_container(data: bytes, kind: int, base: int) -> dict[str, Any] | list[Any]:
     large = bool(kind & 1)
     offset, width = (_U32, 4) if large else (_U16, 2)
     inline = _INLINE_LARGE if large else _INLINE_SMALL
@@ -126,7 +126,7 @@ def _container(data: bytes, kind: int, base: int) -> dict[str, Any] | list[Any]:
     if kind < 2:
         for _ in range(count):
             start = base + offset(data, at)[0]
-            keys.append(_cut(data, start, _U16(data, at + width)[0]).decode("utf-8", "replace"))
+            keys.append(_slice_value(data, start, _U16(data, at + width)[0]).decode("utf-8", "replace"))
             at += width + 2
     values = []
     for _ in range(count):
@@ -137,12 +137,12 @@ def _container(data: bytes, kind: int, base: int) -> dict[str, Any] | list[Any]:
         elif number is not None:
             values.append(number(data, at + 1)[0])
         else:
-            values.append(_value(data, entry, base + offset(data, at + 1)[0]))
+            values.append(_read_value(data, entry, base + offset(data, at + 1)[0]))
         at += 1 + width
     return dict(zip(keys, values, strict=True)) if kind < 2 else values
 
 
-def _opaque(kind: int, stored: bytes) -> Any:
+def _read_opaque(kind: int, stored: bytes) -> Any:
     """A value of a type that JSON doesn't have: decimals are numbers, the rest is text as the server writes it."""
     if kind in (0, codes.DECIMAL):
         from connectors.mysql.decode_columns import decimal_reader
@@ -172,16 +172,16 @@ def _opaque(kind: int, stored: bytes) -> Any:
     return Shown(f"base64:type{kind}:{b64encode(stored).decode('ascii')}")
 
 
-def write(tree: Any) -> str:
+def write_json(tree: Any) -> str:
     """A tree as text."""
     parts: list[str] = []
-    _write(tree, parts.append)
+    _write_value(tree, parts.append)
     return "".join(parts)
 
 
-def _write(tree: Any, put: Any) -> None:
+def _write_value(tree: Any, put: Any) -> None:
     if isinstance(tree, str):
-        put(f'"{_CONTROL.sub(_escape, tree)}"')
+        put(f'"{_CONTROL.sub(_escape_match, tree)}"')
     elif tree is None or tree is True or tree is False:
         put({None: "null", True: "true", False: "false"}[tree])
     elif isinstance(tree, int):
@@ -193,20 +193,20 @@ def _write(tree: Any, put: Any) -> None:
     elif isinstance(tree, dict):
         separator = "{"
         for key, value in tree.items():
-            put(f'{separator}"{_CONTROL.sub(_escape, key)}":')
+            put(f'{separator}"{_CONTROL.sub(_escape_match, key)}":')
             separator = ","
-            _write(value, put)
+            _write_value(value, put)
         put("}" if tree else "{}")
     else:
         separator = "["
         for value in tree:
             put(separator)
             separator = ","
-            _write(value, put)
+            _write_value(value, put)
         put("]" if tree else "[]")
 
 
-def _escape(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     character = match[0]
     return _ESCAPES.get(character) or f"\\u{ord(character):04X}"
 
@@ -217,7 +217,7 @@ def double_text(number: float) -> str:
     return repr(number) if size == 0 or _SMALL <= size < _LARGE else format(Decimal(number), "f")
 
 
-def _number(token: str) -> float | Decimal:
+def _parse_number(token: str) -> float | Decimal:
     """A number with a point or an exponent in the server's text: a double, unless only a decimal would be written so."""
     if "e" in token or "E" in token:
         return float(token)
@@ -227,13 +227,13 @@ def _number(token: str) -> float | Decimal:
     return number if shortest in (token, token.removesuffix(".0")) else exact
 
 
-_DECODER: Final = json.JSONDecoder(parse_float=_number, strict=False)
+_DECODER: Final = json.JSONDecoder(parse_float=_parse_number, strict=False)
 
 
-def from_server_text(text: str) -> str:
+def from_server_text(server_json: str) -> str:
     """The server's text of a document (as SELECT gives it) in the form of ``json_text``.
 
     Raises:
         ValueError: it is no JSON.
     """
-    return write(_DECODER.decode(text))
+    return write_json(_DECODER.decode(server_json))

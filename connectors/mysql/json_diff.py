@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from connectors.mysql.json_binary import parse, write
+from connectors.mysql.json_binary import parse_document, write_json
 
 REPLACE: Final = 0
 INSERT: Final = 1
@@ -21,7 +21,7 @@ class Diff(NamedTuple):
     value: Any = None
 
 
-def apply(stored: bytes | None, diffs: bytes) -> str:
+def apply_diffs(stored: bytes | None, diffs: bytes) -> str:
     """The document after the changes, as text.
 
     Args:
@@ -37,13 +37,13 @@ def apply(stored: bytes | None, diffs: bytes) -> str:
             "server log whole values (SET GLOBAL binlog_row_value_options = '') or whole images "
             "(binlog_row_image = FULL)"
         )
-    tree = parse(stored)
-    for diff in read(diffs):
-        tree = _changed(tree, diff)
-    return write(tree)
+    tree = parse_document(stored)
+    for diff in read_diffs(diffs):
+        tree = _apply_diff(tree, diff)
+    return write_json(tree)
 
 
-def read(data: bytes) -> list[Diff]:
+def read_diffs(data: bytes) -> list[Diff]:
     """The changes in the order in which they are to be made.
 
     Raises:
@@ -56,13 +56,13 @@ def read(data: bytes) -> list[Diff]:
             operation = data[at]
             if operation not in _NAMES:
                 raise ValueError(f"a JSON change has the operation {operation}, which is unknown")
-            size, at = _length(data, at + 1)
+            size, at = _read_length(data, at + 1)
             path = parse_path(data[at : at + size].decode("utf-8"))
             at += size
             value = None
             if operation != REMOVE:
-                size, at = _length(data, at)
-                value = parse(data[at : at + size])
+                size, at = _read_length(data, at)
+                value = parse_document(data[at : at + size])
                 at += size
             diffs.append(Diff(operation, path, value))
     except IndexError as error:
@@ -70,7 +70,7 @@ def read(data: bytes) -> list[Diff]:
     return diffs
 
 
-def _length(data: bytes, at: int) -> tuple[int, int]:
+def _read_length(data: bytes, at: int) -> tuple[int, int]:
     """A length-encoded number, and where it ends."""
     first = data[at]
     if first < 251:
@@ -79,84 +79,84 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
 
 
-def parse_path(text: str) -> tuple[str | int, ...]:
+def parse_path(path: str) -> tuple[str | int, ...]:
     """The legs of a path such as ``$.a."b c"[3]``.
 
     Raises:
         ValueError: it is no path to one place.
     """
     legs: list[str | int] = []
-    at = 1 if text.startswith("$") else 0
-    while at < len(text):
-        if text[at] == "[":
-            end = text.index("]", at)
-            legs.append(int(text[at + 1 : end]))
+    at = 1 if path.startswith("$") else 0
+    while at < len(path):
+        if path[at] == "[":
+            end = path.index("]", at)
+            legs.append(int(path[at + 1 : end]))
             at = end + 1
-        elif text.startswith('."', at):
-            name, at = json.JSONDecoder().raw_decode(text, at + 1)
+        elif path.startswith('."', at):
+            name, at = json.JSONDecoder().raw_decode(path, at + 1)
             legs.append(name)
-        elif text[at] == ".":
+        elif path[at] == ".":
             end = at + 1
-            while end < len(text) and text[end] not in ".[":
+            while end < len(path) and path[end] not in ".[":
                 end += 1
-            legs.append(text[at + 1 : end])
+            legs.append(path[at + 1 : end])
             at = end
         else:
-            raise ValueError(f"{text!r} is no path into a JSON document")
+            raise ValueError(f"{path!r} is no path into a JSON document")
     return tuple(legs)
 
 
-def _changed(tree: Any, diff: Diff) -> Any:
+def _apply_diff(tree: Any, diff: Diff) -> Any:
     """The tree after one change; it is changed in place where that can be."""
     if not diff.path:
         if diff.operation != REPLACE:
-            raise _lost(diff)
+            raise _mismatch_error(diff)
         return diff.value
-    place = tree
+    container = tree
     for leg in diff.path[:-1]:
-        place = _child(place, leg, diff)
+        container = _find_child(container, leg, diff)
     leg = diff.path[-1]
-    if isinstance(place, dict) and isinstance(leg, str):
+    if isinstance(container, dict) and isinstance(leg, str):
         if diff.operation == REMOVE:
-            if leg not in place:
-                raise _lost(diff)
-            del place[leg]
-        elif diff.operation == REPLACE and leg not in place:
-            raise _lost(diff)
+            if leg not in container:
+                raise _mismatch_error(diff)
+            del container[leg]
+        elif diff.operation == REPLACE and leg not in container:
+            raise _mismatch_error(diff)
         else:
-            place[leg] = diff.value
-            _sort(place)
-    elif isinstance(place, list) and isinstance(leg, int):
+            container[leg] = diff.value
+            _sort_members(container)
+    elif isinstance(container, list) and isinstance(leg, int):
         if diff.operation == INSERT:
-            place.insert(leg, diff.value)
-        elif leg >= len(place):
-            raise _lost(diff)
+            container.insert(leg, diff.value)
+        elif leg >= len(container):
+            raise _mismatch_error(diff)
         elif diff.operation == REMOVE:
-            del place[leg]
+            del container[leg]
         else:
-            place[leg] = diff.value
+            container[leg] = diff.value
     else:
-        raise _lost(diff)
+        raise _mismatch_error(diff)
     return tree
 
 
-def _sort(members: dict[str, Any]) -> None:
+def _sort_members(members: dict[str, Any]) -> None:
     """Bring a new member to where MySQL keeps it: by the length of the name in bytes, then by its bytes."""
     ordered = sorted(members.items(), key=lambda item: (len(item[0].encode()), item[0].encode()))
     members.clear()
     members.update(ordered)
 
 
-def _child(place: Any, leg: str | int, diff: Diff) -> Any:
+def _find_child(container: Any, leg: str | int, diff: Diff) -> Any:
     try:
-        if isinstance(place, dict) == isinstance(leg, str) and isinstance(place, (dict, list)):
-            return place[leg]  # type: ignore[index]
+        if isinstance(container, dict) == isinstance(leg, str) and isinstance(container, (dict, list)):
+            return container[leg]  # type: ignore[index]
     except (KeyError, IndexError):
         pass
-    raise _lost(diff)
+    raise _mismatch_error(diff)
 
 
-def _lost(diff: Diff) -> ValueError:
+def _mismatch_error(diff: Diff) -> ValueError:
     path = "$" + "".join(f"[{leg}]" if isinstance(leg, int) else f".{leg}" for leg in diff.path)
     return ValueError(
         f"{_NAMES[diff.operation]} at {path} of a JSON column doesn't fit the document in the row's image before"

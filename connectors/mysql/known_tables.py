@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Position
     from connectors.mysql.model import Shard
-    from connectors.mysql.statements import Statement
+    from connectors.mysql.statements import SqlStatement
 
 #: Member of the partition under which a task saves the list, and of the offset that holds it.
 TABLES: Final = "tables"
@@ -37,7 +37,7 @@ class _List(msgspec.Struct):
     tables: list[tuple[str, str]]
 
 
-class Effect(NamedTuple):
+class StatementEffect(NamedTuple):
     """What a statement means for snapshots of new tables.
 
     Attributes:
@@ -75,7 +75,7 @@ class KnownTables:
         *,
         fold: bool = False,
     ) -> None:
-        self._partition: Position = {**start.partition(prefix, shard), TABLES: _KNOWN}
+        self._partition: Position = {**start.stream_partition(prefix, shard), TABLES: _KNOWN}
         self._layout = layout
         self._matches = matches
         self._fold = fold
@@ -85,19 +85,23 @@ class KnownTables:
             for partition, offset in pairs
             if partition.get(TABLES) == _KNOWN
         ]
-        own = str(self._partition.get(start.SHARD, ""))
-        members = [each for each in lists if each[:2] == (own, layout)]
+        own_shard = str(self._partition.get(start.SHARD, ""))
+        members = [table_list for table_list in lists if table_list[:2] == (own_shard, layout)]
         self.inherited = not members
         if not members:
             newest = max((number for _, number, _ in lists), default=0)
-            members = [each for each in lists if each[1] == newest]
+            members = [table_list for table_list in lists if table_list[1] == newest]
         self._known: set[TableName] | None = (
-            set.intersection(*(_names(text) for _, _, text in members)) if members else None
+            set.intersection(*(_unpack_names(packed) for _, _, packed in members)) if members else None
         )
         self._changed = False
         if self._known is not None:
             before = len(self._known)
-            again = _unfinished(pairs, {each[0] for each in members}) if self.inherited else frozenset[str]()
+            again = (
+                _unfinished_tables(pairs, {table_list[0] for table_list in members})
+                if self.inherited
+                else frozenset[str]()
+            )
             # A table that was taken off the list has changed unseen since: put back, it is a new one.
             self._known = {name for name in self._known if matches(name) and str(name) not in again}
             self._changed = len(self._known) < before
@@ -111,38 +115,38 @@ class KnownTables:
         """
         if self._known is None or all_read:
             new = []  # without a list nobody can tell: they count as known
-            self._known = {self._key(name) for name in names}
+            self._known = {self._table_key(name) for name in names}
         else:
-            new = [name for name in names if self._key(name) not in self._known]
-            self._known |= {self._key(name) for name in new}
+            new = [name for name in names if self._table_key(name) not in self._known]
+            self._known |= {self._table_key(name) for name in new}
         self._changed = self._changed or bool(new) or self.inherited or all_read
         return new
 
-    def statement(self, statement: Statement) -> Effect:
+    def statement(self, statement: SqlStatement) -> StatementEffect:
         """Take a statement of the binlog that changes structures."""
         if self._known is None or statement.temporary:
-            return Effect()
-        before, known = frozenset(self._known), self._known
+            return StatementEffect()
+        before, known_tables = frozenset(self._known), self._known
         if statement.kind == "create":
             names = [name for name in statement.tables if self._matches(name)]
             # With IF NOT EXISTS the statement is in the binlog also where the table was there already.
-            created = [name for name in names if not statement.if_absent or self._key(name) not in before]
-            known |= {self._key(name) for name in created}
-            effect = Effect(complete=tuple(created))
+            created = [name for name in names if not statement.if_absent or self._table_key(name) not in before]
+            known_tables |= {self._table_key(name) for name in created}
+            effect = StatementEffect(complete=tuple(created))
         elif statement.kind == "rename":
             old, new = statement.tables[::2], statement.tables[1::2]
-            known -= {self._key(name) for name in old}
+            known_tables -= {self._table_key(name) for name in old}
             fresh = [name for name in new if self._matches(name)]
-            known |= {self._key(name) for name in fresh}
+            known_tables |= {self._table_key(name) for name in fresh}
             # A name that another table had until this statement (an online change of structure) stays known.
-            effect = Effect(new=tuple(name for name in fresh if self._key(name) not in before))
+            effect = StatementEffect(new=tuple(name for name in fresh if self._table_key(name) not in before))
         else:
             if statement.kind == "drop":
-                known -= {self._key(name) for name in statement.tables}
+                known_tables -= {self._table_key(name) for name in statement.tables}
             elif statement.kind == "database" and statement.text.lstrip()[:4].upper() == "DROP":
-                database = self._key(TableName(statement.database, "")).database
-                self._known = {name for name in known if name.database != database}
-            effect = Effect()
+                database = self._table_key(TableName(statement.database, "")).database
+                self._known = {name for name in known_tables if name.database != database}
+            effect = StatementEffect()
         self._changed = self._changed or self._known != before
         return effect
 
@@ -157,20 +161,20 @@ class KnownTables:
         self._changed = False
         return ((self._partition, {_KNOWN: pack(_List(sorted(self._known))), start.LAYOUT: self._layout}),)
 
-    def _key(self, name: TableName) -> TableName:
+    def _table_key(self, name: TableName) -> TableName:
         return TableName(name.database.lower(), name.table.lower()) if self._fold else name
 
 
-def _names(text: str) -> set[TableName]:
+def _unpack_names(packed: str) -> set[TableName]:
     try:
-        return {TableName(*each) for each in unpack(text, _List, "list of tables").tables}
+        return {TableName(*parts) for parts in unpack(packed, _List, "list of tables").tables}
     except ValueError:
         return set()  # altered by hand: its tables count as new
 
 
-def _unfinished(pairs: Iterable[tuple[Position, Position]], members: set[str]) -> frozenset[str]:
+def _unfinished_tables(pairs: Iterable[tuple[Position, Position]], members: set[str]) -> frozenset[str]:
     """Tables whose snapshot was begun by one of these shards and not finished."""
-    found: set[str] = set()
+    table_names: set[str] = set()
     for partition, offset in pairs:
         request: Any = offset.get("request")
         if (
@@ -181,14 +185,14 @@ def _unfinished(pairs: Iterable[tuple[Position, Position]], members: set[str]) -
         ):
             asked = msgspec.json.decode(request, type=dict[str, Any])
             if asked.get("origin") == NEW:
-                found.update(re.sub(r"\\(.)", r"\1", each) for each in asked["tables"])
-    return frozenset(found)
+                table_names.update(re.sub(r"\\(.)", r"\1", expression) for expression in asked["tables"])
+    return frozenset(table_names)
 
 
 def snapshot_id(name: TableName, used: Iterable[str]) -> str:
     """The id of the next snapshot of a new table: ``new-DATABASE.TABLE``, and ``~2`` behind it for a second one."""
     base = f"{NEW}-{name}"
-    taken = set(used)
-    if base not in taken:
+    used_ids = set(used)
+    if base not in used_ids:
         return base
-    return next(f"{base}~{number}" for number in range(2, len(taken) + 3) if f"{base}~{number}" not in taken)
+    return next(f"{base}~{number}" for number in range(2, len(used_ids) + 3) if f"{base}~{number}" not in used_ids)

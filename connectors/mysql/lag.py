@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from connectors.api import Position
-    from connectors.mysql.latency import Latency, TableLags
-    from connectors.mysql.model import Place, Shard
+    from connectors.mysql.latency import HeartbeatLatency, TableLags
+    from connectors.mysql.model import BinlogPosition, Shard
     from connectors.options import Config
 
 #: Member of the partitions of ``lag_partition``.
@@ -31,10 +31,10 @@ _TS: Final = "ts_ms"
 
 def lag_partition(prefix: str, shard: Shard) -> Position:
     """The source partition under which a task saves ``lag_offset``."""
-    return {**start.partition(prefix, shard), LAG: "task"}
+    return {**start.stream_partition(prefix, shard), LAG: "task"}
 
 
-def lag_offset(latency: Latency, tables: TableLags) -> Position:
+def lag_offset(latency: HeartbeatLatency, tables: TableLags) -> Position:
     """What a task saves now and then, so that any worker can answer."""
     return {
         _HEARTBEAT: msgspec.json.encode(latency.saved()).decode(),
@@ -43,27 +43,27 @@ def lag_offset(latency: Latency, tables: TableLags) -> Position:
     }
 
 
-def saved_place(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> tuple[Place, int] | None:
+def saved_place(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> tuple[BinlogPosition, int] | None:
     """The place that all tasks have reached and the id of the server it is of (0: unknown), or None: nothing is saved.
 
     Raises:
         ValueError: a saved offset is not understood.
     """
-    found = [
+    candidates = [
         (int(offset.get(start.LAYOUT) or 0), positions.from_offset(offset), int(offset.get(start.SOURCE_SERVER) or 0))
         for partition, offset in offsets
         if start.is_stream(prefix, partition) and offset.get(positions.FILE)
     ]
-    newest = max((layout for layout, _, _ in found), default=0)
+    newest = max((layout for layout, _, _ in candidates), default=0)
     # Places of an older division into tasks stay saved.
     return min(
-        ((place, server) for layout, place, server in found if layout == newest),
-        key=lambda each: positions.order(each[0]),
+        ((position, server) for layout, position, server in candidates if layout == newest),
+        key=lambda each: positions.order_key(each[0]),
         default=None,
     )
 
 
-async def lag(config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
+async def read_lag(config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
     """See ``SourceConnector.lag``. Asks the source.
 
     Raises:
@@ -71,50 +71,56 @@ async def lag(config: Config, offsets: Sequence[tuple[Position, Position]]) -> d
         ConfigInvalid: it refuses the account.
     """
     prefix = config[PREFIX]
-    place, server = saved_place(prefix, offsets) or (None, 0)
-    opened = await connection.connect(connection_settings(config))
+    position, server = saved_place(prefix, offsets) or (None, 0)
+    opened = await connection.connect_first(connection_settings(config))
     try:
         info = await connection.server_info(opened)
         now = await connection.current_place(opened, info)
         logs = await connection.binary_logs(opened)
     finally:
         opened.close()
-    behind_bytes, behind_s = _behind(place, now, logs if server in (0, info.server_id) else (), info.flavor)
-    saved = _saved(prefix, offsets)
-    beats = [msgspec.json.decode(each[_HEARTBEAT]) for each in saved if isinstance(each.get(_HEARTBEAT), str)]
-    written = [each for each in beats if each.get("sent_us")]
-    beat = max(written or beats, key=lambda each: each.get("read_us") or 0, default=None)
+    behind_bytes, behind_s = _measure_behind(position, now, logs if server in (0, info.server_id) else (), info.flavor)
+    saved = _saved_offsets(prefix, offsets)
+    beats = [msgspec.json.decode(offset[_HEARTBEAT]) for offset in saved if isinstance(offset.get(_HEARTBEAT), str)]
+    written = [offset for offset in beats if offset.get("sent_us")]
+    beat = max(written or beats, key=lambda offset: offset.get("read_us") or 0, default=None)
     return lag_body(
         time_behind_s=behind_s,
         bytes_behind=behind_bytes,
         tables=table_rows(
-            [each[_TABLES] for each in saved if isinstance(each.get(_TABLES), str)], behind_s, behind_bytes
+            [offset[_TABLES] for offset in saved if isinstance(offset.get(_TABLES), str)], behind_s, behind_bytes
         ),
         heartbeat=heartbeat_body(beat, time.time_ns() // 1000),
-        position=_shown(place),
-        source_position=_shown(now),
+        position=_show_position(position),
+        source_position=_show_position(now),
     )
 
 
-def _behind(
-    place: Place | None, now: Place, logs: Sequence[tuple[str, int]], flavor: str
+def _measure_behind(
+    position: BinlogPosition | None, now: BinlogPosition, logs: Sequence[tuple[str, int]], flavor: str
 ) -> tuple[int | None, float | None]:
     """Bytes and seconds; None for what can't be told."""
-    if place is None:
+    if position is None:
         return None, None
-    if place.gtids and now.gtids and gtid.parse(flavor, now.gtids).is_subset(gtid.parse(flavor, place.gtids)):
+    if (
+        position.gtids
+        and now.gtids
+        and gtid.parse_gtids(flavor, now.gtids).is_subset(gtid.parse_gtids(flavor, position.gtids))
+    ):
         return 0, 0.0
-    behind_bytes = positions.bytes_behind(place, logs)
+    behind_bytes = positions.bytes_behind(position, logs)
     if behind_bytes == 0:
         return 0, 0.0
-    return behind_bytes, max(0.0, time.time() - place.ts_sec) if place.ts_sec else None
+    return behind_bytes, max(0.0, time.time() - position.ts_sec) if position.ts_sec else None
 
 
-def _saved(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> list[Mapping[str, Any]]:
-    found = [offset for partition, offset in offsets if partition.get(start.SERVER) == prefix and LAG in partition]
-    newest = max((int(offset.get(_TS) or 0) for offset in found), default=0)
-    return [offset for offset in found if int(offset.get(_TS) or 0) > newest - _OLD_MS]
+def _saved_offsets(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> list[Mapping[str, Any]]:
+    lag_offsets = [
+        offset for partition, offset in offsets if partition.get(start.SERVER) == prefix and LAG in partition
+    ]
+    newest = max((int(offset.get(_TS) or 0) for offset in lag_offsets), default=0)
+    return [offset for offset in lag_offsets if int(offset.get(_TS) or 0) > newest - _OLD_MS]
 
 
-def _shown(place: Place | None) -> dict[str, Any] | None:
-    return None if place is None else {"file": place.file, "pos": place.pos, "gtids": place.gtids or None}
+def _show_position(position: BinlogPosition | None) -> dict[str, Any] | None:
+    return None if position is None else {"file": position.file, "pos": position.pos, "gtids": position.gtids or None}

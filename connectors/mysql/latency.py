@@ -63,7 +63,7 @@ class Pending(msgspec.Struct):
     mark: Any = None
 
 
-class Latency:
+class HeartbeatLatency:
     """Times of heartbeats by stage.
 
     Call ``sent`` and ``stored`` where they are written (one task only), ``read`` when the stream meets one, ``yielded`` after
@@ -92,20 +92,23 @@ class Latency:
     def sent(self, sent_us: int) -> None:
         """The writer is about to write it."""
         self.last_sent = sent_us
-        self._add(Pending(sent_us))
+        self._add_beat(Pending(sent_us))
 
     def stored(self, sent_us: int) -> None:
         """The source has committed it."""
         now = self._clock()
-        self._numbers[WRITE_SECONDS] = _seconds(now - sent_us)
+        self._numbers[WRITE_SECONDS] = _to_seconds(now - sent_us)
         for beat in reversed(self._pending):
             if beat.sent == sent_us:
                 # The stream may have met it before the answer to the statement came.
                 beat.stored = min(now, beat.read or now)
                 break
 
-    def read(self, sent_us: int, mark: Any = None) -> None:
-        """The stream has met it, at ``mark`` (anything ``acknowledged`` can judge; shown as text). An older one is ignored."""
+    def read(self, sent_us: int, position: Any = None) -> None:
+        """The stream has met it, at ``position`` (anything ``acknowledged`` can judge; shown as text).
+
+        An older one is ignored.
+        """
         if sent_us <= self.last_read:
             return
         self.last_read = sent_us
@@ -114,12 +117,12 @@ class Latency:
         gone = [beat for beat in self._pending if not beat.read and beat.sent < sent_us]
         for beat in gone:
             self._pending.remove(beat)
-        found = next((beat for beat in self._pending if beat.sent == sent_us), None)
-        if found is None:
-            found = Pending(sent_us)
-            self._add(found)
-        found.read, found.mark = now, mark
-        self._numbers[READ_SECONDS] = _seconds(now - (found.stored or sent_us))
+        pending_beat = next((beat for beat in self._pending if beat.sent == sent_us), None)
+        if pending_beat is None:
+            pending_beat = Pending(sent_us)
+            self._add_beat(pending_beat)
+        pending_beat.read, pending_beat.mark = now, position
+        self._numbers[READ_SECONDS] = _to_seconds(now - (pending_beat.stored or sent_us))
 
     def yielded(self) -> None:
         """Everything read so far has been handed to the runtime."""
@@ -129,7 +132,7 @@ class Latency:
                 break
             if beat.read:
                 beat.yielded = now
-                self._numbers[PROCESS_SECONDS] = _seconds(now - beat.read)
+                self._numbers[PROCESS_SECONDS] = _to_seconds(now - beat.read)
 
     def acknowledged(self, reached: Callable[[Any], bool]) -> None:
         """Positions have become durable in Kafka; ``reached`` tells whether a ``mark`` is among what they cover."""
@@ -141,8 +144,8 @@ class Latency:
             last = self._pending.popleft()
         if last is not None:
             self.last_acknowledged = last.sent
-            self._numbers[DELIVER_SECONDS] = _seconds(now - last.yielded)
-            self._numbers[TOTAL_SECONDS] = _seconds(now - last.sent)
+            self._numbers[DELIVER_SECONDS] = _to_seconds(now - last.yielded)
+            self._numbers[TOTAL_SECONDS] = _to_seconds(now - last.sent)
 
     def restarted(self) -> None:
         """The stream starts again from the saved position: what was read but not acknowledged is read again."""
@@ -158,7 +161,9 @@ class Latency:
 
     def age_s(self) -> float:
         """How old the youngest acknowledged heartbeat is, seconds; since the start while there is none."""
-        return _seconds(self._clock() - (self.last_acknowledged or min(self._started, self.last_sent or self._started)))
+        return _to_seconds(
+            self._clock() - (self.last_acknowledged or min(self._started, self.last_sent or self._started))
+        )
 
     def where_last_seen(self) -> str:
         """Where a late heartbeat is, in a sentence; "" while none is late."""
@@ -167,7 +172,7 @@ class Latency:
             # What is handed over waits for the next save of offsets by rule.
             allowed = self._late_us + (max(self._save_us, _SAVED_EVERY_US) if beat.yielded else 0)
             if now - beat.sent > allowed:
-                return _story(beat, now, self.problem)
+                return _describe_beat(beat, now, self.problem)
             if not beat.yielded:
                 break
         if self.problem and self.age_s() * 1_000_000 > self._late_us:
@@ -176,51 +181,52 @@ class Latency:
 
     def saved(self) -> dict[str, Any]:
         """What an offset keeps of it, for REST: flat and JSON-able."""
-        found: dict[str, Any] = {
+        members: dict[str, Any] = {
             "sent_us": self.last_sent,
             "read_us": self.last_read,
             "acknowledged_us": self.last_acknowledged,
             "last_seen": self.where_last_seen(),
         }
         for name, seconds in self._numbers.items():
-            found[name.removeprefix("mysql_heartbeat_").removesuffix("_seconds") + "_s"] = round(seconds, 6)
-        return found
+            members[name.removeprefix("mysql_heartbeat_").removesuffix("_seconds") + "_s"] = round(seconds, 6)
+        return members
 
-    def _add(self, beat: Pending) -> None:
+    def _add_beat(self, beat: Pending) -> None:
         if len(self._pending) >= _MOST_BEATS:
             self._pending.pop()  # the oldest ones tell how late it is
         self._pending.append(beat)
 
 
-def _story(beat: Pending, now: int, problem: str) -> str:
-    age = f"The heartbeat of {_time(beat.sent)} is {_seconds(now - beat.sent):.1f} s old"
+def _describe_beat(beat: Pending, now: int, problem: str) -> str:
+    age = f"The heartbeat of {_format_time(beat.sent)} is {_to_seconds(now - beat.sent):.1f} s old"
     if not beat.read:
         if not beat.stored:
             return f"{age}: the source has not taken it" + (f" ({problem})" if problem else "")
         return (
-            f"{age}: the source committed it at {_time(beat.stored)}, the binlog reader has not met it yet. The reader is "
+            f"{age}: the source committed it at {_format_time(beat.stored)}, the binlog reader has not met it yet. The reader "
+            "is "
             "behind, its connection hangs, or the heartbeat table is not written to the binlog (binlog_do_db, "
             "binlog_ignore_db)"
         )
-    where = f"read from the binlog at {_time(beat.read)}" + (f" ({beat.mark})" if beat.mark is not None else "")
+    where = f"read from the binlog at {_format_time(beat.read)}" + (f" ({beat.mark})" if beat.mark is not None else "")
     if not beat.yielded:
         return f"{age}: {where}, not yet handed to the runtime: decoding is behind, or Kafka takes records too slowly"
     return (
-        f"{age}: {where}, handed over at {_time(beat.yielded)}, not yet acknowledged: Kafka is slow or away, or offsets "
+        f"{age}: {where}, handed over at {_format_time(beat.yielded)}, not yet acknowledged: Kafka is slow or away, or offsets "
         "are saved seldom (offset.flush.interval.ms)"
     )
 
 
 def heartbeat_body(saved: Mapping[str, Any] | None, now_us: int) -> dict[str, Any] | None:
-    """The ``heartbeat`` of ``GET /connectors/NAME/lag`` from what ``Latency.saved`` gave; None if there is none. Pure."""
+    """The ``heartbeat`` of ``GET /connectors/NAME/lag`` from what ``HeartbeatLatency.saved`` gave; None without one. Pure."""
     if not saved or not (saved.get("sent_us") or saved.get("read_us")):
         return None
     acknowledged = int(saved.get("acknowledged_us") or 0)
     return {
-        "last_sent_ts": _ms(saved.get("sent_us")),
-        "last_read_ts": _ms(saved.get("read_us")),
-        "last_acknowledged_ts": _ms(acknowledged),
-        "age_s": round(_seconds(now_us - acknowledged), 3) if acknowledged else None,
+        "last_sent_ts": _to_ms(saved.get("sent_us")),
+        "last_read_ts": _to_ms(saved.get("read_us")),
+        "last_acknowledged_ts": _to_ms(acknowledged),
+        "age_s": round(_to_seconds(now_us - acknowledged), 3) if acknowledged else None,
         "stages": {name: saved.get(name) for name in ("write_s", "read_s", "process_s", "deliver_s", "total_s")},
         "last_seen": saved.get("last_seen") or None,
     }
@@ -235,13 +241,13 @@ class TableLags:
 
     def saw(self, table: str, events: int, size: int, ts_ms: int) -> None:
         """Rows of ``table`` went by: how many, in how many bytes of the binlog, and when they were written."""
-        found = self._tables.get(table)
-        if found is None:
+        rates = self._tables.get(table)
+        if rates is None:
             if len(self._tables) >= _MOST_TABLES:
                 del self._tables[min(self._tables, key=lambda name: self._tables[name][1])]
-            found = self._tables[table] = [0.0, 0.0]
-        found[0] += events
-        found[1] = ts_ms
+            rates = self._tables[table] = [0.0, 0.0]
+        rates[0] += events
+        rates[1] = ts_ms
         self.passed(size)
 
     def passed(self, size: int) -> None:
@@ -249,8 +255,8 @@ class TableLags:
         self._bytes += size
         if self._bytes > _HALVE_BYTES:
             self._bytes /= 2
-            for each in self._tables.values():
-                each[0] /= 2
+            for rates in self._tables.values():
+                rates[0] /= 2
 
     def saved(self) -> str:
         """JSON text for an offset: ``{"bytes": n, "tables": {name: [events, last ts ms]}}``."""
@@ -262,20 +268,22 @@ class TableLags:
         ).decode()
 
 
-def table_rows(texts: Iterable[str], time_behind_s: float | None, bytes_behind: int | None) -> list[dict[str, Any]]:
+def table_rows(
+    saved_texts: Iterable[str], time_behind_s: float | None, bytes_behind: int | None
+) -> list[dict[str, Any]]:
     """The ``tables`` of the lag's body from what all tasks' ``TableLags`` have saved. Pure.
 
     A table is as far behind as the stream is: what is waiting may hold changes of it. ``events_behind`` is an estimate from
     the table's share of the binlog so far.
     """
-    found: dict[str, tuple[int, float]] = {}
-    for text in texts:
-        saved = msgspec.json.decode(text)
+    table_lags: dict[str, tuple[int, float]] = {}
+    for saved_json in saved_texts:
+        saved = msgspec.json.decode(saved_json)
         for name, (events, ts_ms) in saved["tables"].items():
             rate = events / saved["bytes"] if saved["bytes"] else 0.0
-            last, before = found.get(name, (0, 0.0))
+            last, before = table_lags.get(name, (0, 0.0))
             # Every task reads the whole binlog and owns a part of the rows: their shares add up.
-            found[name] = (max(last, int(ts_ms)), before + rate)
+            table_lags[name] = (max(last, int(ts_ms)), before + rate)
     return [
         {
             "table": name,
@@ -283,7 +291,7 @@ def table_rows(texts: Iterable[str], time_behind_s: float | None, bytes_behind: 
             "events_behind": None if bytes_behind is None else round(rate * bytes_behind),
             "last_event_ts": last or None,
         }
-        for name, (last, rate) in sorted(found.items())
+        for name, (last, rate) in sorted(table_lags.items())
     ]
 
 
@@ -309,13 +317,13 @@ def lag_body(
     }
 
 
-def _seconds(microseconds: int) -> float:
+def _to_seconds(microseconds: int) -> float:
     return max(0, microseconds) / 1_000_000
 
 
-def _ms(microseconds: object) -> int | None:
+def _to_ms(microseconds: object) -> int | None:
     return int(microseconds) // 1000 if isinstance(microseconds, int) and microseconds else None
 
 
-def _time(microseconds: int) -> str:
+def _format_time(microseconds: int) -> str:
     return datetime.fromtimestamp(microseconds / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"

@@ -18,7 +18,7 @@ from connectors.mysql.model import TableName
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from connectors.mysql.model import Table
+    from connectors.mysql.model import MySqlTable
 
 OPTION: Final = "logical.tables"
 #: More digits would not fit 64 bits.
@@ -65,7 +65,7 @@ class LogicalTables:
     r"""The mapping of ``logical.tables``.
 
     Args:
-        text: the option: ``expression:database.table``, several separated by semicolons. Expressions are Java's and match the
+        source: the option: ``expression:database.table``, several separated by semicolons. Expressions are Java's and match the
             whole name ``database.table`` in any case. A group in the database's part is the number of the database partition,
             a group in the table's part that of the table partition. ``expression:database.table:3.17`` gives fixed numbers
             to tables whose names have none.
@@ -74,8 +74,8 @@ class LogicalTables:
         ConfigInvalid: the text can't be parsed, or an expression can't be used.
     """
 
-    def __init__(self, text: str) -> None:
-        self._rules = tuple(_rule(item.strip()) for item in text.split(";") if item.strip())
+    def __init__(self, source: str) -> None:
+        self._rules = tuple(_parse_rule(item.strip()) for item in source.split(";") if item.strip())
 
     def of(self, name: TableName) -> Logical:
         """What the table stands for.
@@ -83,15 +83,15 @@ class LogicalTables:
         Raises:
             ConfigInvalid: several expressions match it, or a group of the one that does is not a number.
         """
-        found = [(rule, match) for rule in self._rules if (match := rule.pattern.fullmatch(str(name))) is not None]
-        if not found:
+        matches = [(rule, match) for rule in self._rules if (match := rule.pattern.fullmatch(str(name))) is not None]
+        if not matches:
             return Logical(name)
-        if len(found) > 1:
+        if len(matches) > 1:
             raise ConfigInvalid(
-                f"{OPTION}: the table {name} is matched by {found[0][0].text} and by {found[1][0].text}: "
+                f"{OPTION}: the table {name} is matched by {matches[0][0].text} and by {matches[1][0].text}: "
                 "change the expressions so that only one matches it"
             )
-        ((rule, match),) = found
+        ((rule, match),) = matches
         if rule.fixed is not None:
             return Logical(rule.target, *rule.fixed, mapped=True)
         numbers: dict[str, int] = {}
@@ -123,18 +123,18 @@ class LogicalTables:
 
     def unused(self, names: Iterable[TableName]) -> list[str]:
         """The expressions that match none of these tables."""
-        texts = [str(name) for name in names]
-        return [rule.text for rule in self._rules if not any(map(rule.pattern.fullmatch, texts))]
+        full_names = [str(name) for name in names]
+        return [rule.text for rule in self._rules if not any(map(rule.pattern.fullmatch, full_names))]
 
 
 @lru_cache(maxsize=16)
-def parse(text: str) -> LogicalTables:
+def parse_mapping(source: str) -> LogicalTables:
     """The mapping that the option describes; kept, since every table and every UMS message without rows asks for it.
 
     Raises:
         ConfigInvalid: see ``LogicalTables``.
     """
-    return LogicalTables(text)
+    return LogicalTables(source)
 
 
 class Partitions:
@@ -166,22 +166,22 @@ class Partitions:
                 f"table partition {part.table_partition}, so their rows could not be distinguished: change the expressions so "
                 "that every table has its own numbers, or capture only one of the two"
             )
-        seen = self._seen.setdefault(part.name, {})
-        seen[name] = key
-        if len(seen) == 1:
+        partition_keys = self._seen.setdefault(part.name, {})
+        partition_keys[name] = key
+        if len(partition_keys) == 1:
             return ""
-        if part.name in seen and not self._logical.of(part.name).mapped:
-            other = next(each for each in seen if each != part.name)
+        if part.name in partition_keys and not self._logical.of(part.name).mapped:
+            other_table = next(table_name for table_name in partition_keys if table_name != part.name)
             return (
-                f"{OPTION}: {part.name} is captured itself and no expression matches it, while {other} is a partition "
+                f"{OPTION}: {part.name} is captured itself and no expression matches it, while {other_table} is a partition "
                 f"of {part.name}: their keys in the shared topic differ. Add an expression for it "
                 f"({re.escape(str(part.name))}:{part.name}:0.0), or don't capture it"
             )
-        other = next((each for each, columns in seen.items() if columns != key), name)
-        if other != name:
+        other_table = next((table_name for table_name, columns in partition_keys.items() if columns != key), name)
+        if other_table != name:
             return (
-                f"{OPTION}: {other} and {name} are partitions of {part.name} with different keys: "
-                f"({', '.join(seen[other])}) and ({', '.join(key)}). Give them one key, choose one with "
+                f"{OPTION}: {other_table} and {name} are partitions of {part.name} with different keys: "
+                f"({', '.join(partition_keys[other_table])}) and ({', '.join(key)}). Give them one key, choose one with "
                 "message.key.columns, or map them to two logical tables"
             )
         return ""
@@ -190,7 +190,8 @@ class Partitions:
         """Forget tables that may have been dropped or renamed; ``add`` is called again for those that are still there."""
         self._owners = {part: name for part, name in self._owners.items() if not gone(name)}
         self._seen = {
-            logical: {name: key for name, key in seen.items() if not gone(name)} for logical, seen in self._seen.items()
+            logical: {name: key for name, key in partition_keys.items() if not gone(name)}
+            for logical, partition_keys in self._seen.items()
         }
 
 
@@ -201,14 +202,14 @@ class Differences(NamedTuple):
     missing: list[str]
 
 
-def compare_columns(tables: Iterable[Table], logical: LogicalTables) -> Differences:
+def compare_columns(tables: Iterable[MySqlTable], logical: LogicalTables) -> Differences:
     """Find columns of different types, and columns that only some partitions of a logical table have."""
-    groups: dict[TableName, list[Table]] = {}
+    groups: dict[TableName, list[MySqlTable]] = {}
     for table in tables:
         part = logical.of(table.name)
         if part.mapped:
             groups.setdefault(part.name, []).append(table)
-    found = Differences([], [])
+    differences = Differences([], [])
     for name, members in groups.items():
         columns: dict[str, tuple[str, TableName]] = {}
         types, missing = "", ""
@@ -222,41 +223,43 @@ def compare_columns(tables: Iterable[Table], logical: LogicalTables) -> Differen
                         "tables"
                     )
         for table in members:
-            lacking = [column for column in columns if column not in {each.name for each in table.columns}]
+            lacking = [column for column in columns if column not in {member.name for member in table.columns}]
             if lacking and not missing:
                 missing = (
                     f"{OPTION}: {table.name} has no column {lacking[0]}, which {columns[lacking[0]][1]} has; both are "
                     f"partitions of {name}. Readers see events with and without it: alter the partition that is behind"
                 )
-        found.types.extend([types] if types else [])
-        found.missing.extend([missing] if missing else [])
-    return found
+        differences.types.extend([types] if types else [])
+        differences.missing.extend([missing] if missing else [])
+    return differences
 
 
-class _Rule(NamedTuple):
+class _LogicalRule(NamedTuple):
     text: str
     pattern: re.Pattern[str]
     target: TableName
     fixed: tuple[int, int] | None
 
 
-def _rule(item: str) -> _Rule:
+def _parse_rule(item: str) -> _LogicalRule:
     match = _ITEM.fullmatch(item)
     if match is None:
         raise ConfigInvalid(
             f"{item!r} is not of the form expression:database.table or expression:database.table:number.number"
         )
-    text = match["expression"].strip()
-    pattern = compile_java(f"(?i){text}")
+    expression = match["expression"].strip()
+    pattern = compile_java(f"(?i){expression}")
     fixed = None if match["first"] is None else (int(match["first"]), int(match["second"]))
-    if fixed is not None and (pattern.groups or any(len(each) > _DIGITS for each in (match["first"], match["second"]))):
+    if fixed is not None and (
+        pattern.groups or any(len(digits) > _DIGITS for digits in (match["first"], match["second"]))
+    ):
         raise ConfigInvalid(
             f"{item!r} has fixed numbers: it can't have groups (write (?:...)), and a number has at most "
             f"{_DIGITS} digits"
         )
     if pattern.groups > 2:
         raise ConfigInvalid(
-            f"{text} has {pattern.groups} groups, but there are two numbers, one in the database's part and "
+            f"{expression} has {pattern.groups} groups, but there are two numbers, one in the database's part and "
             "one in the table's: write (?:...) for a group that is not a number"
         )
-    return _Rule(text, pattern, TableName(match["database"].strip(), match["table"].strip()), fixed)
+    return _LogicalRule(expression, pattern, TableName(match["database"].strip(), match["table"].strip()), fixed)

@@ -15,13 +15,13 @@ from pymysql.err import MySQLError
 
 from connectors.errors import Fatal, Retriable
 from connectors.mysql import gtid
-from connectors.mysql.connection import NO_TLS, ServerInfo, failure, info_of, variables_sql
+from connectors.mysql.connection import NO_TLS, ServerInfo, explain_failure, info_of, variables_sql
 from connectors.mysql.packets import SEND_ANNOTATE_ROWS, PurgedError, dump_command, dump_error, dump_gtid_command
 
 if TYPE_CHECKING:
     import threading
 
-    from connectors.mysql.model import Address, ConnectionSettings, Place
+    from connectors.mysql.model import BinlogPosition, ConnectionSettings, ServerAddress
 
 #: As Debezium draws its number.
 _IDS: Final = range(5400, 6401)
@@ -45,8 +45,8 @@ class Driver(pymysql.Connection):
     @property
     def socket(self) -> socket.socket:
         """The connected socket."""
-        found: socket.socket = self._sock
-        return found
+        connected: socket.socket = self._sock
+        return connected
 
     def send(self, command: bytes) -> None:
         """Send a command whose answer is read elsewhere."""
@@ -69,7 +69,7 @@ class Driver(pymysql.Connection):
         self._force_close()  # type: ignore[attr-defined]
 
 
-class Session(NamedTuple):
+class BinlogSession(NamedTuple):
     """A connection on which the server has begun to send.
 
     Attributes:
@@ -89,14 +89,14 @@ class Session(NamedTuple):
 
 def log_in(
     settings: ConnectionSettings,
-    address: Address,
+    address: ServerAddress,
     context: ssl.SSLContext | None,
-    place: Place,
+    position: BinlogPosition,
     *,
     by_gtid: bool,
     annotate: bool,
     given_up: threading.Event,
-) -> Session:
+) -> BinlogSession:
     """Connect to one server and ask for its binlog; see ``BinlogClient``. Blocks.
 
     ``given_up`` is set when nobody wants the binlog any more: asking for it all the same would end the connection of whoever
@@ -122,10 +122,10 @@ def log_in(
         _keep_alive(driver.socket, settings)
         encrypted = isinstance(driver.socket, ssl.SSLSocket)
         info = info_of(driver.rows(variables_sql()), address=str(address), encrypted=encrypted)
-        own = settings.server_id or _drawn(driver, info)
-        _prepare(driver, settings, info, own)
-        session = Session(driver, info, own, int(driver.thread_id()), by_gtid)  # type: ignore[no-untyped-call]
-        request = _dump(driver, info, own, place, by_gtid=by_gtid, annotate=annotate)
+        server_id = settings.server_id or _draw_id(driver, info)
+        _prepare(driver, settings, info, server_id)
+        session = BinlogSession(driver, info, server_id, int(driver.thread_id()), by_gtid)  # type: ignore[no-untyped-call]
+        request = _dump_request(driver, info, server_id, position, by_gtid=by_gtid, annotate=annotate)
         if given_up.is_set():
             raise Retriable("reading the binlog was given up before it began")  # noqa: TRY301 - the connection is to be closed
         driver.send(request)
@@ -135,12 +135,12 @@ def log_in(
         if inside and isinstance(error, MySQLError) and error.args[:1] in _NO_RIGHT:
             raise dump_error(error.args[0], str(error.args[1])) from error
         if isinstance(error, (MySQLError, OSError, RuntimeError, struct.error)):
-            raise failure(error, "beginning to read the binlog", address=address, user=settings.user) from error
+            raise explain_failure(error, "beginning to read the binlog", address=address, user=settings.user) from error
         raise
     return session
 
 
-def _prepare(driver: Driver, settings: ConnectionSettings, info: ServerInfo, own: int) -> None:
+def _prepare(driver: Driver, settings: ConnectionSettings, info: ServerInfo, server_id: int) -> None:
     """Say how we read; newer servers know the second name of each variable, older ones the first."""
     beat = int(settings.heartbeat_s * 1_000_000_000)
     driver.rows("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
@@ -154,13 +154,15 @@ def _prepare(driver: Driver, settings: ConnectionSettings, info: ServerInfo, own
         driver.rows(f"SET @slave_uuid = '{name}', @replica_uuid = '{name}'")
     from pymysqlreplication.binlogstream import ReportSlave  # not at the top: it takes a while
 
-    driver.ask(ReportSlave(settings.name).encoded(own))
+    driver.ask(ReportSlave(settings.name).encoded(server_id))
 
 
-def _dump(driver: Driver, info: ServerInfo, own: int, place: Place, *, by_gtid: bool, annotate: bool) -> bytes:
+def _dump_request(
+    driver: Driver, info: ServerInfo, server_id: int, position: BinlogPosition, *, by_gtid: bool, annotate: bool
+) -> bytes:
     flags = SEND_ANNOTATE_ROWS if annotate and info.mariadb else 0
     if by_gtid:
-        executed = gtid.parse(info.flavor, place.gtids)
+        executed = gtid.parse_gtids(info.flavor, position.gtids)
         if isinstance(executed, gtid.MySqlGtids):
             if not info.has_gtids:
                 mode = info.variables.get("gtid_mode") or "OFF"
@@ -168,41 +170,41 @@ def _dump(driver: Driver, info: ServerInfo, own: int, place: Place, *, by_gtid: 
                     f"the server {info.address} has gtid_mode={mode}, and the stream is to go on behind GTIDs: set it "
                     "to ON (step by step, with enforce_gtid_consistency=ON)"
                 )
-            return dump_gtid_command(executed, own)
+            return dump_gtid_command(executed, server_id)
         # Strict: a transaction that is not there, though later ones are, is an error and no gap.
         driver.rows(
             "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0",
             executed.text(),
         )
-        return dump_command("", 4, own, flags)
-    if place.pos < _TOO_FAR:
-        return dump_command(place.file, place.pos, own, flags)
-    return dump_command(_file_behind(driver, place), 4, own, flags)
+        return dump_command("", 4, server_id, flags)
+    if position.pos < _TOO_FAR:
+        return dump_command(position.file, position.pos, server_id, flags)
+    return dump_command(_file_behind(driver, position), 4, server_id, flags)
 
 
-def _file_behind(driver: Driver, place: Place) -> str:
+def _file_behind(driver: Driver, position: BinlogPosition) -> str:
     """The file after the place's: one transaction alone makes a file that large, and it is the file's last."""
     names = [str(row[0]) for row in driver.rows("SHOW BINARY LOGS")]
-    if place.file not in names:
+    if position.file not in names:
         raise PurgedError(
-            f"the server does not have the binlog file {place.file} any more: set snapshot.mode=when_needed and restart"
+            f"the server does not have the binlog file {position.file} any more: set snapshot.mode=when_needed and restart"
         )
-    after = names[names.index(place.file) + 1 :]
+    after = names[names.index(position.file) + 1 :]
     if not after:
         raise Retriable(
-            f"the protocol can't begin at position {place.pos} of {place.file}, and the next file is not there "
+            f"the protocol can't begin at position {position.pos} of {position.file}, and the next file is not there "
             "yet; if it stays so: FLUSH BINARY LOGS"
         )
     return after[0]
 
 
-def _drawn(driver: Driver, info: ServerInfo) -> int:
+def _draw_id(driver: Driver, info: ServerInfo) -> int:
     """A number that no other reader has, as far as the server lets us know."""
-    taken: set[int] = set()
+    used_ids: set[int] = set()
     with contextlib.suppress(MySQLError):  # the privilege may lack
         newer = not info.mariadb and info.version >= (8, 0, 22)
-        taken = {int(row[0]) for row in driver.rows("SHOW REPLICAS" if newer else "SHOW SLAVE HOSTS")}
-    return random.choice([number for number in _IDS if number not in taken] or list(_IDS))  # noqa: S311 - no secret
+        used_ids = {int(row[0]) for row in driver.rows("SHOW REPLICAS" if newer else "SHOW SLAVE HOSTS")}
+    return random.choice([number for number in _IDS if number not in used_ids] or list(_IDS))  # noqa: S311 - no secret
 
 
 def _keep_alive(connection: socket.socket, settings: ConnectionSettings) -> None:
@@ -216,4 +218,4 @@ def _keep_alive(connection: socket.socket, settings: ConnectionSettings) -> None
             connection.setsockopt(socket.IPPROTO_TCP, option, max(1, value))
 
 
-__all__ = ["NO_TLS", "Driver", "Session", "log_in"]
+__all__ = ["NO_TLS", "BinlogSession", "Driver", "log_in"]

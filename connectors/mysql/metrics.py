@@ -83,7 +83,7 @@ _IN_SNAPSHOT: Final = {"context": debezium.SNAPSHOT}
 
 #: Name -> (kind, help), for ``SourceConnector.metrics``. Label ``table`` where a number is of one table.
 METRICS: Final[dict[str, tuple[str, str]]] = {
-    **debezium.declared(*_STREAMING, *_SNAPSHOT, *_HISTORY),
+    **debezium.declare_metrics(*_STREAMING, *_SNAPSHOT, *_HISTORY),
     FILE: ("gauge", "Number of the binlog file that is being read."),
     PULL_TOTAL: ("gauge", "Rows that it has to send, as the server estimates."),
     SCHEMA_CHANGES: (
@@ -108,22 +108,22 @@ _TOTALS: Final = {
 }
 
 
-class Counts(Protocol):
-    """What a stream counts since it was started; see ``connectors.mysql.stream.Counters``."""
+class BinlogCounts(Protocol):
+    """What a stream counts since it was started; see ``connectors.mysql.stream.StreamCounters``."""
 
     last_ts_ms: int
     snapshot_bad: int
 
 
 class At(Protocol):
-    """Where a stream is; see ``connectors.mysql.cursor.Cursor``."""
+    """Where a stream is; see ``connectors.mysql.cursor.BinlogCursor``."""
 
     file: str
     pos: int
     executed: Any
 
 
-class Client(Protocol):
+class ClientState(Protocol):
     """See ``connectors.mysql.binlog.BinlogClient``."""
 
     @property
@@ -131,12 +131,12 @@ class Client(Protocol):
         """Whether more is there now."""
 
 
-def report(
+def report_task(
     to: TaskMetrics,
     *,
-    counters: Counts,
+    counters: BinlogCounts,
     cursor: At,
-    client: Client,
+    client: ClientState,
     latency: Mapping[str, float],
     pulls: Sequence[Mapping[str, Any]],
     behind: debezium.Behind,
@@ -187,13 +187,13 @@ def report(
     _report_pulls(to, pulls, now_ms, before, counters.snapshot_bad, keep_going=keep_going)
 
 
-def stopped(to: TaskMetrics) -> None:
+def report_stopped(to: TaskMetrics) -> None:
     """The binlog connection, which stood, is gone."""
     to.set(CONNECTED, 0)
     to.add(DISCONNECTS, 1)
 
 
-class History:
+class SchemaHistory:
     """The structures of tables that a task knows, as Debezium tells of its schema history."""
 
     def __init__(self, recovered: int) -> None:
@@ -233,18 +233,18 @@ def _report_pulls(
     *,
     keep_going: bool,
 ) -> None:
-    running = sum(each.get("state") == "running" for each in pulls)
+    running = sum(snapshot.get("state") == "running" for snapshot in pulls)
     to.set(heartbeats.SNAPSHOT_RUNNING, running)
     debezium.report_snapshots(to, pulls, now_ms)
     to.set(f"{_PREFIX}HoldingGlobalLock", 0)
-    for each in debezium.in_order(pulls):
-        for table in debezium.tables_of(each):
+    for snapshot in debezium.in_order(pulls):
+        for table in debezium.tables_of(snapshot):
             total = table.get("rows_total", table.get("total"))
             if total is not None:
                 to.set(PULL_TOTAL, total, {"table": str(table.get("table"))})
-    finished = max((each.get("finished_ms") or 0 for each in pulls), default=0)
+    finished = max((snapshot.get("finished_ms") or 0 for snapshot in pulls), default=0)
     to.set(SINCE_LAST_MS, 0 if running else now_ms - finished if finished else -1, _IN_SNAPSHOT)
-    rows = sum(debezium.rows_of(table) for each in pulls for table in debezium.tables_of(each))
+    rows = sum(debezium.rows_of(table) for snapshot in pulls for table in debezium.tables_of(snapshot))
     for name, total in ((EVENTS, rows), (ERRONEOUS, bad), (OMITTED, bad if keep_going else 0), (FILTERED, 0)):
         # a pull that is over may be forgotten: what it had is not taken back
         to.add(name, max(0, total - before.get(f"snapshot {name}", 0)), _IN_SNAPSHOT)

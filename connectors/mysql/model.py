@@ -33,7 +33,7 @@ class TableName(NamedTuple):
         return max(map(ord, f"{self.database}{self.table}"), default=0) <= 0xFFFF
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class MySqlColumn(msgspec.Struct, frozen=True, kw_only=True):
     """One column of a table as the binlog describes it, completed from ``information_schema`` where that fits.
 
     Attributes:
@@ -68,7 +68,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     extra: str = ""
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class MySqlTable(msgspec.Struct, frozen=True, kw_only=True):
     """One structure of one table.
 
     Attributes:
@@ -80,12 +80,12 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: TableName
-    columns: tuple[Column, ...]
+    columns: tuple[MySqlColumn, ...]
     key: tuple[str, ...] = ()
     completed: bool = False
     primary: bool = True
 
-    def column(self, name: str) -> Column | None:
+    def column(self, name: str) -> MySqlColumn | None:
         """The column called so, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
@@ -100,13 +100,13 @@ class ColumnPlan(NamedTuple):
         nulls: whether ``transform`` is called with None too.
     """
 
-    column: Column
+    column: MySqlColumn
     schema: Schema
     transform: Callable[[object], object] | None = None
     nulls: bool = False
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class BinlogPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where the stream is to go on: Debezium's offset, as values.
 
     ``file`` and ``pos`` say where the last transaction that is wholly done ended (a place at which a server can be asked to
@@ -127,7 +127,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     ts_sec: int = 0
 
 
-class Source(msgspec.Struct, kw_only=True):
+class RowSource(msgspec.Struct, kw_only=True):
     """Where rows come from, for the ``source`` field of events: one object per rows event.
 
     Attributes:
@@ -181,7 +181,7 @@ Failures = Literal["fail", "warn", "skip"]
 DEFAULT_PORT: Final = 3306
 
 
-class Address(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where a server listens."""
 
     host: str
@@ -191,8 +191,8 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to encrypt; no ``TlsSettings`` at all means not to.
+class MySqlTlsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to encrypt; no ``MySqlTlsSettings`` at all means not to.
 
     Attributes:
         mode: see ``SslMode``.
@@ -243,7 +243,7 @@ class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     password: Password | None
     server_id: int
-    tls: TlsSettings | None
+    tls: MySqlTlsSettings | None
     connect_timeout_s: float
     keepalive: bool
     keepalive_s: float
@@ -261,38 +261,38 @@ class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The password's text."""
         return self.password.value if self.password is not None else ""
 
-    def addresses(self) -> tuple[Address, ...]:
+    def addresses(self) -> tuple[ServerAddress, ...]:
         """The servers in the order in which they are tried.
 
         Raises:
             ConfigInvalid: a port is no number, or there is no host.
         """
-        found = tuple(parse_address(part, self.port) for part in self.host.split(",") if part.strip())
-        if not found:
+        servers = tuple(parse_address(part, self.port) for part in self.host.split(",") if part.strip())
+        if not servers:
             raise ConfigInvalid("database.hostname names no host")
-        return found
+        return servers
 
 
-def parse_address(text: str, port: int) -> Address:
+def parse_address(server: str, port: int) -> ServerAddress:
     """``host``, ``host:port``, ``[::1]:port`` or ``::1`` as an address.
 
     Raises:
         ConfigInvalid: the port is no number from 1 to 65535.
     """
-    text = text.strip()
-    host, own = text, ""
-    if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        own = rest.removeprefix(":")
-    elif text.count(":") == 1:
-        host, _, own = text.partition(":")
-    if not own:
-        return Address(host, port)
-    if not own.isascii() or not own.isdigit() or not 0 < int(own) < 1 << 16:
+    server = server.strip()
+    host, port_digits = server, ""
+    if server.startswith("["):
+        host, _, remainder = server[1:].partition("]")
+        port_digits = remainder.removeprefix(":")
+    elif server.count(":") == 1:
+        host, _, port_digits = server.partition(":")
+    if not port_digits:
+        return ServerAddress(host, port)
+    if not port_digits.isascii() or not port_digits.isdigit() or not 0 < int(port_digits) < 1 << 16:
         raise ConfigInvalid(
-            f"database.hostname: {own!r} in {text!r} is no port; write HOST:PORT, a port from 1 to 65535"
+            f"database.hostname: {port_digits!r} in {server!r} is no port; write HOST:PORT, a port from 1 to 65535"
         )
-    return Address(host, int(own))
+    return ServerAddress(host, int(port_digits))
 
 
 class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from connectors.java_regex import java_expression, regex_list
 from connectors.mysql import logical
-from connectors.mysql.validators import key_columns, not_negative, operations, positive, topic_name
+from connectors.mysql.validators import check_operations, check_positive, key_columns, not_negative, topic_name
 from connectors.number_keys import decimals_key
 from connectors.options import (
     ConfigKey,
@@ -108,7 +108,7 @@ EVENT_KEYS: Final = (
         "Operations whose events are not sent: c (insert), u (update), d (delete), t (truncate), r (rows of a full "
         "pull); none: all are sent.",
         default=["t"],
-        validator=operations,
+        validator=check_operations,
         display_name="Operations left out",
         example="t,d",
     ),
@@ -261,7 +261,7 @@ EVENT_KEYS: Final = (
         "names.",
         default=None,
         width=Width.LONG,
-        validator=complaint(lambda value: logical.parse(value or "")),
+        validator=complaint(lambda value: logical.parse_mapping(value or "")),
         display_name="Logical tables",
         example=r"shop_(\d+)\.orders_(\d+):shop.orders",
     ),
@@ -428,35 +428,37 @@ COMPLETE: Final = (
 )
 
 
-def _accepted(name: str, kind: ConfigType, default: Any, note: str, **rest: Any) -> ConfigKey:
+def _declare_accepted(name: str, kind: ConfigType, default: Any, note: str, **rest: Any) -> ConfigKey:
     """An option of Debezium's that has nothing to set here: named in a warning where it is set and not the default."""
     return _ACCEPTED.declare(kind, name, f"{_NO_EFFECT}{note}", default=default, **rest)
 
 
 ACCEPTED_KEYS: Final = (
-    _accepted(
+    _declare_accepted(
         "schema.history.internal",
         _CLASS,
         "io.debezium.storage.kafka.history.KafkaSchemaHistory",
         "no schema history topic is needed: structures of tables come with the binlog.",
     ),
-    _accepted("schema.history.internal.kafka.topic", _STRING, None, "no schema history topic is needed."),
-    _accepted("schema.history.internal.kafka.bootstrap.servers", _STRING, None, "no schema history topic is needed."),
-    _accepted(
+    _declare_accepted("schema.history.internal.kafka.topic", _STRING, None, "no schema history topic is needed."),
+    _declare_accepted(
+        "schema.history.internal.kafka.bootstrap.servers", _STRING, None, "no schema history topic is needed."
+    ),
+    _declare_accepted(
         "schema.history.internal.skip.unparseable.ddl",
         _BOOLEAN,
         False,
         "a statement that is not understood never stops the connector.",
     ),
-    _accepted(
+    _declare_accepted(
         "schema.history.internal.store.only.captured.tables.ddl", _BOOLEAN, False, "no schema history is stored."
     ),
-    _accepted(
+    _declare_accepted(
         "schema.history.internal.store.only.captured.databases.ddl", _BOOLEAN, False, "no schema history is stored."
     ),
-    _accepted("database.jdbc.driver", _CLASS, "com.mysql.cj.jdbc.Driver", "there is no JDBC here."),
-    _accepted("database.protocol", _STRING, "jdbc:mysql", "there is no JDBC here."),
-    _accepted(
+    _declare_accepted("database.jdbc.driver", _CLASS, "com.mysql.cj.jdbc.Driver", "there is no JDBC here."),
+    _declare_accepted("database.protocol", _STRING, "jdbc:mysql", "there is no JDBC here."),
+    _declare_accepted(
         "database.query.timeout.ms",
         _INT,
         600_000,
@@ -464,10 +466,10 @@ ACCEPTED_KEYS: Final = (
         unit="ms",
         validator=not_negative,
     ),
-    _accepted(
+    _declare_accepted(
         "streaming.delay.ms", _LONG, 0, "the stream does not wait for full pulls.", unit="ms", validator=not_negative
     ),
-    _accepted(
+    _declare_accepted(
         "max.queue.size.in.bytes",
         _LONG,
         0,
@@ -475,7 +477,7 @@ ACCEPTED_KEYS: Final = (
         unit="bytes",
         validator=not_negative,
     ),
-    _accepted(
+    _declare_accepted(
         "min.row.count.to.stream.results",
         _INT,
         1_000,
@@ -483,63 +485,67 @@ ACCEPTED_KEYS: Final = (
         unit="rows",
         validator=not_negative,
     ),
-    _accepted(
+    _declare_accepted(
         "query.fetch.size", _INT, 0, "results are always read as they come.", unit="rows", validator=not_negative
     ),
-    _accepted("use.nongraceful.disconnect", _BOOLEAN, False, "a connection to the binlog is always simply closed."),
-    _accepted("snapshot.locking.mode.custom.name", _STRING, None, "see snapshot.locking.mode."),
-    _accepted(
+    _declare_accepted(
+        "use.nongraceful.disconnect", _BOOLEAN, False, "a connection to the binlog is always simply closed."
+    ),
+    _declare_accepted("snapshot.locking.mode.custom.name", _STRING, None, "see snapshot.locking.mode."),
+    _declare_accepted(
         "snapshot.max.threads.multiplier",
         _INT,
         1,
         "the size of a chunk is snapshot.chunk.rows.",
         unit="times",
-        validator=positive,
+        validator=check_positive,
     ),
-    _accepted("legacy.snapshot.max.threads", _BOOLEAN, False, "tables are always divided into chunks."),
-    _accepted("snapshot.scan.all.columns.force", _BOOLEAN, False, "only the tables that are read are looked at."),
-    _accepted(
+    _declare_accepted("legacy.snapshot.max.threads", _BOOLEAN, False, "tables are always divided into chunks."),
+    _declare_accepted(
+        "snapshot.scan.all.columns.force", _BOOLEAN, False, "only the tables that are read are looked at."
+    ),
+    _declare_accepted(
         "incremental.snapshot.allow.schema.changes",
         _BOOLEAN,
         False,
         "a table's structure may always change while it is read.",
     ),
-    _accepted(
+    _declare_accepted(
         "incremental.snapshot.watermarking.strategy",
         _STRING,
         "INSERT_INSERT",
         "nothing is written into the source for a full pull.",
         validator=words("insert_insert", "insert_delete"),
     ),
-    _accepted("read.only", _BOOLEAN, False, "nothing is written into the source for a full pull."),
-    _accepted(
-        "signal.poll.interval.ms", _LONG, 5_000, "signals are taken as they come.", unit="ms", validator=positive
+    _declare_accepted("read.only", _BOOLEAN, False, "nothing is written into the source for a full pull."),
+    _declare_accepted(
+        "signal.poll.interval.ms", _LONG, 5_000, "signals are taken as they come.", unit="ms", validator=check_positive
     ),
-    _accepted(
+    _declare_accepted(
         "signal.kafka.poll.timeout.ms", _INT, 0, "signals are taken as they come.", unit="ms", validator=not_negative
     ),
-    _accepted(
+    _declare_accepted(
         "signal.file",
         _STRING,
         "file-signals.txt",
         "signals are not read from files; use the signal table, a topic or POST /connectors/NAME/snapshots.",
     ),
-    _accepted(
+    _declare_accepted(
         "notification.enabled.channels",
         _LIST,
         [],
         "no notifications are sent; progress is in snapshot.progress.topic, in the metrics and in GET "
         "/connectors/NAME/snapshots.",
     ),
-    _accepted("notification.sink.topic.name", _STRING, None, "see notification.enabled.channels."),
-    _accepted(
+    _declare_accepted("notification.sink.topic.name", _STRING, None, "see notification.enabled.channels."),
+    _declare_accepted(
         "transaction.metadata.factory",
         _CLASS,
         "io.debezium.pipeline.txmetadata.DefaultTransactionMetadataFactory",
         "the form of transaction metadata is fixed.",
     ),
-    _accepted("sourceinfo.struct.maker", _CLASS, None, "the form of source is fixed."),
-    _accepted(
+    _declare_accepted("sourceinfo.struct.maker", _CLASS, None, "the form of source is fixed."),
+    _declare_accepted(
         "topic.cache.size",
         _INT,
         10_000,
@@ -547,37 +553,41 @@ ACCEPTED_KEYS: Final = (
         unit="topics",
         validator=not_negative,
     ),
-    _accepted("retriable.restart.connector.wait.ms", _LONG, 10_000, "the runtime backs off.", unit="ms"),
-    _accepted("errors.max.retries", _INT, -1, "the runtime tries again until the connector is stopped.", unit="tries"),
-    _accepted("custom.metric.tags", _LIST, None, "metrics carry the connector's name and the task's number."),
-    _accepted("custom.retriable.exception", _STRING, None, "which errors pass is known."),
-    _accepted("custom.sanitize.pattern", _STRING, None, "passwords never appear in logs."),
-    _accepted(
+    _declare_accepted("retriable.restart.connector.wait.ms", _LONG, 10_000, "the runtime backs off.", unit="ms"),
+    _declare_accepted(
+        "errors.max.retries", _INT, -1, "the runtime tries again until the connector is stopped.", unit="tries"
+    ),
+    _declare_accepted("custom.metric.tags", _LIST, None, "metrics carry the connector's name and the task's number."),
+    _declare_accepted("custom.retriable.exception", _STRING, None, "which errors pass is known."),
+    _declare_accepted("custom.sanitize.pattern", _STRING, None, "passwords never appear in logs."),
+    _declare_accepted(
         "log.position.check.enable", _BOOLEAN, True, "a position that the server no longer has is always noticed."
     ),
-    _accepted("advanced.metrics.enable", _BOOLEAN, False, "all metrics are always there."),
-    _accepted(
+    _declare_accepted("advanced.metrics.enable", _BOOLEAN, False, "all metrics are always there."),
+    _declare_accepted(
         "connection.validation.timeout.ms",
         _LONG,
         60_000,
         "the worker bounds a validation.",
         unit="ms",
-        validator=positive,
+        validator=check_positive,
     ),
-    _accepted("executor.shutdown.timeout.ms", _LONG, 4_000, "the worker bounds a stop.", unit="ms", validator=positive),
-    _accepted(
+    _declare_accepted(
+        "executor.shutdown.timeout.ms", _LONG, 4_000, "the worker bounds a stop.", unit="ms", validator=check_positive
+    ),
+    _declare_accepted(
         "unavailable.value.placeholder",
         _STRING,
         "__debezium_unavailable_value",
         "a column that is not in the row's image is null, or left out of UMS rows.",
     ),
-    _accepted("openlineage.integration.enabled", _BOOLEAN, False, _LINEAGE),
-    _accepted("openlineage.integration.config.file.path", _STRING, "./openlineage.yml", _LINEAGE),
-    _accepted("openlineage.integration.job.namespace", _STRING, None, _LINEAGE),
-    _accepted("openlineage.integration.job.description", _STRING, "Debezium change data capture job", _LINEAGE),
-    _accepted("openlineage.integration.job.tags", _LIST, None, _LINEAGE),
-    _accepted("openlineage.integration.job.owners", _LIST, None, _LINEAGE),
-    _accepted(
+    _declare_accepted("openlineage.integration.enabled", _BOOLEAN, False, _LINEAGE),
+    _declare_accepted("openlineage.integration.config.file.path", _STRING, "./openlineage.yml", _LINEAGE),
+    _declare_accepted("openlineage.integration.job.namespace", _STRING, None, _LINEAGE),
+    _declare_accepted("openlineage.integration.job.description", _STRING, "Debezium change data capture job", _LINEAGE),
+    _declare_accepted("openlineage.integration.job.tags", _LIST, None, _LINEAGE),
+    _declare_accepted("openlineage.integration.job.owners", _LIST, None, _LINEAGE),
+    _declare_accepted(
         "openlineage.integration.dataset.kafka.bootstrap.servers",
         _STRING,
         None,

@@ -6,10 +6,10 @@ from typing import Final
 
 from connectors.java_regex import regex_list
 from connectors.mysql.validators import (
+    check_positive,
     host_list,
     host_or_none,
     not_negative,
-    positive,
     split_columns,
     table_or_none,
     topic_name,
@@ -133,7 +133,7 @@ _SIGNALS: Final = KeyGroup("Signals")
 _HEARTBEAT: Final = KeyGroup("Heartbeat")
 
 
-def _flag(name: str, effect: str) -> ConfigKey:
+def _declare_flag(name: str, effect: str) -> ConfigKey:
     return _SNAPSHOT.low.boolean(name, f"With snapshot.mode=configuration_based: {effect}", default=False)
 
 
@@ -184,7 +184,7 @@ CONNECTION_KEYS: Final = (
         "this.",
         default=10_000,
         unit="ids",
-        validator=positive,
+        validator=check_positive,
         display_name="Server id offset",
     ),
     _CONNECTION.low.string(
@@ -201,7 +201,7 @@ CONNECTION_KEYS: Final = (
         "How long to wait for a connection to a server.",
         default=30_000,
         unit="ms",
-        validator=positive,
+        validator=check_positive,
         display_name="Connection timeout",
     ),
     _CONNECTION.low.boolean(
@@ -216,7 +216,7 @@ CONNECTION_KEYS: Final = (
         "See connect.keep.alive.",
         default=60_000,
         unit="ms",
-        validator=positive,
+        validator=check_positive,
         display_name="Keep alive interval",
     ),
     _CONNECTION.low.long(
@@ -349,7 +349,7 @@ READING_KEYS: Final = (
         "Records that a task has made and not yet handed over at the most. Must be larger than max.batch.size.",
         default=8_192,
         unit="records",
-        validator=positive,
+        validator=check_positive,
         display_name="Queue size",
     ),
     _STREAM.low.integer(
@@ -367,7 +367,7 @@ READING_KEYS: Final = (
         "How long a quiet task waits before it reports its position. Changes are handed over as they come.",
         default=500,
         unit="ms",
-        validator=positive,
+        validator=check_positive,
         display_name="Poll interval",
     ),
     _STREAM.string(
@@ -407,11 +407,11 @@ READING_KEYS: Final = (
         validator=words(*SNAPSHOT_MODES, *OLD_MODES),
         display_name="Snapshot",
     ),
-    _flag(BASED_DATA, "whether tables are read when there are no saved positions."),
-    _flag(BASED_SCHEMA, "accepted; structures of tables need no snapshot here."),
-    _flag(BASED_STREAM, "whether the stream is read after that."),
-    _flag(BASED_SCHEMA_ERROR, "accepted; structures of tables need no snapshot here."),
-    _flag(BASED_DATA_ERROR, "whether tables are read when the binlog no longer holds the saved position."),
+    _declare_flag(BASED_DATA, "whether tables are read when there are no saved positions."),
+    _declare_flag(BASED_SCHEMA, "accepted; structures of tables need no snapshot here."),
+    _declare_flag(BASED_STREAM, "whether the stream is read after that."),
+    _declare_flag(BASED_SCHEMA_ERROR, "accepted; structures of tables need no snapshot here."),
+    _declare_flag(BASED_DATA_ERROR, "whether tables are read when the binlog no longer holds the saved position."),
     new_tables_key(_SNAPSHOT.name),
     _SNAPSHOT.strings(
         SNAPSHOT_TABLES,
@@ -566,7 +566,7 @@ READING_KEYS: Final = (
         "The least time between two of them.",
         default=5_000,
         unit="ms",
-        validator=positive,
+        validator=check_positive,
         display_name="Progress interval",
     ),
     _SIGNALS.string(
@@ -640,7 +640,7 @@ READING_KEYS: Final = (
         "After how long a heartbeat of the heartbeat table that has not come through counts as late.",
         default=60_000,
         unit="ms",
-        validator=positive,
+        validator=check_positive,
         display_name="Late heartbeat",
     ),
     _HEARTBEAT.low.boolean(

@@ -95,18 +95,18 @@ class Framer:
     def room(self) -> memoryview:
         """The free part of the buffer, never empty. Release it (or let it go) before the next call."""
         start, end = self._start, self._end
-        wanted = self._size
+        required = self._size
         if end - start >= _HEAD:
-            wanted = max(wanted, _HEAD + (_U32.unpack_from(self._buffer, start)[0] & LONGEST))
-        if wanted != len(self._buffer) and (wanted > len(self._buffer) or end - start < self._size):
-            buffer = bytearray(wanted)
+            required = max(required, _HEAD + (_U32.unpack_from(self._buffer, start)[0] & LONGEST))
+        if required != len(self._buffer) and (required > len(self._buffer) or end - start < self._size):
+            buffer = bytearray(required)
             buffer[: end - start] = self._view[start:end]
             self._buffer, self._view = buffer, memoryview(buffer)
             self._start, self._end = 0, end - start
         elif start and (start == end or len(self._buffer) - end < self._size >> 1):
-            rest = bytes(self._view[start:end])
-            self._buffer[: len(rest)] = rest
-            self._start, self._end = 0, len(rest)
+            remainder = bytes(self._view[start:end])
+            self._buffer[: len(remainder)] = remainder
+            self._start, self._end = 0, len(remainder)
         return self._view[self._end :]
 
     def filled(self, count: int) -> None:
@@ -117,8 +117,8 @@ class Framer:
     @property
     def complete(self) -> bool:
         """Whether a whole packet is there."""
-        have = self._end - self._start - _HEAD
-        return have >= 0 and have >= _U32.unpack_from(self._buffer, self._start)[0] & LONGEST
+        received = self._end - self._start - _HEAD
+        return received >= 0 and received >= _U32.unpack_from(self._buffer, self._start)[0] & LONGEST
 
     def events(self) -> list[bytes]:
         """All events that are there wholly, in order, without their checksums.
@@ -130,7 +130,7 @@ class Framer:
             PurgedError: see there.
             Fatal: the server can't send on; or another error of it.
         """
-        found: list[bytes] = []
+        complete_events: list[bytes] = []
         buffer, view, at, end = self._buffer, self._view, self._start, self._end
         sequence, checksums, verify = self._sequence, self.checksums, self._verify
         unpack = _U32.unpack_from
@@ -150,29 +150,29 @@ class Framer:
                     at, sequence = stop, (sequence + 1) & 0xFF
                     if length == LONGEST:
                         continue
-                    event, checksums = self._finished(b"".join(self._parts)[1:], checksums=checksums)
+                    event, checksums = self._strip_checksum(b"".join(self._parts)[1:], checksums=checksums)
                     self._parts.clear()
-                    found.append(event)
+                    complete_events.append(event)
                     continue
                 if head >> 24 != sequence:
                     _check_sequence(head >> 24, sequence)
                 kind = buffer[at + 9]
                 if kind in _SPECIAL or not checksums:
-                    event, checksums = self._finished(bytes(view[at + 5 : stop]), checksums=checksums)
+                    event, checksums = self._strip_checksum(bytes(view[at + 5 : stop]), checksums=checksums)
                 else:
                     event = bytes(view[at + 5 : stop - 4])
                     if verify and crc32(event) != unpack(buffer, stop - 4)[0]:
-                        raise _damaged(event)
-                found.append(event)
+                        raise _checksum_error(event)
+                complete_events.append(event)
                 at, sequence = stop, (sequence + 1) & 0xFF
         except MillraceError as error:
             self._failed = error
         self._start, self._sequence, self.checksums = at, sequence, checksums
-        if self._failed is not None and not found:
+        if self._failed is not None and not complete_events:
             raise self._failed
-        return found
+        return complete_events
 
-    def _finished(self, event: bytes, *, checksums: bool) -> tuple[bytes, bool]:
+    def _strip_checksum(self, event: bytes, *, checksums: bool) -> tuple[bytes, bool]:
         """The event without its checksum, and whether the next ones have some."""
         if len(event) < HEADER_SIZE:
             raise Fatal(
@@ -190,18 +190,18 @@ class Framer:
             return event, checksums
         event = event[:-_CHECKSUM]
         if self._verify and crc32(event) != last:
-            raise _damaged(event)
+            raise _checksum_error(event)
         return event, checksums
 
 
-def _check_sequence(found: int, expected: int) -> None:
-    if found != expected:
+def _check_sequence(received: int, expected: int) -> None:
+    if received != expected:
         raise Retriable(
-            f"packets of the binlog stream are out of order ({found} in place of {expected}): the connection is damaged"
+            f"packets of the binlog stream are out of order ({received} in place of {expected}): the connection is damaged"
         )
 
 
-def _damaged(event: bytes) -> Retriable:
+def _checksum_error(event: bytes) -> Retriable:
     end = _U32.unpack_from(event, 13)[0]
     return Retriable(
         f"the checksum of a {types.type_name(event[4])} event that ends at position {end} of the binlog is wrong; "
@@ -221,10 +221,10 @@ def server_error(payload: bytes) -> MillraceError:
     return dump_error(code, payload[start:].decode("utf-8", "replace"))
 
 
-def dump_error(code: int, text: str) -> MillraceError:
+def dump_error(code: int, message: str) -> MillraceError:
     """What an error of the server in the binlog stream means, and how to mend it."""
-    said = f"({code}: {text})"
-    lower = text.lower()
+    said = f"({code}: {message})"
+    lower = message.lower()
     if code in {1053, 1077, 1078, 1079, 1317, 1927, 2006, 2013, 3168, 3169}:
         return Retriable(
             f"the server has ended the binlog stream {said}: it is being shut down, or the connection was killed"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import cramjam
 
 from connectors.errors import Fatal
-from connectors.mysql.binlog_events import HEADER_SIZE, lenenc
+from connectors.mysql.binlog_events import HEADER_SIZE, read_lenenc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,7 +38,7 @@ def transaction_payload(event: bytes, *, at_once: int = _AT_ONCE) -> Iterator[by
     Raises:
         Fatal: the event is cut, damaged, or compressed in a way that is not known.
     """
-    fields, start = _fields(event)
+    fields, start = _read_fields(event)
     size = fields.get(_SIZE, len(event) - start)
     kind = fields.get(_COMPRESSION, _NONE)
     length = fields.get(_UNCOMPRESSED, size if kind == _NONE else at_once + 1)
@@ -55,23 +55,23 @@ def transaction_payload(event: bytes, *, at_once: int = _AT_ONCE) -> Iterator[by
             "binlog_transaction_compression=OFF and begin behind it"
         )
     elif length <= at_once:
-        pieces = (_whole(payload, length),)
+        pieces = (_uncompress_whole(payload, length),)
     else:
-        pieces = _piped(payload)
-    return _split(pieces)
+        pieces = _uncompress_piped(payload)
+    return _split_events(pieces)
 
 
-def _fields(event: bytes) -> tuple[dict[int, int], int]:
+def _read_fields(event: bytes) -> tuple[dict[int, int], int]:
     fields: dict[int, int] = {}
     at = HEADER_SIZE
     try:
         while True:
-            field, at = lenenc(event, at)
+            field, at = read_lenenc(event, at)
             if field == _END:
                 return fields, at
-            size, at = lenenc(event, at)
+            size, at = read_lenenc(event, at)
             if field in {_SIZE, _COMPRESSION, _UNCOMPRESSED}:
-                fields[field] = lenenc(event, at)[0]
+                fields[field] = read_lenenc(event, at)[0]
             at += size
     except IndexError as error:
         raise Fatal(
@@ -80,25 +80,25 @@ def _fields(event: bytes) -> tuple[dict[int, int], int]:
         ) from error
 
 
-def _whole(payload: memoryview, length: int) -> bytes:
+def _uncompress_whole(payload: memoryview, length: int) -> bytes:
     target = bytearray(length)
     try:
-        found = cramjam.zstd.decompress_into(payload, target)
+        size = cramjam.zstd.decompress_into(payload, target)
     except cramjam.DecompressionError as error:
-        raise _damaged(error) from error
-    if found != length:
-        raise _damaged(f"{found} bytes in place of {length}")
+        raise _damaged_error(error) from error
+    if size != length:
+        raise _damaged_error(f"{size} bytes in place of {length}")
     return bytes(target)
 
 
-def _damaged(why: object) -> Fatal:
+def _damaged_error(reason: object) -> Fatal:
     return Fatal(
-        f"a compressed transaction can't be uncompressed: {why}; check the binlog with mysqlbinlog "
+        f"a compressed transaction can't be uncompressed: {reason}; check the binlog with mysqlbinlog "
         "--verify-binlog-checksum"
     )
 
 
-def _piped(payload: memoryview) -> Iterator[bytes]:
+def _uncompress_piped(payload: memoryview) -> Iterator[bytes]:
     """The uncompressed bytes, piece by piece."""
     reading, writing = os.pipe()
     errors: list[Exception] = []
@@ -123,26 +123,26 @@ def _piped(payload: memoryview) -> Iterator[bytes]:
         os.close(reading)  # the thread, should it still write, gets an error by that and ends
         thread.join()
     if errors:
-        raise _damaged(errors[0])
+        raise _damaged_error(errors[0])
 
 
-def _split(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+def _split_events(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """Whole events from pieces that end anywhere."""
-    rest = b""
+    remainder = b""
     with contextlib.ExitStack() as stack:
         if hasattr(pieces, "close"):
             stack.callback(pieces.close)
         for piece in pieces:
-            data = rest + bytes(piece) if rest else bytes(piece)
+            data = remainder + bytes(piece) if remainder else bytes(piece)
             at, end = 0, len(data)
             while end - at >= HEADER_SIZE:
                 size = int.from_bytes(data[at + 9 : at + 13], "little")
                 if size < HEADER_SIZE:
-                    raise _damaged(f"an event in it has {size} bytes")
+                    raise _damaged_error(f"an event in it has {size} bytes")
                 if end - at < size:
                     break
                 yield data[at : at + size]
                 at += size
-            rest = data[at:]
-    if rest:
-        raise _damaged(f"{len(rest)} bytes are left at its end")
+            remainder = data[at:]
+    if remainder:
+        raise _damaged_error(f"{len(remainder)} bytes are left at its end")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.formats.order_number import FILE_UNIT
 from connectors.mysql.event_types import ARTIFICIAL, FORMAT_DESCRIPTION, ROTATE
-from connectors.mysql.gtid import parse
-from connectors.mysql.model import Place
+from connectors.mysql.gtid import parse_gtids
+from connectors.mysql.model import BinlogPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from connectors.api import Position
-    from connectors.mysql.binlog_events import Header
+    from connectors.mysql.binlog_events import BinlogHeader
 
 FILE: Final = "file"
 POS: Final = "pos"
@@ -33,7 +33,7 @@ FIRST: Final = 4
 _LOW: Final = (1 << 32) - 1
 
 
-def from_offset(offset: Mapping[str, Any]) -> Place:
+def from_offset(offset: Mapping[str, Any]) -> BinlogPosition:
     """The place that an offset means; other members are ignored, numbers may be texts.
 
     Raises:
@@ -45,18 +45,18 @@ def from_offset(offset: Mapping[str, Any]) -> Place:
     gtids = offset.get(GTIDS)
     if not isinstance(gtids, str | None):
         raise ValueError(f"{GTIDS} must be a text, not {gtids!r}")  # noqa: TRY004 - a wrong value for whoever wrote it
-    return Place(
+    return BinlogPosition(
         file=file,
-        pos=max(_number(offset, POS), FIRST),
+        pos=max(_read_number(offset, POS), FIRST),
         gtids="".join(gtids.split()) if gtids else "",
-        event=_number(offset, EVENT),
-        row=_number(offset, ROW),
-        server_id=_number(offset, SERVER_ID),
-        ts_sec=_number(offset, TS_SEC),
+        event=_read_number(offset, EVENT),
+        row=_read_number(offset, ROW),
+        server_id=_read_number(offset, SERVER_ID),
+        ts_sec=_read_number(offset, TS_SEC),
     )
 
 
-def _number(offset: Mapping[str, Any], name: str) -> int:
+def _read_number(offset: Mapping[str, Any], name: str) -> int:
     value = offset.get(name)
     if value is None:
         return 0
@@ -71,21 +71,21 @@ def _number(offset: Mapping[str, Any], name: str) -> int:
     return number
 
 
-def to_offset(place: Place) -> Position:
+def to_offset(position: BinlogPosition) -> Position:
     """The offset of a place; members without a value are left out as Debezium does."""
     offset: Position = {TRANSACTION_ID: None}
-    if place.ts_sec:
-        offset[TS_SEC] = place.ts_sec
-    offset[FILE] = place.file
-    offset[POS] = place.pos
-    if place.gtids:
-        offset[GTIDS] = place.gtids
-    if place.row:
-        offset[ROW] = place.row
-    if place.server_id:
-        offset[SERVER_ID] = place.server_id
-    if place.event:
-        offset[EVENT] = place.event
+    if position.ts_sec:
+        offset[TS_SEC] = position.ts_sec
+    offset[FILE] = position.file
+    offset[POS] = position.pos
+    if position.gtids:
+        offset[GTIDS] = position.gtids
+    if position.row:
+        offset[ROW] = position.row
+    if position.server_id:
+        offset[SERVER_ID] = position.server_id
+    if position.event:
+        offset[EVENT] = position.event
     return offset
 
 
@@ -95,23 +95,23 @@ def file_number(file: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
-def order(place: Place) -> tuple[int, int, int, int]:
+def order_key(position: BinlogPosition) -> tuple[int, int, int, int]:
     """What to compare places of one server by."""
-    return file_number(place.file), place.pos, place.event, place.row
+    return file_number(position.file), position.pos, position.event, position.row
 
 
-def spot(file: str, pos: int) -> int:
+def position_number(file: str, pos: int) -> int:
     """File and position as one number that grows along the binlog of one server."""
     return file_number(file) * FILE_UNIT + pos
 
 
-def widened(low: int, near: int) -> int:
+def widen_position(low: int, near: int) -> int:
     """The position behind an event, from the 32 bits of its header; ``near`` is where the event begins."""
     whole = (near & ~_LOW) | low
     return whole if whole >= near else whole + _LOW + 1
 
 
-def span(header: Header, at: int) -> tuple[int, int]:
+def event_span(header: BinlogHeader, at: int) -> tuple[int, int]:
     """Where an event begins and ends in its file, if the one before ended at ``at``.
 
     An event that the server made for the connection has no extent: both are the place that it tells, or ``at``. Newer MariaDB
@@ -121,32 +121,32 @@ def span(header: Header, at: int) -> tuple[int, int]:
     if header.ts == 0 or header.flags & ARTIFICIAL or header.type == FORMAT_DESCRIPTION:
         if header.next_pos == 0 or header.type == ROTATE:
             return at, at
-        end = widened(header.next_pos, at)
+        end = widen_position(header.next_pos, at)
         return (end - header.size, end) if header.type == FORMAT_DESCRIPTION else (end, end)
     if header.next_pos == 0:
         return at, at + header.size
     # The low bits of the beginning are taken, not those of the end: an event may be long.
-    begin = widened((header.next_pos - header.size) & _LOW, at)
+    begin = widen_position((header.next_pos - header.size) & _LOW, at)
     return begin, begin + header.size
 
 
-def reached(now: Place, place: Place, flavor: str, *, by_gtid: bool) -> bool:
-    """Whether everything before ``place`` is done at ``now``.
+def is_reached(now: BinlogPosition, target: BinlogPosition, flavor: str, *, by_gtid: bool) -> bool:
+    """Whether everything before ``target`` is done at ``now``.
 
     By GTID if asked for and both have some (the places may then be of different servers), else by file and position.
     """
-    if by_gtid and now.gtids and place.gtids:
-        return parse(flavor, place.gtids).is_subset(parse(flavor, now.gtids))
-    return (file_number(now.file), now.pos) >= (file_number(place.file), place.pos)
+    if by_gtid and now.gtids and target.gtids:
+        return parse_gtids(flavor, target.gtids).is_subset(parse_gtids(flavor, now.gtids))
+    return (file_number(now.file), now.pos) >= (file_number(target.file), target.pos)
 
 
-def bytes_behind(place: Place, logs: Sequence[tuple[str, int]]) -> int | None:
-    """Bytes of the server's files behind ``place``; None if it is in none of them (purged, or of another server).
+def bytes_behind(position: BinlogPosition, logs: Sequence[tuple[str, int]]) -> int | None:
+    """Bytes of the server's files behind ``position``; None if it is in none of them (purged, or of another server).
 
     ``logs`` as ``connection.binary_logs`` gives them.
     """
     names = [name for name, _ in logs]
-    if place.file not in names:
+    if position.file not in names:
         return None
-    at = names.index(place.file)
-    return max(logs[at][1] - place.pos, 0) + sum(size for _, size in logs[at + 1 :])
+    at = names.index(position.file)
+    return max(logs[at][1] - position.pos, 0) + sum(size for _, size in logs[at + 1 :])

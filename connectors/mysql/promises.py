@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.mysql.connection import ServerInfo
-    from connectors.mysql.model import Place
-    from connectors.mysql.source import Server
+    from connectors.mysql.model import BinlogPosition
+    from connectors.mysql.source import SourceServer
 
 
-class Moment(NamedTuple):
+class SourceMoment(NamedTuple):
     """A time of the source (µs since 1970), and where its binlog ended then or later."""
 
     time_us: int
-    place: Place
+    place: BinlogPosition
 
 
-class Promises:
+class HeartbeatPromises:
     """Asks for moments in the background, one at a time."""
 
     def __init__(
-        self, server: Server, info: ServerInfo, interval_s: float, log: logging.LoggerAdapter[logging.Logger]
+        self, server: SourceServer, info: ServerInfo, interval_s: float, log: logging.LoggerAdapter[logging.Logger]
     ) -> None:
         self._server = server
         self._info = info
         self._interval_s = interval_s
         self._log = log
-        self._moment: Moment | None = None
+        self._moment: SourceMoment | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.create_task(self._ask())
+        self._task = asyncio.create_task(self._ask_moments())
 
     async def close(self) -> None:
         """Stop; may be repeated."""
@@ -50,14 +50,14 @@ class Promises:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def due(self, reached: Callable[[Place], bool]) -> int | None:
+    def due(self, reached: Callable[[BinlogPosition], bool]) -> int | None:
         """The time up to which everything was sent, once for each moment; None: the stream is not there yet."""
         if self._moment is None or not reached(self._moment.place):
             return None
         moment, self._moment = self._moment, None
         return moment.time_us
 
-    async def _ask(self) -> None:
+    async def _ask_moments(self) -> None:
         while True:
             if self._moment is None:
                 try:

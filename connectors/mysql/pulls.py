@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from connectors.api import SNAPSHOT_ENDED, BadRecord
 from connectors.mysql import filters, positions, shards, signals, start
 from connectors.mysql.known_tables import snapshot_id
-from connectors.mysql.model import MARIADB, Place, Source
-from connectors.mysql.snapshot.model import RowDecoder
+from connectors.mysql.model import MARIADB, BinlogPosition, RowSource
+from connectors.mysql.snapshot.model import SnapshotRowDecoder
 from connectors.mysql.snapshot.puller import Puller
 from connectors.mysql.text_rows import compile_text, select_list
 from connectors.new_tables import NEW_TABLES
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from connectors.api import Instruction, Position, SourceRecord, TaskMetrics
-    from connectors.mysql.cursor import Cursor
+    from connectors.mysql.cursor import BinlogCursor
     from connectors.mysql.events.contract import Marker
-    from connectors.mysql.events.ums_signals import UmsSignals
+    from connectors.mysql.events.ums_signals import MySqlUmsSignals
     from connectors.mysql.known_tables import KnownTables
-    from connectors.mysql.model import Shard, StreamSettings, Table, TableName
-    from connectors.mysql.snapshot.model import Chunk, Early, SnapshotSettings
-    from connectors.mysql.source import Server
-    from connectors.mysql.statements import Statement
-    from connectors.mysql.tables import Tables, TableState
+    from connectors.mysql.model import MySqlTable, Shard, StreamSettings, TableName
+    from connectors.mysql.snapshot.model import Early, SnapshotChunk, SnapshotSettings
+    from connectors.mysql.source import SourceServer
+    from connectors.mysql.statements import SqlStatement
+    from connectors.mysql.tables import MySqlTableState, StreamTables
     from connectors.wire import EncodedBatch
 
 
-class Pulls:
+class RunSnapshots:
     """The full pulls of one run of a task.
 
     Attributes:
@@ -59,16 +59,16 @@ class Pulls:
         options: SnapshotSettings,
         shard: Shard,
         connect_to: Callable[[], Awaitable[Any]],
-        server: Server,
-        tables: Tables,
-        wanted: Callable[[TableName], bool],
+        server: SourceServer,
+        tables: StreamTables,
+        is_captured: Callable[[TableName], bool],
         offsets: Sequence[tuple[Position, Position]],
         initial: bool,
-        cursor: Cursor,
+        cursor: BinlogCursor,
         flavor: str,
         by_gtid: bool,
-        known: KnownTables,
-        signals: UmsSignals | None,
+        known_tables: KnownTables,
+        signals: MySqlUmsSignals | None,
         metrics: TaskMetrics,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
@@ -76,14 +76,14 @@ class Pulls:
         self._shard = shard
         self._server = server
         self._tables = tables
-        self._wanted = wanted
+        self._wanted = is_captured
         self._cursor = cursor
         self._flavor = flavor
         self._by_gtid = by_gtid
-        self._known = known
+        self._known = known_tables
         self._signals = signals
         self._log = log
-        self._list = RequestList(self._partition, self._read_by_puller)
+        self._list = RequestList(self._make_partition, self._read_by_puller)
         self._requests, self._saved = self._list.requests, self._list.saved
         again = initial and settings.plan.pull == "always"
         for partition, offset in offsets:
@@ -107,21 +107,21 @@ class Pulls:
         self._all_read = INITIAL in self._requests and PROGRESS not in self._saved.get(INITIAL, {})
         for request, offset in list(self._saved.items()):
             asked = None if self._list.ended(request) else decode_request(offset)
-            if asked is not None and asked.origin == NEW and (self._all_read or known.inherited):
+            if asked is not None and asked.origin == NEW and (self._all_read or known_tables.inherited):
                 self._list.forget(request)
             elif asked is not None:  # asked for in the past; no one asks again
                 self._requests[request] = asked
-        self._states: dict[TableName, tuple[Table, TableState]] = {}
+        self._states: dict[TableName, tuple[MySqlTable, MySqlTableState]] = {}
         #: Of tables about which ``agree`` has not asked the runtime yet.
-        self._new_states: list[TableState] = []
+        self._new_states: list[MySqlTableState] = []
         self.puller = Puller(
             options,
             connect=connect_to,
-            tables=self._find,
-            decoder=self._decoder,
+            tables=self._find_tables,
+            decoder=self._make_decoder,
             shard=shard,
             saved={name: offset[PROGRESS] for name, offset in self._saved.items() if PROGRESS in offset},
-            seen=self._seen,
+            seen_position=self._seen_position,
             metrics=metrics,
             log=log,
         )
@@ -129,8 +129,8 @@ class Pulls:
             settings.progress_topic,
             settings.progress_s,
             name="io.millrace.mysql",
-            shard=shards.text(shard),
-            position=lambda name: (self._partition(name), dict(self._saved.get(name, {STATE: "running"}))),
+            shard=shards.format_shard(shard),
+            position=lambda name: (self._make_partition(name), dict(self._saved.get(name, {STATE: "running"}))),
         )
 
     async def start(self) -> None:
@@ -158,13 +158,13 @@ class Pulls:
         """What is to be saved before anything else: that the first full pull has begun."""
         if INITIAL not in self._requests or INITIAL in self._saved:
             return ()
-        return ((self._partition(INITIAL), {STATE: "running"}),)
+        return ((self._make_partition(INITIAL), {STATE: "running"}),)
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """The operator's complete list of requests, over what the connector and signals have begun."""
-        self._list.instruct(instructions, self._own)
+        self._list.instruct(instructions, self._is_own)
 
-    def _own(self, name: str) -> bool:
+    def _is_own(self, name: str) -> bool:
         """Whether the connector or a signal has made a request."""
         request = self._requests.get(name)
         return (
@@ -180,7 +180,7 @@ class Pulls:
     def _read_by_puller(self, requests: list[SnapshotRequest]) -> None:
         self.puller.set_requests(requests)
 
-    async def altered(self, statement: Statement) -> None:
+    async def altered(self, statement: SqlStatement) -> None:
         """The stream came by a statement that changes structures, or a TRUNCATE.
 
         Raises:
@@ -195,8 +195,8 @@ class Pulls:
 
     async def _read_new(self, names: Sequence[TableName]) -> None:
         """Begin a snapshot of each of these tables, which the connector captures from now on."""
-        listed = filters.patterns(",".join(self._settings.snapshot_tables) or ".*")
-        names = [name for name in names if self._settings.new_tables and filters.matches(listed, str(name))]
+        listed = filters.parse_patterns(",".join(self._settings.snapshot_tables) or ".*")
+        names = [name for name in names if self._settings.new_tables and filters.matches_any(listed, str(name))]
         if not names:
             return
         definitions = await self._server.definitions(names)
@@ -207,7 +207,7 @@ class Pulls:
             overrides = self._settings.overrides
             request = SnapshotRequest(
                 id=snapshot_id(name, self._saved),
-                tables=[filters.exactly(name)],
+                tables=[filters.quote_expression(name)],
                 conditions=dict(overrides.conditions),
                 selects=dict(overrides.selects),
                 origin=NEW,
@@ -224,26 +224,33 @@ class Pulls:
     def _drop_new(self, name: TableName) -> None:
         """End an unfinished snapshot of a new table: all of its rows are in the binlog, or it is another table now."""
         for request in [
-            each.id
-            for each in self._requests.values()
-            if each.origin == NEW and each.tables == [filters.exactly(name)] and not self._list.ended(each.id)
+            known_request.id
+            for known_request in self._requests.values()
+            if known_request.origin == NEW
+            and known_request.tables == [filters.quote_expression(name)]
+            and not self._list.ended(known_request.id)
         ]:
             self._list.forget(request)
             self._list.hand_over()
 
-    def signal(self, found: signals.Signal) -> signals.Outcome:
+    def signal(self, order: signals.Signal) -> signals.SignalOutcome:
         """Carry out an order of a signal channel.
 
         Raises:
             Skippable: it is no order; the message says why.
         """
-        own = [each for each in self._requests.values() if each.origin == "signal"]
-        outcome = signals.apply(found, own, int(time.time() * 1000))
-        for each in outcome.requests if outcome.changed else ():
-            if self._list.ended(each.id):
+        signal_requests = [
+            known_request for known_request in self._requests.values() if known_request.origin == "signal"
+        ]
+        outcome = signals.apply_signal(order, signal_requests, int(time.time() * 1000))
+        for known_request in outcome.requests if outcome.changed else ():
+            if self._list.ended(known_request.id):
                 continue  # met again after a restart
-            self._requests[each.id] = each
-            self._list.save(each.id, {STATE: "waiting", **self._saved.get(each.id, {}), REQUEST: encode_request(each)})
+            self._requests[known_request.id] = known_request
+            self._list.save(
+                known_request.id,
+                {STATE: "waiting", **self._saved.get(known_request.id, {}), REQUEST: encode_request(known_request)},
+            )
         self._list.hand_over()
         return outcome
 
@@ -251,14 +258,14 @@ class Pulls:
     def finished(self) -> bool:
         """Whether all that was asked for is done."""
         return all(
-            shown_state(each["state"]) in SNAPSHOT_ENDED
-            for each in self.puller.progress()
-            if each["id"] in self._requests
+            shown_state(snapshot["state"]) in SNAPSHOT_ENDED
+            for snapshot in self.puller.progress()
+            if snapshot["id"] in self._requests
         )
 
     # What comes of it.
 
-    def ready(self) -> Chunk | None:
+    def ready(self) -> SnapshotChunk | None:
         """The next chunk that may be sent now."""
         return self.puller.ready(self.reached)
 
@@ -268,12 +275,12 @@ class Pulls:
         for state in states:
             await self._tables.agree_on_snapshot(state)
 
-    def emit(self, chunk: Chunk, offset: Position, out: list[SourceRecord]) -> EncodedBatch | None:
+    def emit(self, chunk: SnapshotChunk, offset: Position, out: list[SourceRecord]) -> EncodedBatch | None:
         """Append the records of a chunk's rows, or return them as bytes."""
-        state = self._state(chunk.table)
+        state = self._table_state(chunk.table)
         rows = chunk.take(len(chunk) or 1)
-        batch = self._batch(chunk.request, chunk.origin)
-        source = Source(
+        batch = self._batch_id(chunk.request, chunk.origin)
+        source = RowSource(
             ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos
         )
         marker: Marker = "incremental"
@@ -292,20 +299,20 @@ class Pulls:
             out.append(self._signals.read(chunk.name, state.version, source.ts_us, offset, batch))
         return None
 
-    def emit_early(self, state: TableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
+    def emit_early(self, state: MySqlTableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
         """Append the records of rows that have to come before their change."""
         read_ms = int(time.time() * 1000)
-        source = Source(ts_ms=read_ms, ts_us=read_ms * 1000, server_id=0, file=early.low.file, pos=early.low.pos)
+        source = RowSource(ts_ms=read_ms, ts_us=read_ms * 1000, server_id=0, file=early.low.file, pos=early.low.pos)
         state.events.snapshot(
             early.rows,
             source,
             "true" if early.origin == "initial" else "incremental",
             offset,
             out,
-            batch=self._batch(early.request, early.origin),
+            batch=self._batch_id(early.request, early.origin),
         )
 
-    def _batch(self, name: str, origin: str) -> int:
+    def _batch_id(self, name: str, origin: str) -> int:
         """The id of a snapshot on request, the same for all tasks; 0 for a table's first one."""
         request = self._requests.get(name)
         return 0 if origin in {"initial", NEW} or request is None else signals.batch_id(request)
@@ -314,30 +321,30 @@ class Pulls:
         """Tables of which the stream alone has all changes: their first snapshot is over, or they have none."""
         reading = {
             table["table"]
-            for each in self.puller.progress()
-            for table in each["tables"]
-            if each["id"] in self._requests
-            and self._requests[each["id"]].origin in {"initial", NEW}
+            for snapshot in self.puller.progress()
+            for table in snapshot["tables"]
+            if snapshot["id"] in self._requests
+            and self._requests[snapshot["id"]].origin in {"initial", NEW}
             and table["state"] in {"waiting", "running"}
         }
         if INITIAL in self._requests and not any(
-            each["id"] == INITIAL and each["tables"] for each in self.puller.progress()
+            snapshot["id"] == INITIAL and snapshot["tables"] for snapshot in self.puller.progress()
         ):
             return []  # its tables are not known yet
         return [name for name in self._known.names() if str(name) not in reading]
 
-    def bad(self, chunk: Chunk, partition: Position, offset: Position) -> tuple[BadRecord, ...]:
+    def bad(self, chunk: SnapshotChunk, partition: Position, offset: Position) -> tuple[BadRecord, ...]:
         """The chunk's rows that can't be decoded."""
-        topic = self._state(chunk.table).events.topic if chunk.bad else None
+        topic = self._table_state(chunk.table).events.topic if chunk.bad else None
         return tuple(BadRecord(partition, offset, error, raw, topic) for error, raw in chunk.bad)
 
-    def done(self, chunk: Chunk) -> tuple[tuple[Position, Position], ...]:
+    def done(self, chunk: SnapshotChunk) -> tuple[tuple[Position, Position], ...]:
         """The chunk's records are on their way: what is to be saved with the last of them."""
-        return self._offsets(self.puller.done(chunk))
+        return self._make_offsets(self.puller.done(chunk))
 
     def changes(self) -> tuple[tuple[Position, Position | None], ...]:
         """What else is to be saved."""
-        return (*self.decided(), *self._offsets(self.puller.changes()))
+        return (*self.decided(), *self._make_offsets(self.puller.changes()))
 
     def decided(self) -> tuple[tuple[Position, Position | None], ...]:
         """What was decided about tables and requests: to be saved no later than the place of the stream that led to it."""
@@ -362,54 +369,54 @@ class Pulls:
         finally:
             waiting.cancel()
 
-    def _offsets(self, texts: Mapping[str, str]) -> tuple[tuple[Position, Position], ...]:
-        states = {each["id"]: shown_state(each["state"]) for each in self.puller.progress()}
-        found = []
-        for name, text in texts.items():
+    def _make_offsets(self, packed_states: Mapping[str, str]) -> tuple[tuple[Position, Position], ...]:
+        states = {snapshot["id"]: shown_state(snapshot["state"]) for snapshot in self.puller.progress()}
+        saved_offsets = []
+        for name, packed in packed_states.items():
             request = self._requests.get(name)
-            offset: Position = {STATE: states.get(name, "completed"), PROGRESS: text}
+            offset: Position = {STATE: states.get(name, "completed"), PROGRESS: packed}
             if request is not None and request.origin in {"signal", NEW}:
                 offset[REQUEST] = encode_request(request)
             self._saved[name] = offset
-            found.append((self._partition(name), offset))
-        return tuple(found)
+            saved_offsets.append((self._make_partition(name), offset))
+        return tuple(saved_offsets)
 
-    def _partition(self, request: str) -> Position:
+    def _make_partition(self, request: str) -> Position:
         return start.snapshot_partition(self._settings.prefix, request, self._shard)
 
     # What the puller asks.
 
-    async def _find(self, expressions: list[str]) -> Sequence[Table]:
-        expected = filters.patterns(",".join(expressions))
-        names = await self._server.names(lambda name: self._wanted(name) and filters.matches(expected, str(name)))
+    async def _find_tables(self, expressions: list[str]) -> Sequence[MySqlTable]:
+        expected = filters.parse_patterns(",".join(expressions))
+        names = await self._server.names(lambda name: self._wanted(name) and filters.matches_any(expected, str(name)))
         definitions = await self._server.definitions(names)
         return [definitions[name] for name in names if name in definitions]
 
-    def _state(self, table: Table) -> TableState:
-        known = self._states.get(table.name)
-        if known is not None and known[0] == table:
-            return known[1]
+    def _table_state(self, table: MySqlTable) -> MySqlTableState:
+        cached = self._states.get(table.name)
+        if cached is not None and cached[0] == table:
+            return cached[1]
         state = self._tables.state(table, None)
         self._states[table.name] = (table, state)
         self._new_states.append(state)
         return state
 
-    def _decoder(self, table: Table) -> RowDecoder:
-        state = self._state(table)
+    def _make_decoder(self, table: MySqlTable) -> SnapshotRowDecoder:
+        state = self._table_state(table)
         plans = state.layout.plans
         shown = {plan.column.name for plan in plans if plan is not None}
-        return RowDecoder(
+        return SnapshotRowDecoder(
             select_list(table, plans),
             compile_text(table, plans, self._tables.options),
             table.key if set(table.key) <= shown else (),
             len(shown),
         )
 
-    def _seen(self) -> Place:
+    def _seen_position(self) -> BinlogPosition:
         cursor = self._cursor
         gtids = cursor.seen_gtids() if self._by_gtid or self._flavor != MARIADB else ""
-        return Place(file=cursor.file, pos=cursor.pos, gtids=gtids)
+        return BinlogPosition(file=cursor.file, pos=cursor.pos, gtids=gtids)
 
-    def reached(self, place: Place) -> bool:
+    def reached(self, position: BinlogPosition) -> bool:
         """Whether the stream has come to a place; of a replica's only the GTIDs count."""
-        return positions.reached(self._cursor.place(), place, self._flavor, by_gtid=not place.file)
+        return positions.is_reached(self._cursor.place(), position, self._flavor, by_gtid=not position.file)

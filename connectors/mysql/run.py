@@ -13,7 +13,7 @@ from connectors.api import Batch
 from connectors.debezium_metrics import Behind, Labelled
 from connectors.errors import Fatal, MillraceError, Retriable, Skippable
 from connectors.mysql import connection, event_types, events, gtid, lag, metrics, positions, shards, signals, start
-from connectors.mysql.begin import Beginning, begin
+from connectors.mysql.begin import Beginning, find_start
 from connectors.mysql.binlog import BinlogClient, PurgedError
 from connectors.mysql.config import (
     connection_settings,
@@ -25,23 +25,23 @@ from connectors.mysql.config import (
     stream_settings,
     value_options,
 )
-from connectors.mysql.cursor import Cursor
+from connectors.mysql.cursor import BinlogCursor
 from connectors.mysql.events.headers import context_headers
-from connectors.mysql.events.heartbeats import Heartbeats
+from connectors.mysql.events.heartbeats import MySqlHeartbeats
 from connectors.mysql.events.schema_changes import SchemaChanges
 from connectors.mysql.events.transactions import Transactions
-from connectors.mysql.events.ums_signals import UmsSignals
-from connectors.mysql.filters import TableFilter
+from connectors.mysql.events.ums_signals import MySqlUmsSignals
+from connectors.mysql.filters import MySqlTableFilter
 from connectors.mysql.heartbeat import HeartbeatWriter, parse
 from connectors.mysql.known_tables import KnownTables
-from connectors.mysql.latency import Latency, TableLags
+from connectors.mysql.latency import HeartbeatLatency, TableLags
 from connectors.mysql.positions import file_number
-from connectors.mysql.promises import Promises
-from connectors.mysql.pulls import Pulls
+from connectors.mysql.promises import HeartbeatPromises
+from connectors.mysql.pulls import RunSnapshots
 from connectors.mysql.signals import KafkaSignals, Signal, parse_row
-from connectors.mysql.source import Server
-from connectors.mysql.stream import Counters, Stream
-from connectors.mysql.tables import Tables
+from connectors.mysql.source import SourceServer
+from connectors.mysql.stream import BinlogStream, StreamCounters
+from connectors.mysql.tables import StreamTables
 from connectors.mysql.versions import VersionBook
 from connectors.snapshot.requests import INITIAL
 
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
     from connectors.api import Instruction, Position, SourceRecord, TaskContext
     from connectors.mysql.connection import ServerInfo
-    from connectors.mysql.model import Source
-    from connectors.mysql.snapshot.model import Chunk
-    from connectors.mysql.statements import Statement
-    from connectors.mysql.tables import TableState
+    from connectors.mysql.model import RowSource
+    from connectors.mysql.snapshot.model import SnapshotChunk
+    from connectors.mysql.statements import SqlStatement
+    from connectors.mysql.tables import MySqlTableState
 
 #: How often numbers are reported, and positions of quiet times saved.
 _REPORT_S: Final = 1.0
@@ -69,7 +69,7 @@ _WATCH_S: Final = 10.0
 _SIGNAL_RETRY_S: Final = 5.0
 
 
-class Run:
+class MySqlRun:
     """What belongs to one connection to the source. ``batches`` may be called once."""
 
     def __init__(self, context: TaskContext, newer: Sequence[tuple[Position, Position | None]] = ()) -> None:
@@ -78,27 +78,27 @@ class Run:
         self._offsets = [
             (partition, offset)
             for partition, offset in context.offsets.items()
-            if all(partition != each for each, _ in newer)
+            if all(partition != newer_partition for newer_partition, _ in newer)
         ]
         self._offsets += [(partition, offset) for partition, offset in newer if offset is not None]
         self._log = context.log
         config = context.config
         self._settings = stream_settings(config)
         self._connection = connection_settings(config)
-        self._server = Server(self._connection)
+        self._server = SourceServer(self._connection)
         self._client: BinlogClient | None = None
         self._heartbeat_settings = heartbeat_settings(config)
-        self.latency = Latency(self._heartbeat_settings.late_s)
+        self.latency = HeartbeatLatency(self._heartbeat_settings.late_s)
         self._lags = TableLags()
         self._writer: HeartbeatWriter | None = None
-        self._pulls: Pulls | None = None
+        self._pulls: RunSnapshots | None = None
         self._instructions: Sequence[Instruction] = ()
-        self._counters = Counters()
+        self._counters = StreamCounters()
         self._behind_source = Behind()
         #: Where numbers go once it is known what kind of server it is.
         self._metrics: Labelled | None = None
-        self._partition = start.partition(self._settings.prefix, self._settings.shard)
-        self._statements: list[tuple[Statement, Source]] = []
+        self._partition = start.stream_partition(self._settings.prefix, self._settings.shard)
+        self._statements: list[tuple[SqlStatement, RowSource]] = []
         self._reported = self._told = 0.0
         self._lag: Position = {}
         self._saved: Position = {}
@@ -106,9 +106,9 @@ class Run:
         self._durable = (0, 0)
         self._atomic = context.transaction_boundary == "connector"
         #: Where a signal wants the stream to go on: the run ends then.
-        self.moved_to: signals.Position | None = None
-        self._signals: UmsSignals | None = None
-        self._promises: Promises | None = None
+        self.moved_to: signals.SignalPosition | None = None
+        self._signals: MySqlUmsSignals | None = None
+        self._promises: HeartbeatPromises | None = None
         self._channel: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         #: Bytes of the binlog that were not read when that was last asked; None: unknown.
@@ -140,7 +140,7 @@ class Run:
                 await part.close()
         if self._metrics is not None:
             numbers, self._metrics = self._metrics, None
-            metrics.stopped(numbers)
+            metrics.report_stopped(numbers)
 
     # The beginning.
 
@@ -149,8 +149,8 @@ class Run:
         info = await self._server.info()
         await self._server.stay(info.address)
         try:
-            begun = await begin(self._settings, self._offsets, self._server, info)
-            client = await self._open(info, begun)
+            run_start = await find_start(self._settings, self._offsets, self._server, info)
+            client = await self._open_client(info, run_start)
         except PurgedError as error:
             if not self._settings.plan.on_purged:
                 raise
@@ -160,10 +160,10 @@ class Run:
                 for partition, offset in self._offsets
                 if not (start.is_stream(self._settings.prefix, partition) or partition.get(start.SNAPSHOT) == INITIAL)
             ]
-            begun = await begin(self._settings, self._offsets, self._server, info)
-            client = await self._open(info, begun)
-        stream, cursor = self._prepare(info, begun, client)
-        pulls = self._pulls = self._make_pulls(info, begun, cursor)
+            run_start = await find_start(self._settings, self._offsets, self._server, info)
+            client = await self._open_client(info, run_start)
+        stream, cursor = self._prepare_stream(info, run_start, client)
+        pulls = self._pulls = self._make_pulls(info, run_start, cursor)
         pulls.instruct(self._instructions)
         await pulls.start()
         self._start_heartbeats()
@@ -172,31 +172,33 @@ class Run:
         self._watch = asyncio.create_task(self._watch_binlog(cursor))
         settings = self._settings
         if "kafka" in settings.channels and settings.signal_brokers:
-            group = f"{settings.signal_group}-{settings.prefix}-{shards.text(settings.shard).replace('/', '-of-')}"
+            group = (
+                f"{settings.signal_group}-{settings.prefix}-{shards.format_shard(settings.shard).replace('/', '-of-')}"
+            )
             self._channel = asyncio.create_task(
                 self._kafka_signals(
                     KafkaSignals(settings.signal_brokers, settings.signal_topic, group, settings.prefix)
                 )
             )
         yield Batch([], offsets=((self._partition, cursor.now()), *pulls.first_offsets(), *pulls.decided()))
-        async for batch in self._stream(client, stream, cursor, pulls):
+        async for batch in self._stream_batches(client, stream, cursor, pulls):
             yield batch
 
-    async def _open(self, info: ServerInfo, begun: Beginning) -> BinlogClient:
+    async def _open_client(self, info: ServerInfo, run_start: Beginning) -> BinlogClient:
         # A position counts at the server that was asked for it; behind GTIDs any of the servers goes on.
-        wanted = self._connection if begun.by_gtid else msgspec.structs.replace(self._connection, host=info.address)
+        target = self._connection if run_start.by_gtid else msgspec.structs.replace(self._connection, host=info.address)
         client = self._client = BinlogClient(
-            wanted,
-            begun.place,
-            use_gtid=begun.by_gtid,
+            target,
+            run_start.place,
+            use_gtid=run_start.by_gtid,
             log=self._log,
             annotate=self._settings.query,
             read_bytes=_READ_BYTES,
         )
-        found = await client.start()
-        if found.flavor != info.flavor:
+        stream_info = await client.start()
+        if stream_info.flavor != info.flavor:
             raise Fatal(
-                f"{found.address} is {found.flavor}, the server that answered questions is {info.flavor}: "
+                f"{stream_info.address} is {stream_info.flavor}, the server that answered questions is {info.flavor}: "
                 "database.hostname must name copies of one server"
             )
         # Positions and definitions are those of this server from now on; with another one a new run begins.
@@ -204,24 +206,28 @@ class Run:
         await self._server.stay(str(client.address))
         return client
 
-    def _prepare(self, info: ServerInfo, begun: Beginning, client: BinlogClient) -> tuple[Stream, Cursor]:
+    def _prepare_stream(
+        self, info: ServerInfo, run_start: Beginning, client: BinlogClient
+    ) -> tuple[BinlogStream, BinlogCursor]:
         context, settings = self._context, self._settings
         config = context.config
         reached = client.info or info
-        same = not client.by_gtid or (begun.same_server and reached.server_id == info.server_id)
-        executed = gtid.parse(info.flavor, begun.place.gtids) if begun.place.gtids or info.mariadb else None
-        cursor = Cursor(begun.start, begun.place, reached.server_id, executed)
+        same = not client.by_gtid or (run_start.same_server and reached.server_id == info.server_id)
+        executed = (
+            gtid.parse_gtids(info.flavor, run_start.place.gtids) if run_start.place.gtids or info.mariadb else None
+        )
+        cursor = BinlogCursor(run_start.start, run_start.place, reached.server_id, executed)
         self._event_settings = event_settings(config, info.flavor)
         self._options = value_options(config, info.flavor)
         self._metrics = Labelled(context.metrics, info.flavor, settings.prefix, metrics.CONTEXTS)
-        self._filter = TableFilter(self._event_settings)
+        self._filter = MySqlTableFilter(self._event_settings)
         self._transactions = (
             Transactions(self._event_settings, self._partition) if self._event_settings.transactions else None
         )
         if self._transactions is not None:
-            own = [offset for partition, offset in self._offsets if partition == self._partition]
-            self._transactions.load(own[-1] if own else {})
-        self._held = events.holder(self._event_settings)
+            own_offsets = [offset for partition, offset in self._offsets if partition == self._partition]
+            self._transactions.load(own_offsets[-1] if own_offsets else {})
+        self._held = events.make_holder(self._event_settings)
         self._headers = context_headers(self._event_settings, context.task, str(uuid.uuid4()))
         first = settings.shard.index == 0
         self._schema_changes = (
@@ -229,20 +235,20 @@ class Run:
             if self._event_settings.schema_changes and first
             else None
         )
-        self._heartbeats = Heartbeats(self._event_settings, self._partition)
+        self._heartbeats = MySqlHeartbeats(self._event_settings, self._partition)
         if self._event_settings.output_format == "ums":
-            self._signals = UmsSignals(self._event_settings, self._partition, settings.shard)
+            self._signals = MySqlUmsSignals(self._event_settings, self._partition, settings.shard)
             if settings.heartbeat_s:
-                self._promises = Promises(self._server, info, settings.heartbeat_s, self._log)
+                self._promises = HeartbeatPromises(self._server, info, settings.heartbeat_s, self._log)
         self._versions = VersionBook(settings.prefix, settings.version_topic, self._offsets, owner=lambda _name: first)
-        self._history = metrics.History(self._versions.known)
+        self._history = metrics.SchemaHistory(self._versions.known)
         special = {}
         if settings.signal_table is not None:
             special[settings.signal_table] = "signal"
         if settings.heartbeat_table is not None:
             special[settings.heartbeat_table] = "heartbeat"
         apart = self._atomic or settings.rollback_rows > 0
-        self._tables = Tables(
+        self._tables = StreamTables(
             table_filter=self._filter,
             special=special,
             settings=self._event_settings,
@@ -251,62 +257,62 @@ class Run:
             partition=self._partition,
             versions=self._versions,
             transactions=self._transactions,
-            held=self._held,
+            held_rows=self._held,
             headers=self._headers,
             log=self._log,
             definitions=self._server.definitions,
             lenient=settings.inconsistent != "fail",
             wire=None if apart else context.wire,  # rows that are bytes can't be held back
         )
-        stream = Stream(
+        stream = BinlogStream(
             cursor=cursor,
             tables=self._tables,
-            begun=begun.start,
-            place=begun.place,
+            run_start=run_start.start,
+            position=run_start.place,
             same_server=same,
             partition=self._partition,
             counters=self._counters,
             log=self._log,
             on_rows=self._special_rows,
-            on_statement=self._statement,
+            on_statement=self._handle_statement,
             transactions=self._transactions,
             lags=self._lags,
             wants_gtid=gtid_source(settings) if settings.gtid_filter else None,
             queries=settings.query,
             keep_going=settings.failures != "fail",
-            held=self._held,
+            held_rows=self._held,
             apart=apart,
             signals=self._signals,
             masked=bool(self._event_settings.masks),
         )
         return stream, cursor
 
-    def _make_pulls(self, info: ServerInfo, begun: Beginning, cursor: Cursor) -> Pulls:
+    def _make_pulls(self, info: ServerInfo, run_start: Beginning, cursor: BinlogCursor) -> RunSnapshots:
         replica = replica_settings(self._context.config)
         prefix, shard = self._settings.prefix, self._settings.shard
-        known = KnownTables(
+        known_tables = KnownTables(
             prefix,
             shard,
-            begun.start.layout,
+            run_start.start.layout,
             self._offsets,
             self._filter.matches,
             fold=info.variables.get("lower_case_table_names", "0") != "0",
         )
         settings = replica or self._connection
-        return Pulls(
+        return RunSnapshots(
             settings=self._settings,
             options=snapshot_settings(self._context.config),
             shard=self._settings.shard,
-            connect_to=lambda: connection.connect(settings),
+            connect_to=lambda: connection.connect_first(settings),
             server=self._server,
             tables=self._tables,
-            wanted=self._filter.matches,
+            is_captured=self._filter.matches,
             offsets=self._offsets,
-            initial=begun.initial,
+            initial=run_start.initial,
             cursor=cursor,
             flavor=info.flavor,
             by_gtid=replica is not None,
-            known=known,
+            known_tables=known_tables,
             signals=self._signals,
             metrics=self._metrics or self._context.metrics,
             log=self._log,
@@ -315,20 +321,20 @@ class Run:
     def _start_heartbeats(self) -> None:
         if self._heartbeat_settings.enabled and self._settings.shard.index == 0:
             self._writer = HeartbeatWriter(
-                lambda: connection.connect(self._connection), self._heartbeat_settings, self._log, self.latency
+                lambda: connection.connect_first(self._connection), self._heartbeat_settings, self._log, self.latency
             )
             self._writer.start()
 
     # The stream.
 
-    async def _stream(
-        self, client: BinlogClient, stream: Stream, cursor: Cursor, pulls: Pulls
+    async def _stream_batches(
+        self, client: BinlogClient, stream: BinlogStream, cursor: BinlogCursor, pulls: RunSnapshots
     ) -> AsyncGenerator[Batch, None]:
         settings = self._settings
         stream.attach(pulls.puller, pulls.reached, pulls.emit_early)
-        most, held, encoded = settings.max_batch, self._held, stream.encoded
+        max_records, held_rows, encoded = settings.max_batch, self._held, stream.encoded
         accept, watched = stream.accept, pulls.puller.watched
-        heralds = _HERALDS if held is None else frozenset()
+        heralds = _HERALDS if held_rows is None else frozenset()
         beat = time.monotonic()
         reading: asyncio.Task[None] | None = None
         try:
@@ -350,54 +356,54 @@ class Run:
                         await unfinished
                     elif raw[4] in heralds:
                         continue
-                    waiting = len(stream.out) + encoded.count + (0 if held is None else held.rows)
-                    if waiting >= most and (batch := self._full(stream, cursor)) is not None:
+                    waiting = len(stream.out) + encoded.count + (0 if held_rows is None else held_rows.rows)
+                    if waiting >= max_records and (batch := self._full_batch(stream, cursor)) is not None:
                         yield batch
                     if self._statements:
                         self._schema_records(stream, cursor)
                     if watched and not cursor.open:
                         # Also in the middle of a read: a busy stream may never end one between two transactions.
-                        for batch in self._chunks(stream, cursor, pulls):
+                        for batch in self._chunk_batches(stream, cursor, pulls):
                             yield batch
-                if not client.pending and (batch := self._flushed(stream, cursor)) is not None:
+                if not client.pending and (batch := self._flush_batch(stream, cursor)) is not None:
                     yield batch
                 if not cursor.open:
-                    for batch in self._chunks(stream, cursor, pulls):
+                    for batch in self._chunk_batches(stream, cursor, pulls):
                         yield batch
                     if changes := pulls.changes():
-                        yield Batch([], offsets=changes, transaction=self._mark())
-                idle = not cursor.open and not self._pending(stream)
+                        yield Batch([], offsets=changes, transaction=self._transaction_mark())
+                idle = not cursor.open and not self._has_pending(stream)
                 if self.moved_to is not None and idle:
-                    yield self._alone(self._elsewhere(cursor, self.moved_to))
+                    yield self._batch_alone(self._offset_elsewhere(cursor, self.moved_to))
                     return
                 if idle and (records := pulls.records()):
-                    yield Batch(records, transaction=self._mark())
+                    yield Batch(records, transaction=self._transaction_mark())
                 now = time.monotonic()
                 if settings.heartbeat_s and now - beat >= settings.heartbeat_s and idle:
                     beat = now
                     offset = cursor.now()
-                    yield self._alone(offset, self._heartbeats.record(offset))
-                if idle and (beats := self._beats(cursor, pulls)):
-                    yield self._alone(cursor.now(), *beats)
+                    yield self._batch_alone(offset, self._heartbeats.record(offset))
+                if idle and (beats := self._make_heartbeats(cursor, pulls)):
+                    yield self._batch_alone(cursor.now(), *beats)
                 if now - self._reported >= _REPORT_S:
                     self._reported = now
-                    self._report(client, cursor, pulls)
-                    if (batch := self._quiet(stream, cursor)) is not None:
+                    self._report_metrics(client, cursor, pulls)
+                    if (batch := self._quiet_offset(stream, cursor)) is not None:
                         yield batch
                     if idle and now - self._told >= _LAG_S:
                         self._told = now
-                        if (told := self._lag_offset()) is not None:
-                            yield Batch([], offsets=(told,), transaction=self._mark())
+                        if (lag_offset := self._lag_offset()) is not None:
+                            yield Batch([], offsets=(lag_offset,), transaction=self._transaction_mark())
                     if not settings.plan.stream and pulls.finished and idle:
                         if records := pulls.records(last=True):
-                            yield Batch(records, transaction=self._mark())
+                            yield Batch(records, transaction=self._transaction_mark())
                         self._log.info("the full pull is done, and snapshot.mode asks for nothing more")
                         return
         finally:
             if reading is not None:
                 reading.cancel()
 
-    def _beats(self, cursor: Cursor, pulls: Pulls) -> list[SourceRecord]:
+    def _make_heartbeats(self, cursor: BinlogCursor, pulls: RunSnapshots) -> list[SourceRecord]:
         """Heartbeats of the tables' namespaces, where there are any to be sent."""
         if self._promises is None or self._signals is None or (time_us := self._promises.due(pulls.reached)) is None:
             return []
@@ -406,14 +412,14 @@ class Run:
             self._signals.heartbeat(name, self._versions.current(name), time_us, offset) for name in pulls.streamed()
         ]
 
-    def _alone(self, offset: Position, *records: SourceRecord) -> Batch:
+    def _batch_alone(self, offset: Position, *records: SourceRecord) -> Batch:
         """A batch between transactions."""
         self._saved = offset
-        taken, offsets = self._with_versions(list(records), [(self._partition, offset)])
-        return Batch(taken, offsets=tuple(offsets), transaction=self._mark())
+        batch_records, offsets = self._with_versions(list(records), [(self._partition, offset)])
+        return Batch(batch_records, offsets=tuple(offsets), transaction=self._transaction_mark())
 
     @staticmethod
-    def _elsewhere(cursor: Cursor, to: signals.Position) -> Position:
+    def _offset_elsewhere(cursor: BinlogCursor, to: signals.SignalPosition) -> Position:
         """The offset of the place that a signal names."""
         offset = {
             name: value for name, value in cursor.now().items() if name not in {"file", "pos", "gtids", start.DONE}
@@ -423,13 +429,13 @@ class Run:
             return {**offset, "file": cursor.file, "pos": cursor.pos, "gtids": to.gtids, start.SOURCE_SERVER: 0}
         return {**offset, "file": to.file, "pos": to.pos}
 
-    def _mark(self) -> Any:
+    def _transaction_mark(self) -> Any:
         return "commit" if self._atomic else ""
 
-    def _pending(self, stream: Stream) -> bool:
+    def _has_pending(self, stream: BinlogStream) -> bool:
         return bool(stream.out or stream.encoded.count or stream.bad or (self._held is not None and self._held.rows))
 
-    def _full(self, stream: Stream, cursor: Cursor) -> Batch | None:
+    def _full_batch(self, stream: BinlogStream, cursor: BinlogCursor) -> Batch | None:
         """A batch while the events of one read still come."""
         if self._held is not None:
             self._held.flush(stream.out)
@@ -438,14 +444,14 @@ class Run:
         hold = max(self._settings.rollback_rows, self._settings.max_batch if self._atomic else 0)
         if cursor.open and hold and stream.settled:
             # Only what belongs to finished transactions.
-            return self._batch(stream, cursor, stream.settled, cursor.offset(0, 0, 0))
+            return self._make_batch(stream, cursor, stream.settled, cursor.offset(0, 0, 0))
         # A message has many rows: messages don't wait for one another.
         waiting = len(stream.out) + stream.encoded.count
         if cursor.open and waiting < (max(hold, self._settings.max_batch) if self._held is None else hold):
             return None
-        return self._batch(stream, cursor, len(stream.out), None if cursor.open else cursor.now())
+        return self._make_batch(stream, cursor, len(stream.out), None if cursor.open else cursor.now())
 
-    def _flushed(self, stream: Stream, cursor: Cursor) -> Batch | None:
+    def _flush_batch(self, stream: BinlogStream, cursor: BinlogCursor) -> Batch | None:
         """A batch of what is there, when nothing more comes at once."""
         if self._held is not None:
             self._held.flush(stream.out)
@@ -454,10 +460,10 @@ class Run:
         if not stream.out and not stream.encoded.count and not stream.bad:
             return None
         if cursor.open and (self._atomic or self._settings.rollback_rows > len(stream.out)):
-            return self._batch(stream, cursor, stream.settled, cursor.offset(0, 0, 0)) if stream.settled else None
-        return self._batch(stream, cursor, len(stream.out), None if cursor.open else cursor.now())
+            return self._make_batch(stream, cursor, stream.settled, cursor.offset(0, 0, 0)) if stream.settled else None
+        return self._make_batch(stream, cursor, len(stream.out), None if cursor.open else cursor.now())
 
-    def _batch(self, stream: Stream, cursor: Cursor, count: int, offset: Position | None) -> Batch:
+    def _make_batch(self, stream: BinlogStream, cursor: BinlogCursor, count: int, offset: Position | None) -> Batch:
         settled = offset is not None
         records, bad = stream.take(count)
         encoded = stream.encoded.collect()
@@ -485,9 +491,9 @@ class Run:
             return [*versions, *records], [*offsets, *books, *decided]
         return records, offsets
 
-    def _quiet(self, stream: Stream, cursor: Cursor) -> Batch | None:
+    def _quiet_offset(self, stream: BinlogStream, cursor: BinlogCursor) -> Batch | None:
         """The place, when only events that nobody wants went by."""
-        if self._pending(stream) or cursor.open:
+        if self._has_pending(stream) or cursor.open:
             return None
         offset = cursor.now()
         records, offsets = self._with_versions([], [])
@@ -499,7 +505,7 @@ class Run:
             return None
         self._saved = offset
         self.latency.yielded()
-        return Batch(records, offsets=((self._partition, offset), *offsets), transaction=self._mark())
+        return Batch(records, offsets=((self._partition, offset), *offsets), transaction=self._transaction_mark())
 
     def _lag_offset(self) -> tuple[Position, Position] | None:
         """What REST tells of latency, if it has changed."""
@@ -511,23 +517,23 @@ class Run:
 
     # What is not rows of tables.
 
-    def _special_rows(self, state: TableState, op: str, rows: list[Any], at: str, written_s: int) -> None:
+    def _special_rows(self, state: MySqlTableState, op: str, rows: list[Any], at: str, written_s: int) -> None:
         if state.kind == "heartbeat":
             for row in rows[1::2] if op == "u" else rows if op == "c" else ():
-                found = parse(row)
-                if found.source == self._settings.prefix:
+                heartbeat = parse(row)
+                if heartbeat.source == self._settings.prefix:
                     file, _, pos = at.rpartition(":")
-                    self.latency.read(found.sent_us, (file_number(file), int(pos)))
+                    self.latency.read(heartbeat.sent_us, (file_number(file), int(pos)))
         elif op == "c":
             for row in rows:
                 try:
                     signal = parse_row(row, at, written_s * 1000)
                     if signal is not None:
-                        self._obey(signal)
+                        self._obey_signal(signal)
                 except Skippable as error:
                     self._log.warning("a signal is ignored: %s", error)
 
-    def _obey(self, signal: Signal) -> None:
+    def _obey_signal(self, signal: Signal) -> None:
         if self._pulls is None:
             return
         outcome = self._pulls.signal(signal)
@@ -543,7 +549,7 @@ class Run:
                 while True:
                     for signal in await channel.read():
                         try:
-                            self._obey(signal)
+                            self._obey_signal(signal)
                         except Skippable as error:
                             self._log.warning("a signal is ignored: %s", error)
                     await channel.commit()
@@ -553,7 +559,7 @@ class Run:
             finally:
                 await channel.close()
 
-    async def _statement(self, statement: Statement, source: Source) -> None:
+    async def _handle_statement(self, statement: SqlStatement, source: RowSource) -> None:
         if statement.changes_structure or statement.kind == "truncate":
             captured = [name for name in statement.tables if self._filter.matches(name)]
             if captured and statement.kind != "truncate":
@@ -564,7 +570,7 @@ class Run:
                 await self._pulls.altered(statement)
             self._statements.append((statement, source))
 
-    def _schema_records(self, stream: Stream, cursor: Cursor) -> None:
+    def _schema_records(self, stream: BinlogStream, cursor: BinlogCursor) -> None:
         waiting, self._statements = self._statements, []
         for statement, source in waiting:
             gone = [name for name in statement.gone if self._filter.matches(name)]
@@ -596,37 +602,43 @@ class Run:
         if not cursor.open:
             stream.settled = len(stream.out)
 
-    def _about_captured(self, statement: Statement) -> bool:
+    def _about_captured(self, statement: SqlStatement) -> bool:
         if statement.tables:
             return any(self._filter.matches(name) for name in statement.tables)
         return self._filter.database(statement.database)
 
     # Full pulls.
 
-    def _chunks(self, stream: Stream, cursor: Cursor, pulls: Pulls) -> Iterator[Batch]:
+    def _chunk_batches(self, stream: BinlogStream, cursor: BinlogCursor, pulls: RunSnapshots) -> Iterator[Batch]:
         """Batches of the chunks whose place the stream has reached, after what the stream has given before."""
         while (chunk := pulls.ready()) is not None:
-            if (batch := self._flushed(stream, cursor)) is not None:
+            if (batch := self._flush_batch(stream, cursor)) is not None:
                 yield batch
-            yield self._pulled(chunk, cursor, pulls)
+            yield self._chunk_batch(chunk, cursor, pulls)
 
-    def _pulled(self, chunk: Chunk, cursor: Cursor, pulls: Pulls) -> Batch:
+    def _chunk_batch(self, chunk: SnapshotChunk, cursor: BinlogCursor, pulls: RunSnapshots) -> Batch:
         records: list[SourceRecord] = []
         offset = cursor.now()
         encoded = pulls.emit(chunk, offset, records)
         offsets: list[tuple[Position, Position | None]] = list(pulls.done(chunk))
         if encoded is not None:
             offsets.insert(0, (self._partition, offset))  # records have it themselves
-        taken, more = self._with_versions(records, offsets)
+        batch_records, batch_offsets = self._with_versions(records, offsets)
         if encoded is not None:
-            encoded.after = len(taken)
+            encoded.after = len(batch_records)
         bad = pulls.bad(chunk, self._partition, cursor.now())
         self._counters.snapshot_bad += len(bad)
-        return Batch(taken, bad, tuple(more), self._mark(), encoded=() if encoded is None else (encoded,))
+        return Batch(
+            batch_records,
+            bad,
+            tuple(batch_offsets),
+            self._transaction_mark(),
+            encoded=() if encoded is None else (encoded,),
+        )
 
     # Numbers.
 
-    async def _watch_binlog(self, cursor: Cursor) -> None:
+    async def _watch_binlog(self, cursor: BinlogCursor) -> None:
         """Ask now and then how much of the binlog there is."""
         while True:
             try:
@@ -635,10 +647,10 @@ class Run:
                 self._log.debug("the server does not tell its binlogs: %s", error)
             await asyncio.sleep(_WATCH_S)
 
-    def _report(self, client: BinlogClient, cursor: Cursor, pulls: Pulls) -> None:
+    def _report_metrics(self, client: BinlogClient, cursor: BinlogCursor, pulls: RunSnapshots) -> None:
         if self._metrics is None:
             return
-        metrics.report(
+        metrics.report_task(
             self._metrics,
             counters=self._counters,
             cursor=cursor,

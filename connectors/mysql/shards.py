@@ -12,7 +12,7 @@ from zlib import crc32
 from connectors.mysql.model import BLOCK, Shard
 
 if TYPE_CHECKING:
-    from connectors.mysql.model import Table, TableName
+    from connectors.mysql.model import MySqlTable, TableName
 
 #: Type codes of TINY, SHORT, LONG, LONGLONG, INT24.
 _INTEGERS: Final = frozenset({1, 2, 3, 8, 9})
@@ -20,7 +20,7 @@ _BITS: Final = (1 << 64) - 1
 _SHIFT: Final = BLOCK.bit_length() - 1
 
 
-def split_column(table: Table) -> str | None:
+def split_column(table: MySqlTable) -> str | None:
     """The key column by whose blocks the table's rows are divided, or None: the table belongs to one shard."""
     if not table.key:
         return None
@@ -38,7 +38,7 @@ def shard_of_table(name: TableName, count: int) -> int:
     return crc32(f"{name.database}.{name.table}".encode()) % count
 
 
-def sql_filter(table: Table, shard: Shard) -> str | None:
+def sql_filter(table: MySqlTable, shard: Shard) -> str | None:
     """The condition for the rows that the shard owns: "" for all of them, None for none."""
     if shard.count == 1:
         return ""
@@ -49,13 +49,13 @@ def sql_filter(table: Table, shard: Shard) -> str | None:
     return f"MOD({quoted} >> {_SHIFT}, {shard.count}) = {shard.index}"
 
 
-def text(shard: Shard) -> str:
+def format_shard(shard: Shard) -> str:
     """As a task configuration and a source partition write it."""
     return f"{shard.index}/{shard.count}"
 
 
-def parse(value: str) -> Shard:
-    """See ``text``.
+def parse_shard(value: str) -> Shard:
+    """See ``format_shard``.
 
     Raises:
         ValueError: it is no shard.

@@ -1,6 +1,7 @@
 """Orders to a running connector, as Debezium has them: a row in the signal table, or a record in the signal topic.
 
-``parse_row`` and ``parse_message`` read one, ``apply`` says what follows from it: pure functions. ``KafkaSignals`` reads the
+``parse_row`` and ``parse_message`` read one, ``apply_signal`` says what follows from it: pure functions. ``KafkaSignals``
+reads the
 topic.
 """
 
@@ -60,7 +61,7 @@ class Signal(NamedTuple):
     written_ms: int = 0
 
 
-class Position(NamedTuple):
+class SignalPosition(NamedTuple):
     """Where ``set-binlog-position`` wants the stream to go on: a file and a position, or a GTID set."""
 
     file: str = ""
@@ -68,7 +69,7 @@ class Position(NamedTuple):
     gtids: str = ""
 
 
-class Outcome(NamedTuple):
+class SignalOutcome(NamedTuple):
     """What follows from an order.
 
     Attributes:
@@ -81,7 +82,7 @@ class Outcome(NamedTuple):
     requests: tuple[SnapshotRequest, ...]
     changed: bool
     message: str
-    position: Position | None = None
+    position: SignalPosition | None = None
 
 
 def parse_row(row: Mapping[str, Any] | None, at: str, written_ms: int = 0) -> Signal | None:
@@ -106,7 +107,7 @@ def parse_row(row: Mapping[str, Any] | None, at: str, written_ms: int = 0) -> Si
         raise Skippable(f"the signal at {at} must have texts in its three columns id, type and data; it has {values!r}")
     if kind in WINDOWS:
         return None
-    return Signal(name, kind.strip(), _object(data, at), at, written_ms)
+    return Signal(name, kind.strip(), _parse_object(data, at), at, written_ms)
 
 
 def parse_message(key: bytes | None, value: bytes | None, prefix: str, at: str, written_ms: int = 0) -> Signal | None:
@@ -124,30 +125,30 @@ def parse_message(key: bytes | None, value: bytes | None, prefix: str, at: str, 
     """
     if (key or b"").decode("utf-8", "replace") != prefix or not value:
         return None
-    found = _object(value, at)
-    kind, data = found.get("type"), found.get("data")
+    document = _parse_object(value, at)
+    kind, data = document.get("type"), document.get("data")
     if not isinstance(kind, str):
         raise Skippable(f'the signal at {at} has no "type"; the form is {{"type": "{EXECUTE}", "data": {{...}}}}')
     if isinstance(data, str):
-        data = _object(data, at)
+        data = _parse_object(data, at)
     if data is not None and not isinstance(data, dict):
         raise Skippable(f'"data" of the signal at {at} must be an object, it is {data!r}')
-    return Signal(str(found.get("id") or at), kind.strip(), data or {}, at, written_ms)
+    return Signal(str(document.get("id") or at), kind.strip(), data or {}, at, written_ms)
 
 
-def _object(text: str | bytes | None, at: str) -> dict[str, Any]:
-    if not text or not text.strip():
+def _parse_object(json_text: str | bytes | None, at: str) -> dict[str, Any]:
+    if not json_text or not json_text.strip():
         return {}
     try:
-        found = msgspec.json.decode(text)
+        document = msgspec.json.decode(json_text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Skippable(f"the signal at {at} is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise Skippable(f"the signal at {at} must be a JSON object, it is {found!r}")
-    return found
+    if not isinstance(document, dict):
+        raise Skippable(f"the signal at {at} must be a JSON object, it is {document!r}")
+    return document
 
 
-def apply(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: int) -> Outcome:
+def apply_signal(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: int) -> SignalOutcome:
     """What follows from an order.
 
     Args:
@@ -160,35 +161,37 @@ def apply(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: int) -> O
     """
     before = tuple(requests)
     if signal.type == EXECUTE:
-        made = _execute(signal, now_ms)
-        if any(each.id == made.id for each in before):
-            return Outcome(before, changed=False, message=f"signal {signal.id} was taken before")
-        note = "; a blocking one is done beside the stream too" if _kind(signal) == "blocking" else ""
-        if made.start_ms > now_ms:
-            note += f"; it begins at {datetime.fromtimestamp(made.start_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        return Outcome(
-            (*before, made),
+        new_request = _make_request(signal, now_ms)
+        if any(request.id == new_request.id for request in before):
+            return SignalOutcome(before, changed=False, message=f"signal {signal.id} was taken before")
+        note = "; a blocking one is done beside the stream too" if _snapshot_kind(signal) == "blocking" else ""
+        if new_request.start_ms > now_ms:
+            note += f"; it begins at {datetime.fromtimestamp(new_request.start_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return SignalOutcome(
+            (*before, new_request),
             changed=True,
-            message=f"signal {signal.id}: full pull {made.id} of {', '.join(made.tables)}{note}",
+            message=f"signal {signal.id}: full pull {new_request.id} of {', '.join(new_request.tables)}{note}",
         )
     if signal.type == STOP:
-        names = _names(signal, required=False)
-        after = tuple(_stopped(each, names) for each in before)
-        return Outcome(
+        names = _table_names(signal, required=False)
+        after = tuple(_remove_tables(request, names) for request in before)
+        return SignalOutcome(
             after, after != before, f"signal {signal.id}: full pulls of {', '.join(names) or 'all tables'} end"
         )
     if signal.type in (PAUSE, RESUME):
         old, new = ("running", "paused") if signal.type == PAUSE else ("paused", "running")
-        after = tuple(msgspec.structs.replace(each, state=new) if each.state == old else each for each in before)
-        return Outcome(after, after != before, f"signal {signal.id}: full pulls are {new} now")
+        after = tuple(
+            msgspec.structs.replace(request, state=new) if request.state == old else request for request in before
+        )
+        return SignalOutcome(after, after != before, f"signal {signal.id}: full pulls are {new} now")
     if signal.type == LOG:
         message = signal.data.get("message")
         if not isinstance(message, str) or not message:
             raise Skippable(f'signal {signal.id} of type {LOG} needs {{"message": "..."}}')
-        return Outcome(before, changed=False, message=message)
+        return SignalOutcome(before, changed=False, message=message)
     if signal.type == SET_POSITION:
-        where = _position(signal)
-        return Outcome(
+        where = _read_position(signal)
+        return SignalOutcome(
             before,
             changed=False,
             position=where,
@@ -203,26 +206,28 @@ def request_id(signal: Signal) -> str:
     return f"{clean}-{crc32(signal.at.encode()):08x}"
 
 
-def _execute(signal: Signal, now_ms: int) -> SnapshotRequest:
-    tables = _names(signal, required=True)
-    kind = _kind(signal)
+def _make_request(signal: Signal, now_ms: int) -> SnapshotRequest:
+    tables = _table_names(signal, required=True)
+    kind = _snapshot_kind(signal)
     if kind not in ("incremental", "blocking"):
         raise Skippable(
             f"signal {signal.id}: there is no type {kind!r} of snapshots; types are INCREMENTAL and BLOCKING"
         )
     conditions: dict[str, str] = {}
-    for each in signal.data.get("additional-conditions") or ():
-        table, condition = (each.get("data-collection"), each.get("filter")) if isinstance(each, dict) else (None, None)
+    for entry in signal.data.get("additional-conditions") or ():
+        table, condition = (
+            (entry.get("data-collection"), entry.get("filter")) if isinstance(entry, dict) else (None, None)
+        )
         if not isinstance(table, str) or not isinstance(condition, str):
             raise Skippable(
                 f'signal {signal.id}: each of "additional-conditions" must be {{"data-collection": '
-                f'"database.table", "filter": "..."}}, not {each!r}'
+                f'"database.table", "filter": "..."}}, not {entry!r}'
             )
-        if _where(condition):
-            conditions[table.strip()] = _checked(signal, _where(condition))
+        if _strip_where(condition):
+            conditions[table.strip()] = _check_condition(signal, _strip_where(condition))
     old = signal.data.get("additional-condition")
-    if isinstance(old, str) and _where(old):
-        conditions = {**dict.fromkeys(tables, _checked(signal, _where(old))), **conditions}
+    if isinstance(old, str) and _strip_where(old):
+        conditions = {**dict.fromkeys(tables, _check_condition(signal, _strip_where(old))), **conditions}
     surrogate = signal.data.get("surrogate-key")
     return SnapshotRequest(
         id=request_id(signal),
@@ -260,13 +265,13 @@ def _start_ms(signal: Signal, now_ms: int) -> int:
         raise Skippable(f"signal {signal.id}: {error}") from None
 
 
-def _checked(signal: Signal, condition: str) -> str:
+def _check_condition(signal: Signal, condition: str) -> str:
     if not is_condition(condition):
         raise Skippable(f"signal {signal.id}: {condition!r} must be one SQL condition, without comments and semicolons")
     return condition
 
 
-def _where(condition: str) -> str:
+def _strip_where(condition: str) -> str:
     """A condition without the WHERE that some write before it."""
     return (
         re.sub(r"\s*where\s+", "", condition, count=1, flags=re.IGNORECASE).strip()
@@ -275,54 +280,56 @@ def _where(condition: str) -> str:
     )
 
 
-def _kind(signal: Signal) -> str:
+def _snapshot_kind(signal: Signal) -> str:
     return str(signal.data.get("type") or "incremental").strip().lower()
 
 
-def _names(signal: Signal, *, required: bool) -> list[str]:
-    given = signal.data.get("data-collections")
-    if given is not None and (not isinstance(given, list) or not all(isinstance(each, str) for each in given)):
-        raise Skippable(f'signal {signal.id}: "data-collections" must be a list of texts, not {given!r}')
-    found = [each.strip() for each in given or () if each.strip()]
-    if required and not found:
+def _table_names(signal: Signal, *, required: bool) -> list[str]:
+    collections = signal.data.get("data-collections")
+    if collections is not None and (
+        not isinstance(collections, list) or not all(isinstance(name, str) for name in collections)
+    ):
+        raise Skippable(f'signal {signal.id}: "data-collections" must be a list of texts, not {collections!r}')
+    table_names = [name.strip() for name in collections or () if name.strip()]
+    if required and not table_names:
         raise Skippable(
             f'signal {signal.id} of type {signal.type} needs {{"data-collections": ["database.table", ...]}}'
         )
-    for each in found:
+    for name in table_names:
         try:
-            compile_java(each)
+            compile_java(name)
         except ConfigInvalid as error:
-            raise Skippable(f"signal {signal.id}: {each!r} in data-collections: {error}") from None
-    return found
+            raise Skippable(f"signal {signal.id}: {name!r} in data-collections: {error}") from None
+    return table_names
 
 
-def _stopped(request: SnapshotRequest, names: Sequence[str]) -> SnapshotRequest:
+def _remove_tables(request: SnapshotRequest, names: Sequence[str]) -> SnapshotRequest:
     """The request without these tables; cancelled if none is left."""
     if request.state == "cancelled":
         return request
-    left = [each for each in request.tables if each not in names]
+    left = [table for table in request.tables if table not in names]
     if not names or not left:
         return msgspec.structs.replace(request, state="cancelled")
     # An expression may stand for tables of which some are to be left out.
     unwanted = "".join(f"(?!(?:{name})$)" for name in names if name not in request.tables)
-    return msgspec.structs.replace(request, tables=[unwanted + each for each in left])
+    return msgspec.structs.replace(request, tables=[unwanted + table for table in left])
 
 
-def _position(signal: Signal) -> Position:
+def _read_position(signal: Signal) -> SignalPosition:
     file, pos, gtids = (signal.data.get(name) for name in ("binlog_filename", "binlog_position", "gtid_set"))
-    place = file not in (None, "") or pos is not None
-    if place == bool(gtids):
+    has_position = file not in (None, "") or pos is not None
+    if has_position == bool(gtids):
         raise Skippable(
             f"signal {signal.id} of type {SET_POSITION} needs either binlog_filename and binlog_position, or gtid_set"
         )
     if gtids:
-        text = "".join(str(gtids).split())
-        flavor = "mysql" if ":" in text else "mariadb"
+        gtid_set = "".join(str(gtids).split())
+        flavor = "mysql" if ":" in gtid_set else "mariadb"
         try:
-            gtid.parse(flavor, text)
+            gtid.parse_gtids(flavor, gtid_set)
         except (ValueError, ConfigInvalid) as error:
             raise Skippable(f"signal {signal.id}: {gtids!r} is no GTID set: {error}") from None
-        return Position(gtids=text)
+        return SignalPosition(gtids=gtid_set)
     if (
         not isinstance(file, str)
         or not is_binlog_file(file)
@@ -334,7 +341,7 @@ def _position(signal: Signal) -> Position:
             f"signal {signal.id}: binlog_filename must be the name of a binlog file (mysql-bin.000042) and "
             f"binlog_position a number from 0, not {file!r} and {pos!r}"
         )
-    return Position(file=file, pos=max(4, pos))
+    return SignalPosition(file=file, pos=max(4, pos))
 
 
 class KafkaSignals:
@@ -391,7 +398,7 @@ class KafkaSignals:
         from aiokafka.errors import KafkaError
 
         consumer = self._consumer or await self.start()
-        found: list[Signal] = []
+        received: list[Signal] = []
         try:
             fetched = await consumer.getmany(timeout_ms=1_000, max_records=100)
         except KafkaError as error:
@@ -411,8 +418,8 @@ class KafkaSignals:
                     _log.warning("%s; it is passed over", error)
                     continue
                 if signal is not None:
-                    found.append(signal)
-        return found
+                    received.append(signal)
+        return received
 
     async def commit(self) -> None:
         """What was read has been carried out.

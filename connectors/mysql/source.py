@@ -10,18 +10,18 @@ import msgspec
 
 from connectors.errors import Retriable
 from connectors.mysql import catalog, connection
-from connectors.mysql.promises import Moment
+from connectors.mysql.promises import SourceMoment
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from connectors.mysql.connection import ServerInfo
-    from connectors.mysql.model import ConnectionSettings, Place, Table, TableName
+    from connectors.mysql.model import BinlogPosition, ConnectionSettings, MySqlTable, TableName
 
 _T = TypeVar("_T")
 
 
-class Server:
+class SourceServer:
     """Asks a server, one question at a time."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
@@ -44,39 +44,41 @@ class Server:
 
     async def info(self) -> ServerInfo:
         """What the server says about itself."""
-        return await self._ask(connection.server_info)
+        return await self._ask_server(connection.server_info)
 
-    async def place(self, info: ServerInfo) -> Place:
+    async def place(self, info: ServerInfo) -> BinlogPosition:
         """Where its binlog ends now."""
-        return await self._ask(lambda opened: connection.current_place(opened, info))
+        return await self._ask_server(lambda opened: connection.current_place(opened, info))
 
-    async def moment(self, info: ServerInfo) -> Moment:
+    async def moment(self, info: ServerInfo) -> SourceMoment:
         """Its time, and where its binlog ends after that."""
-        rows = await self._ask(lambda opened: connection.query(opened, "SELECT UNIX_TIMESTAMP(NOW(6))"))
-        return Moment(int(Decimal(str(rows[0][0])) * 1_000_000), await self.place(info))
+        rows = await self._ask_server(lambda opened: connection.query_rows(opened, "SELECT UNIX_TIMESTAMP(NOW(6))"))
+        return SourceMoment(int(Decimal(str(rows[0][0])) * 1_000_000), await self.place(info))
 
     async def logs(self) -> list[tuple[str, int]]:
         """Its binlog files with their sizes, oldest first."""
-        return await self._ask(connection.binary_logs)
+        return await self._ask_server(connection.binary_logs)
 
-    async def gtids_at(self, place: Place) -> str:
+    async def gtids_at(self, position: BinlogPosition) -> str:
         """MariaDB: the GTIDs of the transactions before a place; "" if the server can't tell."""
-        rows = await self._ask(
-            lambda opened: connection.query(opened, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))
+        rows = await self._ask_server(
+            lambda opened: connection.query_rows(
+                opened, "SELECT BINLOG_GTID_POS(%s, %s)", (position.file, position.pos)
+            )
         )
         value = rows[0][0] if rows else None
         return value.decode() if isinstance(value, bytes) else str(value or "")
 
-    async def definitions(self, names: Sequence[TableName]) -> Mapping[TableName, Table]:
+    async def definitions(self, names: Sequence[TableName]) -> Mapping[TableName, MySqlTable]:
         """What ``information_schema`` says of the tables that are there."""
-        return await self._ask(lambda opened: catalog.definitions(opened, names))
+        return await self._ask_server(lambda opened: catalog.read_definitions(opened, names))
 
-    async def names(self, wanted: Callable[[TableName], bool]) -> list[TableName]:
+    async def names(self, is_captured: Callable[[TableName], bool]) -> list[TableName]:
         """The base tables that are there and wanted."""
-        found = await self._ask(catalog.table_names)
-        return [name for name in found if wanted(name)]
+        all_names = await self._ask_server(catalog.table_names)
+        return [name for name in all_names if is_captured(name)]
 
-    async def _ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
+    async def _ask_server(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
         """Put a question; on a connection that was lost while it lay idle, once more.
 
         Raises:
@@ -86,7 +88,7 @@ class Server:
             for again in (True, False):
                 fresh = self._connection is None
                 if fresh:
-                    self._connection = await connection.connect(self._settings)
+                    self._connection = await connection.connect_first(self._settings)
                 try:
                     return await question(self._connection)
                 except Retriable:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid
 from connectors.mysql import positions, shards
-from connectors.mysql.model import Place, Shard
+from connectors.mysql.model import BinlogPosition, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ SERVER: Final = "server"
 SHARD: Final = "shard"
 SNAPSHOT: Final = "snapshot"
 LAYOUT: Final = "shard_layout"
-#: In an offset: what former owners of rows have delivered beyond the place, see ``Done``.
+#: In an offset: what former owners of rows have delivered beyond the place, see ``ShardDone``.
 DONE: Final = "shard_done"
 #: In an offset: the place without a layout at which this layout began; or where the first task of all began, after ``_FRESH``.
 ORIGIN: Final = "shard_origin"
@@ -47,7 +47,7 @@ class Spot(NamedTuple):
     row: int
 
 
-class Done(NamedTuple):
+class ShardDone(NamedTuple):
     """What a shard of the layout before has delivered: all of its rows before ``spot``."""
 
     shard: Shard
@@ -79,39 +79,39 @@ class Start(NamedTuple):
         done: what former owners have delivered beyond ``place``.
     """
 
-    place: Place | None
+    place: BinlogPosition | None
     resume: Resume
     layout: int
     origin: str
-    done: tuple[Done, ...]
+    done: tuple[ShardDone, ...]
 
 
 class _Saved(NamedTuple):
     shard: Shard
     layout: int | None
-    place: Place
+    place: BinlogPosition
     resume: Resume
     origin: str
-    done: tuple[Done, ...]
+    done: tuple[ShardDone, ...]
 
     @property
     def text(self) -> str:
         return text_of(self.place)
 
 
-def partition(prefix: str, shard: Shard) -> Position:
+def stream_partition(prefix: str, shard: Shard) -> Position:
     """The source partition of a task's place in the stream."""
-    return {SERVER: prefix} if shard.count == 1 else {SERVER: prefix, SHARD: shards.text(shard)}
+    return {SERVER: prefix} if shard.count == 1 else {SERVER: prefix, SHARD: shards.format_shard(shard)}
 
 
 def snapshot_partition(prefix: str, request: str, shard: Shard) -> Position:
     """The source partition of a task's progress in a full pull."""
-    return {**partition(prefix, shard), SNAPSHOT: request}
+    return {**stream_partition(prefix, shard), SNAPSHOT: request}
 
 
-def spot_of(place: Place) -> Spot:
+def spot_of(position: BinlogPosition) -> Spot:
     """The first spot that is not done."""
-    return Spot(positions.file_number(place.file), place.pos, place.event, place.row)
+    return Spot(positions.file_number(position.file), position.pos, position.event, position.row)
 
 
 def is_stream(prefix: str, source: Mapping[str, Any]) -> bool:
@@ -119,24 +119,24 @@ def is_stream(prefix: str, source: Mapping[str, Any]) -> bool:
     return source.get(SERVER) == prefix and SNAPSHOT not in source
 
 
-def _read(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list[_Saved]:
-    found = []
+def _read_saved(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list[_Saved]:
+    saved_positions = []
     for source, offset in saved:
         if not is_stream(prefix, source) or offset.get("file") is None:
             continue
         try:
-            shard = shards.parse(source[SHARD]) if SHARD in source else Shard()
-            layout, place = offset.get(LAYOUT), positions.from_offset(offset)
+            shard = shards.parse_shard(source[SHARD]) if SHARD in source else Shard()
+            layout, position = offset.get(LAYOUT), positions.from_offset(offset)
             resume = Resume(
                 int(offset.get(SOURCE_SERVER) or 0),
                 str(offset.get(TX_GTID) or ""),
-                int(offset.get(TX_ROWS) or 0) + place.row,
+                int(offset.get(TX_ROWS) or 0) + position.row,
             )
-            found.append(
+            saved_positions.append(
                 _Saved(
                     shard,
                     None if layout is None else int(layout),
-                    place,
+                    position,
                     resume,
                     str(offset.get(ORIGIN) or ""),
                     _done_of(str(offset.get(DONE) or "")),
@@ -147,22 +147,22 @@ def _read(prefix: str, saved: Iterable[tuple[Position, Position]]) -> list[_Save
                 f"the saved offset {offset} of partition {source} can't be understood: {error}; correct it "
                 "with PATCH /connectors/NAME/offsets, or reset it"
             ) from error
-    return found
+    return saved_positions
 
 
-def _numbered(found: list[_Saved]) -> list[_Saved]:
+def _number_layouts(saved_positions: list[_Saved]) -> list[_Saved]:
     """Every place with a layout, also those that were written without one."""
-    newest = max((each.layout for each in found if each.layout is not None), default=0)
-    counts = {each.shard.count for each in found if each.layout == newest}
-    used = {each.origin for each in found}
+    newest = max((saved.layout for saved in saved_positions if saved.layout is not None), default=0)
+    counts = {saved.shard.count for saved in saved_positions if saved.layout == newest}
+    used = {saved.origin for saved in saved_positions}
     numbered = []
-    for each in found:
-        layout = each.layout
-        if layout is None and each.text in used:
+    for saved in saved_positions:
+        layout = saved.layout
+        if layout is None and saved.text in used:
             layout = 0
         elif layout is None:
-            layout = newest if each.shard.count in counts and each.shard.count > 1 else newest + 1
-        numbered.append(each._replace(layout=layout))
+            layout = newest if saved.shard.count in counts and saved.shard.count > 1 else newest + 1
+        numbered.append(saved._replace(layout=layout))
     return numbered
 
 
@@ -172,78 +172,86 @@ def start_of(prefix: str, shard: Shard, saved: Iterable[tuple[Position, Position
     Raises:
         ConfigInvalid: a saved offset is not understood.
     """
-    read = _read(prefix, saved)
+    read = _read_saved(prefix, saved)
     if not read:
         return Start(None, Resume(), 1, "", ())
-    unnumbered = {each.text for each in read if each.layout is None}
-    found = _numbered(read)
-    newest = max(each.layout or 0 for each in found)
-    members = [each for each in found if each.layout == newest]
-    own = next((each for each in members if each.shard == shard), None)
-    if own is not None and own.text not in unnumbered:
-        return Start(own.place, own.resume, newest, own.origin, _beyond(own, own.done))
-    if own is None and any(each.shard.count == shard.count for each in members):
+    unnumbered = {candidate.text for candidate in read if candidate.layout is None}
+    numbered = _number_layouts(read)
+    newest = max(candidate.layout or 0 for candidate in numbered)
+    members = [candidate for candidate in numbered if candidate.layout == newest]
+    own_saved = next((candidate for candidate in members if candidate.shard == shard), None)
+    if own_saved is not None and own_saved.text not in unnumbered:
+        return Start(
+            own_saved.place, own_saved.resume, newest, own_saved.origin, _done_beyond(own_saved, own_saved.done)
+        )
+    if own_saved is None and any(candidate.shard.count == shard.count for candidate in members):
         # Others of this layout have saved already, this one has not: it begins as they began.
         layout, origin = newest, members[0].origin
-        former = [each for each in found if each.text == origin or each.layout == newest - 1]
+        former = [candidate for candidate in numbered if candidate.text == origin or candidate.layout == newest - 1]
         if not former:
             return Start(_place_of(origin), Resume(), layout, origin, ())
     else:
         former, layout, origin = members, newest + 1, members[0].origin
-        if any(each.text in unnumbered for each in members):
+        if any(candidate.text in unnumbered for candidate in members):
             # Somebody who knows nothing of layouts has written it: what was delivered before does not count any more.
-            former = [each for each in members if each.text in unnumbered]
+            former = [candidate for candidate in members if candidate.text in unnumbered]
             origin = former[0].text
-    first = min(former, key=lambda each: spot_of(each.place))
+    first = min(former, key=lambda candidate: spot_of(candidate.place))
     done = [
-        *(Done(each.shard, spot_of(each.place)) for each in former),
-        *(past for each in former for past in each.done),
+        *(ShardDone(candidate.shard, spot_of(candidate.place)) for candidate in former),
+        *(past for candidate in former for past in candidate.done),
     ]
-    return Start(first.place, first.resume, layout, origin, _beyond(first, done))
+    return Start(first.place, first.resume, layout, origin, _done_beyond(first, done))
 
 
-def _beyond(own: _Saved, done: Iterable[Done]) -> tuple[Done, ...]:
-    beginning = spot_of(own.place)
-    return tuple(dict.fromkeys(each for each in done if each.spot > beginning))
+def _done_beyond(own_saved: _Saved, done: Iterable[ShardDone]) -> tuple[ShardDone, ...]:
+    start_spot = spot_of(own_saved.place)
+    return tuple(dict.fromkeys(shard_done for shard_done in done if shard_done.spot > start_spot))
 
 
-def done_text(done: Iterable[Done]) -> str:
+def done_text(done: Iterable[ShardDone]) -> str:
     """As an offset has it: ``INDEX/COUNT@FILE NUMBER:POS:EVENT:ROW``, with commas between."""
-    return ",".join(f"{shards.text(each.shard)}@{':'.join(map(str, each.spot))}" for each in done)
+    return ",".join(
+        f"{shards.format_shard(shard_done.shard)}@{':'.join(map(str, shard_done.spot))}" for shard_done in done
+    )
 
 
-def _done_of(text: str) -> tuple[Done, ...]:
-    found = []
-    for part in filter(None, text.split(",")):
-        shard, _, spot = part.partition("@")
-        file, pos, event, row = map(int, spot.split(":"))
-        found.append(Done(shards.parse(shard), Spot(file, pos, event, row)))
-    return tuple(found)
+def _done_of(packed: str) -> tuple[ShardDone, ...]:
+    parsed = []
+    for part in filter(None, packed.split(",")):
+        shard, _, spot_text = part.partition("@")
+        file, pos, event, row = map(int, spot_text.split(":"))
+        parsed.append(ShardDone(shards.parse_shard(shard), Spot(file, pos, event, row)))
+    return tuple(parsed)
 
 
-def fresh(place: Place) -> str:
+def fresh_origin(position: BinlogPosition) -> str:
     """What ``ORIGIN`` is for the first task of all."""
-    return _FRESH + text_of(place)
+    return _FRESH + text_of(position)
 
 
-def text_of(place: Place) -> str:
+def text_of(position: BinlogPosition) -> str:
     """A place as ``ORIGIN`` has it."""
-    return f"{place.file}:{place.pos}:{place.event}:{place.row}"
+    return f"{position.file}:{position.pos}:{position.event}:{position.row}"
 
 
-def _place_of(text: str) -> Place | None:
-    parts = text.removeprefix(_FRESH).rsplit(":", 3)
-    return Place(file=parts[0], pos=int(parts[1]), event=int(parts[2]), row=int(parts[3])) if len(parts) == 4 else None
+def _place_of(packed: str) -> BinlogPosition | None:
+    parts = packed.removeprefix(_FRESH).rsplit(":", 3)
+    return (
+        BinlogPosition(file=parts[0], pos=int(parts[1]), event=int(parts[2]), row=int(parts[3]))
+        if len(parts) == 4
+        else None
+    )
 
 
 def needs_initial(prefix: str, shard: Shard, saved: Iterable[tuple[Position, Position]], request: str) -> bool:
     """Whether a task has a first full pull (``request``) to do, or to end, by what was saved of it and of those before it."""
     pairs = [(source, offset) for source, offset in saved if source.get(SERVER) == prefix]
     pulls = {source.get(SHARD, ""): offset for source, offset in pairs if source.get(SNAPSHOT) == request}
-    own = pulls.get("" if shard.count == 1 else shards.text(shard))
-    if own is not None:
-        return own.get("state") != "completed"
-    if any(shards.parse(text or "0/1").count == shard.count for text in pulls):
+    own_offset = pulls.get("" if shard.count == 1 else shards.format_shard(shard))
+    if own_offset is not None:
+        return own_offset.get("state") != "completed"
+    if any(shards.parse_shard(shard_text or "0/1").count == shard.count for shard_text in pulls):
         return True
     if pulls:
         return any(offset.get("state") != "completed" for offset in pulls.values())

@@ -58,7 +58,7 @@ _SQL_LITERALS: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*
 _ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"})
 
 
-class Statement(NamedTuple):
+class SqlStatement(NamedTuple):
     """A statement's head.
 
     Attributes:
@@ -90,95 +90,99 @@ class Statement(NamedTuple):
         return self.tables if self.kind == "drop" else self.tables[::2] if self.kind == "rename" else ()
 
 
-def classify(text: str, schema: str) -> Statement:
+def classify_statement(sql: str, schema: str) -> SqlStatement:
     """The head of a statement that ran in the database ``schema``."""
-    tokens = _tokens(text)
+    tokens = _split_tokens(sql)
     if not tokens:
-        return Statement(text, "other", schema)
+        return SqlStatement(sql, "other", schema)
     first = tokens[0].upper()
-    rest = tokens[1:]
-    temporary = any(word.upper() == "TEMPORARY" for word in rest[:3])
-    while rest and rest[0].upper() in _OPTIONAL:
-        rest = rest[1:]
-    what = rest[0].upper() if rest else ""
+    remainder = tokens[1:]
+    temporary = any(word.upper() == "TEMPORARY" for word in remainder[:3])
+    while remainder and remainder[0].upper() in _OPTIONAL:
+        remainder = remainder[1:]
+    object_type = remainder[0].upper() if remainder else ""
     if first == "TRUNCATE":
-        return Statement(text, "truncate", schema, _names(rest[1:] if what == "TABLE" else rest, schema, 1))
-    if first == "RENAME" and what in {"TABLE", "TABLES"}:
-        return Statement(text, "rename", schema, _names(rest[1:], schema))
+        return SqlStatement(
+            sql, "truncate", schema, _read_names(remainder[1:] if object_type == "TABLE" else remainder, schema, 1)
+        )
+    if first == "RENAME" and object_type in {"TABLE", "TABLES"}:
+        return SqlStatement(sql, "rename", schema, _read_names(remainder[1:], schema))
     if first in {"CREATE", "ALTER", "DROP"}:
-        return _definition(first, what, rest, text, schema, temporary=temporary)
+        return _classify_definition(first, object_type, remainder, sql, schema, temporary=temporary)
     if first in _ROWS:
         # The first table: the only one that an INSERT changes.
         before = {"DELETE": "FROM", "LOAD": "TABLE"}.get(first, "INTO")
-        upper = [word.upper() for word in rest]
-        after = rest[upper.index(before) + 1 :] if before in upper else rest if first != "LOAD" else []
-        return Statement(text, "rows", schema, _names(after, schema, 1))
-    if first in {"GRANT", "REVOKE"} or (first in {"SET", "RENAME"} and what in {"PASSWORD", "USER"}):
-        return Statement(text, "user", schema)
-    return Statement(text, "other", schema)
+        upper = [word.upper() for word in remainder]
+        after = remainder[upper.index(before) + 1 :] if before in upper else remainder if first != "LOAD" else []
+        return SqlStatement(sql, "rows", schema, _read_names(after, schema, 1))
+    if first in {"GRANT", "REVOKE"} or (first in {"SET", "RENAME"} and object_type in {"PASSWORD", "USER"}):
+        return SqlStatement(sql, "user", schema)
+    return SqlStatement(sql, "other", schema)
 
 
-def _definition(first: str, what: str, rest: list[str], text: str, schema: str, *, temporary: bool) -> Statement:
-    if what in {"TABLE", "TABLES"}:
+def _classify_definition(
+    first: str, object_type: str, remainder: list[str], sql: str, schema: str, *, temporary: bool
+) -> SqlStatement:
+    if object_type in {"TABLE", "TABLES"}:
         kind: Kind = "create" if first == "CREATE" else "alter" if first == "ALTER" else "drop"
-        names = _names(rest[1:], schema, None if kind == "drop" else 1)
+        names = _read_names(remainder[1:], schema, None if kind == "drop" else 1)
         if kind == "alter":
-            renamed = _renamed(rest, schema)
+            renamed = _new_name(remainder, schema)
             if renamed is not None:
-                return Statement(text, "rename", schema, (*names, renamed), temporary)
-        absent = [word.upper() for word in rest[1:4]] == ["IF", "NOT", "EXISTS"]
-        return Statement(text, kind, schema, names, temporary, absent)
-    if what in {"DATABASE", "SCHEMA"}:
-        named = next((word for word in rest[1:] if word.upper() not in _OPTIONAL), schema)
-        return Statement(text, "database", _unquoted(named))
-    if what == "INDEX":
-        words = [word.upper() for word in rest]
-        after = rest[words.index("ON") + 1 :] if "ON" in words else []
-        return Statement(text, "index", schema, _names(after, schema, 1))
-    if what in {"USER", "ROLE"}:
-        return Statement(text, "user", schema)
-    return Statement(text, "other", schema)
+                return SqlStatement(sql, "rename", schema, (*names, renamed), temporary)
+        absent = [word.upper() for word in remainder[1:4]] == ["IF", "NOT", "EXISTS"]
+        return SqlStatement(sql, kind, schema, names, temporary, absent)
+    if object_type in {"DATABASE", "SCHEMA"}:
+        named = next((word for word in remainder[1:] if word.upper() not in _OPTIONAL), schema)
+        return SqlStatement(sql, "database", _unquote_name(named))
+    if object_type == "INDEX":
+        words = [word.upper() for word in remainder]
+        after = remainder[words.index("ON") + 1 :] if "ON" in words else []
+        return SqlStatement(sql, "index", schema, _read_names(after, schema, 1))
+    if object_type in {"USER", "ROLE"}:
+        return SqlStatement(sql, "user", schema)
+    return SqlStatement(sql, "other", schema)
 
 
-def _renamed(rest: list[str], schema: str) -> TableName | None:
-    words = [word.upper() for word in rest]
+def _new_name(words_left: list[str], schema: str) -> TableName | None:
+    words = [word.upper() for word in words_left]
     for number, word in enumerate(words[:-1]):
         if word == "RENAME" and words[number + 1] not in {"COLUMN", "INDEX", "KEY"}:
             start = number + 2 if words[number + 1] in {"TO", "AS", "="} else number + 1
-            return next(iter(_names(rest[start:], schema, 1)), None)
+            return next(iter(_read_names(words_left[start:], schema, 1)), None)
     return None
 
 
-def _tokens(text: str) -> list[str]:
-    found: list[str] = []
-    for match in _TOKEN.finditer(text):
+def _split_tokens(sql: str) -> list[str]:
+    tokens: list[str] = []
+    for match in _TOKEN.finditer(sql):
         if match.lastgroup != "space":
-            found.append(match.group())
-            if len(found) >= _MOST:
+            tokens.append(match.group())
+            if len(tokens) >= _MOST:
                 break
-    return found
+    return tokens
 
 
-def _names(tokens: list[str], schema: str, most: int | None = None) -> tuple[TableName, ...]:
+def _read_names(tokens: list[str], schema: str, max_names: int | None = None) -> tuple[TableName, ...]:
     """Names of tables at the beginning of ``tokens``; between two of them a comma or TO."""
-    found: list[TableName] = []
+    names: list[TableName] = []
     at = 0
-    while at < len(tokens) and (most is None or len(found) < most):
-        if tokens[at].upper() in _OPTIONAL or tokens[at] == "," or (found and tokens[at].upper() == "TO"):
+    while at < len(tokens) and (max_names is None or len(names) < max_names):
+        if tokens[at].upper() in _OPTIONAL or tokens[at] == "," or (names and tokens[at].upper() == "TO"):
             at += 1
             continue
         if tokens[at] in {"(", ")", ";", "."} or tokens[at].upper() in {"CASCADE", "RESTRICT"}:
             break
         if at + 2 < len(tokens) and tokens[at + 1] == ".":
-            found.append(TableName(_unquoted(tokens[at]), _unquoted(tokens[at + 2])))
+            names.append(TableName(_unquote_name(tokens[at]), _unquote_name(tokens[at + 2])))
             at += 3
         else:
-            found.append(TableName(schema, _unquoted(tokens[at])))
+            names.append(TableName(schema, _unquote_name(tokens[at])))
             at += 1
-    return tuple(found)
+    return tuple(names)
 
 
-def _unquoted(name: str) -> str:
+def _unquote_name(name: str) -> str:
     if name[:1] in {"`", '"'} and len(name) > 1:
         return name[1:-1].replace(name[0] * 2, name[0])
     return name
@@ -199,12 +203,12 @@ def select_condition(table: str, statement: str) -> str | None:
     return condition
 
 
-def is_condition(text: str) -> bool:
+def is_condition(sql: str) -> bool:
     """Whether it can be one SQL condition: something, parentheses in pairs, no comments, no second statement."""
-    bare = _SQL_LITERALS.sub("''", text)
+    bare = _SQL_LITERALS.sub("''", sql)
     depth = 0
     for char in bare:
         depth += (char == "(") - (char == ")")
         if depth < 0:
             return False
-    return bool(text.strip()) and depth == 0 and not any(each in bare for each in (";", "--", "/*", "#"))
+    return bool(sql.strip()) and depth == 0 and not any(forbidden in bare for forbidden in (";", "--", "/*", "#"))

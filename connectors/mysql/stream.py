@@ -13,9 +13,9 @@ from connectors.mysql import event_types as types
 from connectors.mysql import shards
 from connectors.mysql.decode import BadRow
 from connectors.mysql.encoded import EncodedRows
-from connectors.mysql.model import Source
+from connectors.mysql.model import RowSource
 from connectors.mysql.payload import transaction_payload
-from connectors.mysql.statements import Statement, classify
+from connectors.mysql.statements import SqlStatement, classify_statement
 from connectors.mysql.tables import Structure
 
 if TYPE_CHECKING:
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from connectors.api import Position, SourceRecord
-    from connectors.mysql.cursor import Cursor
+    from connectors.mysql.cursor import BinlogCursor
     from connectors.mysql.events.contract import Held
     from connectors.mysql.events.transactions import Transactions
-    from connectors.mysql.events.ums_signals import UmsSignals
+    from connectors.mysql.events.ums_signals import MySqlUmsSignals
     from connectors.mysql.latency import TableLags
-    from connectors.mysql.model import Place, TableName
+    from connectors.mysql.model import BinlogPosition, TableName
     from connectors.mysql.snapshot.model import Early
     from connectors.mysql.snapshot.puller import Puller
     from connectors.mysql.start import Start
-    from connectors.mysql.tables import Tables, TableState
+    from connectors.mysql.tables import MySqlTableState, StreamTables
 
-    SendEarly = Callable[[TableState, Early, Position, list[SourceRecord]], None]
+    SendEarly = Callable[[MySqlTableState, Early, Position, list[SourceRecord]], None]
 
 _HEADER: Final = struct.Struct("<IBIIIH")
 _ID: Final = struct.Struct("<IH")
@@ -44,7 +44,7 @@ _HALF: Final = 1 << 31
 _PLACES: Final = frozenset({types.ROTATE, types.HEARTBEAT, types.HEARTBEAT_V2})
 
 
-class Counters:
+class StreamCounters:
     """What went by, since the task was started."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Counters:
         self.snapshot_bad = 0
 
 
-class Stream:
+class BinlogStream:
     """Turns the events of one connection into records.
 
     Feed it every event in order; take ``out`` and ``bad`` away between two calls. Not thread-safe.
@@ -62,9 +62,9 @@ class Stream:
     Args:
         cursor: where the stream is; only this class moves it.
         tables: knows the tables.
-        begun: where the task began.
-        place: where this connection begins.
-        same_server: whether ``place`` counts events of the server that is read now.
+        run_start: where the task began.
+        position: where this connection begins.
+        same_server: whether ``position`` counts events of the server that is read now.
         partition: the source partition of records.
         counters: numbers go there.
         log: for what is left out.
@@ -76,7 +76,7 @@ class Stream:
         wants_gtid: whether rows of transactions from this source (uuid, or domain-server) are captured; None: all are.
         queries: whether records carry the statement behind their rows.
         keep_going: whether a row that can't be decoded is left out with a log line; else it goes to ``bad``.
-        held: keeps rows that are not records yet, or None.
+        held_rows: keeps rows that are not records yet, or None.
         signals: makes UMS messages without rows, or None.
         apart: whether records never hold rows of several transactions, because batches end between them.
         masked: whether columns are masked: then the log does not say why a row can't be decoded.
@@ -91,24 +91,24 @@ class Stream:
     def __init__(
         self,
         *,
-        cursor: Cursor,
-        tables: Tables,
-        begun: Start,
-        place: Place,
+        cursor: BinlogCursor,
+        tables: StreamTables,
+        run_start: Start,
+        position: BinlogPosition,
         same_server: bool,
         partition: Position,
-        counters: Counters,
+        counters: StreamCounters,
         log: logging.LoggerAdapter[logging.Logger],
-        on_rows: Callable[[TableState, str, list[Any], str, int], None],
-        on_statement: Callable[[Statement, Source], Awaitable[None]],
+        on_rows: Callable[[MySqlTableState, str, list[Any], str, int], None],
+        on_statement: Callable[[SqlStatement, RowSource], Awaitable[None]],
         transactions: Transactions | None = None,
         lags: TableLags | None = None,
         wants_gtid: Callable[[str], bool] | None = None,
         queries: bool = False,
         keep_going: bool = False,
-        held: Held | None = None,
+        held_rows: Held | None = None,
         apart: bool = False,
-        signals: UmsSignals | None = None,
+        signals: MySqlUmsSignals | None = None,
         masked: bool = False,
     ) -> None:
         self.cursor = cursor
@@ -122,7 +122,7 @@ class Stream:
         #: The puller's mappings: what it reads by turns, and what it keeps back.
         self._watched: Mapping[TableName, object] = {}
         self._withheld: Mapping[TableName, object] = {}
-        self._reached: Callable[[Place], bool] = lambda _place: False
+        self._reached: Callable[[BinlogPosition], bool] = lambda _place: False
         self._send_early: SendEarly = lambda *_: None
         self._counters = counters
         self._log = log
@@ -134,21 +134,21 @@ class Stream:
         self._queries = queries
         self._keep_going = keep_going
         self._masked = masked
-        self._held = held
+        self._held = held_rows
         self._signals = signals
         self._apart = apart
-        self._maps: dict[int, TableState | None] = {}
-        self._done = begun.done if same_server else ()
+        self._maps: dict[int, MySqlTableState | None] = {}
+        self._done = run_start.done if same_server else ()
         # Without a count of events the rows count: the transaction was begun on another server, and may come behind others.
-        counted = same_server and bool(place.event or place.row)
-        self._skip_events = place.event if counted else 0
-        self._skip_row = place.row if counted else 0
-        self._skip_rows = 0 if counted else begun.resume.rows
-        self._skip_gtid = begun.resume.gtid
-        self._skip_pos = place.pos if counted else -1
+        counted = same_server and bool(position.event or position.row)
+        self._skip_events = position.event if counted else 0
+        self._skip_row = position.row if counted else 0
+        self._skip_rows = 0 if counted else run_start.resume.rows
+        self._skip_gtid = run_start.resume.gtid
+        self._skip_pos = position.pos if counted else -1
         self._skipping = bool(self._skip_events or self._skip_row or self._skip_rows)
         if self._skipping:
-            cursor.half_done(self._skip_events, self._skip_row, begun.resume.rows, begun.resume.gtid)
+            cursor.half_done(self._skip_events, self._skip_row, run_start.resume.rows, run_start.resume.gtid)
         self._wanted = True
         #: Rows of the present event so far: of a transaction payload, over all that is in it.
         self._unit_rows = 0
@@ -165,16 +165,18 @@ class Stream:
         self._handlers: dict[int, Callable[[bytes, int, int, int], Awaitable[None] | None]] = {
             types.TABLE_MAP: self._table_map,
             types.QUERY: self._statement_event,
-            types.XID: self._xid,
-            types.XA_PREPARE: self._xid,
-            types.TRANSACTION_PAYLOAD: self._payload,
-            types.INCIDENT: self._incident,
-            types.FORMAT_DESCRIPTION: self._description,
+            types.XID: self._handle_xid,
+            types.XA_PREPARE: self._handle_xid,
+            types.TRANSACTION_PAYLOAD: self._handle_payload,
+            types.INCIDENT: self._handle_incident,
+            types.FORMAT_DESCRIPTION: self._handle_description,
             types.ROWS_QUERY: self._rows_query,
             types.ANNOTATE_ROWS: self._rows_query,
-            **dict.fromkeys((types.GTID, types.ANONYMOUS_GTID, types.GTID_TAGGED, types.MARIADB_GTID), self._gtid),
-            **dict.fromkeys(types.ROWS, self._rows),
-            **dict.fromkeys(types.COMPRESSED, self._compressed),
+            **dict.fromkeys(
+                (types.GTID, types.ANONYMOUS_GTID, types.GTID_TAGGED, types.MARIADB_GTID), self._handle_gtid
+            ),
+            **dict.fromkeys(types.ROWS, self._handle_rows),
+            **dict.fromkeys(types.COMPRESSED, self._handle_compressed),
         }
 
     async def feed(self, raw: bytes) -> None:
@@ -194,7 +196,7 @@ class Stream:
         cursor = self.cursor
         handler = self._handlers.get(kind)
         if handler is None and kind in _PLACES:
-            self._go(raw, kind)
+            self._follow_position(raw, kind)
             return None
         at = cursor.pos
         if next_pos:
@@ -214,11 +216,11 @@ class Stream:
             if waiting is not None:
                 return self._accept_late(waiting, at + size)
         elif kind not in types.IDLE:
-            self._unknown(kind, at, flags)
-        # As ``_pass``, without the call: a transaction of one row has four events.
+            self._handle_unknown(kind, at, flags)
+        # As ``_pass_event``, without the call: a transaction of one row has four events.
         cursor.pos = at + size
         if self._ended:
-            self._end()
+            self._end_transaction()
         elif cursor.open:
             cursor.events += 1
             cursor.tx_rows += self._unit_rows
@@ -230,14 +232,14 @@ class Stream:
 
     async def _accept_late(self, waiting: Awaitable[None], end: int) -> None:
         await waiting
-        self._pass(end)
+        self._pass_event(end)
 
-    def _pass(self, end: int) -> None:
+    def _pass_event(self, end: int) -> None:
         """The event is done; the next one begins at ``end``."""
         cursor = self.cursor
         cursor.pos = end
         if self._ended:
-            self._end()
+            self._end_transaction()
         elif cursor.open:
             cursor.events += 1
             cursor.tx_rows += self._unit_rows
@@ -246,7 +248,7 @@ class Stream:
             self.settled = len(self.out)
         self._unit_rows = 0
 
-    def _unknown(self, kind: int, at: int, flags: int) -> None:
+    def _handle_unknown(self, kind: int, at: int, flags: int) -> None:
         if flags & types.MAY_IGNORE:
             return
         raise Fatal(
@@ -255,59 +257,59 @@ class Stream:
             "then set the offset behind the event and start a new snapshot of its tables"
         )
 
-    def _go(self, raw: bytes, kind: int) -> None:
+    def _follow_position(self, raw: bytes, kind: int) -> None:
         cursor = self.cursor
         if kind == types.ROTATE:
-            found = parse.rotate(raw)
-            cursor.rotate(found.file, found.pos)
+            target = parse.read_rotate(raw)
+            cursor.rotate(target.file, target.pos)
         else:
-            found = parse.heartbeat(raw)
+            target = parse.read_heartbeat(raw)
             # It tells how far the server has read, over what it has left out.
-            if not cursor.open and found.file == cursor.file and found.pos > cursor.pos:
-                cursor.rotate(found.file, found.pos)
+            if not cursor.open and target.file == cursor.file and target.pos > cursor.pos:
+                cursor.rotate(target.file, target.pos)
         if not cursor.open:
             self.settled = len(self.out)
 
     # Transactions.
 
-    def _gtid(self, raw: bytes, at: int, ts: int, size: int) -> None:
+    def _handle_gtid(self, raw: bytes, at: int, ts: int, size: int) -> None:
         del ts, size
         cursor = self.cursor
         if cursor.open and self._framed:
-            self._lose()
+            self._lose_transaction()
         elif cursor.open:
-            self._end()  # of a statement that stands alone
+            self._end_transaction()  # of a statement that stands alone
         mariadb = raw[4] == types.MARIADB_GTID
-        text = parse.plain_gtid(raw)
-        if text:
+        gtid_name = parse.plain_gtid(raw)
+        if gtid_name:
             self._thread, self._commit_us, self._framed = None, 0, True
         else:
-            found = parse.gtid(raw)
-            text = found.text
-            self._thread = found.thread
-            self._commit_us = found.immediate_us
-            self._framed = mariadb and not found.standalone
+            event = parse.read_gtid(raw)
+            gtid_name = event.text
+            self._thread = event.thread
+            self._commit_us = event.immediate_us
+            self._framed = mariadb and not event.standalone
         if self._skipping and mariadb:
-            self._check_domain(text)
-        self._begin(at, text)
-        if self._wants_gtid is not None and text:
-            self._wanted = self._wants_gtid(text.rpartition("-")[0] if mariadb else text.partition(":")[0])
+            self._check_domain(gtid_name)
+        self._begin_transaction(at, gtid_name)
+        if self._wants_gtid is not None and gtid_name:
+            self._wanted = self._wants_gtid(gtid_name.rpartition("-")[0] if mariadb else gtid_name.partition(":")[0])
 
     def _check_domain(self, gtid: str) -> None:
         """A domain's transactions come in order: if another one comes first, the one that was done in part does not exist."""
-        wanted = self._skip_gtid
-        if self._skip_rows and gtid != wanted and gtid.partition("-")[0] == wanted.partition("-")[0]:
+        expected_gtid = self._skip_gtid
+        if self._skip_rows and gtid != expected_gtid and gtid.partition("-")[0] == expected_gtid.partition("-")[0]:
             self._log.error(
                 "transaction %s, of which %d rows were sent, is not on this server, where %s comes in its place: "
                 "the rows were lost with the server that had them; start a new snapshot of the tables",
-                wanted,
+                expected_gtid,
                 self._skip_rows,
                 gtid,
             )
             self._skipping, self._skip_rows = False, 0
             self.cursor.caught_up()
 
-    def _begin(self, at: int, gtid: str) -> None:
+    def _begin_transaction(self, at: int, gtid: str) -> None:
         if self._held is not None:
             if self._apart and self._held.rows:
                 self._held.flush(self.out)
@@ -319,11 +321,13 @@ class Stream:
         self.encoded.began = self.encoded.count
         self._wanted = True
         if self._transactions is not None:
-            self._transactions.begin(self._source(at, 0, self.cursor.ts_sec), self.cursor.offset(0, 0, 0), self.out)
+            self._transactions.begin(
+                self._make_source(at, 0, self.cursor.ts_sec), self.cursor.offset(0, 0, 0), self.out
+            )
         if self._skip_events and at < self._skip_pos:
             self._skip_events += 1  # the place was counted from BEGIN, which comes after this
 
-    def _end(self) -> None:
+    def _end_transaction(self) -> None:
         """The open transaction ended with the event before ``cursor.pos``."""
         cursor = self.cursor
         self._ended = False
@@ -332,7 +336,9 @@ class Stream:
             cursor.caught_up()
         if self._transactions is not None and self._framed:
             self._transactions.end(
-                self._source(cursor.pos, 0, cursor.ts_sec), cursor.offset(cursor.events, 0, cursor.tx_rows), self.out
+                self._make_source(cursor.pos, 0, cursor.ts_sec),
+                cursor.offset(cursor.events, 0, cursor.tx_rows),
+                self.out,
             )
         elif self._transactions is not None:
             self._transactions.abort()  # as Debezium: a statement that stands alone has a begin only
@@ -350,20 +356,20 @@ class Stream:
         """Whether the transaction that is half done is yet to come, because this one is of another domain."""
         return bool(self._skip_rows and self._skip_gtid) and self.cursor.gtid != self._skip_gtid
 
-    def _xid(self, raw: bytes, at: int, ts: int, size: int) -> None:
+    def _handle_xid(self, raw: bytes, at: int, ts: int, size: int) -> None:
         del raw, at, ts, size
         self._ended = True
 
     def _statement_event(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
         thread = parse.begin_thread(raw)
         if thread is not None:
-            self._open(thread, at)
+            self._open_transaction(thread, at)
             return None
-        found = parse.query(raw)
-        text = found.statement
-        word = text[:12].upper()
+        query = parse.read_query(raw)
+        sql = query.statement
+        word = sql[:12].upper()
         if word == "BEGIN":
-            self._open(found.thread, at)
+            self._open_transaction(query.thread, at)
             return None
         if word.startswith(("COMMIT", "XA COMMIT", "XA ROLLBACK")):
             self._ended = True
@@ -371,7 +377,7 @@ class Stream:
                 self._log.error(
                     "%s at %s:%d takes back a transaction whose rows were sent when it was prepared, as replicas "
                     "do it: start a new snapshot of the tables that it has changed",
-                    text,
+                    sql,
                     self.cursor.file,
                     at,
                 )
@@ -392,21 +398,21 @@ class Stream:
                 "changes after it had changed a table without transactions (MyISAM ...): the binlog does not tell "
                 "which rows are valid; move the offset behind it and start a new snapshot of its tables"
             )
-        return self._other(found, at, ts, size)
+        return self._handle_other(query, at, ts, size)
 
-    def _open(self, thread: int, at: int) -> None:
+    def _open_transaction(self, thread: int, at: int) -> None:
         """A statement begins the transaction."""
         self._thread = thread
         self._framed = True
         if not self.cursor.open:
-            self._begin(at, "")
+            self._begin_transaction(at, "")
 
-    def _description(self, raw: bytes, at: int, ts: int, size: int) -> None:
+    def _handle_description(self, raw: bytes, at: int, ts: int, size: int) -> None:
         del raw, at, ts, size
         if self.cursor.open:
-            self._lose()
+            self._lose_transaction()
 
-    def _lose(self) -> None:
+    def _lose_transaction(self) -> None:
         """The open transaction has no end: the server broke down while writing it, and has forgotten it since."""
         cursor = self.cursor
         self._log.warning(
@@ -417,18 +423,18 @@ class Stream:
         self._counters.unended += 1
         self._roll_back()
         cursor.gtid = ""  # the server gives its number to another one
-        self._end()
+        self._end_transaction()
 
     def _roll_back(self) -> None:
         self._ended = True
         if self.cursor.tx_rows and self._puller is not None:
             self._puller.altered(None)  # rows that were left out of its chunks count after all
-        held = self._held
-        if held is not None:
-            held.take_back()
+        held_rows = self._held
+        if held_rows is not None:
+            held_rows.take_back()
         if len(self.out) > self._began or self._began < 0 or self.encoded.count > self.encoded.began:
             self._counters.rolled_back += 1
-            if self._began < 0 or (held is not None and held.mixed):
+            if self._began < 0 or (held_rows is not None and held_rows.mixed):
                 raise Fatal(
                     f"the transaction at {self.cursor.restart_file}:{self.cursor.restart_pos} was rolled back after a "
                     "part of its rows had been sent: set binlog.buffer.size above the number of its rows, or move the "
@@ -439,23 +445,23 @@ class Stream:
         if self._transactions is not None:
             self._transactions.abort()
 
-    async def _other(self, found: parse.Query, at: int, ts: int, size: int) -> None:
-        statement = classify(found.statement, found.schema)
+    async def _handle_other(self, query: parse.QueryEvent, at: int, ts: int, size: int) -> None:
+        statement = classify_statement(query.statement, query.schema)
         if statement.changes_structure:
             self._statement = statement.text
             self._tables.forget(statement)
         elif statement.kind == "rows" and self._tables.concerns(statement):
             self._without_rows(statement, at)
-        source = self._source(at, size, ts)
-        if found.micros is not None:
-            source.ts_us = ts * 1_000_000 + found.micros
+        source = self._make_source(at, size, ts)
+        if query.micros is not None:
+            source.ts_us = ts * 1_000_000 + query.micros
             source.ts_ms = source.ts_us // 1000
-        source.thread = found.thread
+        source.thread = query.thread
         await self._on_statement(statement, source)
         if self.cursor.open and not self._framed:
             self._ended = True
 
-    def _without_rows(self, statement: Statement, at: int) -> None:
+    def _without_rows(self, statement: SqlStatement, at: int) -> None:
         message = (
             f"the statement at {self.cursor.file}:{at} in database {statement.database} has changed rows that are not "
             f"in the binlog ({statement.text[:200]}): SET GLOBAL binlog_format=ROW, also in the server's configuration, "
@@ -470,16 +476,16 @@ class Stream:
     def _table_map(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
         del size
         if not self.cursor.open:
-            self._begin(at, "")  # the place was inside a transaction
+            self._begin_transaction(at, "")  # the place was inside a transaction
             self._framed = True
         low, high = _ID.unpack_from(raw, parse.HEADER_SIZE)
         try:
             self._maps[low | high << 32] = self._tables.cached(raw[types.AFTER_ID :])
         except KeyError:
-            return self._learn(low | high << 32, raw, at, ts)
+            return self._learn_table(low | high << 32, raw, at, ts)
         return None
 
-    async def _learn(self, number: int, raw: bytes, at: int, ts: int) -> None:
+    async def _learn_table(self, number: int, raw: bytes, at: int, ts: int) -> None:
         cursor = self.cursor
         context = Structure(ts * 1000, cursor.file, at, cursor.gtid, self._statement)
         self._maps[number] = await self._tables.learn(raw, context)
@@ -490,14 +496,14 @@ class Stream:
             offset = cursor.offset(cursor.events, self._unit_rows, cursor.tx_rows)
             self.out += [self._signals.ended(name, version, ts * 1_000_000, offset) for name, version in replaced]
 
-    def _compressed(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
-        plain = parse.uncompressed(raw)
+    def _handle_compressed(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
+        plain = parse.uncompress_event(raw)
         if plain[4] == types.QUERY:
             return self._statement_event(plain, at, ts, size)
-        self._rows(plain, at, ts, size)
+        self._handle_rows(plain, at, ts, size)
         return None
 
-    async def _payload(self, raw: bytes, at: int, ts: int, size: int) -> None:
+    async def _handle_payload(self, raw: bytes, at: int, ts: int, size: int) -> None:
         self._in_payload = True
         try:
             for inner in transaction_payload(raw):
@@ -507,11 +513,11 @@ class Stream:
                     if waiting is not None:
                         await waiting
                 elif inner[4] not in types.IDLE:
-                    self._unknown(inner[4], at, inner[17] | inner[18] << 8)
+                    self._handle_unknown(inner[4], at, inner[17] | inner[18] << 8)
         finally:
             self._in_payload = False
 
-    def _rows(self, raw: bytes, at: int, ts: int, size: int) -> None:
+    def _handle_rows(self, raw: bytes, at: int, ts: int, size: int) -> None:
         number = parse.table_id(raw)
         try:
             state = self._maps[number]
@@ -540,20 +546,20 @@ class Stream:
             rows = decode(raw, start, len(raw))
         except BadRow as error:
             rows = error.rows
-            self._refuse(error, state, at)
+            self._refuse_rows(error, state, at)
         if state.owned:
-            self._take(state, op, rows, at, ts, size)
+            self._take_rows(state, op, rows, at, ts, size)
         if state.kind:
             self._on_rows(state, op, rows, f"{self.cursor.file}:{at}", ts)
 
-    def _take(
-        self, state: TableState, op: Literal["c", "u", "d"], rows: list[Any], at: int, ts: int, size: int
+    def _take_rows(
+        self, state: MySqlTableState, op: Literal["c", "u", "d"], rows: list[Any], at: int, ts: int, size: int
     ) -> None:
         cursor = self.cursor
         width = 2 if op == "u" else 1
         count, before = len(rows) // width, self._unit_rows
         self._unit_rows = before + count
-        first = self._already(before, count) if self._skipping else 0
+        first = self._count_done(before, count) if self._skipping else 0
         puller = self._puller
         if puller is not None:
             early = puller.changed(state.name, op, rows) if state.name in self._watched else ()
@@ -562,12 +568,12 @@ class Stream:
             for rows_before in early:
                 self._send_early(state, rows_before, cursor.offset(cursor.events, before, cursor.tx_rows), self.out)
         if self._done:
-            rows = self._undelivered(state, rows, width, before)
+            rows = self._mask_delivered(state, rows, width, before)
         if first == count:
             return
         if first:
             rows = rows[first * width :]
-        source = self._source(at, size, ts)
+        source = self._make_source(at, size, ts)
         base = cursor.offset(cursor.events, before, cursor.tx_rows)
         after = (
             cursor.moved(base, cursor.events, before + count, cursor.tx_rows)
@@ -575,12 +581,12 @@ class Stream:
             else cursor.moved(base, cursor.events + 1, 0, cursor.tx_rows + count)
         )
         state.events.changes(op, rows, source, before + first, base, after, self.out)
-        self._count(op, count - first, source)
+        self._count_rows(op, count - first, source)
         if self._lags is not None:
             self._lags.saw(state.text, count, size, source.ts_ms)
 
     def _take_encoded(
-        self, state: TableState, op: Literal["c", "u", "d"], raw: bytes, at: int, ts: int, size: int
+        self, state: MySqlTableState, op: Literal["c", "u", "d"], raw: bytes, at: int, ts: int, size: int
     ) -> bool:
         """Take a rows event straight to bytes; False: it has to go the general way, and nothing has happened."""
         if self._skipping or self._done:
@@ -588,18 +594,18 @@ class Stream:
         watched, withheld = self._watched, self._withheld  # nearly always empty, and a name's hash costs more
         if (watched and state.name in watched) or (withheld and state.name in withheld):
             return False
-        source = self._source(at, size, ts)
+        source = self._make_source(at, size, ts)
         before = self._unit_rows
         count = self.encoded.take(state, op, raw, before, source, len(self.out), whole=not self._in_payload)
         if count is None:
             return False
         self._unit_rows = before + count
-        self._count(op, count, source)
+        self._count_rows(op, count, source)
         if self._lags is not None:
             self._lags.saw(state.text, count, size, source.ts_ms)
         return True
 
-    def _count(self, op: Literal["c", "u", "d"], rows: int, source: Source) -> None:
+    def _count_rows(self, op: Literal["c", "u", "d"], rows: int, source: RowSource) -> None:
         counters = self._counters
         counters.events += rows
         if op == "c":
@@ -610,7 +616,7 @@ class Stream:
             counters.deletes += rows
         counters.last_ts_ms = source.ts_ms
 
-    def _already(self, before: int, count: int) -> int:
+    def _count_done(self, before: int, count: int) -> int:
         """How many of the next rows are done: they come before the place at which the task began."""
         cursor = self.cursor
         if self._skip_rows:
@@ -623,10 +629,10 @@ class Stream:
             return max(0, min(count, self._skip_row - before))
         return 0
 
-    def _undelivered(self, state: TableState, rows: list[Any], width: int, before: int) -> list[Any]:
+    def _mask_delivered(self, state: MySqlTableState, rows: list[Any], width: int, before: int) -> list[Any]:
         """The rows with None for those that a former owner has delivered."""
-        spot = self.cursor.spot(before)
-        pending = [each for each in self._done if each.spot > spot]
+        stream_spot = self.cursor.spot(before)
+        pending = [shard_done for shard_done in self._done if shard_done.spot > stream_spot]
         if not pending:
             # Every spot is behind: nobody has delivered any of what follows.
             self._done = ()
@@ -636,9 +642,9 @@ class Stream:
         kept = []
         for number, row in enumerate(rows):
             here = self.cursor.spot(before + number // width)
-            for each in pending:
-                if row is not None and here < each.spot:
-                    count = each.shard.count
+            for shard_done in pending:
+                if row is not None and here < shard_done.spot:
+                    count = shard_done.shard.count
                     owner = (
                         0
                         if count == 1
@@ -646,44 +652,45 @@ class Stream:
                         if column is not None
                         else shards.shard_of_table(state.name, count)
                     )
-                    if owner == each.shard.index:
+                    if owner == shard_done.shard.index:
                         row = None  # noqa: PLW2901
             kept.append(row)
         return kept
 
-    def _refuse(self, error: BadRow, state: TableState, at: int) -> None:
+    def _refuse_rows(self, error: BadRow, state: MySqlTableState, at: int) -> None:
         """Rows of the event can't be decoded; in ``error.rows`` there is None in their places."""
         cursor = self.cursor
-        done = self._already(self._unit_rows, len(error.rows)) if self._skipping else 0
+        done = self._count_done(self._unit_rows, len(error.rows)) if self._skipping else 0
         for number, column, reason, raw in error.bad:
             if number < done:
                 continue  # it was told before the restart
             self._counters.bad += 1
             where = f" column {column}" if column else ""
-            text = f"{state.name}: row {number} of the event at {cursor.file}:{at}{where} can't be decoded: {reason}"
+            message = f"{state.name}: row {number} of the event at {cursor.file}:{at}{where} can't be decoded: {reason}"
             if self._keep_going:
-                shown = text.replace(reason, str(hide_reason(error))) if self._masked else text
+                shown = message.replace(reason, str(hide_reason(error))) if self._masked else message
                 self._log.warning("a row is left out: %s", shown)
                 continue
             offset = cursor.offset(cursor.events, self._unit_rows + number + 1, cursor.tx_rows)
-            self.bad.append(BadRecord(self._partition, offset, Skippable(text), raw, state.events.topic))
+            self.bad.append(BadRecord(self._partition, offset, Skippable(message), raw, state.events.topic))
 
     def _rows_query(self, raw: bytes, at: int, ts: int, size: int) -> None:
         del at, ts, size
         if self._queries:
             self._query = parse.rows_query(raw)
 
-    def _incident(self, raw: bytes, at: int, ts: int, size: int) -> None:
+    def _handle_incident(self, raw: bytes, at: int, ts: int, size: int) -> None:
         del ts, size
         raise Fatal(
-            f"the server's binlog has a gap at {self.cursor.file}:{at} ({parse.incident(raw)}): changes are missing in "
+            f"the server's binlog has a gap at {self.cursor.file}:{at} ({parse.describe_incident(raw)}): changes are missing "
+            "in "
             "it; move the offset behind it and start a new snapshot of all tables"
         )
 
-    def _source(self, at: int, size: int, ts: int) -> Source:
+    def _make_source(self, at: int, size: int, ts: int) -> RowSource:
         cursor = self.cursor
         us = self._commit_us or ts * 1_000_000
-        return Source(
+        return RowSource(
             ts_ms=ts * 1000,
             ts_us=us,
             server_id=cursor.server_id,
@@ -695,7 +702,7 @@ class Stream:
             size=size,
         )
 
-    def attach(self, puller: Puller, reached: Callable[[Place], bool], send_early: SendEarly) -> None:
+    def attach(self, puller: Puller, reached: Callable[[BinlogPosition], bool], send_early: SendEarly) -> None:
         """From now on tell the puller which keys change, and ask ``reached`` for it whether the stream has got somewhere.
 
         Args:

@@ -16,14 +16,14 @@ import msgspec
 from connectors.errors import Fatal
 from connectors.mysql import type_codes as codes
 from connectors.mysql.catalog_types import column_from_catalog
-from connectors.mysql.charsets import charset_of, decoder
-from connectors.mysql.model import Column, Table, TableName
-from connectors.mysql.types import Kind, kind_of
+from connectors.mysql.charsets import charset_of, make_decoder
+from connectors.mysql.model import MySqlColumn, MySqlTable, TableName
+from connectors.mysql.types import ColumnKind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Mismatch", "TableMap", "column_from_catalog", "complete", "parse"]
+__all__ = ["Mismatch", "TableMap", "column_from_catalog", "complete_table", "parse_table_map"]
 
 _SIGNS: Final = 1
 _CHARSET: Final = 2
@@ -84,13 +84,13 @@ class TableMap(msgspec.Struct, frozen=True, kw_only=True):
 
     table_id: int
     name: TableName
-    columns: tuple[Column, ...]
+    columns: tuple[MySqlColumn, ...]
     key: tuple[str, ...] | None
     full: bool
     fingerprint: bytes
 
 
-def parse(body: bytes) -> TableMap:
+def parse_table_map(body: bytes) -> TableMap:
     """Read a TABLE_MAP event.
 
     Args:
@@ -100,14 +100,14 @@ def parse(body: bytes) -> TableMap:
         Fatal: the bytes are cut off, or a column has a type that can't be read.
     """
     try:
-        return _parse(body)
+        return _parse_body(body)
     except (IndexError, struct.error, KeyError, UnicodeDecodeError) as error:
         raise Fatal(
             f"a TABLE_MAP event of {len(body)} bytes can't be read ({error!r}): {body[:64].hex()}..."
         ) from error
 
 
-class _Reader:
+class _TableMapReader:
     """Reads numbers and strings one after the other."""
 
     __slots__ = ("at", "data")
@@ -143,8 +143,8 @@ class _Reader:
         return self.at < len(self.data)
 
 
-def _parse(body: bytes) -> TableMap:
-    reader = _Reader(body)
+def _parse_body(body: bytes) -> TableMap:
+    reader = _TableMapReader(body)
     table_id = int.from_bytes(reader.take(6), "little")
     reader.take(2)
     names = []
@@ -154,17 +154,17 @@ def _parse(body: bytes) -> TableMap:
     name = TableName(*names)
     count = reader.number()
     types = reader.take(count)
-    metas = _Reader(reader.text())
-    physical = [_physical(name, code, metas) for code in types]
+    metas = _TableMapReader(reader.text())
+    physical = [_physical_type(name, code, metas) for code in types]
     nulls = int.from_bytes(reader.take((count + 7) // 8), "little")
     extra: dict[int, bytes] = {}
     while reader.more:
         number = reader.byte()
         extra[number] = reader.text()
-    columns = _columns(physical, nulls, extra)
+    columns = _make_columns(physical, nulls, extra)
     key: tuple[str, ...] | None = None
     if _NAMES in extra:
-        key = tuple(columns[place].name for place in _key(extra))
+        key = tuple(columns[column_index].name for column_index in _key_columns(extra))
     return TableMap(
         table_id=table_id,
         name=name,
@@ -175,8 +175,8 @@ def _parse(body: bytes) -> TableMap:
     )
 
 
-def _physical(name: TableName, code: int, metas: _Reader) -> tuple[int, int]:
-    """Type code and ``Column.meta`` of a column."""
+def _physical_type(name: TableName, code: int, metas: _TableMapReader) -> tuple[int, int]:
+    """Type code and ``MySqlColumn.meta`` of a column."""
     if code == _TYPED_ARRAY:
         raise Fatal(f"{name} has a column of type array, which can't be read from the binlog")
     size = _META_SIZES.get(code, 0)
@@ -199,9 +199,9 @@ def _physical(name: TableName, code: int, metas: _Reader) -> tuple[int, int]:
     return code, 0
 
 
-def _key(extra: dict[int, bytes]) -> list[int]:
+def _key_columns(extra: dict[int, bytes]) -> list[int]:
     """Places of the primary key's columns."""
-    reader = _Reader(extra.get(_KEY) or extra.get(_KEY_WITH_PREFIX) or b"")
+    reader = _TableMapReader(extra.get(_KEY) or extra.get(_KEY_WITH_PREFIX) or b"")
     places: list[int] = []
     while reader.more:
         places.append(reader.number())
@@ -210,44 +210,44 @@ def _key(extra: dict[int, bytes]) -> list[int]:
     return places
 
 
-def _columns(physical: Sequence[tuple[int, int]], nulls: int, extra: dict[int, bytes]) -> tuple[Column, ...]:
+def _make_columns(physical: Sequence[tuple[int, int]], nulls: int, extra: dict[int, bytes]) -> tuple[MySqlColumn, ...]:
     """The columns, from what the event says at several places."""
-    names = _texts(extra.get(_NAMES, b""))
-    signs = _bits(extra.get(_SIGNS, b""))
-    shown = _bits(extra.get(_VISIBILITY, b""))
+    names = _read_strings(extra.get(_NAMES, b""))
+    signs = _bit_reader(extra.get(_SIGNS, b""))
+    shown = _bit_reader(extra.get(_VISIBILITY, b""))
     # MySQL tells a collation of vectors too, MariaDB of geometries; MySQL alone tells visibility, and always (from 8.0.23 on).
     listed = codes.STRINGS | {codes.VECTOR if _VISIBILITY in extra else codes.GEOMETRY}
-    texts = [place for place, (code, _) in enumerate(physical) if code in listed]
-    members = [place for place, (code, _) in enumerate(physical) if code in (codes.ENUM, codes.SET)]
-    collations = _collations(texts, extra.get(_CHARSET), extra.get(_CHARSETS)) | _collations(
+    string_indexes = [index for index, (code, _) in enumerate(physical) if code in listed]
+    members = [index for index, (code, _) in enumerate(physical) if code in (codes.ENUM, codes.SET)]
+    collations = _read_collations(string_indexes, extra.get(_CHARSET), extra.get(_CHARSETS)) | _read_collations(
         members, extra.get(_MEMBERS_CHARSET), extra.get(_MEMBERS_CHARSETS)
     )
-    sets, enums = iter(_members(extra.get(_SET_MEMBERS, b""))), iter(_members(extra.get(_ENUM_MEMBERS, b"")))
-    shapes = _Reader(extra.get(_GEOMETRIES, b""))
-    numbers = [place for place, (code, _) in enumerate(physical) if code in codes.NUMBERS]
-    unsigned = {place for bit, place in enumerate(numbers) if signs(bit)}
+    sets, enums = iter(_read_members(extra.get(_SET_MEMBERS, b""))), iter(_read_members(extra.get(_ENUM_MEMBERS, b"")))
+    shapes = _TableMapReader(extra.get(_GEOMETRIES, b""))
+    numbers = [index for index, (code, _) in enumerate(physical) if code in codes.NUMBERS]
+    unsigned = {index for bit, index in enumerate(numbers) if signs(bit)}
     columns = []
-    for place, (code, meta) in enumerate(physical):
-        collation = None if code in (codes.GEOMETRY, codes.VECTOR) else collations.get(place)
+    for index, (code, meta) in enumerate(physical):
+        collation = None if code in (codes.GEOMETRY, codes.VECTOR) else collations.get(index)
         raw = next(sets, ()) if code == codes.SET else next(enums, ()) if code == codes.ENUM else ()
-        decode = decoder(charset_of(collation).name if collation is not None else "utf8mb4")
+        decode = make_decoder(charset_of(collation).name if collation is not None else "utf8mb4")
         columns.append(
-            Column(
-                name=names[place] if names else "",
+            MySqlColumn(
+                name=names[index] if names else "",
                 type=code,
                 meta=meta,
-                nullable=bool(nulls >> place & 1),
-                unsigned=place in unsigned and code != codes.YEAR,
+                nullable=bool(nulls >> index & 1),
+                unsigned=index in unsigned and code != codes.YEAR,
                 collation=collation,
                 members=tuple(map(decode, raw)),
                 geometry=shapes.number() if code == codes.GEOMETRY and shapes.more else None,
-                visible=shown(place) if _VISIBILITY in extra else True,
+                visible=shown(index) if _VISIBILITY in extra else True,
             )
         )
     return tuple(columns)
 
 
-def _bits(data: bytes) -> Callable[[int], bool]:
+def _bit_reader(data: bytes) -> Callable[[int], bool]:
     """A function that tells a bit, the first one being the highest of the first byte."""
 
     def bit(number: int) -> bool:
@@ -256,40 +256,40 @@ def _bits(data: bytes) -> Callable[[int], bool]:
     return bit
 
 
-def _texts(data: bytes) -> list[str]:
-    reader = _Reader(data)
-    found = []
+def _read_strings(data: bytes) -> list[str]:
+    reader = _TableMapReader(data)
+    strings = []
     while reader.more:
-        found.append(reader.text().decode("utf-8"))
-    return found
+        strings.append(reader.text().decode("utf-8"))
+    return strings
 
 
-def _members(data: bytes) -> list[tuple[bytes, ...]]:
+def _read_members(data: bytes) -> list[tuple[bytes, ...]]:
     """The members of each ENUM or SET."""
-    reader = _Reader(data)
-    found = []
+    reader = _TableMapReader(data)
+    member_lists = []
     while reader.more:
-        found.append(tuple(reader.text() for _ in range(reader.number())))
-    return found
+        member_lists.append(tuple(reader.text() for _ in range(reader.number())))
+    return member_lists
 
 
-def _collations(places: Sequence[int], default: bytes | None, each: bytes | None) -> dict[int, int]:
+def _read_collations(places: Sequence[int], default: bytes | None, single_collations: bytes | None) -> dict[int, int]:
     """Collations by column: one for all with exceptions, or each by itself."""
-    if each is not None:
-        reader = _Reader(each)
-        return {place: reader.number() for place in places}
+    if single_collations is not None:
+        reader = _TableMapReader(single_collations)
+        return {index: reader.number() for index in places}
     if default is None:
         return {}
-    reader = _Reader(default)
+    reader = _TableMapReader(default)
     common = reader.number()
-    found = dict.fromkeys(places, common)
+    collations = dict.fromkeys(places, common)
     while reader.more:
         number = reader.number()
-        found[places[number]] = reader.number()
-    return found
+        collations[places[number]] = reader.number()
+    return collations
 
 
-def complete(table_map: TableMap, definition: Table | None) -> Table:
+def complete_table(table_map: TableMap, definition: MySqlTable | None) -> MySqlTable:
     """The table, with what only the catalog knows.
 
     Args:
@@ -302,25 +302,25 @@ def complete(table_map: TableMap, definition: Table | None) -> Table:
     if definition is None:
         if not table_map.full:
             raise Mismatch("the event does not name its columns, and the catalog does not have the table")
-        return Table(name=table_map.name, columns=table_map.columns, key=table_map.key or ())
-    known, met = definition.columns, table_map.columns
-    if len(known) != len(met):
-        raise Mismatch(f"the event has {len(met)} columns, the catalog {len(known)}")
+        return MySqlTable(name=table_map.name, columns=table_map.columns, key=table_map.key or ())
+    catalog_columns, met = definition.columns, table_map.columns
+    if len(catalog_columns) != len(met):
+        raise Mismatch(f"the event has {len(met)} columns, the catalog {len(catalog_columns)}")
     columns = []
-    for place, (mine, theirs) in enumerate(zip(met, known, strict=True)):
+    for index, (mine, theirs) in enumerate(zip(met, catalog_columns, strict=True)):
         if table_map.full and mine.name != theirs.name:
-            raise Mismatch(f"column {place + 1} is called {mine.name} in the event, {theirs.name} in the catalog")
-        if not _agree(mine, theirs, full=table_map.full):
+            raise Mismatch(f"column {index + 1} is called {mine.name} in the event, {theirs.name} in the catalog")
+        if not _can_match(mine, theirs, full=table_map.full):
             raise Mismatch(
-                f"column {theirs.name} is {_shown(mine)} in the event, "
-                f"{theirs.declared or _shown(theirs)} in the catalog"
+                f"column {theirs.name} is {_describe_column(mine)} in the event, "
+                f"{theirs.declared or _describe_column(theirs)} in the catalog"
             )
-        columns.append(_joined(mine, theirs, full=table_map.full))
+        columns.append(_join_columns(mine, theirs, full=table_map.full))
     key, primary = table_map.key, True
     if key is None or (not key and not definition.primary):
         # An event tells each primary key, but not all unique indexes. A primary key that it lacks was made later.
         key, primary = definition.key, definition.primary
-    return Table(name=table_map.name, columns=tuple(columns), key=key, completed=True, primary=primary)
+    return MySqlTable(name=table_map.name, columns=tuple(columns), key=key, completed=True, primary=primary)
 
 
 #: Types from before MySQL 5.6, by the present ones; and those with the attribute COMPRESSED.
@@ -336,9 +336,9 @@ _SAME: Final = {
 _SHORT: Final = 255
 
 
-def _agree(mine: Column, theirs: Column, *, full: bool) -> bool:
+def _can_match(mine: MySqlColumn, theirs: MySqlColumn, *, full: bool) -> bool:
     """Whether two descriptions can be of the same column."""
-    if kind_of(theirs) is Kind.VECTOR and mine.type in (codes.VARCHAR, codes.VECTOR):
+    if kind_of(theirs) is ColumnKind.VECTOR and mine.type in (codes.VARCHAR, codes.VECTOR):
         return mine.nullable == theirs.nullable
     code = _SAME.get(mine.type, mine.type)
     if code != _SAME.get(theirs.type, theirs.type) or mine.nullable != theirs.nullable:
@@ -347,7 +347,9 @@ def _agree(mine: Column, theirs: Column, *, full: bool) -> bool:
         return False
     if mine.type in (codes.TIMESTAMP, codes.DATETIME, codes.TIME):
         return True
-    if code in (codes.VARCHAR, codes.STRING) and (full or kind_of(theirs) in (Kind.UUID, Kind.INET4, Kind.INET6)):
+    if code in (codes.VARCHAR, codes.STRING) and (
+        full or kind_of(theirs) in (ColumnKind.UUID, ColumnKind.INET4, ColumnKind.INET6)
+    ):
         # The catalog may have been asked after the charset was changed; only the length prefix matters then.
         return (mine.meta > _SHORT) == (theirs.meta > _SHORT)
     if mine.type in (codes.VARCHAR_COMPRESSED, codes.BLOB_COMPRESSED):
@@ -358,11 +360,12 @@ def _agree(mine: Column, theirs: Column, *, full: bool) -> bool:
 def _same_members(mine: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
     """The catalog writes a question mark for what its own charset lacks."""
     return len(mine) == len(theirs) and all(
-        one == other or ("?" in other and len(one) == len(other)) for one, other in zip(mine, theirs, strict=True)
+        event_member == catalog_member or ("?" in catalog_member and len(event_member) == len(catalog_member))
+        for event_member, catalog_member in zip(mine, theirs, strict=True)
     )
 
 
-def _joined(mine: Column, theirs: Column, *, full: bool) -> Column:
+def _join_columns(mine: MySqlColumn, theirs: MySqlColumn, *, full: bool) -> MySqlColumn:
     """One column from both descriptions: its storage is the event's."""
     if not full:
         return msgspec.structs.replace(theirs, type=mine.type, meta=mine.meta, nullable=mine.nullable)
@@ -379,6 +382,6 @@ def _joined(mine: Column, theirs: Column, *, full: bool) -> Column:
     )
 
 
-def _shown(column: Column) -> str:
+def _describe_column(column: MySqlColumn) -> str:
     null = "" if column.nullable else " NOT NULL"
     return f"{codes.type_name(column.type)} ({column.meta}){' UNSIGNED' if column.unsigned else ''}{null}"

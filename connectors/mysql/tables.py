@@ -10,7 +10,7 @@ from connectors.mysql import columns, events, logical, shards, table_map
 from connectors.mysql import event_types as types
 from connectors.mysql.binlog_events import HEADER_SIZE, rows_header
 from connectors.mysql.decode import compile_rows, count_rows
-from connectors.mysql.events.schema_changes import Change
+from connectors.mysql.events.schema_changes import TableChange
 from connectors.mysql.fast_rows import fast_table
 from connectors.mysql.fast_snapshots import fast_snapshot
 from connectors.mysql.model import TableName
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from connectors.api import Header, Position
-    from connectors.mysql.columns import Layout
-    from connectors.mysql.events.contract import EventSettings, Held, TableEvents
+    from connectors.mysql.columns import ColumnLayout
+    from connectors.mysql.events.contract import Held, MySqlEventSettings, MySqlTableEvents
     from connectors.mysql.events.transactions import Transactions
     from connectors.mysql.fast_rows import FastTable
     from connectors.mysql.fast_snapshots import FastSnapshot
-    from connectors.mysql.filters import TableFilter
-    from connectors.mysql.model import Shard, Table
-    from connectors.mysql.statements import Statement
+    from connectors.mysql.filters import MySqlTableFilter
+    from connectors.mysql.model import MySqlTable, Shard
+    from connectors.mysql.statements import SqlStatement
     from connectors.mysql.table_map import TableMap
     from connectors.mysql.types import ValueOptions
     from connectors.mysql.versions import VersionBook
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _MOST: Final = 5_000
 
 
-class TableState:
+class MySqlTableState:
     """One structure of one table, ready for its rows.
 
     Attributes:
@@ -78,13 +78,13 @@ class TableState:
 
     def __init__(
         self,
-        table: Table,
+        table: MySqlTable,
         *,
         captured: bool,
         kind: str,
         shard: Shard,
-        layout: Layout,
-        made: TableEvents,
+        layout: ColumnLayout,
+        table_events: MySqlTableEvents,
         version: int,
         options: ValueOptions,
     ) -> None:
@@ -94,7 +94,7 @@ class TableState:
         self.captured = captured
         self.kind = kind
         self.layout = layout
-        self.events = made
+        self.events = table_events
         self.version = version
         self.fast: FastTable | None = None
         self.snapshot: FastSnapshot | None = None
@@ -134,9 +134,9 @@ class TableState:
 
     def decoder(self, kind: str, present: bytes, present_after: bytes | None) -> Rows:
         """The compiled decoder of a kind of rows event with these columns."""
-        found = self._decoders.get((kind, present, present_after))
-        if found is None:
-            found = self._decoders[kind, present, present_after] = compile_rows(
+        row_decoder = self._decoders.get((kind, present, present_after))
+        if row_decoder is None:
+            row_decoder = self._decoders[kind, present, present_after] = compile_rows(
                 self.table,
                 self.layout.plans,
                 self._options,
@@ -145,7 +145,7 @@ class TableState:
                 present_after=present_after,
                 owner=self._split,
             )
-        return found
+        return row_decoder
 
     def reader(self, raw: bytes, code: int) -> tuple[int, Rows]:
         """Where the rows of an event of this type begin, and their decoder."""
@@ -159,15 +159,15 @@ class TableState:
 
     def counter(self, kind: str, present: bytes, present_after: bytes | None) -> Callable[[bytes, int, int], int]:
         """Counts the rows of such an event, whoever owns them."""
-        found = self._counters.get((kind, present, present_after))
-        if found is None:
-            found = self._counters[kind, present, present_after] = count_rows(
+        row_counter = self._counters.get((kind, present, present_after))
+        if row_counter is None:
+            row_counter = self._counters[kind, present, present_after] = count_rows(
                 self.table, self._options, kind=kind, present=present, present_after=present_after
             )
-        return found
+        return row_counter
 
 
-class Tables:
+class StreamTables:
     """Finds the state of a table by its TABLE_MAP event.
 
     Args:
@@ -180,18 +180,18 @@ class Tables:
     def __init__(
         self,
         *,
-        table_filter: TableFilter,
+        table_filter: MySqlTableFilter,
         special: Mapping[TableName, str],
-        settings: EventSettings,
+        settings: MySqlEventSettings,
         options: ValueOptions,
         shard: Shard,
         partition: Position,
         versions: VersionBook,
         transactions: Transactions | None,
-        held: Held | None,
+        held_rows: Held | None,
         headers: tuple[Header, ...],
         log: logging.LoggerAdapter[logging.Logger],
-        definitions: Callable[[Sequence[TableName]], Awaitable[Mapping[TableName, Table]]],
+        definitions: Callable[[Sequence[TableName]], Awaitable[Mapping[TableName, MySqlTable]]],
         lenient: bool = False,
         wire: Wire | None = None,
     ) -> None:
@@ -203,21 +203,21 @@ class Tables:
         self._shard = shard
         self._partition = partition
         self._transactions = transactions
-        self._held = held
+        self._held = held_rows
         self._headers = headers
         self._log = log
         self._definitions = definitions
         self._lenient = lenient
         self.versions = versions
-        self._partitions = logical.Partitions(logical.parse(settings.logical))
-        self._known: dict[TableName, Table] = {}
-        self._by_map: dict[bytes, TableState | None] = {}
-        self._by_structure: dict[tuple[TableName, bytes], TableState] = {}
-        self._current: dict[TableName, TableState] = {}
+        self._partitions = logical.Partitions(logical.parse_mapping(settings.logical))
+        self._known: dict[TableName, MySqlTable] = {}
+        self._by_map: dict[bytes, MySqlTableState | None] = {}
+        self._by_structure: dict[tuple[TableName, bytes], MySqlTableState] = {}
+        self._current: dict[TableName, MySqlTableState] = {}
         #: Structures (table, version) that a new one has replaced, until ``take_replaced``.
         self._replaced: list[tuple[TableName, int]] = []
 
-    def cached(self, body: bytes) -> TableState | None:
+    def cached(self, body: bytes) -> MySqlTableState | None:
         """The state for a TABLE_MAP event's body seen before; None: the table is not captured.
 
         Raises:
@@ -225,14 +225,14 @@ class Tables:
         """
         return self._by_map[body]
 
-    def of(self, name: TableName) -> TableState | None:
+    def of(self, name: TableName) -> MySqlTableState | None:
         """The structure that the stream has met last, else the one that was read last, if the table is captured."""
         if not self._filter.matches(name):
             return None
-        known = self._known.get(name)
-        return self._current.get(name) or (self.state(known, None) if known is not None else None)
+        known_table = self._known.get(name)
+        return self._current.get(name) or (self.state(known_table, None) if known_table is not None else None)
 
-    def changes(self, statement: Statement) -> list[Change]:
+    def changes(self, statement: SqlStatement) -> list[TableChange]:
         """What a statement did to captured tables, as far as it is known."""
         if statement.kind == "index":
             return []
@@ -240,12 +240,12 @@ class Tables:
             "CREATE" if statement.kind == "create" else "DROP" if statement.kind == "drop" else "ALTER"
         )
         return [
-            Change(kind, name, None if kind == "DROP" else self._known.get(name))
+            TableChange(kind, name, None if kind == "DROP" else self._known.get(name))
             for name in statement.tables
             if self._filter.matches(name)
         ]
 
-    def concerns(self, statement: Statement) -> bool:
+    def concerns(self, statement: SqlStatement) -> bool:
         """Whether a statement that changes rows itself may change those of captured tables; errs on the side of yes."""
         if any(self._filter.matches(name) for name in statement.tables):
             return True
@@ -257,7 +257,7 @@ class Tables:
         """Read the definitions of tables now, for what a statement has changed."""
         self._known.update(await self._definitions(names))
 
-    def forget(self, statement: Statement) -> None:
+    def forget(self, statement: SqlStatement) -> None:
         """A statement may have changed definitions: they are read again when they are needed.
 
         Those of tables that it does not name stay: without names in the binlog they may be the only ones that still fit.
@@ -276,7 +276,7 @@ class Tables:
         self._current = {name: state for name, state in self._current.items() if not changed(name)}
         self._partitions.forget(changed)
 
-    async def learn(self, event: bytes, context: Structure) -> TableState | None:
+    async def learn(self, event: bytes, context: Structure) -> MySqlTableState | None:
         """The state for a TABLE_MAP event, made if necessary.
 
         Args:
@@ -287,11 +287,11 @@ class Tables:
             Fatal: the structure can't be known for sure.
             Retriable: the source can't be asked now.
         """
-        met = table_map.parse(event[HEADER_SIZE:])
-        state: TableState | None = None
+        met = table_map.parse_table_map(event[HEADER_SIZE:])
+        state: MySqlTableState | None = None
         if met.name in self._special or self._filter.matches(met.name):
             state = self._by_structure.get((met.name, met.fingerprint))
-            if state is None and (table := await self._complete(met)) is not None:
+            if state is None and (table := await self._complete_table(met)) is not None:
                 state = self._by_structure[met.name, met.fingerprint] = self.state(table, context)
                 if self._wire is not None:
                     await state.agree(self._wire)
@@ -307,7 +307,7 @@ class Tables:
         self._by_map[event[types.AFTER_ID :]] = state
         return state
 
-    async def agree_on_snapshot(self, state: TableState) -> None:
+    async def agree_on_snapshot(self, state: MySqlTableState) -> None:
         """Ask the runtime whether it takes rows of a snapshot of this table as bytes."""
         if self._wire is not None:
             await state.agree_on_snapshot(self._wire)
@@ -317,47 +317,47 @@ class Tables:
         replaced, self._replaced = self._replaced, []
         return replaced
 
-    def state(self, table: Table, context: Structure | None) -> TableState:
+    def state(self, table: MySqlTable, context: Structure | None) -> MySqlTableState:
         """The state for a structure; ``context`` is None for one that was read from ``information_schema``.
 
         Raises:
             ConfigInvalid: ``logical.tables`` gives two tables the same numbers, or can't be applied to this one.
         """
         captured = self._filter.matches(table.name)
-        version = self.versions.version(table, context and _about(context, table.name)) if captured else 0
-        layout = columns.layout(table, self._settings, self.options)
+        version = self.versions.version(table, context and _about_table(context, table.name)) if captured else 0
+        layout = columns.make_layout(table, self._settings, self.options)
         if captured:
             complaint = self._partitions.add(table.name, tuple(field.name for field in layout.key))
             if complaint:
                 self._log.warning("%s", complaint)
-        made = events.builder(
+        table_events = events.make_builder(
             layout,
             version,
             self._settings,
             self._partition,
             transactions=self._transactions,
-            held=self._held,
+            held_rows=self._held,
             headers=self._headers,
         )
-        return TableState(
+        return MySqlTableState(
             table,
             captured=captured,
             kind=self._special.get(table.name, ""),
             shard=self._shard,
             layout=layout,
-            made=made,
+            table_events=table_events,
             version=version,
             options=self.options,
         )
 
-    async def _complete(self, met: TableMap) -> Table | None:
+    async def _complete_table(self, met: TableMap) -> MySqlTable | None:
         for attempt in range(2):
-            known = self._known.get(met.name)
-            if known is None:
+            known_table = self._known.get(met.name)
+            if known_table is None:
                 self._known.update(await self._definitions([met.name]))
-                known = self._known.get(met.name)
+                known_table = self._known.get(met.name)
             try:
-                return table_map.complete(met, known)
+                return table_map.complete_table(met, known_table)
             except table_map.Mismatch as error:
                 if attempt == 0:
                     self._known.pop(met.name, None)
@@ -369,7 +369,7 @@ class Tables:
                         met.name,
                         error,
                     )
-                    return table_map.complete(met, None)
+                    return table_map.complete_table(met, None)
                 if self._lenient:
                     self._log.warning(
                         "%s: changes are left out, because the structure of their rows is not known: %s",
@@ -396,7 +396,7 @@ class Structure(NamedTuple):
     statement: str
 
 
-def _about(met: Structure, name: TableName) -> Structure:
+def _about_table(met: Structure, name: TableName) -> Structure:
     """The same without a statement that does not name the table."""
     named = re.search(rf"(?<![\w$]){re.escape(name.table)}(?![\w$])", met.statement, re.IGNORECASE) is not None
     return met if named else met._replace(statement="")

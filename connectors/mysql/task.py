@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from connectors.api import SourceTask
-from connectors.mysql.run import Run
+from connectors.mysql.run import MySqlRun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -22,7 +22,7 @@ class MySqlTask(SourceTask):
     def __init__(self, context: TaskContext) -> None:
         super().__init__(context)
         self._instructions: list[Instruction] = []
-        self._run: Run | None = None
+        self._run: MySqlRun | None = None
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """See ``SourceTask.instruct``."""
@@ -40,14 +40,18 @@ class MySqlTask(SourceTask):
         """
         # A signal may send the stream to another position: then a new run begins there. What the worker shows as saved lags
         # behind what this task gave it, so the new run gets all of that.
-        given: dict[tuple[tuple[str, Any], ...], Position | None] = {}
+        delivered: dict[tuple[tuple[str, Any], ...], Position | None] = {}
         while True:
-            run = self._run = Run(self.context, [(dict(partition), offset) for partition, offset in given.items()])
+            run = self._run = MySqlRun(
+                self.context, [(dict(partition), offset) for partition, offset in delivered.items()]
+            )
             try:
                 run.instruct(self._instructions)
                 async with aclosing(run.batches()) as stream:
                     async for batch in stream:
-                        given.update((tuple(sorted(partition.items())), offset) for partition, offset in batch.offsets)
+                        delivered.update(
+                            (tuple(sorted(partition.items())), offset) for partition, offset in batch.offsets
+                        )
                         yield batch
             finally:
                 self._run = None

@@ -16,17 +16,17 @@ from connectors.errors import Fatal, Skippable
 from connectors.mysql import type_codes as codes
 from connectors.mysql import types_temporal as temporal
 from connectors.mysql.charsets import charset_of
-from connectors.mysql.decode_columns import guarded, text_expression, vector
-from connectors.mysql.geometry import geometry, point
+from connectors.mysql.decode_columns import guard_function, read_vector, text_expression
+from connectors.mysql.geometry import read_geometry, read_point
 from connectors.mysql.json_binary import from_server_text
-from connectors.mysql.type_values import EXACT, binary_value, decimal_value, wrap
-from connectors.mysql.types import Kind, datetime_unit, fraction, kind_of
+from connectors.mysql.type_values import EXACT, binary_value, decimal_value, wrap_unsigned
+from connectors.mysql.types import ColumnKind, datetime_unit, fraction, kind_of
 from connectors.mysql.types_defaults import missing_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.mysql.model import Column, ColumnPlan, Table
+    from connectors.mysql.model import ColumnPlan, MySqlColumn, MySqlTable
     from connectors.mysql.types import ValueOptions
 
 _WORD: Final = re.compile(r"\$(\w)")
@@ -50,35 +50,37 @@ class BadTextRow(Skippable):
         super().__init__(f"a row of {table}: {f'column {column}' if column else 'a column'} can't be decoded: {reason}")
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as SQL takes it."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def select_list(table: Table, plans: Sequence[ColumnPlan | None]) -> list[str]:
+def select_list(table: MySqlTable, plans: Sequence[ColumnPlan | None]) -> list[str]:
     """The expressions to select, for the columns with a plan in their order."""
-    return [expression(column) for column, plan in zip(table.columns, plans, strict=True) if plan is not None]
+    return [select_expression(column) for column, plan in zip(table.columns, plans, strict=True) if plan is not None]
 
 
-def expression(column: Column) -> str:
+def select_expression(column: MySqlColumn) -> str:
     """The SQL expression by which one column is to be read."""
-    name = quoted(column.name)
+    name = quote_name(column.name)
     match kind_of(column):
-        case Kind.TEXT | Kind.ENUM | Kind.SET if charset_of(column.collation or 0).name not in _PLAIN_CHARSETS:
+        case ColumnKind.TEXT | ColumnKind.ENUM | ColumnKind.SET if (
+            charset_of(column.collation or 0).name not in _PLAIN_CHARSETS
+        ):
             # As stored: the server's conversion to the session's charset and ours could differ.
             return f"CAST({name} AS BINARY)"
-        case Kind.FLOAT | Kind.DOUBLE:
+        case ColumnKind.FLOAT | ColumnKind.DOUBLE:
             # A float is sent with six digits, a double with declared decimals with those; as plain doubles all digits are sent.
             return f"{name} + 0e0"
-        case Kind.TIMESTAMP:
+        case ColumnKind.TIMESTAMP:
             return f"UNIX_TIMESTAMP({name})"
-        case Kind.JSON:
+        case ColumnKind.JSON:
             return f"CAST({name} AS CHAR CHARACTER SET utf8mb4)"
     return name
 
 
 def compile_text(
-    table: Table, plans: Sequence[ColumnPlan | None], options: ValueOptions
+    table: MySqlTable, plans: Sequence[ColumnPlan | None], options: ValueOptions
 ) -> Callable[[bytes], dict[str, Any]]:
     """The decoder of one row packet of ``SELECT select_list(...)``; further values in the packet are left alone.
 
@@ -89,11 +91,11 @@ def compile_text(
     code.add(0, "def row(data):")
     code.add(1, "p = 0")
     shown: list[tuple[str, str]] = []
-    for place, (column, plan) in enumerate(zip(table.columns, plans, strict=True)):
+    for index, (column, plan) in enumerate(zip(table.columns, plans, strict=True)):
         if plan is None:
             continue
-        _add(code, place, plan, _value(column, options))
-        shown.append((column.name, f"v{place}"))
+        _add_column(code, index, plan, _value_code(column, options))
+        shown.append((column.name, f"v{index}"))
     code.add(1, f"return {dict_display(shown)}")
     fast: Callable[[bytes], dict[str, Any]] = code.function("row", f"text rows of {table.name}")
 
@@ -107,15 +109,15 @@ def compile_text(
     return row
 
 
-def _add(code: CodeBuilder, place: int, plan: ColumnPlan, value: tuple[str, dict[str, Any]]) -> None:
+def _add_column(code: CodeBuilder, index: int, plan: ColumnPlan, value: tuple[str, dict[str, Any]]) -> None:
     """Add the reading of one column."""
     template, names = value
-    target = f"v{place}"
+    target = f"v{index}"
     words = {
-        **{stem: code.bind(stem, thing) for stem, thing in names.items()},
+        **{stem: code.bind(stem, bound_value) for stem, bound_value in names.items()},
         "0": "data[p:(p := p + n)]",
-        "t": f"t{place}",
-        "y": f"y{place}",
+        "t": f"t{index}",
+        "y": f"y{index}",
     }
     transform = code.bind("mask", plan.transform) if plan.transform is not None else None
 
@@ -140,7 +142,7 @@ def _add(code: CodeBuilder, place: int, plan: ColumnPlan, value: tuple[str, dict
         )
 
 
-def _value(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _value_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     """The expression of a value from the text ``$0``, and what it refers to."""
     kind = kind_of(column)
     make = _MAKERS.get(kind)
@@ -149,15 +151,15 @@ def _value(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     return make(column, options)
 
 
-def _integer(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _integer_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     if column.unsigned and column.type == codes.LONGLONG:
         if options.bigint_unsigned_mode == "precise":
             return "$f(int($0))", {"f": Decimal}
-        return "$f(int($0))", {"f": wrap}
+        return "$f(int($0))", {"f": wrap_unsigned}
     return "int($0)", {}
 
 
-def _decimal(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _decimal_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     del column
     # A negative zero, which the binlog doesn't have, becomes zero.
     if options.decimal_mode == "precise":
@@ -165,73 +167,77 @@ def _decimal(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]
     return "$g($p($f($0.decode())))", {"f": Decimal, "p": EXACT.plus, "g": decimal_value(options.decimal_mode)}
 
 
-def _float(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _float_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     del column, options
     return "float($0)", {}
 
 
-def _boolean(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _boolean_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     del column, options
     return "$0 != b'\\0'", {}
 
 
-def _bits(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _bits_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     del options
     size = (column.meta + 7) // 8
     return f"$0.rjust({size}, b'\\0')[::-1]", {}
 
 
-def _text(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _text_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     template, names = text_expression(charset_of(column.collation or 0).name, options.charset_errors)
     return template, names
 
 
-def _bytes(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _bytes_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     if options.binary_mode == "bytes":
         return "$0", {}
     del column
     return "$f($0)", {"f": binary_value(options.binary_mode)}
 
 
-def _year(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _year_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     del column, options
     # The binlog's 0 stands for the year 0000 and is read as 1900, as Debezium does.
     return "int($0) or 1900", {}
 
 
-def _or_missing(template: str, column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _or_missing(template: str, column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     missing = missing_value(column, options)
     if missing is None:
         return template, {}
     return f"$z if ($t := {template}) is None else $t", {"z": missing}
 
 
-def _settings(options: ValueOptions) -> dict[str, Any]:
+def _day_settings(options: ValueOptions) -> dict[str, Any]:
     return {"adjust": options.enable_time_adjuster, "lenient": options.invalid_dates == "epoch"}
 
 
-def _date(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
-    table = temporal.text_days(**_settings(options), text="Z" if options.time_mode == "isostring" else "")
+def _date_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    table = temporal.text_days(**_day_settings(options), text="Z" if options.time_mode == "isostring" else "")
     template, names = _or_missing("$d[$0]", column, options)
     return template, {"d": table, **names}
 
 
-def _time(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
-    show = guarded(temporal.time_value(options.time_mode, fraction(column)), column, options)
+def _time_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    show = guard_function(temporal.time_value(options.time_mode, fraction(column)), column, options)
     return "$f($g($0))", {"f": show, "g": temporal.text_micros}
 
 
-def _datetime(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _datetime_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     unit = datetime_unit(fraction(column), options)
-    text = unit == "text"
-    factor = 1 if text else temporal.unit_factor(unit)
+    as_text = unit == "text"
+    factor = 1 if as_text else temporal.unit_factor(unit)
     digits = fraction(column)
-    days = temporal.text_days(**_settings(options), text="T" if text else "", factor=temporal.DAY_SECONDS * factor)
-    missing, fit = missing_value(column, options), guarded(temporal.in_int64, column, options)
+    days = temporal.text_days(
+        **_day_settings(options), text="T" if as_text else "", factor=temporal.DAY_SECONDS * factor
+    )
+    missing, fit = missing_value(column, options), guard_function(temporal.in_int64, column, options)
     if unit in ("ms", "us"):
         names = {"d": days, "c": temporal.text_clocks(factor), "s": temporal.text_seconds(factor), "z": missing}
-        rest = f" + int($t[20:]) * {factor} // {10**digits}" if digits else ""
-        return ("$z if ($y := $d[($t := $0)[:10]]) is None else $y + $c[$t[11:16]] + $s[$t[17:19]]" + rest), names
+        fraction_code = f" + int($t[20:]) * {factor} // {10**digits}" if digits else ""
+        return (
+            "$z if ($y := $d[($t := $0)[:10]]) is None else $y + $c[$t[11:16]] + $s[$t[17:19]]" + fraction_code
+        ), names
 
     def read(shown: bytes) -> Any:
         day: Any = days[shown[:10]]
@@ -239,14 +245,14 @@ def _datetime(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any
             return missing
         hour, minute, second = int(shown[11:13]), int(shown[14:16]), int(shown[17:19])
         micros = int(shown[20:].ljust(6, b"0")) if digits else 0
-        if text:
+        if as_text:
             return day + temporal.clock_text(hour << 12 | minute << 6 | second, micros)
         return fit(day + (hour * 3600 + minute * 60 + second) * factor + micros * 1000)
 
     return "$f($0)", {"f": read}
 
 
-def _timestamp(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _timestamp_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     del options
     digits = fraction(column)
     names: dict[str, Any] = {
@@ -259,53 +265,55 @@ def _timestamp(column: Column, options: ValueOptions) -> tuple[str, dict[str, An
     days, minutes, seconds = names["d"], names["m"], names["s"]
 
     def read(shown: bytes) -> str:
-        whole, _, rest = shown.partition(b".")
+        whole, _, fraction_digits = shown.partition(b".")
         second = int(whole)
-        end = rest.decode("ascii")[:digits].ljust(digits, "0")
+        end = fraction_digits.decode("ascii")[:digits].ljust(digits, "0")
         return f"{days[second // 86400]}{minutes[second // 60 % 1440]}{seconds[second % 60]}{end}Z"
 
     return "$f($0)", {"f": read}
 
 
-def _json(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _json_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     del column, options
     return "$f($0.decode())", {"f": from_server_text}
 
 
-def _plain(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _plain_code(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
     del column, options
     return "$0.decode()", {}
 
 
-def _function(function: Callable[[bytes], Any]) -> Callable[[Column, ValueOptions], tuple[str, dict[str, Any]]]:
-    def make(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+def _function_code(
+    function: Callable[[bytes], Any],
+) -> Callable[[MySqlColumn, ValueOptions], tuple[str, dict[str, Any]]]:
+    def make(column: MySqlColumn, options: ValueOptions) -> tuple[str, dict[str, Any]]:
         del column, options
         return "$f($0)", {"f": function}
 
     return make
 
 
-_MAKERS: Final[dict[Kind, Callable[[Column, ValueOptions], tuple[str, dict[str, Any]]]]] = {
-    Kind.INTEGER: _integer,
-    Kind.DECIMAL: _decimal,
-    Kind.FLOAT: _float,
-    Kind.DOUBLE: _float,
-    Kind.BOOLEAN: _boolean,
-    Kind.BITS: _bits,
-    Kind.TEXT: _text,
-    Kind.BYTES: _bytes,
-    Kind.ENUM: _text,
-    Kind.SET: _text,
-    Kind.YEAR: _year,
-    Kind.DATE: _date,
-    Kind.TIME: _time,
-    Kind.DATETIME: _datetime,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.JSON: _json,
-    Kind.GEOMETRY: _function(geometry),
-    Kind.POINT: _function(point),
-    Kind.VECTOR: _function(vector),
-    Kind.UUID: _plain,
-    Kind.INET4: _plain,
-    Kind.INET6: _plain,
+_MAKERS: Final[dict[ColumnKind, Callable[[MySqlColumn, ValueOptions], tuple[str, dict[str, Any]]]]] = {
+    ColumnKind.INTEGER: _integer_code,
+    ColumnKind.DECIMAL: _decimal_code,
+    ColumnKind.FLOAT: _float_code,
+    ColumnKind.DOUBLE: _float_code,
+    ColumnKind.BOOLEAN: _boolean_code,
+    ColumnKind.BITS: _bits_code,
+    ColumnKind.TEXT: _text_code,
+    ColumnKind.BYTES: _bytes_code,
+    ColumnKind.ENUM: _text_code,
+    ColumnKind.SET: _text_code,
+    ColumnKind.YEAR: _year_code,
+    ColumnKind.DATE: _date_code,
+    ColumnKind.TIME: _time_code,
+    ColumnKind.DATETIME: _datetime_code,
+    ColumnKind.TIMESTAMP: _timestamp_code,
+    ColumnKind.JSON: _json_code,
+    ColumnKind.GEOMETRY: _function_code(read_geometry),
+    ColumnKind.POINT: _function_code(read_point),
+    ColumnKind.VECTOR: _function_code(read_vector),
+    ColumnKind.UUID: _plain_code,
+    ColumnKind.INET4: _plain_code,
+    ColumnKind.INET6: _plain_code,
 }

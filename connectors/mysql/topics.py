@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from connectors.mysql.model import TableName
 
 
-class Topics:
+class MySqlTopics:
     """The topics of one connector.
 
     Attributes:
@@ -34,22 +34,22 @@ class Topics:
         self.schema_changes = settings.prefix
         self.transactions = join((settings.prefix, settings.transaction))
         self.heartbeat = join((settings.heartbeat_prefix, settings.prefix))
-        self.versions = settings.versions or self._sanitized(join((settings.prefix, "table-versions")))
+        self.versions = settings.versions or self._sanitize_name(join((settings.prefix, "table-versions")))
         self._route = _Replace(settings.regex, settings.replacement)
         self._identify = _Replace(settings.key_regex, settings.key_replacement)
 
     def table(self, name: TableName) -> str:
         """The topic of a table's events; also what the names of its schemas begin with."""
-        plain = self._sanitized(self._origin(name))
+        plain = self._sanitize_name(self._origin_name(name))
         return self._route(plain) or plain
 
     def database(self, database: str) -> str:
         """The topic of all tables of a database, where UMS messages go by database."""
-        return self._sanitized(self._settings.delimiter.join((self._settings.prefix, database)))
+        return self._sanitize_name(self._settings.delimiter.join((self._settings.prefix, database)))
 
     def everything(self) -> str:
         """The topic of all UMS messages, where they go into one."""
-        return self._sanitized(self._settings.delimiter.join((self._settings.prefix, "ums")))
+        return self._sanitize_name(self._settings.delimiter.join((self._settings.prefix, "ums")))
 
     def key_field(self, name: TableName, *, shared: bool = False) -> tuple[str, str] | None:
         """Name and value of the field that tells the tables of one topic apart in the key; None: there is none.
@@ -60,23 +60,23 @@ class Topics:
         """
         if not (self._settings.regex or shared) or not self._settings.key_enabled:
             return None
-        origin = self._origin(name)
-        found = self._identify(origin, empty=True)
-        return self._settings.key_field, origin if found is None else found
+        origin = self._origin_name(name)
+        identifier = self._identify(origin, empty=True)
+        return self._settings.key_field, origin if identifier is None else identifier
 
-    def _origin(self, name: TableName) -> str:
+    def _origin_name(self, name: TableName) -> str:
         parts = (self._settings.prefix, name.database, name.table)
         return self._settings.delimiter.join(part for part in parts if part.strip())
 
-    def _sanitized(self, name: str) -> str:
+    def _sanitize_name(self, name: str) -> str:
         escapes = self._settings.unicode
-        text = []
+        characters = []
         for unit in utf16_units(name):
             if unit.isascii() and (unit.isalnum() or unit in ".-" or (unit == "_" and not escapes)):
-                text.append(unit)
+                characters.append(unit)
             else:
-                text.append(unicode_escape(unit) if escapes else "_")
-        clean = "".join(text)[: topic_names.LONGEST]
+                characters.append(unicode_escape(unit) if escapes else "_")
+        clean = "".join(characters)[: topic_names.LONGEST]
         if clean in {".", ".."}:
             return (unicode_escape(".") if escapes else "_") * len(clean)
         return clean
@@ -93,5 +93,5 @@ class _Replace:
         """The new name; None if the expression doesn't match, or gives nothing and ``empty`` is not allowed."""
         if self._pattern is None or self._replacement is None or self._pattern.fullmatch(name) is None:
             return None
-        made = self._pattern.sub(self._replacement, name, count=1)
-        return made if made or empty else None
+        new_name = self._pattern.sub(self._replacement, name, count=1)
+        return new_name if new_name or empty else None

@@ -16,12 +16,12 @@ _SIGN: Final = 1 << 63
 _SIZE: Final = 1 << 64
 
 
-def wrap(number: int) -> int:
+def wrap_unsigned(number: int) -> int:
     """An unsigned 64-bit number as Java's ``long`` holds it."""
     return number - _SIZE if number >= _SIGN else number
 
 
-def plain(number: Decimal) -> str:
+def format_plain(number: Decimal) -> str:
     """A decimal without exponent."""
     return format(number, "f")
 
@@ -30,7 +30,7 @@ def decimal_value(mode: str) -> Callable[[Decimal], Any]:
     """From a decimal to what ``decimal.handling.mode`` shows."""
     if mode == "double":
         return float
-    return plain if mode == "string" else lambda number: number
+    return format_plain if mode == "string" else lambda number: number
 
 
 def binary_value(mode: str) -> Callable[[bytes], Any]:
@@ -49,17 +49,17 @@ def set_value(members: Sequence[str]) -> Callable[[int], str]:
 
     The function raises ValueError for a bit without a member.
     """
-    known: dict[int, str] = {}
-    most = 4096
+    member_texts: dict[int, str] = {}
+    max_cached = 4096
 
     def show(bits: int) -> str:
-        found = known.get(bits)
-        if found is None:
+        member_text = member_texts.get(bits)
+        if member_text is None:
             if bits >> len(members):
                 raise ValueError(f"a SET of {len(members)} members has the value {bits:#x}")
-            if len(known) >= most:
-                known.clear()
-            found = known[bits] = ",".join(member for place, member in enumerate(members) if bits >> place & 1)
-        return found
+            if len(member_texts) >= max_cached:
+                member_texts.clear()
+            member_text = member_texts[bits] = ",".join(member for bit, member in enumerate(members) if bits >> bit & 1)
+        return member_text
 
     return show

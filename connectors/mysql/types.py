@@ -13,7 +13,7 @@ from connectors.mysql.charsets import charset_of
 from connectors.schema import DATE, DECIMAL, FLOAT32, FLOAT64, INT32, TIME, TIMESTAMP, Field, Schema, Type
 
 if TYPE_CHECKING:
-    from connectors.mysql.model import Column
+    from connectors.mysql.model import MySqlColumn
 
 DecimalMode = Literal["precise", "double", "string"]
 TimeMode = Literal["adaptive_time_microseconds", "adaptive", "connect", "isostring", "microseconds", "nanoseconds"]
@@ -71,7 +71,7 @@ class ValueOptions(msgspec.Struct, frozen=True, kw_only=True):
     invalid_dates: Literal["fail", "epoch"]
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """What a column holds, whatever its storage."""
 
     INTEGER = "integer"
@@ -98,7 +98,7 @@ class Kind(StrEnum):
     INET6 = "inet6"
 
 
-class Declared(NamedTuple):
+class DeclaredType(NamedTuple):
     """A declared type in parts: what Debezium calls type name, length and scale; -1: it has none."""
 
     name: str
@@ -106,97 +106,106 @@ class Declared(NamedTuple):
     scale: int = -1
 
 
-_BY_CODE: Final[dict[int, Kind]] = {
-    **dict.fromkeys(codes.INTEGERS, Kind.INTEGER),
-    codes.DECIMAL: Kind.DECIMAL,
-    codes.FLOAT: Kind.FLOAT,
-    codes.DOUBLE: Kind.DOUBLE,
-    codes.ENUM: Kind.ENUM,
-    codes.SET: Kind.SET,
-    codes.YEAR: Kind.YEAR,
-    codes.DATE: Kind.DATE,
-    codes.NEWDATE: Kind.DATE,
-    codes.TIME: Kind.TIME,
-    codes.TIME2: Kind.TIME,
-    codes.DATETIME: Kind.DATETIME,
-    codes.DATETIME2: Kind.DATETIME,
-    codes.TIMESTAMP: Kind.TIMESTAMP,
-    codes.TIMESTAMP2: Kind.TIMESTAMP,
-    codes.JSON: Kind.JSON,
-    codes.VECTOR: Kind.VECTOR,
+_BY_CODE: Final[dict[int, ColumnKind]] = {
+    **dict.fromkeys(codes.INTEGERS, ColumnKind.INTEGER),
+    codes.DECIMAL: ColumnKind.DECIMAL,
+    codes.FLOAT: ColumnKind.FLOAT,
+    codes.DOUBLE: ColumnKind.DOUBLE,
+    codes.ENUM: ColumnKind.ENUM,
+    codes.SET: ColumnKind.SET,
+    codes.YEAR: ColumnKind.YEAR,
+    codes.DATE: ColumnKind.DATE,
+    codes.NEWDATE: ColumnKind.DATE,
+    codes.TIME: ColumnKind.TIME,
+    codes.TIME2: ColumnKind.TIME,
+    codes.DATETIME: ColumnKind.DATETIME,
+    codes.DATETIME2: ColumnKind.DATETIME,
+    codes.TIMESTAMP: ColumnKind.TIMESTAMP,
+    codes.TIMESTAMP2: ColumnKind.TIMESTAMP,
+    codes.JSON: ColumnKind.JSON,
+    codes.VECTOR: ColumnKind.VECTOR,
 }
-_SPECIAL: Final = {"UUID": Kind.UUID, "INET4": Kind.INET4, "INET6": Kind.INET6, "VECTOR": Kind.VECTOR}
+_SPECIAL: Final = {
+    "UUID": ColumnKind.UUID,
+    "INET4": ColumnKind.INET4,
+    "INET6": ColumnKind.INET6,
+    "VECTOR": ColumnKind.VECTOR,
+}
 #: Number of the geometry type POINT in table maps.
 _POINT: Final = 1
 
 
-def declared(column: Column) -> Declared:
+def declared(column: MySqlColumn) -> DeclaredType:
     """The column's declared type in Debezium's terms; where the catalog did not tell it, derived from the table map."""
     if not column.declared:
-        return _derived(column)
-    text = _COMMENT.sub("", column.declared).strip()
-    match = _DECLARED.fullmatch(text)
+        return _derive_type(column)
+    declaration = _COMMENT.sub("", column.declared).strip()
+    match = _DECLARED.fullmatch(declaration)
     if match is None:
-        return Declared(text.upper())
+        return DeclaredType(declaration.upper())
     name, arguments, suffix = match[1].upper(), match[2], " ".join(match[3].upper().split())
     if name == "ENUM":
-        return Declared(name, 1)
+        return DeclaredType(name, 1)
     if name == "SET":
-        return Declared(name, max(0, 2 * len(column.members) - 1))
+        return DeclaredType(name, max(0, 2 * len(column.members) - 1))
     if name in {"DEC", "FIXED"}:
         name = "DECIMAL"
     numbers = [int(part) for part in (arguments or "").split(",") if part.strip().isdigit()]
     full = f"{name} {suffix}".strip()
     if name in ("DECIMAL", "NUMERIC"):
-        return Declared(full, numbers[0] if numbers else 10, numbers[1] if len(numbers) > 1 else 0)
+        return DeclaredType(full, numbers[0] if numbers else 10, numbers[1] if len(numbers) > 1 else 0)
     if name == "BIT" and not numbers:
-        return Declared(full, 1)
-    return Declared(full, numbers[0] if numbers else -1, numbers[1] if len(numbers) > 1 else -1)
+        return DeclaredType(full, 1)
+    return DeclaredType(full, numbers[0] if numbers else -1, numbers[1] if len(numbers) > 1 else -1)
 
 
-def _derived(column: Column) -> Declared:
+def _derive_type(column: MySqlColumn) -> DeclaredType:
     """See ``declared``: from the table map alone."""
     name, suffix = codes.type_name(column.type).removesuffix(" (old)"), " UNSIGNED" if column.unsigned else ""
     kind = kind_of(column)
-    if kind is Kind.DECIMAL:
-        return Declared(name + suffix, *codes.split_decimal(column.meta))
-    if kind in (Kind.INTEGER, Kind.FLOAT, Kind.DOUBLE):
-        return Declared(name + suffix)
-    if kind in (Kind.BOOLEAN, Kind.BITS):
-        return Declared(name, column.meta)
-    if kind is Kind.ENUM:
-        return Declared(name, 1)
-    if kind is Kind.SET:
-        return Declared(name, max(0, 2 * len(column.members) - 1))
-    if kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP):
-        return Declared(name, column.meta or -1)
+    if kind is ColumnKind.DECIMAL:
+        return DeclaredType(name + suffix, *codes.split_decimal(column.meta))
+    if kind in (ColumnKind.INTEGER, ColumnKind.FLOAT, ColumnKind.DOUBLE):
+        return DeclaredType(name + suffix)
+    if kind in (ColumnKind.BOOLEAN, ColumnKind.BITS):
+        return DeclaredType(name, column.meta)
+    if kind is ColumnKind.ENUM:
+        return DeclaredType(name, 1)
+    if kind is ColumnKind.SET:
+        return DeclaredType(name, max(0, 2 * len(column.members) - 1))
+    if kind in (ColumnKind.TIME, ColumnKind.DATETIME, ColumnKind.TIMESTAMP):
+        return DeclaredType(name, column.meta or -1)
     if column.type in codes.BLOBS:
         size = {1: "TINY", 2: "", 3: "MEDIUM", 4: "LONG"}.get(column.meta, "")
-        return Declared(size + ("BLOB" if kind is Kind.BYTES else "TEXT"))
-    if kind is Kind.BYTES:
-        return Declared("BINARY" if column.type == codes.STRING else "VARBINARY", column.meta)
-    if kind is Kind.TEXT and column.collation is not None:
-        return Declared(name, column.meta // charset_of(column.collation).longest)
-    return Declared("POINT" if kind is Kind.POINT else name)
+        return DeclaredType(size + ("BLOB" if kind is ColumnKind.BYTES else "TEXT"))
+    if kind is ColumnKind.BYTES:
+        return DeclaredType("BINARY" if column.type == codes.STRING else "VARBINARY", column.meta)
+    if kind is ColumnKind.TEXT and column.collation is not None:
+        return DeclaredType(name, column.meta // charset_of(column.collation).longest)
+    return DeclaredType("POINT" if kind is ColumnKind.POINT else name)
 
 
-def kind_of(column: Column) -> Kind:
+def kind_of(column: MySqlColumn) -> ColumnKind:
     """What the column holds. A type that is unknown is taken as bytes."""
     kind = _BY_CODE.get(column.type)
     if kind is not None:
         return kind
     if column.type == codes.BIT:
-        return Kind.BOOLEAN if column.meta == 1 else Kind.BITS
+        return ColumnKind.BOOLEAN if column.meta == 1 else ColumnKind.BITS
     if column.type == codes.GEOMETRY:
-        return Kind.POINT if column.geometry == _POINT or column.declared.lower().startswith("point") else Kind.GEOMETRY
+        return (
+            ColumnKind.POINT
+            if column.geometry == _POINT or column.declared.lower().startswith("point")
+            else ColumnKind.GEOMETRY
+        )
     if column.declared:
         special = _SPECIAL.get(column.declared.partition("(")[0].strip().upper())
         if special is not None:
             return special
-    return Kind.BYTES if column.collation is None or column.collation == codes.BINARY else Kind.TEXT
+    return ColumnKind.BYTES if column.collation is None or column.collation == codes.BINARY else ColumnKind.TEXT
 
 
-def fraction(column: Column) -> int:
+def fraction(column: MySqlColumn) -> int:
     """Digits after the seconds' point that a temporal column stores."""
     if column.type in (codes.TIMESTAMP2, codes.DATETIME2, codes.TIME2):
         return column.meta
@@ -204,21 +213,21 @@ def fraction(column: Column) -> int:
     return max(0, length)
 
 
-def double_float(column: Column) -> bool:
+def double_float(column: MySqlColumn) -> bool:
     """Whether a FLOAT column is shown as FLOAT64: one with a number of decimals, as Debezium has it."""
-    found = declared(column)
-    return found.scale >= 0 or found.length > 24
+    declaration = declared(column)
+    return declaration.scale >= 0 or declaration.length > 24
 
 
-def _string(name: str | None = None, *parameters: tuple[str, str]) -> Schema:
+def _string_schema(name: str | None = None, *parameters: tuple[str, str]) -> Schema:
     return Schema(Type.STRING, name=name, version=None if name is None else 1, parameters=parameters)
 
 
-def _number(physical: Type, name: str) -> Schema:
+def _number_schema(physical: Type, name: str) -> Schema:
     return Schema(physical, name=name, version=1)
 
 
-def _integer(column: Column, options: ValueOptions) -> Schema:
+def _integer_schema(column: MySqlColumn, options: ValueOptions) -> Schema:
     if not column.unsigned:
         return Schema(
             {
@@ -242,7 +251,7 @@ def _integer(column: Column, options: ValueOptions) -> Schema:
     )
 
 
-def _decimal(column: Column, options: ValueOptions) -> Schema:
+def _decimal_schema(column: MySqlColumn, options: ValueOptions) -> Schema:
     if options.decimal_mode == "double":
         return Schema(Type.FLOAT64)
     if options.decimal_mode == "string":
@@ -253,23 +262,23 @@ def _decimal(column: Column, options: ValueOptions) -> Schema:
     )
 
 
-def _date(options: ValueOptions) -> Schema:
+def _date_schema(options: ValueOptions) -> Schema:
     if options.time_mode == "isostring":
-        return _string("io.debezium.time.IsoDate")
-    return _number(Type.INT32, DATE if options.time_mode == "connect" else "io.debezium.time.Date")
+        return _string_schema("io.debezium.time.IsoDate")
+    return _number_schema(Type.INT32, DATE if options.time_mode == "connect" else "io.debezium.time.Date")
 
 
-def _time(digits: int, options: ValueOptions) -> Schema:
+def _time_schema(digits: int, options: ValueOptions) -> Schema:
     mode = options.time_mode
     if mode == "isostring":
-        return _string("io.debezium.time.IsoTime")
+        return _string_schema("io.debezium.time.IsoTime")
     if mode == "connect":
-        return _number(Type.INT32, TIME)
+        return _number_schema(Type.INT32, TIME)
     if mode == "nanoseconds":
-        return _number(Type.INT64, "io.debezium.time.NanoTime")
+        return _number_schema(Type.INT64, "io.debezium.time.NanoTime")
     if mode == "adaptive" and digits <= 3:
-        return _number(Type.INT32, "io.debezium.time.Time")
-    return _number(Type.INT64, "io.debezium.time.MicroTime")
+        return _number_schema(Type.INT32, "io.debezium.time.Time")
+    return _number_schema(Type.INT64, "io.debezium.time.MicroTime")
 
 
 def datetime_unit(digits: int, options: ValueOptions) -> str:
@@ -284,13 +293,13 @@ def datetime_unit(digits: int, options: ValueOptions) -> str:
     return "ms" if mode.startswith("adaptive") and digits <= 3 else "us"
 
 
-def _datetime(digits: int, options: ValueOptions) -> Schema:
+def _datetime_schema(digits: int, options: ValueOptions) -> Schema:
     if options.time_mode == "isostring":
-        return _string("io.debezium.time.IsoTimestamp")
+        return _string_schema("io.debezium.time.IsoTimestamp")
     if options.time_mode == "connect":
-        return _number(Type.INT64, TIMESTAMP)
+        return _number_schema(Type.INT64, TIMESTAMP)
     name = {"ms": "Timestamp", "us": "MicroTimestamp", "ns": "NanoTimestamp"}[datetime_unit(digits, options)]
-    return _number(Type.INT64, f"io.debezium.time.{name}")
+    return _number_schema(Type.INT64, f"io.debezium.time.{name}")
 
 
 _GEOMETRY_SCHEMA: Final = Schema(
@@ -313,68 +322,68 @@ _POINT_SCHEMA: Final = Schema(
         Field("srid", Schema(Type.INT32, optional=True)),
     ),
 )
-_FIXED: Final[dict[Kind, Schema]] = {
-    Kind.DOUBLE: FLOAT64,
-    Kind.BOOLEAN: Schema(Type.BOOLEAN),
-    Kind.TEXT: _string(),
-    Kind.YEAR: _number(INT32.type, YEAR),
-    Kind.TIMESTAMP: _string(ZONED_TIMESTAMP),
-    Kind.JSON: _string(JSON),
-    Kind.UUID: _string(UUID),
-    Kind.INET4: _string(),
-    Kind.INET6: _string(),
-    Kind.GEOMETRY: _GEOMETRY_SCHEMA,
-    Kind.POINT: _POINT_SCHEMA,
-    Kind.VECTOR: Schema(Type.ARRAY, name=FLOAT_VECTOR, version=1, value_schema=FLOAT32),
+_FIXED: Final[dict[ColumnKind, Schema]] = {
+    ColumnKind.DOUBLE: FLOAT64,
+    ColumnKind.BOOLEAN: Schema(Type.BOOLEAN),
+    ColumnKind.TEXT: _string_schema(),
+    ColumnKind.YEAR: _number_schema(INT32.type, YEAR),
+    ColumnKind.TIMESTAMP: _string_schema(ZONED_TIMESTAMP),
+    ColumnKind.JSON: _string_schema(JSON),
+    ColumnKind.UUID: _string_schema(UUID),
+    ColumnKind.INET4: _string_schema(),
+    ColumnKind.INET6: _string_schema(),
+    ColumnKind.GEOMETRY: _GEOMETRY_SCHEMA,
+    ColumnKind.POINT: _POINT_SCHEMA,
+    ColumnKind.VECTOR: Schema(Type.ARRAY, name=FLOAT_VECTOR, version=1, value_schema=FLOAT32),
 }
 
 
-def allowed(column: Column) -> str:
-    """The members of an ENUM or SET as Debezium's parameter ``allowed`` writes them: a comma within one has a backslash."""
+def allowed_members(column: MySqlColumn) -> str:
+    """The members of an ENUM or SET as Debezium's parameter ``allowed_members`` has them: a comma in one has a backslash."""
     return ",".join(member.replace(",", "\\,") for member in column.members)
 
 
-def _base(column: Column, options: ValueOptions) -> Schema:
+def _base_schema(column: MySqlColumn, options: ValueOptions) -> Schema:
     """The schema without what all columns have (optional, default, comment)."""
     kind = kind_of(column)
     match kind:
-        case Kind.INTEGER:
-            return _integer(column, options)
-        case Kind.DECIMAL:
-            return _decimal(column, options)
-        case Kind.FLOAT:
+        case ColumnKind.INTEGER:
+            return _integer_schema(column, options)
+        case ColumnKind.DECIMAL:
+            return _decimal_schema(column, options)
+        case ColumnKind.FLOAT:
             return FLOAT64 if double_float(column) else FLOAT32
-        case Kind.BITS:
+        case ColumnKind.BITS:
             return Schema(Type.BYTES, name=BITS, version=1, parameters=(("length", str(column.meta)),))
-        case Kind.BYTES:
+        case ColumnKind.BYTES:
             return Schema(Type.BYTES if options.binary_mode == "bytes" else Type.STRING)
-        case Kind.ENUM:
-            return _string(ENUM, ("allowed", allowed(column)))
-        case Kind.SET:
-            return _string(ENUM_SET, ("allowed", allowed(column)))
-        case Kind.DATE:
-            return _date(options)
-        case Kind.TIME:
-            return _time(fraction(column), options)
-        case Kind.DATETIME:
-            return _datetime(fraction(column), options)
+        case ColumnKind.ENUM:
+            return _string_schema(ENUM, ("allowed", allowed_members(column)))
+        case ColumnKind.SET:
+            return _string_schema(ENUM_SET, ("allowed", allowed_members(column)))
+        case ColumnKind.DATE:
+            return _date_schema(options)
+        case ColumnKind.TIME:
+            return _time_schema(fraction(column), options)
+        case ColumnKind.DATETIME:
+            return _datetime_schema(fraction(column), options)
     return _FIXED[kind]
 
 
-def source_parameters(column: Column, options: ValueOptions) -> tuple[tuple[str, str], ...]:
+def source_parameters(column: MySqlColumn, options: ValueOptions) -> tuple[tuple[str, str], ...]:
     """The parameters that ``column.propagate.source.type`` asks for: type, length, scale, comment, name."""
-    found = declared(column)
-    parameters = [(_SOURCE_TYPE + "type", found.name)]
-    if found.length >= 0:
-        parameters.append((_SOURCE_TYPE + "length", str(found.length)))
-    if found.scale >= 0:
-        parameters.append((_SOURCE_TYPE + "scale", str(found.scale)))
+    declaration = declared(column)
+    parameters = [(_SOURCE_TYPE + "type", declaration.name)]
+    if declaration.length >= 0:
+        parameters.append((_SOURCE_TYPE + "length", str(declaration.length)))
+    if declaration.scale >= 0:
+        parameters.append((_SOURCE_TYPE + "scale", str(declaration.scale)))
     if options.comments and column.comment:
         parameters.append((_SOURCE_TYPE + "comment", column.comment))
     return (*parameters, (_SOURCE_TYPE + "name", column.name))
 
 
-def field_schema(column: Column, options: ValueOptions, *, propagate: bool = False) -> Schema:
+def field_schema(column: MySqlColumn, options: ValueOptions, *, propagate: bool = False) -> Schema:
     """The schema of the column's field, with the declared default where the catalog told it.
 
     Args:
@@ -384,7 +393,7 @@ def field_schema(column: Column, options: ValueOptions, *, propagate: bool = Fal
     """
     from connectors.mysql.types_defaults import default_value
 
-    base = _base(column, options)
+    base = _base_schema(column, options)
     parameters = base.parameters + source_parameters(column, options) if propagate else base.parameters
     doc = column.comment if options.comments and column.comment else base.doc
     default = default_value(column, options)

@@ -59,7 +59,7 @@ def days_since_epoch(year: int, month: int, day: int, *, adjust: bool, lenient: 
         ) from None
 
 
-class Table(dict[int, int | str | None]):
+class ValueTable(dict[int, int | str | None]):
     """A bounded table of values by a packed number; ``compute`` makes what is missing."""
 
     __slots__ = ("compute",)
@@ -76,7 +76,7 @@ class Table(dict[int, int | str | None]):
 
 
 class TextTable(dict[bytes, int | str | None]):
-    """See ``Table``, by the server's text."""
+    """See ``ValueTable``, by the server's text."""
 
     __slots__ = ("compute",)
 
@@ -91,11 +91,11 @@ class TextTable(dict[bytes, int | str | None]):
         return value
 
 
-def _shown(days: int | None, *, text: str, factor: int) -> int | str | None:
-    """A day as its number times ``factor``, or with ``text`` as ISO's date and that text."""
-    if days is None or not text:
+def _show_day(days: int | None, *, suffix: str, factor: int) -> int | str | None:
+    """A day as its number times ``factor``, or with ``suffix`` as ISO's date and that text."""
+    if days is None or not suffix:
         return None if days is None else days * factor
-    return iso_date(days) + text
+    return iso_date(days) + suffix
 
 
 def text_clocks(factor: int) -> TextTable:
@@ -113,7 +113,7 @@ def iso_date(days: int) -> str:
     return date.fromordinal(days + EPOCH_DAY).isoformat()
 
 
-def dates(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> Table:
+def date_table(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> ValueTable:
     """DATE columns by their three bytes as a number.
 
     Args:
@@ -125,49 +125,49 @@ def dates(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> Ta
 
     def compute(packed: int) -> int | str | None:
         days = days_since_epoch(packed >> 9, packed >> 5 & 15, packed & 31, adjust=adjust, lenient=lenient)
-        return _shown(days, text=text, factor=factor)
+        return _show_day(days, suffix=text, factor=factor)
 
-    return Table(compute)
+    return ValueTable(compute)
 
 
-def packed_days(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> Table:
-    """The days of DATETIME columns by their upper 22 bits: ``(year * 13 + month) << 5 | day``. See ``dates``."""
+def packed_days(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> ValueTable:
+    """The days of DATETIME columns by their upper 22 bits: ``(year * 13 + month) << 5 | day``. See ``date_table``."""
 
     def compute(packed: int) -> int | str | None:
         year, month = divmod(packed >> 5, 13)
-        return _shown(
-            days_since_epoch(year, month, packed & 31, adjust=adjust, lenient=lenient), text=text, factor=factor
+        return _show_day(
+            days_since_epoch(year, month, packed & 31, adjust=adjust, lenient=lenient), suffix=text, factor=factor
         )
 
-    return Table(compute)
+    return ValueTable(compute)
 
 
-def number_days(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> Table:
-    """The days of old DATETIME columns by the number YYYYMMDD. See ``dates``."""
+def number_days(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> ValueTable:
+    """The days of old DATETIME columns by the number YYYYMMDD. See ``date_table``."""
 
     def compute(number: int) -> int | str | None:
         days = days_since_epoch(number // 10000, number // 100 % 100, number % 100, adjust=adjust, lenient=lenient)
-        return _shown(days, text=text, factor=factor)
+        return _show_day(days, suffix=text, factor=factor)
 
-    return Table(compute)
+    return ValueTable(compute)
 
 
 def text_days(*, adjust: bool, lenient: bool, text: str = "", factor: int = 1) -> TextTable:
-    """Days by the server's text ``2024-12-31``. See ``dates``."""
+    """Days by the server's text ``2024-12-31``. See ``date_table``."""
 
     def compute(shown: bytes) -> int | str | None:
         year, month, day = map(int, shown.split(b"-"))
-        return _shown(days_since_epoch(year, month, day, adjust=adjust, lenient=lenient), text=text, factor=factor)
+        return _show_day(days_since_epoch(year, month, day, adjust=adjust, lenient=lenient), suffix=text, factor=factor)
 
     return TextTable(compute)
 
 
-def day_texts() -> Table:
+def day_texts() -> ValueTable:
     """``2024-12-31T`` by days since 1970."""
-    return Table(lambda days: iso_date(days) + "T")
+    return ValueTable(lambda days: iso_date(days) + "T")
 
 
-def minutes(factor: int) -> tuple[int, ...]:
+def minute_table(factor: int) -> tuple[int, ...]:
     """The first 11 bits of a packed time of day (hour << 6 | minute) in units of ``factor`` a second."""
     return _MINUTES[factor]
 
@@ -184,8 +184,8 @@ def unit_factor(unit: str) -> int:
 
 def clock_text(packed: int, micros: int) -> str:
     """The time of day ``hour << 12 | minute << 6 | second`` as Java's ISO formatters write it, with ``Z``."""
-    text = f"{packed >> 12 & 31:02}:{packed >> 6 & 63:02}:{packed & 63:02}"
-    return f"{text}.{micros:06}".rstrip("0") + "Z" if micros else text + "Z"
+    clock = f"{packed >> 12 & 31:02}:{packed >> 6 & 63:02}:{packed & 63:02}"
+    return f"{clock}.{micros:06}".rstrip("0") + "Z" if micros else clock + "Z"
 
 
 def packed_micros(packed: int, micros: int) -> int:
@@ -218,8 +218,8 @@ def time_value(mode: str, digits: int) -> Callable[[int], int | str]:
         return micros
 
     def iso(micros: int) -> str:
-        second, rest = divmod(daytime(micros), 1_000_000)
-        return clock_text(second // 3600 % 24 << 12 | second // 60 % 60 << 6 | second % 60, rest)
+        second, fraction_us = divmod(daytime(micros), 1_000_000)
+        return clock_text(second // 3600 % 24 << 12 | second // 60 % 60 << 6 | second % 60, fraction_us)
 
     def connect(micros: int) -> int:
         return daytime(micros) // 1000
@@ -255,7 +255,7 @@ def in_int64(nanos: int) -> int:
     )
 
 
-def zoned(seconds: int, fraction: int, digits: int) -> str:
+def format_zoned(seconds: int, fraction: int, digits: int) -> str:
     """A TIMESTAMP as Debezium writes it: ``2024-12-31T23:59:58.120Z``; as many digits as the column has.
 
     Args:
@@ -264,5 +264,5 @@ def zoned(seconds: int, fraction: int, digits: int) -> str:
         digits: of the column.
     """
     day, second = divmod(seconds, DAY_SECONDS)
-    text = f"{iso_date(day)}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
-    return f"{text}.{fraction:0{digits}}Z" if digits else text + "Z"
+    moment = f"{iso_date(day)}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    return f"{moment}.{fraction:0{digits}}Z" if digits else moment + "Z"

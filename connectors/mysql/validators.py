@@ -30,22 +30,22 @@ def topic_name(name: str, value: Any) -> str | None:
     return None
 
 
-def hosts(text: str | None, default_port: int = DEFAULT_PORT) -> tuple[tuple[str, int], ...]:
+def parse_hosts(source: str | None, default_port: int = DEFAULT_PORT) -> tuple[tuple[str, int], ...]:
     """Servers of a comma-separated list: ``host``, ``host:port``, ``[v6 address]:port`` or a bare v6 address.
 
     Raises:
         ConfigInvalid: an item is none of these, or there is none.
     """
-    found: dict[tuple[str, int], None] = {}
-    for item in (part.strip() for part in (text or "").split(",")):
+    servers: dict[tuple[str, int], None] = {}
+    for item in (part.strip() for part in (source or "").split(",")):
         if not item:
             continue
         port = str(default_port)
         if item.startswith("["):
-            host, closed, rest = item[1:].partition("]")
-            if not closed or (rest and not rest.startswith(":")):
+            host, closed, remainder = item[1:].partition("]")
+            if not closed or (remainder and not remainder.startswith(":")):
                 raise ConfigInvalid(f"'{item}' is not of the form [address]:port")
-            port = rest[1:] or port
+            port = remainder[1:] or port
         elif item.count(":") == 1:
             host, _, port = item.partition(":")
         else:
@@ -56,16 +56,16 @@ def hosts(text: str | None, default_port: int = DEFAULT_PORT) -> tuple[tuple[str
             )
         if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
             raise ConfigInvalid(f"'{port}' in '{item}' is not a port (1 to 65535)")
-        found[host, int(port)] = None
-    if not found:
+        servers[host, int(port)] = None
+    if not servers:
         raise ConfigInvalid("at least one host must be given")
-    return tuple(found)
+    return tuple(servers)
 
 
 def host_list(name: str, value: Any) -> str | None:
     """One server or several, for failover."""
     try:
-        hosts(value)
+        parse_hosts(value)
     except ConfigInvalid as error:
         return invalid(name, value, str(error))
     return None
@@ -78,7 +78,7 @@ def host_or_none(name: str, value: Any) -> str | None:
     return host_list(name, value) or (None if "," not in value else invalid(name, value, "one host is expected"))
 
 
-def positive(name: str, value: Any) -> str | None:
+def check_positive(name: str, value: Any) -> str | None:
     """A number above 0."""
     return invalid(name, value, "A positive integer is expected") if value is None or value <= 0 else None
 
@@ -88,7 +88,7 @@ def not_negative(name: str, value: Any) -> str | None:
     return invalid(name, value, "A non-negative integer is expected") if value is None or value < 0 else None
 
 
-def operations(name: str, value: Any) -> str | None:
+def check_operations(name: str, value: Any) -> str | None:
     """Operations to leave out: of c, u, d, t, r, or only none."""
     items = [str(item).strip() for item in value or () if str(item).strip()]
     wrong = next((item for item in items if item not in {"c", "u", "d", "t", "r", "none"}), None)
@@ -137,6 +137,6 @@ def table_or_none(name: str, value: Any) -> str | None:
     return invalid(name, value, "must be of the form database.table")
 
 
-def is_binlog_file(text: str) -> bool:
+def is_binlog_file(name: str) -> bool:
     """Whether it looks like the name of a binlog file: anything, a dot and a number."""
-    return _BINLOG_FILE.match(text) is not None
+    return _BINLOG_FILE.match(name) is not None

@@ -15,21 +15,21 @@ from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.formats import ums
 from connectors.mysql import catalog, columns, config, connection, events, text_rows
 from connectors.mysql.driver import read_packet, send_query, stream_of
-from connectors.mysql.filters import TableFilter
+from connectors.mysql.filters import MySqlTableFilter
 from connectors.mysql.lag import saved_place
-from connectors.mysql.logical import Logical, parse
-from connectors.mysql.model import Source, TableName
-from connectors.mysql.positions import file_number, spot
+from connectors.mysql.logical import Logical, parse_mapping
+from connectors.mysql.model import RowSource, TableName
+from connectors.mysql.positions import file_number, position_number
 from connectors.schema import Type
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from connectors.api import Position, SourceRecord
-    from connectors.mysql.columns import Layout
+    from connectors.mysql.columns import ColumnLayout
     from connectors.mysql.connection import ServerInfo
-    from connectors.mysql.events.contract import EventSettings, TableEvents
-    from connectors.mysql.model import Place, Table
+    from connectors.mysql.events.contract import MySqlEventSettings, MySqlTableEvents
+    from connectors.mysql.model import BinlogPosition, MySqlTable
     from connectors.mysql.types import ValueOptions
     from connectors.options import Config
 
@@ -45,7 +45,7 @@ _ERROR, _EOF, _LONGEST_EOF = b"\xff", b"\xfe", 9
 _ROWS: Final = 1000
 
 
-class Change(NamedTuple):
+class MessageChange(NamedTuple):
     """What a message says of one row.
 
     Attributes:
@@ -76,34 +76,34 @@ class TableEntry:
         complaint: about the first of them.
     """
 
-    def __init__(self, table: Table, settings: EventSettings, options: ValueOptions) -> None:
+    def __init__(self, table: MySqlTable, settings: MySqlEventSettings, options: ValueOptions) -> None:
         self.name = str(table.name)
         self.table = table
-        self.layout: Layout = columns.layout(table, settings, options)
+        self.layout: ColumnLayout = columns.make_layout(table, settings, options)
         self.key = tuple(field.name for field in self.layout.key)
         self.fields = tuple(field.name for field in self.layout.values)
-        self.logical = parse(settings.logical).of(table.name)
-        self.made: TableEvents = events.builder(self.layout, 0, settings, {})
+        self.logical = parse_mapping(settings.logical).of(table.name)
+        self.made: MySqlTableEvents = events.make_builder(self.layout, 0, settings, {})
         self.bad = 0
         self.complaint = ""
         self._options = options
 
     def sql(self, condition: str = "") -> str:
         """The statement that reads its rows, or those that a condition in SQL holds for."""
-        wanted = ", ".join(text_rows.select_list(self.table, self.layout.plans)) or "1"
+        select_list = ", ".join(text_rows.select_list(self.table, self.layout.plans)) or "1"
         name = ".".join("`" + part.replace("`", "``") + "`" for part in self.table.name)
         where = f" WHERE {condition}" if condition else ""
-        return f"SELECT {wanted} FROM {name}{where}"  # noqa: S608 - names are quoted
+        return f"SELECT {select_list} FROM {name}{where}"  # noqa: S608 - names are quoted
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
         """Makes a row of a packet of that statement's result."""
         decode: Callable[[bytes], dict[str, Any]] = text_rows.compile_text(self.table, self.layout.plans, self._options)
         return decode
 
-    def records(self, rows: Sequence[dict[str, Any]], place: Place) -> list[SourceRecord]:
-        """The records that a full pull would make of rows read at ``place``."""
+    def records(self, rows: Sequence[dict[str, Any]], position: BinlogPosition) -> list[SourceRecord]:
+        """The records that a full pull would make of rows read at ``position``."""
         out: list[SourceRecord] = []
-        source = Source(ts_ms=0, ts_us=0, server_id=place.server_id, file=place.file, pos=place.pos)
+        source = RowSource(ts_ms=0, ts_us=0, server_id=position.server_id, file=position.file, pos=position.pos)
         self.made.snapshot(rows, source, "true", {}, out)
         return out
 
@@ -121,18 +121,18 @@ class SourceView:
         self._connection: Any = None
         self._info: ServerInfo
         self._names: list[TableName] = []
-        self.place: Place
+        self.place: BinlogPosition
         self.tables: dict[str, TableEntry] = {}
 
     async def open(self, wanted: Callable[[str], bool]) -> None:
         """Find the tables and open the view; see ``find`` for the arguments and errors."""
         await self.find(wanted)
-        settings, options = self._shape()
+        settings, options = self._event_shape()
         self.place = await open_view(self._connection, self._info)
-        for name, table in (await catalog.definitions(self._connection, self._names)).items():
+        for name, table in (await catalog.read_definitions(self._connection, self._names)).items():
             self.tables[str(name)] = TableEntry(table, settings, options)
 
-    def _shape(self) -> tuple[EventSettings, ValueOptions]:
+    def _event_shape(self) -> tuple[MySqlEventSettings, ValueOptions]:
         options = config.value_options(self._config, self._info.flavor)
         # Whatever events are left out: what is there must be equal to what the source has.
         shape = msgspec.structs.replace(
@@ -155,14 +155,14 @@ class SourceView:
             Fatal, ConfigInvalid: it refuses, or there is no such table.
         """
         settings = config.connection_settings(self._config)
-        self._connection = await connection.connect(settings, server_name="the source")
+        self._connection = await connection.connect_first(settings, server_name="the source")
         self._info = await connection.server_info(self._connection)
-        shape, _ = self._shape()
-        tables = TableFilter(shape)
+        shape, _ = self._event_shape()
+        tables = MySqlTableFilter(shape)
         special = {name.lower() for name in shape.signal_tables}
         names = self._names = [
             name
-            for name in await catalog.captured(self._connection, tables.matches, tables.database)
+            for name in await catalog.captured_tables(self._connection, tables.matches, tables.database)
             if is_chosen(str(name)) and str(name).lower() not in special
         ]
         if not names:
@@ -175,7 +175,7 @@ class SourceView:
     async def estimate(self, tables: Sequence[str]) -> int:
         """About how many rows these tables have."""
         names = [self.tables[table].table.name for table in tables]
-        return sum((await catalog.estimates(self._connection, names)).values())
+        return sum((await catalog.read_estimates(self._connection, names)).values())
 
     async def records(self, entry: TableEntry, condition: str = "") -> AsyncIterator[list[SourceRecord]]:
         """All rows of a table as records, some at a time; those that can't be read are counted in ``entry``.
@@ -190,7 +190,7 @@ class SourceView:
         """
         decode = entry.decoder()
         rows: list[dict[str, Any]] = []
-        async for packets in self._packets(entry.sql(condition)):
+        async for packets in self._read_packets(entry.sql(condition)):
             for packet in packets:
                 try:
                     rows.append(decode(packet))
@@ -203,7 +203,7 @@ class SourceView:
         if rows:
             yield entry.records(rows, self.place)
 
-    async def _packets(self, sql: str) -> AsyncIterator[list[bytes]]:
+    async def _read_packets(self, sql: str) -> AsyncIterator[list[bytes]]:
         """The row packets of a result, some at a time, without its being held in memory anywhere."""
         opened = self._connection
         try:
@@ -228,7 +228,7 @@ class SourceView:
                 if packets:
                     yield packets
         except (MySQLError, OSError, EOFError, RuntimeError) as error:
-            raise connection.failure(error, f"running {sql[:200]}") from error
+            raise connection.explain_failure(error, f"running {sql[:200]}") from error
 
     async def close(self) -> None:
         """Give the view up."""
@@ -267,7 +267,7 @@ def cut_packets(received: bytearray, first: bytes = b"") -> tuple[list[bytes], b
     return packets, first
 
 
-async def open_view(opened: Any, info: ServerInfo) -> Place:
+async def open_view(opened: Any, info: ServerInfo) -> BinlogPosition:
     """Begin a transaction with a read view, and tell its place in the binlog.
 
     MariaDB tells the place of a view itself. MySQL doesn't: writes are locked out for the moment in which it is opened.
@@ -276,7 +276,7 @@ async def open_view(opened: Any, info: ServerInfo) -> Place:
         Retriable: the connection is lost.
         Fatal: a privilege lacks (with MySQL RELOAD), or the binlog is off.
     """
-    ask = connection.query
+    ask = connection.query_rows
     await ask(opened, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     if not info.mariadb:
         await ask(opened, "FLUSH TABLES WITH READ LOCK")
@@ -287,7 +287,8 @@ async def open_view(opened: Any, info: ServerInfo) -> Place:
             await ask(opened, "UNLOCK TABLES")
     await ask(opened, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
     status = {
-        _text(name).lower(): _text(value) for name, value in await ask(opened, "SHOW STATUS LIKE 'binlog_snapshot_%'")
+        _to_string(name).lower(): _to_string(value)
+        for name, value in await ask(opened, "SHOW STATUS LIKE 'binlog_snapshot_%'")
     }
     file, pos = status.get("binlog_snapshot_file", ""), status.get("binlog_snapshot_position", "")
     if not file or not pos:
@@ -295,11 +296,11 @@ async def open_view(opened: Any, info: ServerInfo) -> Place:
             "the server doesn't tell the binlog position of a read view (binlog_snapshot_file): check "
             "that log_bin is on"
         )
-    place = await connection.current_place(opened, info, gtids=False)
-    return msgspec.structs.replace(place, file=file, pos=int(pos))
+    position = await connection.current_place(opened, info, gtids=False)
+    return msgspec.structs.replace(position, file=file, pos=int(pos))
 
 
-def _text(value: Any) -> str:
+def _to_string(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value or "")
 
 
@@ -316,22 +317,26 @@ def key_condition(entry: TableEntry, keys: Sequence[str]) -> str:
     if not fields or not plain:
         return ""
     rows: list[str] = []
-    for text in keys:
+    for key_json in keys:
         try:
-            key = msgspec.json.decode(text, type=dict[str, Any])
+            key = msgspec.json.decode(key_json, type=dict[str, Any])
         except msgspec.DecodeError:  # a long key is cut
             return ""
         if key.keys() != fields.keys() or not all(type(value) in (int, str) for value in key.values()):
             return ""
-        rows.append(" AND ".join(f"{_quoted(fields[name].column)} = {_literal(value)}" for name, value in key.items()))
+        rows.append(
+            " AND ".join(
+                f"{_quote_name(fields[name].column)} = {_format_literal(value)}" for name, value in key.items()
+            )
+        )
     return " OR ".join(f"({row})" for row in rows)
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _literal(value: int | str) -> str:
+def _format_literal(value: int | str) -> str:
     """In hexadecimal, so that no mode of the server gives a character a meaning."""
     return str(value) if isinstance(value, int) else f"CONVERT(X'{value.encode().hex()}' USING utf8mb4)"
 
@@ -339,13 +344,13 @@ def _literal(value: int | str) -> str:
 # What events say.
 
 
-class Reader:
+class MessageReader:
     """Reads messages of either side.
 
     Args:
         tables: name -> names of the key's fields, () for none.
         topics: topic -> the table whose plain rows (without envelope) it has.
-        place: of the source's view; None for messages of the source itself.
+        position: of the source's view; None for messages of the source itself.
         parts: name -> the logical table that it is a partition of; tables that are not in it stand for themselves.
     """
 
@@ -353,29 +358,29 @@ class Reader:
         self,
         tables: Mapping[str, tuple[str, ...]],
         topics: Mapping[str, str],
-        place: Place | None,
+        position: BinlogPosition | None,
         parts: Mapping[str, Logical] | None = None,
     ) -> None:
         self._tables = tables
         self._topics = topics
-        self._place = None if place is None else spot(place.file, place.pos)
+        self._place = None if position is None else position_number(position.file, position.pos)
         # A namespace has no dots within its parts.
-        found = {name: Logical(TableName(*name.split(".", 1))) for name in tables} | dict(parts or {})
+        logical_tables = {name: Logical(TableName(*name.split(".", 1))) for name in tables} | dict(parts or {})
         self._by_namespace = {
-            _namespaced(part.name, str(part.database_partition), str(part.table_partition)): name
-            for name, part in found.items()
+            _namespace_key(part.name, str(part.database_partition), str(part.table_partition)): name
+            for name, part in logical_tables.items()
         }
 
-    def changes(self, topic: str, key: Any, value: Any) -> Iterator[Change]:
+    def changes(self, topic: str, key: Any, value: Any) -> Iterator[MessageChange]:
         """What a decoded message says of rows of the tables; others are passed over."""
         if is_ums(value):
-            yield from self._ums(value)
+            yield from self._read_ums(value)
         elif is_envelope(value):
-            yield from self._envelope(key, value)
+            yield from self._read_envelope(key, value)
         elif topic in self._topics:
-            yield from self._plain(self._topics[topic], key, value)
+            yield from self._read_plain(self._topics[topic], key, value)
 
-    def _envelope(self, key: Any, event: dict[str, Any]) -> Iterator[Change]:
+    def _read_envelope(self, key: Any, event: dict[str, Any]) -> Iterator[MessageChange]:
         source, op = event["source"], event["op"]
         table = f"{source.get('db')}.{source.get('table')}"
         names = self._tables.get(table)
@@ -385,34 +390,36 @@ class Reader:
             key = None
         before, after = event.get("before"), event.get("after")
         # What begins at the view's place comes after it, but for rows that were read, which are as of their place.
-        at = spot(str(source.get("file")), int(source.get("pos") or 0))
+        at = position_number(str(source.get("file")), int(source.get("pos") or 0))
         if self._place is not None and (at > self._place or (at == self._place and op != "r")):
-            yield Change("later", table, key, None)
+            yield MessageChange("later", table, key, None)
             return
         if key is None and op in ("u", "d"):
             if before is not None:
-                yield Change("gone", table, None, before)
+                yield MessageChange("gone", table, None, before)
         elif op == "d":
-            yield Change("gone", table, key, None)
+            yield MessageChange("gone", table, key, None)
         if op != "d" and after is not None:
-            yield Change("set", table, key, after)
+            yield MessageChange("set", table, key, after)
 
-    def _plain(self, table: str, key: Any, value: Any) -> Iterator[Change]:
+    def _read_plain(self, table: str, key: Any, value: Any) -> Iterator[MessageChange]:
         if not self._tables[table]:
             key = None
         if value is None or value.get("__deleted") in ("true", True):
             if key is not None:
-                yield Change("gone", table, key, None)
+                yield MessageChange("gone", table, key, None)
             return
-        yield Change("set", table, key, {name: each for name, each in value.items() if not name.startswith("__")})
+        yield MessageChange(
+            "set", table, key, {name: member for name, member in value.items() if not name.startswith("__")}
+        )
 
-    def _ums(self, message: dict[str, Any]) -> Iterator[Change]:
+    def _read_ums(self, message: dict[str, Any]) -> Iterator[MessageChange]:
         kind = message["protocol"]["type"]
         if kind not in ums.WITH_ROWS:
             return
         namespace = ums.Namespace.parse(message["schema"]["namespace"])
         table = self._by_namespace.get(
-            _namespaced(
+            _namespace_key(
                 TableName(namespace.database, namespace.table), namespace.database_partition, namespace.table_partition
             )
         )
@@ -423,17 +430,17 @@ class Reader:
         for row in message["payload"]:
             values = dict(zip(fields, row["tuple"], strict=True))
             op = values.get(ums.OPERATION)
-            shown = {name: each for name, each in values.items() if not name.startswith("ums_")}
+            shown = {name: member for name, member in values.items() if not name.startswith("ums_")}
             key = {name: shown.get(name) for name in names} if names else None
             if self._place is not None and int(values.get(ums.ID) or 0) > self._place:
-                yield Change("later", table, key, None)
+                yield MessageChange("later", table, key, None)
             elif op in (ums.BEFORE, ums.DELETE):
-                yield Change("gone", table, key, shown if key is None else None)
+                yield MessageChange("gone", table, key, shown if key is None else None)
             else:
-                yield Change("set", table, key, shown)
+                yield MessageChange("set", table, key, shown)
 
 
-def _namespaced(name: TableName, *partitions: str) -> tuple[str, ...]:
+def _namespace_key(name: TableName, *partitions: str) -> tuple[str, ...]:
     return name.database.replace(".", "_"), name.table.replace(".", "_"), *partitions
 
 
@@ -447,14 +454,14 @@ def is_ums(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() >= {"protocol", "schema", "payload"}
 
 
-def reached(prefix: str, offsets: Sequence[tuple[Position, Position]], place: Place) -> tuple[bool, str]:
-    """Whether the saved offsets say that everything before ``place`` is delivered, and where they are.
+def is_delivered(prefix: str, offsets: Sequence[tuple[Position, Position]], target: BinlogPosition) -> tuple[bool, str]:
+    """Whether the saved offsets say that everything before ``target`` is delivered, and where they are.
 
     Raises:
         ValueError: an offset is not understood.
     """
-    found = saved_place(prefix, offsets)
-    if found is None:
+    saved = saved_place(prefix, offsets)
+    if saved is None:
         return False, "nowhere yet"
-    at = found[0]
-    return (file_number(at.file), at.pos) >= (file_number(place.file), place.pos), f"{at.file}:{at.pos}"
+    at = saved[0]
+    return (file_number(at.file), at.pos) >= (file_number(target.file), target.pos), f"{at.file}:{at.pos}"

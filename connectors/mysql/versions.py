@@ -18,13 +18,13 @@ import msgspec
 from connectors import schema as connect
 from connectors.api import Position, SourceRecord
 from connectors.mysql import types
-from connectors.mysql.positions import spot
+from connectors.mysql.positions import position_number
 from connectors.schema import array, struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from connectors.mysql.model import Column, Table, TableName
+    from connectors.mysql.model import MySqlColumn, MySqlTable, TableName
 
 _TABLE: Final = "table"
 _BOOK: Final = "versions"
@@ -77,7 +77,7 @@ class Met(Protocol):
     def statement(self) -> str: ...  # noqa: D102
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class VersionEntry(msgspec.Struct, frozen=True, array_like=True):
     """One structure of a table in the book."""
 
     version: int
@@ -91,7 +91,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     columns: tuple[tuple[str, str, bool, bool], ...]
 
 
-_DECODER: Final = msgspec.json.Decoder(tuple[Entry, ...])
+_DECODER: Final = msgspec.json.Decoder(tuple[VersionEntry, ...])
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -116,7 +116,7 @@ class VersionBook:
         self.topic = topic
         self._prefix = prefix
         self._owner = owner
-        self._books: dict[str, tuple[Entry, ...]] = dict(_read(prefix, saved))
+        self._books: dict[str, tuple[VersionEntry, ...]] = dict(_read_books(prefix, saved))
         self._records: list[SourceRecord] = []
         self._offsets: list[tuple[Position, Position]] = []
 
@@ -125,7 +125,7 @@ class VersionBook:
         """How many versions of tables are in the book."""
         return sum(map(len, self._books.values()))
 
-    def version(self, table: Table, met: Met | None = None) -> int:
+    def version(self, table: MySqlTable, met: Met | None = None) -> int:
         """The number of this structure; one that is new gets the next number and is noted for ``take``.
 
         Args:
@@ -135,23 +135,23 @@ class VersionBook:
         """
         name = str(table.name)
         book = self._books.get(name, ())
-        print_ = fingerprint(table)
+        print_ = fingerprint_table(table)
         if book and book[-1].fingerprint == print_:
             return book[-1].version
-        here = -1 if met is None else spot(met.file, met.pos)
+        here = -1 if met is None else position_number(met.file, met.pos)
         for entry in reversed(book):
             # Met again after a restart: the book is ahead. What comes back behind the newest place is a new structure.
-            if entry.fingerprint == print_ and (met is None or here < spot(book[-1].file, book[-1].pos)):
+            if entry.fingerprint == print_ and (met is None or here < position_number(book[-1].file, book[-1].pos)):
                 return entry.version
         version = book[-1].version + 1 if book else 1
         if met is None:
             return version
-        entry = Entry(
-            version, print_, met.ts_ms, met.file, met.pos, met.gtid, met.statement[:_STATEMENT], _columns(table)
+        entry = VersionEntry(
+            version, print_, met.ts_ms, met.file, met.pos, met.gtid, met.statement[:_STATEMENT], _column_tuples(table)
         )
         self._books[name] = (*book, entry)[-_KEPT:]
         if self._owner(table.name):
-            self._note(name, book[-1] if book else None, entry)
+            self._note_change(name, book[-1] if book else None, entry)
         return version
 
     def current(self, name: TableName) -> int:
@@ -172,27 +172,29 @@ class VersionBook:
 
     def take(self) -> tuple[list[SourceRecord], tuple[tuple[Position, Position], ...]]:
         """What is to be delivered since the last call: records (which carry the book), and offsets where there is no topic."""
-        taken = self._records, tuple(self._offsets)
+        undelivered = self._records, tuple(self._offsets)
         self._records, self._offsets = [], []
-        return taken
+        return undelivered
 
-    def _note(self, name: str, before: Entry | None, entry: Entry) -> None:
+    def _note_change(self, name: str, before: VersionEntry | None, entry: VersionEntry) -> None:
         partition = {"server": self._prefix, _TABLE: name}
         offset = {_BOOK: _ENCODER.encode(self._books[name]).decode()}
         if not self.topic:
             self._offsets.append((partition, offset))
             return
-        value = {"table": name, **_shown(entry), "changes": changes(before, entry)}
+        value = {"table": name, **_show_entry(entry), "changes": list_changes(before, entry)}
         self._records.append(SourceRecord(partition, offset, self.topic, value, VALUE, {"table": name}, KEY))
 
 
-def fingerprint(table: Table) -> str:
+def fingerprint_table(table: MySqlTable) -> str:
     """A text that is equal for equal structures."""
-    text = repr((_columns(table), [(column.collation, column.members, column.geometry) for column in table.columns]))
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    description = repr(
+        (_column_tuples(table), [(column.collation, column.members, column.geometry) for column in table.columns])
+    )
+    return hashlib.blake2b(description.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def changes(before: Entry | None, after: Entry) -> list[dict[str, Any]]:
+def list_changes(before: VersionEntry | None, after: VersionEntry) -> list[dict[str, Any]]:
     """What is different: columns ``added``, ``dropped``, ``changed`` (type, NULL or key), ``moved``; () for the first version.
 
     A column with another name is one dropped and one added: the binlog does not tell that it was renamed.
@@ -200,42 +202,49 @@ def changes(before: Entry | None, after: Entry) -> list[dict[str, Any]]:
     if before is None:
         return []
     old, new = ({column[0]: column for column in entry.columns} for entry in (before, after))
-    found = [
-        {"column": name, "change": "dropped", "before": _text(column), "after": None}
+    differences = [
+        {"column": name, "change": "dropped", "before": _format_column(column), "after": None}
         for name, column in old.items()
         if name not in new
     ]
     stayed = [name for name in old if name in new]
     order = [name for name in new if name in old]
-    moved = _moved(stayed, order)
+    moved = _moved_names(stayed, order)
     for name, column in new.items():
         if name not in old:
-            found.append({"column": name, "change": "added", "before": None, "after": _text(column)})
+            differences.append({"column": name, "change": "added", "before": None, "after": _format_column(column)})
         elif column != old[name]:
-            found.append({"column": name, "change": "changed", "before": _text(old[name]), "after": _text(column)})
+            differences.append(
+                {
+                    "column": name,
+                    "change": "changed",
+                    "before": _format_column(old[name]),
+                    "after": _format_column(column),
+                }
+            )
         elif name in moved:
             places = [list(entry).index(name) + 1 for entry in (old, new)]
-            found.append(
+            differences.append(
                 {"column": name, "change": "moved", "before": f"place {places[0]}", "after": f"place {places[1]}"}
             )
-    return found
+    return differences
 
 
-def tables(prefix: str, offsets: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def list_tables(prefix: str, offsets: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """The tables and their versions from a connector's saved offsets, as REST shows them; the newest version comes first."""
     shown = []
-    for name, book in sorted(_read(prefix, offsets)):
+    for name, book in sorted(_read_books(prefix, offsets)):
         history = [
-            {**_shown(entry), "changes": changes(earlier, entry)}
+            {**_show_entry(entry), "changes": list_changes(earlier, entry)}
             for earlier, entry in zip((None, *book), book, strict=False)
         ]
         shown.append({"table": name, "version": book[-1].version, "versions": history[::-1]})
     return shown
 
 
-def _read(
+def _read_books(
     prefix: str, saved: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]
-) -> Iterable[tuple[str, tuple[Entry, ...]]]:
+) -> Iterable[tuple[str, tuple[VersionEntry, ...]]]:
     for partition, offset in saved:
         if (
             partition.get("server") == prefix
@@ -250,24 +259,26 @@ def _read(
                 yield partition[_TABLE], book
 
 
-def _columns(table: Table) -> tuple[tuple[str, str, bool, bool], ...]:
-    return tuple((column.name, _type(column), column.nullable, column.name in table.key) for column in table.columns)
+def _column_tuples(table: MySqlTable) -> tuple[tuple[str, str, bool, bool], ...]:
+    return tuple(
+        (column.name, _format_type(column), column.nullable, column.name in table.key) for column in table.columns
+    )
 
 
-def _type(column: Column) -> str:
+def _format_type(column: MySqlColumn) -> str:
     """The type as the binlog tells it, so that it doesn't matter whether the catalog has completed the column."""
     name = types.declared(msgspec.structs.replace(column, declared=""))
     sizes = [str(number) for number in (name.length, name.scale) if number >= 0]
-    if types.kind_of(column) in {types.Kind.ENUM, types.Kind.SET}:
+    if types.kind_of(column) in {types.ColumnKind.ENUM, types.ColumnKind.SET}:
         sizes = ["'" + member.replace("'", "''") + "'" for member in column.members]
     return f"{name.name}({','.join(sizes)})" if sizes else name.name
 
 
-def _text(column: tuple[str, str, bool, bool]) -> str:
+def _format_column(column: tuple[str, str, bool, bool]) -> str:
     return column[1] + ("" if column[2] else " NOT NULL") + (" KEY" if column[3] else "")
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
+def _show_entry(entry: VersionEntry) -> dict[str, Any]:
     return {
         "version": entry.version,
         "ts_ms": entry.ts_ms,
@@ -279,9 +290,9 @@ def _shown(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _moved(old: list[str], new: list[str]) -> set[str]:
+def _moved_names(old: list[str], new: list[str]) -> set[str]:
     """Names that changed places: all but a longest run of names whose order is the same in both."""
-    rank = {name: place for place, name in enumerate(new)}
+    rank = {name: name_index for name_index, name in enumerate(new)}
     best: list[list[str]] = []  # by length: the run of that length with the smallest end
     for name in old:
         at = next((index for index, run in enumerate(best) if rank[run[-1]] > rank[name]), len(best))

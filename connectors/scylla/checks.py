@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from connectors.cql.asking import Names, asked
+from connectors.cql.asking import OptionNames, ask_cluster
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.formats.masking import RULES
 from connectors.options import ConfigProblem
 from connectors.scylla import config_keys as keys
 from connectors.scylla import discovery
-from connectors.scylla.config import session_settings, settings, tables
-from connectors.scylla.events import builder
+from connectors.scylla.config import event_settings, parse_tables, session_settings
+from connectors.scylla.events import build_events
 from connectors.scylla.log_table import log_name
-from connectors.scylla.names import qualified, quoted
-from connectors.scylla.tables import TableUnavailable, disabled_text, load
+from connectors.scylla.names import qualify_table, quote_name
+from connectors.scylla.tables import TableUnavailable, disabled_text, load_history
 
 if TYPE_CHECKING:
     from connectors.cql.session import CqlSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from connectors.scylla.model import CdcOptions, TableId, TableVersion
 
 _WAITS: Final = "the connector reads it as soon as it can, without a restart"
-_CONNECTING: Final = Names(keys.HOSTS, keys.USER, keys.PASSWORD, keys.SSL)
+_CONNECTING: Final = OptionNames(keys.HOSTS, keys.USER, keys.PASSWORD, keys.SSL)
 
 
 async def check_cluster(config: Config) -> list[ConfigProblem]:
@@ -33,28 +33,28 @@ async def check_cluster(config: Config) -> list[ConfigProblem]:
     """
 
     async def ask(session: CqlSession) -> list[ConfigProblem]:
-        found, readable = [], 0
-        for table in tables(config):
+        problems, readable = [], 0
+        for table in parse_tables(config):
             try:
-                version = await _readable(session, table)
+                version = await _load_newest(session, table)
             except TableUnavailable as error:
-                found.append(_later(f"{error}; {_WAITS}"))
+                problems.append(_warn_later(f"{error}; {_WAITS}"))
                 continue
             readable += 1
-            found += await _check_table(session, config, table, version)
+            problems += await _check_table(session, config, table, version)
         if not readable:
-            found.append(
-                _later(
+            problems.append(
+                _warn_later(
                     f"There is no table to capture yet: none of {keys.TABLES} can be read. The connector starts "
                     "and waits"
                 )
             )
-        return found
+        return problems
 
-    return await asked(config, _CONNECTING, lambda: session_settings(config), ask)
+    return await ask_cluster(config, _CONNECTING, lambda: session_settings(config), ask)
 
 
-async def _readable(session: CqlSession, table: TableId) -> TableVersion:
+async def _load_newest(session: CqlSession, table: TableId) -> TableVersion:
     """The table's newest definition.
 
     Raises:
@@ -62,7 +62,7 @@ async def _readable(session: CqlSession, table: TableId) -> TableVersion:
         Retriable: nodes are away, busy or too slow.
         Fatal: its definition is not understood.
     """
-    newest = (await load(session, table)).newest
+    newest = (await load_history(session, table)).newest
     if not newest.options.enabled:
         raise TableUnavailable(table, "disabled", disabled_text(table))
     return newest
@@ -71,41 +71,41 @@ async def _readable(session: CqlSession, table: TableId) -> TableVersion:
 async def _check_table(
     session: CqlSession, config: Config, table: TableId, version: TableVersion
 ) -> list[ConfigProblem]:
-    found = [*images(config, table, version.options), *mask_problems(config, version)]
-    log = f"{quoted(table.keyspace)}.{quoted(log_name(table))}"
+    problems = [*check_images(config, table, version.options), *mask_problems(config, version)]
+    log = f"{quote_name(table.keyspace)}.{quote_name(log_name(table))}"
     try:
         await session.query(f'SELECT "cdc$stream_id" FROM {log} LIMIT 1', consistency="ONE")  # noqa: S608 - quoted
         source = await discovery.table_source(session, table)
         if not await discovery.load_generations(session, table, source):
-            found.append(_later(f"The cluster lists no streams for {table} yet; {_WAITS}"))
+            problems.append(_warn_later(f"The cluster lists no streams for {table} yet; {_WAITS}"))
     except Fatal as error:
-        found.append(ConfigProblem(keys.TABLES, f"{table}: {error}; if it is about rights: GRANT SELECT ON {log}"))
+        problems.append(ConfigProblem(keys.TABLES, f"{table}: {error}; if it is about rights: GRANT SELECT ON {log}"))
     except Retriable as error:
-        found.append(ConfigProblem(keys.TABLES, f"{table}: {error}"))
-    return found
+        problems.append(ConfigProblem(keys.TABLES, f"{table}: {error}"))
+    return problems
 
 
-def _later(message: str) -> ConfigProblem:
+def _warn_later(message: str) -> ConfigProblem:
     return ConfigProblem(keys.TABLES, message, warning=True)
 
 
-def images(config: Config, table: TableId, options: CdcOptions) -> list[ConfigProblem]:
+def check_images(config: Config, table: TableId, options: CdcOptions) -> list[ConfigProblem]:
     """Whether the table's log has the images that the output form takes ``before`` and ``after`` from."""
-    wanted = settings(config)
-    if wanted.output_format != "advanced":
+    shaping = event_settings(config)
+    if shaping.output_format != "advanced":
         return []
-    found = []
-    if wanted.include_before != "none" and options.preimage == "false":
-        found.append(_without_image(keys.BEFORE, wanted.include_before, table, "preimage"))
-    if wanted.include_after != "none" and not options.postimage:
-        found.append(_without_image(keys.AFTER, wanted.include_after, table, "postimage"))
-    return found
+    problems = []
+    if shaping.include_before != "none" and options.preimage == "false":
+        problems.append(_without_image(keys.BEFORE, shaping.include_before, table, "preimage"))
+    if shaping.include_after != "none" and not options.postimage:
+        problems.append(_without_image(keys.AFTER, shaping.include_after, table, "postimage"))
+    return problems
 
 
 def mask_problems(config: Config, version: TableVersion) -> list[ConfigProblem]:
     """Whether ``mask.rules`` can be applied to a table in the output form."""
     try:
-        builder(version, settings(config))
+        build_events(version, event_settings(config))
     except ConfigInvalid as error:
         return [ConfigProblem(RULES, str(error))]
     except Fatal:
@@ -117,6 +117,6 @@ def _without_image(option: str, value: str, table: TableId, image: str) -> Confi
     return ConfigProblem(
         option,
         f"{option}={value} needs the {image} of {table}, which is off; turn it on with: ALTER TABLE "
-        f"{qualified(table)} WITH cdc = {{'enabled': true, '{image}': true}} (with the table's other "
+        f"{qualify_table(table)} WITH cdc = {{'enabled': true, '{image}': true}} (with the table's other "
         "cdc options beside them)",
     )

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
-from connectors.cql.debezium_names import Names
+from connectors.cql.debezium_names import ValueForms
 from connectors.formats import masking
 from connectors.new_tables import NEW_TABLES
 from connectors.number_keys import DECIMALS, VARINTS
 from connectors.options import ConfigProblem, invalid
 from connectors.scylla import config_keys as keys
 from connectors.scylla.config_keys import CONFIG
-from connectors.scylla.events.contract import EventSettings
+from connectors.scylla.events.contract import ScyllaEventSettings
 from connectors.scylla.names import contact_points, table_names
 
 if TYPE_CHECKING:
@@ -23,13 +23,21 @@ if TYPE_CHECKING:
     from connectors.options import Config
     from connectors.scylla.model import TableId
 
-__all__ = ["CONFIG", "ReadSettings", "problems", "read_settings", "session_settings", "settings", "tables"]
+__all__ = [
+    "CONFIG",
+    "ScyllaReadSettings",
+    "event_settings",
+    "find_problems",
+    "parse_tables",
+    "read_settings",
+    "session_settings",
+]
 
 #: Rows per page where the option says 0; the drivers' own default.
 DEFAULT_FETCH_SIZE: Final = 5_000
 
 
-class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ScyllaReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How logs and tables are read. Times are whole milliseconds (``_ms``) or seconds (``_s``), as the names say."""
 
     #: Upper-case name.
@@ -65,7 +73,7 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_jitter: float
     #: Tries of one query, or None for no limit.
     max_tries: int | None
-    #: Operations (``c``, ``u``, ``d``, ``r``) whose events are left out; ``EventSettings`` has the same.
+    #: Operations (``c``, ``u``, ``d``, ``r``) whose events are left out; ``ScyllaEventSettings`` has the same.
     skipped: frozenset[str]
     snapshot: Literal["never", "initial"]
     snapshot_rows: int
@@ -75,7 +83,7 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_new_tables: bool
 
 
-def tables(config: Mapping[str, Any]) -> tuple[TableId, ...]:
+def parse_tables(config: Mapping[str, Any]) -> tuple[TableId, ...]:
     """The tables to read.
 
     Raises:
@@ -84,16 +92,16 @@ def tables(config: Mapping[str, Any]) -> tuple[TableId, ...]:
     return table_names(config[keys.TABLES])
 
 
-def _words(value: Any) -> frozenset[str]:
+def _parse_words(value: Any) -> frozenset[str]:
     return frozenset(str(item).strip().lower() for item in value or () if str(item).strip())
 
 
-def _output(config: Mapping[str, Any]) -> str:
+def _output_format(config: Mapping[str, Any]) -> str:
     output = str(config[keys.OUTPUT]).lower()
     return str(config[keys.FORMAT]).lower() if output == "debezium" else output
 
 
-def settings(config: Config) -> EventSettings:
+def event_settings(config: Config) -> ScyllaEventSettings:
     """What shapes events.
 
     Args:
@@ -106,21 +114,21 @@ def settings(config: Config) -> EventSettings:
     def word(name: str) -> str:
         return str(config[name]).strip().lower()
 
-    return EventSettings(
+    return ScyllaEventSettings(
         topic_prefix=config[keys.PREFIX],
-        output_format=cast('Literal["legacy", "advanced", "ums", "partition-update"]', _output(config)),
+        output_format=cast('Literal["legacy", "advanced", "ums", "partition-update"]', _output_format(config)),
         include_before=config[keys.BEFORE].lower(),
         include_after=config[keys.AFTER].lower(),
-        key_placement=_words(config[keys.PLACEMENT]) - {"payload-diff"},
+        key_placement=_parse_words(config[keys.PLACEMENT]) - {"payload-diff"},
         payload_key_name=config[keys.KEY_NAME],
         preimages=config[keys.PREIMAGES],
         tombstones=config[keys.TOMBSTONES],
         deletes_mode=config[keys.DELETES].lower(),
         collections_mode=config[keys.COLLECTIONS].lower(),
         legacy_columns=config[keys.LEGACY_COLUMNS].lower(),
-        skipped_operations=_words(config[keys.SKIPPED]) & frozenset("cudr"),
-        compat=_words(config[keys.COMPAT]),
-        names=Names(word(DECIMALS), word(VARINTS), word(keys.LOGICAL) == "named"),
+        skipped_operations=_parse_words(config[keys.SKIPPED]) & frozenset("cudr"),
+        compat=_parse_words(config[keys.COMPAT]),
+        names=ValueForms(word(DECIMALS), word(VARINTS), word(keys.LOGICAL) == "named"),
         masks=masking.parse_rules(config.raw, debezium=False),
     )
 
@@ -139,11 +147,11 @@ def session_settings(config: Mapping[str, Any]) -> SessionSettings:
     )
 
 
-def read_settings(config: Mapping[str, Any]) -> ReadSettings:
+def read_settings(config: Mapping[str, Any]) -> ScyllaReadSettings:
     """How to read."""
     window, confidence = config[keys.WINDOW], config[keys.CONFIDENCE]
     tries = config[keys.RETRIES]
-    return ReadSettings(
+    return ScyllaReadSettings(
         consistency=config[keys.CONSISTENCY].upper(),
         fetch_size=config[keys.FETCH_SIZE] or DEFAULT_FETCH_SIZE,
         query_timeout_s=config[keys.QUERY_TIMEOUT] / 1000,
@@ -165,7 +173,7 @@ def read_settings(config: Mapping[str, Any]) -> ReadSettings:
         retry_max_ms=max(config[keys.RETRY_MAX], config[keys.RETRY_BASE]),
         retry_jitter=config[keys.RETRY_JITTER] / 100,
         max_tries=None if tries < 0 else tries,
-        skipped=_words(config[keys.SKIPPED]) & frozenset("cudr"),
+        skipped=_parse_words(config[keys.SKIPPED]) & frozenset("cudr"),
         snapshot="initial" if config[keys.SNAPSHOT].lower() == "initial" else "never",
         snapshot_rows=config[keys.SNAPSHOT_ROWS],
         snapshot_rate=config[keys.SNAPSHOT_RATE],
@@ -174,27 +182,33 @@ def read_settings(config: Mapping[str, Any]) -> ReadSettings:
     )
 
 
-def problems(config: Config) -> list[ConfigProblem]:
+def find_problems(config: Config) -> list[ConfigProblem]:
     """What options say against each other."""
-    found = masking.problems(config.raw, debezium=False)
+    complaints = masking.find_problems(config.raw, debezium=False)
 
-    def complain(name: str, why: str) -> None:
-        found.append(ConfigProblem(name, invalid(name, config[name], why)))
+    def complain(name: str, reason: str) -> None:
+        complaints.append(ConfigProblem(name, invalid(name, config[name], reason)))
 
     if config[keys.USER] is None and config[keys.PASSWORD] is not None:
-        found.append(ConfigProblem(keys.USER, f"{keys.PASSWORD} is given, {keys.USER} is not: give both or neither"))
+        complaints.append(
+            ConfigProblem(keys.USER, f"{keys.PASSWORD} is given, {keys.USER} is not: give both or neither")
+        )
     elif config[keys.USER] is not None and config[keys.PASSWORD] is None:
-        found.append(
+        complaints.append(
             ConfigProblem(keys.PASSWORD, f"{keys.USER} is given, {keys.PASSWORD} is not: give both or neither")
         )
-    output = _output(config)
+    output = _output_format(config)
     if output == "legacy":
-        for name, other in ((keys.BEFORE, f"; preimages of the legacy form are {keys.PREIMAGES}"), (keys.AFTER, "")):
+        for name, requirement in (
+            (keys.BEFORE, f"; preimages of the legacy form are {keys.PREIMAGES}"),
+            (keys.AFTER, ""),
+        ):
             if config[name].lower() != "none":
                 complain(
-                    name, f"must be none with {keys.FORMAT}=legacy{other}; for both images set {keys.FORMAT}=advanced"
+                    name,
+                    f"must be none with {keys.FORMAT}=legacy{requirement}; for both images set {keys.FORMAT}=advanced",
                 )
-        if _words(config[keys.PLACEMENT]) != set(keys.DEFAULT_PLACEMENT):
+        if _parse_words(config[keys.PLACEMENT]) != set(keys.DEFAULT_PLACEMENT):
             complain(
                 keys.PLACEMENT,
                 f"must be left at {','.join(keys.DEFAULT_PLACEMENT)} with {keys.FORMAT}=legacy; "
@@ -211,7 +225,7 @@ def problems(config: Config) -> list[ConfigProblem]:
     provider = config[keys.SSL_PROVIDER].upper()
     if config[keys.SSL] and (config[keys.CERTIFICATE] is None) != (config[keys.PRIVATE_KEY] is None):
         missing = keys.CERTIFICATE if config[keys.CERTIFICATE] is None else keys.PRIVATE_KEY
-        found.append(
+        complaints.append(
             ConfigProblem(missing, f"{keys.CERTIFICATE} and {keys.PRIVATE_KEY} belong together: give both or neither")
         )
     if config[keys.SSL] and provider != "JDK" and config[keys.KEYSTORE] is not None:
@@ -223,4 +237,4 @@ def problems(config: Config) -> list[ConfigProblem]:
         complain(
             keys.KEYSTORE, f"must not be given together with {keys.CERTIFICATE}: both name the worker's certificate"
         )
-    return found
+    return complaints

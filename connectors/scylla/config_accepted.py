@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 _ACCEPTED: Final = KeyGroup("Accepted for compatibility")
 
 
-def _accepted(
+def _accept_option(
     name: str,
     kind: ConfigType,
     default: Any,
-    what: str,
+    description: str,
     *,
     unit: str = "",
     validator: Validator | None = None,
@@ -32,19 +32,19 @@ def _accepted(
         importance=Importance.LOW,
         group=_ACCEPTED.name,
         aliases=aliases,
-        doc=f"Accepted for compatibility and without effect: {what}",
+        doc=f"Accepted for compatibility and without effect: {description}",
     )
 
 
 ACCEPTED_KEYS: Final = (
-    _accepted(
+    _accept_option(
         "max.queue.size.in.bytes",
         ConfigType.LONG,
         0,
         "what a task holds is bounded by max.queue.size and the size of pages.",
         unit="bytes",
     ),
-    _accepted(
+    _accept_option(
         "poll.interval.ms",
         ConfigType.LONG,
         500,
@@ -52,7 +52,7 @@ ACCEPTED_KEYS: Final = (
         unit="ms",
         validator=at_least(0),
     ),
-    _accepted(
+    _accept_option(
         "cdc.incomplete.task.timeout.ms",
         ConfigType.LONG,
         15_000,
@@ -60,13 +60,13 @@ ACCEPTED_KEYS: Final = (
         unit="ms",
         validator=at_least(1),
     ),
-    _accepted(
+    _accept_option(
         "worker.shared.session.enabled",
         ConfigType.BOOLEAN,
         False,
         "tasks of a process always share a session if they connect alike.",
     ),
-    _accepted(
+    _accept_option(
         "worker.pooling.core.pool.local",
         ConfigType.INT,
         1,
@@ -74,7 +74,7 @@ ACCEPTED_KEYS: Final = (
         unit="connections",
         validator=at_least(0),
     ),
-    _accepted(
+    _accept_option(
         "worker.pooling.max.pool.local",
         ConfigType.INT,
         1,
@@ -82,7 +82,7 @@ ACCEPTED_KEYS: Final = (
         unit="connections",
         validator=at_least(0),
     ),
-    _accepted(
+    _accept_option(
         "worker.pooling.max.queue.size",
         ConfigType.INT,
         256,
@@ -90,7 +90,7 @@ ACCEPTED_KEYS: Final = (
         unit="requests",
         validator=at_least(0),
     ),
-    _accepted(
+    _accept_option(
         "worker.pooling.max.requests.per.connection",
         ConfigType.INT,
         256,
@@ -98,7 +98,7 @@ ACCEPTED_KEYS: Final = (
         unit="requests",
         validator=at_least(0),
     ),
-    _accepted(
+    _accept_option(
         "worker.pooling.pool.timeout.ms",
         ConfigType.INT,
         5_000,
@@ -106,42 +106,42 @@ ACCEPTED_KEYS: Final = (
         unit="ms",
         validator=at_least(0),
     ),
-    _accepted("scylla.worker.config", ConfigType.STRING, None, "tasks get their streams in another way."),
-    _accepted(
+    _accept_option("scylla.worker.config", ConfigType.STRING, None, "tasks get their streams in another way."),
+    _accept_option(
         "topic.heartbeat.prefix",
         ConfigType.STRING,
         "__debezium-heartbeat",
         "no heartbeat records are written.",
         aliases=("heartbeat.topics.prefix",),
     ),
-    _accepted(
+    _accept_option(
         "topic.naming.strategy",
         ConfigType.STRING,
         None,
         "topics are prefix.keyspace.table; transforms can rename them.",
     ),
-    _accepted("sourceinfo.struct.maker", ConfigType.STRING, None, "the form of source is fixed."),
-    _accepted("schema.name.adjustment.mode", ConfigType.STRING, "none", "schema names are not changed."),
-    _accepted("field.name.adjustment.mode", ConfigType.STRING, "none", "field names are not changed."),
-    _accepted("binary.handling.mode", ConfigType.STRING, "bytes", "blobs are bytes."),
-    _accepted("event.processing.failure.handling.mode", ConfigType.STRING, "fail", "see errors.tolerance."),
-    _accepted("retriable.restart.connector.wait.ms", ConfigType.LONG, 10_000, "the runtime backs off.", unit="ms"),
-    _accepted(
+    _accept_option("sourceinfo.struct.maker", ConfigType.STRING, None, "the form of source is fixed."),
+    _accept_option("schema.name.adjustment.mode", ConfigType.STRING, "none", "schema names are not changed."),
+    _accept_option("field.name.adjustment.mode", ConfigType.STRING, "none", "field names are not changed."),
+    _accept_option("binary.handling.mode", ConfigType.STRING, "bytes", "blobs are bytes."),
+    _accept_option("event.processing.failure.handling.mode", ConfigType.STRING, "fail", "see errors.tolerance."),
+    _accept_option("retriable.restart.connector.wait.ms", ConfigType.LONG, 10_000, "the runtime backs off.", unit="ms"),
+    _accept_option(
         "errors.max.retries",
         ConfigType.INT,
         -1,
         "the runtime tries again until the connector is stopped.",
         unit="tries",
     ),
-    _accepted(
+    _accept_option(
         "snapshot.delay.ms",
         ConfigType.LONG,
         0,
         "the stream is read from the start, beside the snapshot.",
         unit="ms",
     ),
-    _accepted("provide.transaction.metadata", ConfigType.BOOLEAN, False, "Scylla has no transactions over rows."),
-    _accepted(
+    _accept_option("provide.transaction.metadata", ConfigType.BOOLEAN, False, "Scylla has no transactions over rows."),
+    _accept_option(
         "custom.metric.tags", ConfigType.STRING, None, "metrics carry the connector's name and the task's number."
     ),
 )

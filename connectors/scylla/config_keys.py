@@ -141,7 +141,7 @@ _RETRIES: Final = KeyGroup("Retries")
 _SNAPSHOT: Final = KeyGroup("Snapshot")
 
 
-def _complaint(parse: Callable[[Any], object]) -> Validator:
+def _validate_with(parse: Callable[[Any], object]) -> Validator:
     """A validator that passes on what ``parse`` raises."""
 
     def check(name: str, value: Any) -> str | None:
@@ -163,7 +163,9 @@ def _unless_none(validator: Validator) -> Validator:
     return check
 
 
-def _members(allowed: tuple[str, ...] | frozenset[str], *, also: str = "", may_be_empty: bool = True) -> Validator:
+def _validate_members(
+    allowed: tuple[str, ...] | frozenset[str], *, also: str = "", may_be_empty: bool = True
+) -> Validator:
     words = sorted(allowed) if isinstance(allowed, frozenset) else list(allowed)
 
     def check(name: str, value: Any) -> str | None:
@@ -182,7 +184,7 @@ def _not_zero(name: str, value: Any) -> str | None:
     return invalid(name, value, "Must be a positive number, or -1 for no limit") if value == 0 or value < -1 else None
 
 
-def _prefix(name: str, value: Any) -> str | None:
+def _validate_prefix(name: str, value: Any) -> str | None:
     problem = None if value is None else topic_prefix_problem(value)
     return None if problem is None else invalid(name, value, problem)
 
@@ -193,7 +195,7 @@ CONFIG: Final = ConfigDef(
             HOSTS,
             "Nodes that are asked first, as a comma-separated list of host:port; the others are learned from them. An "
             "IPv6 address stands in brackets. Without a port, 9042 is used.",
-            validator=_complaint(contact_points),
+            validator=_validate_with(contact_points),
             width=Width.LONG,
             display_name="Hosts",
             example="10.0.0.1:9042,[fd00::2]:9042",
@@ -235,7 +237,7 @@ CONFIG: Final = ConfigDef(
             TABLES,
             "Tables to read, as a comma-separated list of keyspace.table. CDC must be on for each. As in CQL, a name "
             "without quotes means its lower-case form and one in double quotes is taken as it stands.",
-            validator=_complaint(table_names),
+            validator=_validate_with(table_names),
             width=Width.LONG,
             display_name="Tables",
             example='shop.orders,shop."Customers"',
@@ -264,7 +266,7 @@ CONFIG: Final = ConfigDef(
             "Name of the cluster in topics, schemas and events. A table's events go to the topic "
             "prefix.keyspace.table.",
             aliases=("scylla.name",),
-            validator=all_of(non_empty, _prefix),
+            validator=all_of(non_empty, _validate_prefix),
             width=Width.MEDIUM,
             display_name="Topic prefix",
             example="shop",
@@ -308,7 +310,7 @@ CONFIG: Final = ConfigDef(
             "(payload-key), the record's headers (kafka-headers).",
             default=list(DEFAULT_PLACEMENT),
             width=Width.LONG,
-            validator=_members(PLACEMENTS, also="payload-diff", may_be_empty=False),
+            validator=_validate_members(PLACEMENTS, also="payload-diff", may_be_empty=False),
             display_name="Places of the primary key",
             example="kafka-key,payload-key",
         ),
@@ -368,7 +370,7 @@ CONFIG: Final = ConfigDef(
             "Wrong forms of the Java connector to keep for consumers that depend on them; java keeps all. The table in "
             "TYPES.md says what each word means.",
             default=[],
-            validator=_members(COMPAT_NAMES),
+            validator=_validate_members(COMPAT_NAMES),
             display_name="Java forms to keep",
             example="list-order",
         ),
@@ -377,7 +379,7 @@ CONFIG: Final = ConfigDef(
             "Operations whose events are not sent: c, u, d, r; none sends all. t is accepted; there are no truncations "
             "in a CDC log.",
             default=["t"],
-            validator=_members(("c", "u", "d", "t", "r", "none")),
+            validator=_validate_members(("c", "u", "d", "t", "r", "none")),
             display_name="Operations left out",
         ),
         _READING.low.integer(

@@ -12,15 +12,15 @@ import msgspec
 
 from connectors.api import SourceConnector
 from connectors.cql.asking import cluster_tables
-from connectors.cql.failures import LoginRefused
+from connectors.cql.failures import CqlLoginRefused
 from connectors.cql.session import CqlSession
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from connectors.scylla import config_keys as keys
 from connectors.scylla import snapshot, snapshot_views
 from connectors.scylla.checks import check_cluster
-from connectors.scylla.config import CONFIG, problems, read_settings, session_settings, tables
+from connectors.scylla.config import CONFIG, find_problems, parse_tables, read_settings, session_settings
 from connectors.scylla.events.ums_signals import parts_of
-from connectors.scylla.groups import assign, encode
+from connectors.scylla.groups import assign_groups, encode_share
 from connectors.scylla.metrics import METRICS
 from connectors.scylla.planning import Planner
 from connectors.scylla.positions import check_altered, saved_windows
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from connectors.api import ConnectorContext, Instruction, Position
     from connectors.options import Config, ConfigProblem
     from connectors.scylla.model import TableId
-    from connectors.scylla.planning import Plan
+    from connectors.scylla.planning import TableReadPlan
 
 
 #: How often to look whether a generation that is over has been read to its end.
@@ -52,17 +52,17 @@ class ScyllaConnector(SourceConnector):
 
     def __init__(self, context: ConnectorContext) -> None:
         super().__init__(context)
-        self._tables = tables(context.config)
+        self._tables = parse_tables(context.config)
         self._settings = read_settings(context.config)
         self._session: CqlSession | None = None
         self._planner: Planner | None = None
-        self._plans: dict[TableId, Plan] = {}
+        self._plans: dict[TableId, TableReadPlan] = {}
         self._planned = False
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to watch generations. The cluster is asked first by ``task_configs``: it may be away now."""
-        if problem := next(iter(problems(self.context.config)), None):
+        if problem := next(iter(find_problems(self.context.config)), None):
             raise ConfigInvalid(problem.message)
         self._watch = asyncio.create_task(self._watch_tables())
 
@@ -90,7 +90,7 @@ class ScyllaConnector(SourceConnector):
             await self.context.refresh_offsets()
         saved = saved_windows(self.context.offsets.items())
         planner.new_round()
-        plans: dict[TableId, Plan] = {}
+        plans: dict[TableId, TableReadPlan] = {}
         for table in self._tables:
             plan = await planner.plan(table, saved.get(table, {}), _now_ms(), self._plans.get(table))
             if plan is not None:
@@ -108,17 +108,17 @@ class ScyllaConnector(SourceConnector):
         self._planned = True
         planner.forget_but({plan.generation.start_ms for plan in plans.values()})
         sizes = {table: len(plan.groups) for table, plan in plans.items()}
-        later = self._later()
-        shares = assign(
+        later = self._find_later_tables()
+        shares = assign_groups(
             (replace(group, later=group.table in later) for plan in plans.values() for group in plan.groups), max_tasks
         )
         parts = parts_of([{group.table for group in share} for share in shares])
         return [
-            {keys.TASK_GROUPS: encode(share, sizes), keys.TASK_PARTS: msgspec.json.encode(part).decode()}
+            {keys.TASK_GROUPS: encode_share(share, sizes), keys.TASK_PARTS: msgspec.json.encode(part).decode()}
             for share, part in zip(shares, parts, strict=True)
         ]
 
-    def _later(self) -> frozenset[TableId]:
+    def _find_later_tables(self) -> frozenset[TableId]:
         """The tables that are read without a snapshot because they came after the connector's first start."""
         if self._settings.snapshot == "never" or self._settings.snapshot_new_tables:
             return frozenset()
@@ -144,7 +144,7 @@ class ScyllaConnector(SourceConnector):
                 ending = await self._look()
             except (
                 Retriable,
-                LoginRefused,
+                CqlLoginRefused,
             ) as error:  # a login that is refused for good fails the tasks, not what waits here
                 self.context.log.warning("can't look for new generations of streams now: %s", error)
                 ending = False  # not every second while the cluster is away
@@ -188,8 +188,8 @@ class ScyllaConnector(SourceConnector):
     @classmethod
     async def validate(cls, config: Config) -> list[ConfigProblem]:
         """Options against each other, then the cluster: reachable, credentials, tables, CDC, images, the right to read."""
-        found = problems(config)
-        return found or await check_cluster(config)
+        complaints = find_problems(config)
+        return complaints or await check_cluster(config)
 
     @classmethod
     async def capturable(cls, properties: Mapping[str, str]) -> dict[str, Any]:
@@ -207,19 +207,19 @@ class ScyllaConnector(SourceConnector):
         Raises:
             ConfigInvalid: the request can't be carried out.
         """
-        return snapshot_views.check_request(request, tables(config), read_settings(config).skipped)
+        return snapshot_views.check_request(request, parse_tables(config), read_settings(config).skipped)
 
     @classmethod
     def snapshots(
         cls, config: Config, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
     ) -> list[dict[str, Any]]:
         """See ``SourceConnector.snapshots``."""
-        return snapshot_views.snapshots(tables(config), instructions, offsets)
+        return snapshot_views.list_snapshots(parse_tables(config), instructions, offsets)
 
     @classmethod
     async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
         """See ``SourceConnector.lag``: from what is saved."""
-        return snapshot_views.lag(tables(config), offsets)
+        return snapshot_views.measure_lag(parse_tables(config), offsets)
 
     @classmethod
     async def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
@@ -232,7 +232,7 @@ class ScyllaConnector(SourceConnector):
         del offsets
         session = await CqlSession.acquire(session_settings(config))
         try:
-            return await snapshot_views.tables(session, tables(config))
+            return await snapshot_views.show_tables(session, parse_tables(config))
         finally:
             await session.release()
 
@@ -249,13 +249,13 @@ class ScyllaConnector(SourceConnector):
         Raises:
             ConfigInvalid: one that can't be resumed from; the message says why.
         """
-        known = tables(config)
+        captured = parse_tables(config)
         for partition, offset in offsets:
             try:
                 if offset is not None and snapshot.is_snapshot(partition):
                     snapshot.from_offset(offset)
                 else:
-                    check_altered(partition, offset, known)
+                    check_altered(partition, offset, captured)
             except MillraceError as error:
                 raise ConfigInvalid(
                     f"The offset {offset} of partition {partition} can't be resumed from: {error}"

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 from connectors.errors import Fatal, Retriable
 from connectors.scylla.config_keys import HOSTS, TASK_GROUPS, USER
-from connectors.scylla.generations import generations
-from connectors.scylla.groups import add_streams, chosen, decode, of_table, tablet_groups, vnode_groups
+from connectors.scylla.generations import to_generations
+from connectors.scylla.groups import add_streams, choose_groups, decode_shares, of_table, tablet_groups, vnode_groups
 from connectors.scylla.model import Generation, TableId
 from connectors.scylla.windows import millis_of
 
@@ -43,7 +43,7 @@ _TIMES: Final = {
 }
 
 
-async def consistency(session: CqlSession) -> str:
+async def choose_consistency(session: CqlSession) -> str:
     """The level to read lists of streams with: QUORUM, or ONE in a cluster of one node, whose replication can't be met."""
     return "QUORUM" if await session.query("SELECT peer FROM system.peers", consistency="ONE") else "ONE"
 
@@ -60,12 +60,12 @@ async def uses_tablets(session: CqlSession, keyspace: str) -> bool:
     return any(row["initial_tablets"] is not None for row in rows)
 
 
-async def _if_there(session: CqlSession, text: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
+async def _if_there(session: CqlSession, cql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
     """The rows of a query on a table of the server's own that not every server has; nothing if it is not there."""
     from connectors.cql.session import SchemaChanged
 
     try:
-        return await session.query(text, parameters, consistency="ONE")
+        return await session.query(cql, parameters, consistency="ONE")
     except (SchemaChanged, Fatal):
         return []
 
@@ -99,19 +99,19 @@ async def table_source(session: CqlSession, table: TableId) -> Source:
     return "tablets" if await uses_tablets(session, table.keyspace) else await vnode_source(session)
 
 
-def millis(value: Any) -> int:
+def to_millis(value: Any) -> int:
     """A generation's time in ms, whether the column is a timestamp or a timeuuid."""
     if isinstance(value, int):
         return value
     return millis_of(value if isinstance(value, bytes) else uuid.UUID(str(value)).bytes)
 
 
-async def _times(session: CqlSession, table: TableId, source: Source) -> dict[int, Any]:
+async def _read_starts(session: CqlSession, table: TableId, source: Source) -> dict[int, Any]:
     """The starts of generations, each with the value that stands in the table."""
     rows = await session.query(
-        _TIMES[source], table if source == "tablets" else (), consistency=await consistency(session)
+        _TIMES[source], table if source == "tablets" else (), consistency=await choose_consistency(session)
     )
-    return {millis(row["time"]): row["time"] for row in rows if row["time"] is not None}
+    return {to_millis(row["time"]): row["time"] for row in rows if row["time"] is not None}
 
 
 async def load_generations(session: CqlSession, table: TableId, source: Source | None = None) -> list[Generation]:
@@ -125,7 +125,7 @@ async def load_generations(session: CqlSession, table: TableId, source: Source |
     Raises:
         Retriable: nodes are away, busy or too slow.
     """
-    return generations(await _times(session, table, source or await table_source(session, table)))
+    return to_generations(await _read_starts(session, table, source or await table_source(session, table)))
 
 
 async def generation_end(
@@ -136,7 +136,7 @@ async def generation_end(
     Raises:
         Retriable: nodes are away, busy or too slow.
     """
-    times = await _times(session, table, source or await table_source(session, table))
+    times = await _read_starts(session, table, source or await table_source(session, table))
     return min((start for start in times if start > generation_start_ms), default=None)
 
 
@@ -155,11 +155,11 @@ async def load_groups(
         Retriable: the generation has no streams, or nodes are away, busy or too slow.
     """
     source = source or await table_source(session, table)
-    level = await consistency(session)
+    level = await choose_consistency(session)
     if source == "tablets":
         groups = tablet_groups(table, generation, await _tablet_streams(session, table, generation.start_ms, level))
     elif source == "v2":
-        groups = vnode_groups(table, generation, await _vnodes(session, generation.start_ms, level))
+        groups = vnode_groups(table, generation, await _read_vnodes(session, generation.start_ms, level))
     else:
         groups = vnode_groups(table, generation, await _old_vnodes(session, generation.start_ms, level))
     if not groups:
@@ -170,20 +170,20 @@ async def load_groups(
     return groups
 
 
-async def _vnodes(session: CqlSession, start_ms: int, level: str) -> Vnodes:
-    text = "SELECT range_end, streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = ?"
+async def _read_vnodes(session: CqlSession, start_ms: int, level: str) -> Vnodes:
+    cql = "SELECT range_end, streams FROM system_distributed.cdc_streams_descriptions_v2 WHERE time = ?"
     vnodes: Vnodes = {}
     state: bytes | None = None
     while True:
-        page = await session.page(text, (start_ms,), fetch_size=_VNODES_A_PAGE, state=state, consistency=level)
+        page = await session.page(cql, (start_ms,), fetch_size=_VNODES_A_PAGE, state=state, consistency=level)
         for range_end, streams in page.rows:
-            await _add(vnodes, range_end, streams or ())
+            await _add_slowly(vnodes, range_end, streams or ())
         state = page.state
         if state is None:
             return vnodes
 
 
-async def _add(vnodes: Vnodes, range_end: int | None, streams: Any) -> None:
+async def _add_slowly(vnodes: Vnodes, range_end: int | None, streams: Any) -> None:
     items = list(streams)
     for at in range(0, len(items), _SLICE):
         add_streams(vnodes, range_end, map(bytes, items[at : at + _SLICE]))
@@ -196,15 +196,15 @@ async def _old_vnodes(session: CqlSession, start_ms: int, level: str) -> Vnodes:
         "SELECT streams FROM system_distributed.cdc_streams_descriptions WHERE time = ?", (start_ms,), consistency=level
     )
     for row in rows:
-        await _add(vnodes, None, row["streams"] or ())
+        await _add_slowly(vnodes, None, row["streams"] or ())
     return vnodes
 
 
 async def _tablet_streams(session: CqlSession, table: TableId, start_ms: int, level: str) -> list[bytes]:
-    times = await _times(session, table, "tablets")
+    times = await _read_starts(session, table, "tablets")
     if start_ms not in times:
         return []
-    text = (
+    cql = (
         'SELECT stream_id FROM system.cdc_streams WHERE keyspace_name = ? AND table_name = ? AND "timestamp" = ? '
         "AND stream_state = 0"
     )
@@ -212,7 +212,7 @@ async def _tablet_streams(session: CqlSession, table: TableId, start_ms: int, le
     state: bytes | None = None
     while True:
         page = await session.page(
-            text, (*table, times[start_ms]), fetch_size=_STREAMS_A_PAGE, state=state, consistency=level
+            cql, (*table, times[start_ms]), fetch_size=_STREAMS_A_PAGE, state=state, consistency=level
         )
         streams += [bytes(row[0]) for row in page.rows]
         state = page.state
@@ -246,10 +246,10 @@ async def shared_groups(
     loop = asyncio.get_running_loop()
     recent = _RECENT.setdefault(loop, {})
     key = (cluster, source, table if source == "tablets" else None, generation.start_ms)
-    known = recent.get(key)
-    if known is not None:
+    cached = recent.get(key)
+    if cached is not None:
         try:
-            groups = await asyncio.shield(known)
+            groups = await asyncio.shield(cached)
         except Retriable:
             # Whoever read them failed or was stopped: it says nothing about us.
             return await load_groups(session, table, generation, source)
@@ -275,10 +275,10 @@ async def task_groups(session: CqlSession, config: Mapping[str, Any]) -> list[St
         Retriable: a generation is not there (any more), or nodes are away, busy or too slow.
         ConfigInvalid: the configuration was made for another division of the streams.
     """
-    found: list[StreamGroup] = []
+    groups_: list[StreamGroup] = []
     sources: dict[str, Source] = {}
     vnode_lists: dict[int, list[StreamGroup]] = {}
-    for share in decode(config[TASK_GROUPS] or "[]"):
+    for share in decode_shares(config[TASK_GROUPS] or "[]"):
         table = TableId(share.keyspace, share.table)
         source: Source = "tablets" if share.tablets else sources.get("vnodes") or await vnode_source(session)
         sources.setdefault("tablets" if share.tablets else "vnodes", source)
@@ -290,5 +290,5 @@ async def task_groups(session: CqlSession, config: Mapping[str, Any]) -> list[St
             groups = await shared_groups(session, cluster, table, generation, source)
             if not share.tablets:
                 vnode_lists[share.generation] = groups
-        found += chosen(share, groups)
-    return found
+        groups_ += choose_groups(share, groups)
+    return groups_

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from connectors.cql.types import RAW, CqlType, raw_timeuuids, timed_list
 from connectors.scylla.log_table import META_COLUMNS, log_name
 from connectors.scylla.model import TIME
-from connectors.scylla.names import quoted
+from connectors.scylla.names import quote_name
 from connectors.scylla.windows import ticks_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _META: Final = len(META_COLUMNS)
 
 
-class History(Protocol):
+class FeedHistory(Protocol):
     """Definitions that a table has had, oldest first; at least one."""
 
     versions: tuple[TableVersion, ...]
@@ -37,9 +37,9 @@ def select_text(version: TableVersion, columns: tuple[str, ...], *, single: bool
     Its parameters are the stream (``single``) or a list of them, and two timeuuids.
     """
     names = (*META_COLUMNS, *columns) if not keys_only else META_COLUMNS[:3]
-    table = f"{quoted(version.id.keyspace)}.{quoted(log_name(version.id))}"
+    table = f"{quote_name(version.id.keyspace)}.{quote_name(log_name(version.id))}"
     return (
-        f'SELECT {", ".join(map(quoted, names))} FROM {table} WHERE "cdc$stream_id" {"=" if single else "IN"} ? '  # noqa: S608 - names are quoted
+        f'SELECT {", ".join(map(quote_name, names))} FROM {table} WHERE "cdc$stream_id" {"=" if single else "IN"} ? '  # noqa: S608 - names are quoted
         'AND "cdc$time" >= ? AND "cdc$time" <= ?'
     )
 
@@ -61,8 +61,8 @@ def decoded_types(version: TableVersion, columns: tuple[str, ...]) -> tuple[CqlT
     return (*_META_TYPES, *(kinds[name] for name in columns))
 
 
-def adapter(
-    selected: TableVersion, columns: tuple[str, ...], wanted: TableVersion
+def make_adapter(
+    selected: TableVersion, columns: tuple[str, ...], target: TableVersion
 ) -> Callable[[LogRow], LogRow] | None:
     """Turns rows selected with one definition into rows of another; None if they are the same.
 
@@ -71,12 +71,12 @@ def adapter(
     A column that was not selected, or has another type there, is null: its cells are not in the log any more.
     """
     kinds = dict(selected.log_columns)
-    have = tuple((name, kinds[name]) for name in columns)
-    want = wanted.log_columns
-    if have == want:
+    selected_kinds = tuple((name, kinds[name]) for name in columns)
+    want = target.log_columns
+    if selected_kinds == want:
         return None
-    places = {column: index for index, column in enumerate(have, _META)}
-    missing = _META + len(have)
+    places = {column: index for index, column in enumerate(selected_kinds, _META)}
+    missing = _META + len(selected_kinds)
     pick = itemgetter(*range(_META), *(places.get(column, missing) for column in want))
 
     def adapt(row: LogRow) -> LogRow:
@@ -143,19 +143,21 @@ class TableFeed:
     def text(self, version: TableVersion, *, single: bool, keys_only: bool = False) -> str:
         """See ``select_text``."""
         key = (version.version, single, keys_only)
-        text = self._texts.get(key)
-        if text is None:
-            text = self._texts[key] = select_text(version, self._selected(version), single=single, keys_only=keys_only)
-        return text
+        cql = self._texts.get(key)
+        if cql is None:
+            cql = self._texts[key] = select_text(
+                version, self._selected_columns(version), single=single, keys_only=keys_only
+            )
+        return cql
 
     def types(self, version: TableVersion) -> tuple[CqlType, ...]:
         """How to decode what ``text`` selects."""
         types = self._types.get(version.version)
         if types is None:
-            types = self._types[version.version] = decoded_types(version, self._selected(version))
+            types = self._types[version.version] = decoded_types(version, self._selected_columns(version))
         return types
 
-    def _selected(self, version: TableVersion) -> tuple[str, ...]:
+    def _selected_columns(self, version: TableVersion) -> tuple[str, ...]:
         columns = self._columns.get(version.version)
         if columns is None:
             columns = tuple(name for name, _ in version.log_columns if not self._there or name in self._there)
@@ -177,9 +179,9 @@ class TableFeed:
         """The definition that rows of this ``cdc$time`` belong to."""
         if len(self._versions) == 1:
             return self._versions[0]
-        return self._versions[self._index(time)]
+        return self._versions[self._version_index(time)]
 
-    def _index(self, time: bytes) -> int:
+    def _version_index(self, time: bytes) -> int:
         ticks = ticks_of(time)
         for index in range(len(self._since) - 1, 0, -1):
             if ticks >= self._since[index]:
@@ -201,16 +203,16 @@ class TableFeed:
         if len(versions) == 1:
             first = last = 0
         else:
-            first, last = self._index(rows[0][TIME]), self._index(rows[-1][TIME])
+            first, last = self._version_index(rows[0][TIME]), self._version_index(rows[-1][TIME])
         parts: list[tuple[TableVersion, list[LogRow]]] = []
         while first < last:
             stop = self._first_at(rows, first + 1)
             if stop:
                 parts.append((versions[first], rows[:stop]))
                 rows = rows[stop:]
-            first = self._index(rows[0][TIME])
+            first = self._version_index(rows[0][TIME])
         parts.append((versions[first], rows))
-        return [(version, self._adapted(selected, version, part)) for version, part in parts]
+        return [(version, self._adapt_rows(selected, version, part)) for version, part in parts]
 
     def _first_at(self, rows: list[LogRow], index: int) -> int:
         since = self._since[index]
@@ -223,11 +225,11 @@ class TableFeed:
                 high = middle
         return low
 
-    def _adapted(self, selected: TableVersion, wanted: TableVersion, rows: list[LogRow]) -> list[LogRow]:
-        if selected.version == wanted.version and not self._there:
+    def _adapt_rows(self, selected: TableVersion, target: TableVersion, rows: list[LogRow]) -> list[LogRow]:
+        if selected.version == target.version and not self._there:
             return rows
-        key = (selected.version, wanted.version)
+        key = (selected.version, target.version)
         if key not in self._adapters:
-            self._adapters[key] = adapter(selected, self._selected(selected), wanted)
+            self._adapters[key] = make_adapter(selected, self._selected_columns(selected), target)
         adapt = self._adapters[key]
         return rows if adapt is None else [adapt(row) for row in rows]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.cql.failures import NodesAway, SchemaChanged
 from connectors.cql.throttle import InFlightLimit, PageSize, pause_s
 from connectors.errors import Fatal, Retriable
-from connectors.scylla.lanes import Lane, Read, Window, drop_until, go_on, halve, plan
+from connectors.scylla.lanes import Lane, LaneWindow, StreamRead, drop_until, go_on, halve_read, plan_lane
 from connectors.scylla.model import STREAM
 from connectors.scylla.windows import WindowRules, head_tick_ms, next_width
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from connectors.cql.session import CqlSession
-    from connectors.scylla.config import ReadSettings
+    from connectors.scylla.config import ScyllaReadSettings
     from connectors.scylla.feeds import TableFeed
     from connectors.scylla.hooks import SnapshotHook
     from connectors.scylla.lanes import GroupState, Mark
@@ -40,7 +40,7 @@ _OUTAGE_S: Final = 10.0
 
 
 @dataclass(slots=True)
-class Section:
+class LaneSection:
     """The groups of one table and generation, and the lanes that read them."""
 
     feed: TableFeed
@@ -51,7 +51,7 @@ class Section:
 
 
 @dataclass(slots=True)
-class Item:
+class FetchedPage:
     """A page for the making side.
 
     Attributes:
@@ -64,8 +64,8 @@ class Item:
     """
 
     task: LaneTask
-    window: Window
-    read: Read | None
+    window: LaneWindow
+    read: StreamRead | None
     version: TableVersion
     rows: list[LogRow]
     ends_read: bool
@@ -74,7 +74,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Open:
+class OpenStream:
     """A stream whose rows may go on in the next page."""
 
     owner: GroupState
@@ -89,7 +89,7 @@ class Open:
 class LaneTask:
     """A lane with what the two sides share of it."""
 
-    section: Section
+    section: LaneSection
     lane: Lane
     #: Set while no page of it waits to be made events of.
     taken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -99,7 +99,7 @@ class LaneTask:
     resting: bool = False
     job: asyncio.Task[None] | None = None
     #: What the making side has not seen the end of.
-    open: Open | None = None
+    open: OpenStream | None = None
     #: Failures since the last page.
     failures: int = 0
 
@@ -107,7 +107,7 @@ class LaneTask:
         self.taken.set()
 
 
-class Gate:
+class QueryGate:
     """Lets queries through: a bounded number in flight, and none while enough rows wait to be made events.
 
     Args:
@@ -123,14 +123,14 @@ class Gate:
         self._usual = 0.0
         self._queue: deque[asyncio.Future[None]] = deque()
 
-    def _open(self) -> bool:
+    def _is_open(self) -> bool:
         if not self.in_flight:
             return self.rows < self._most
         return self.in_flight < self.limit.value and self.rows + (self.in_flight + 1) * self._usual <= self._most
 
     async def enter(self) -> None:
         """Wait for a place, first come, first served."""
-        if not self._queue and self._open():
+        if not self._queue and self._is_open():
             self.in_flight += 1
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -157,7 +157,7 @@ class Gate:
         self._let_in()
 
     def _let_in(self) -> None:
-        while self._queue and self._open():
+        while self._queue and self._is_open():
             future = self._queue.popleft()
             if not future.done():
                 self.in_flight += 1
@@ -165,7 +165,7 @@ class Gate:
 
 
 @dataclass(slots=True)
-class Counters:
+class FetchCounters:
     """What is reported: sums since the start."""
 
     queries: int = 0
@@ -201,11 +201,11 @@ class Fetcher:
     def __init__(
         self,
         session: CqlSession,
-        settings: ReadSettings,
+        settings: ScyllaReadSettings,
         log: logging.LoggerAdapter[logging.Logger],
         *,
         safe_ms: Callable[[], int],
-        give: Callable[[Item], None],
+        give: Callable[[FetchedPage], None],
         refresh: Callable[[TableFeed], Awaitable[None]],
         stale: Callable[[TableFeed], None],
         watch: Callable[[asyncio.Task[None]], None],
@@ -222,12 +222,12 @@ class Fetcher:
         self._refresh = refresh
         self._hook = hook
         self._rules = rules
-        most = max(settings.max_queries, 1)
-        self.limit = InFlightLimit(least=min(2, most), most=most, first=min(8, most))
-        self.gate = Gate(self.limit, settings.max_queue)
+        query_limit = max(settings.max_queries, 1)
+        self.limit = InFlightLimit(least=min(2, query_limit), maximum=query_limit, first=min(8, query_limit))
+        self.gate = QueryGate(self.limit, settings.max_queue)
         self.page_size = PageSize(min(settings.fetch_size, max(settings.max_queue // 4, 1)))
-        self.counters = Counters()
-        self.sections: list[Section] = []
+        self.counters = FetchCounters()
+        self.sections: list[LaneSection] = []
         self._round: int | None = None
         self._answered_s = time.monotonic()
         self._last_problem = ""
@@ -258,7 +258,7 @@ class Fetcher:
     def start(self, task: LaneTask) -> None:
         """Begin to read a lane."""
         task.section.lanes.append(task)
-        task.job = asyncio.create_task(self._run(task), name="scylla lane")
+        task.job = asyncio.create_task(self._run_lane(task), name="scylla lane")
         self._watch(task.job)
         self._round = None
 
@@ -272,17 +272,19 @@ class Fetcher:
         """The asyncio tasks of all lanes."""
         return [task.job for section in self.sections for task in section.lanes if task.job is not None]
 
-    async def _run(self, task: LaneTask) -> None:
+    async def _run_lane(self, task: LaneTask) -> None:
         lane, section = task.lane, task.section
         hook = self._hook
         while lane.groups:
             safe = self._safe_ms()
             rules = self.retime()
             task.changed.clear()
-            held: frozenset[str] = frozenset()
+            held_groups: frozenset[str] = frozenset()
             if hook is not None:
-                held = frozenset(state.name for state in lane.groups if hook.holds(state.group))
-            step = plan(lane, safe, rules, self._settings.streams_per_query, end_ms=section.end_ms, held=held)
+                held_groups = frozenset(state.name for state in lane.groups if hook.holds(state.group))
+            step = plan_lane(
+                lane, safe, rules, self._settings.streams_per_query, end_ms=section.end_ms, held_groups=held_groups
+            )
             if step.finished:
                 lane.groups = [state for state in lane.groups if state not in step.finished]
                 lane.own()
@@ -294,14 +296,14 @@ class Fetcher:
                 early = rules.minimal_wait_ms - int((time.monotonic() - lane.began_s) * 1000)
                 wait = early if early > 0 else None
                 if wait is None:
-                    await self._window(task, step.window, rules, safe)
+                    await self._read_window(task, step.window, rules, safe)
                     continue
-            self._absorb(task)
-            await self._rest(task, wait)
+            self._absorb_lanes(task)
+            await self._rest_lane(task, wait)
         section.lanes.remove(task)
         self._round = None
 
-    async def _rest(self, task: LaneTask, wait_ms: int | None) -> None:
+    async def _rest_lane(self, task: LaneTask, wait_ms: int | None) -> None:
         task.resting = True
         timeout = None if wait_ms is None else max(wait_ms + task.lane.phase_ms, 1) / 1000
         task.lane.phase_ms = 0
@@ -313,14 +315,14 @@ class Fetcher:
         finally:
             task.resting = False
 
-    async def _window(self, task: LaneTask, window: Window, rules: WindowRules, safe_ms: int) -> None:
+    async def _read_window(self, task: LaneTask, window: LaneWindow, rules: WindowRules, safe_ms: int) -> None:
         lane = task.lane
         lane.began_s = time.monotonic()
         if not window.reads:  # all of its streams had been delivered
             task.taken.clear()
-            self._give(Item(task, window, None, task.section.feed.newest, [], ends_read=False, ends_window=True))
+            self._give(FetchedPage(task, window, None, task.section.feed.newest, [], ends_read=False, ends_window=True))
         while window.reads:
-            await self._read(task, window)
+            await self._read_pages(task, window)
         await task.taken.wait()
         self.counters.windows += 1
         if not window.rows:
@@ -328,71 +330,75 @@ class Fetcher:
         lane.width_ms = next_width(lane.width_ms, window.end_ms - window.start_ms, window.rows, rules)
         lane.lag_ms = safe_ms - window.end_ms
         if lane.lag_ms > _BEHIND_MS and window.rows > self.page_size.rows and len(window.groups) == len(lane.groups):
-            self._split(task)
+            self._split_lane(task)
 
-    def _split(self, task: LaneTask) -> None:
+    def _split_lane(self, task: LaneTask) -> None:
         """Spread a backlog with data over more lanes."""
         groups = task.lane.groups
         lanes = sum(len(section.lanes) for section in self.sections)
         if len(groups) < 2 or lanes >= _PARALLEL:
             return
         half = len(groups) // 2
-        other = Lane(groups[half:], task.lane.width_ms)
+        new_lane = Lane(groups[half:], task.lane.width_ms)
         task.lane.groups = groups[:half]
         task.lane.own()
-        self.start(LaneTask(task.section, other))
+        self.start(LaneTask(task.section, new_lane))
 
-    def _absorb(self, task: LaneTask) -> None:
+    def _absorb_lanes(self, task: LaneTask) -> None:
         """Take over the groups of lanes that rest as well, as far as one query can read them all."""
         lanes = task.section.lanes
         limit = self._settings.streams_per_query
         if len(lanes) < 2 or task.lane.streams >= limit or task.lane.lag_ms > _BEHIND_MS:
             return
-        for other in list(lanes):
-            if other is task or not other.resting or task.lane.streams + other.lane.streams > limit:
+        for resting_lane in list(lanes):
+            if (
+                resting_lane is task
+                or not resting_lane.resting
+                or task.lane.streams + resting_lane.lane.streams > limit
+            ):
                 continue
-            if other.job is not None:
-                other.job.cancel()
-            lanes.remove(other)
-            task.lane.groups = [*task.lane.groups, *other.lane.groups]
+            if resting_lane.job is not None:
+                resting_lane.job.cancel()
+            lanes.remove(resting_lane)
+            task.lane.groups = [*task.lane.groups, *resting_lane.lane.groups]
             task.lane.own()
         self._round = None
 
     # Queries.
 
-    async def _read(self, task: LaneTask, window: Window) -> None:
+    async def _read_pages(self, task: LaneTask, window: LaneWindow) -> None:
         """Fetch all pages of the first read of ``window``; what is left of it after a fault goes back to the front."""
         read = window.reads.popleft()
-        seen: set[bytes] = set()
+        seen_streams: set[bytes] = set()
         last: LogRow | None = None
         state: bytes | None = None
         feed = task.section.feed
         version, epoch = feed.newest, feed.epoch
         while True:
             if feed.epoch != epoch:  # another query from here on: its pages have nothing to do with these
-                window.reads.extendleft(reversed(go_on(read, seen, last)))
+                window.reads.extendleft(reversed(go_on(read, seen_streams, last)))
                 return
             try:
-                rows, state, sound = await self._page(feed, version, read, state)
+                rows, state, sound = await self._fetch_page(feed, version, read, state)
             except SchemaChanged as error:
                 self._log.info("%s: its definition has changed (%s)", feed.table, error)
-                await self._failed(task, feed, error)
-                await self._again(feed)
-                window.reads.extendleft(reversed(go_on(read, seen, last)))
+                await self._handle_fault(task, feed, error)
+                await self._retry_definition(feed)
+                window.reads.extendleft(reversed(go_on(read, seen_streams, last)))
                 return
             except Retriable as error:
-                await self._failed(task, feed, error)
-                if task.failures >= _CUT_AFTER and self._cuttable(error):
-                    parts = go_on(read, seen, last)
-                    window.reads.extendleft(reversed([*halve(parts[0]), *parts[1:]]))
+                await self._handle_fault(task, feed, error)
+                if task.failures >= _CUT_AFTER and self._is_cuttable(error):
+                    parts = go_on(read, seen_streams, last)
+                    window.reads.extendleft(reversed([*halve_read(parts[0]), *parts[1:]]))
                     return
                 continue
             except Fatal as error:
                 if state is None:
                     raise
                 # A paging state that is not accepted (any more): the same rows can be asked for without it.
-                await self._failed(task, feed, error)
-                window.reads.extendleft(reversed(go_on(read, seen, last)))
+                await self._handle_fault(task, feed, error)
+                window.reads.extendleft(reversed(go_on(read, seen_streams, last)))
                 return
             task.failures = 0
             received = len(rows)
@@ -401,9 +407,9 @@ class Fetcher:
                     rows = drop_until(rows, read.streams[0], read.after)
                 if rows:
                     last = rows[-1]
-                    seen.add(rows[0][STREAM])
+                    seen_streams.add(rows[0][STREAM])
                     if last[STREAM] != rows[0][STREAM]:
-                        seen.update({row[STREAM] for row in rows})
+                        seen_streams.update({row[STREAM] for row in rows})
             ends = state is None
             try:
                 await task.taken.wait()
@@ -413,16 +419,16 @@ class Fetcher:
             self.gate.made(received - len(rows))
             window.rows += len(rows)
             task.taken.clear()
-            self._give(Item(task, window, read, version, rows, ends, ends and not window.reads, not sound))
+            self._give(FetchedPage(task, window, read, version, rows, ends, ends and not window.reads, not sound))
             if ends:
                 return
 
-    async def _page(
-        self, feed: TableFeed, version: TableVersion, read: Read, state: bytes | None
+    async def _fetch_page(
+        self, feed: TableFeed, version: TableVersion, read: StreamRead, state: bytes | None
     ) -> tuple[list[LogRow], bytes | None, bool]:
         single = len(read.streams) == 1
         streams: Any = read.streams[0] if single else list(read.streams)
-        text = feed.text(version, single=single)
+        cql = feed.text(version, single=single)
         counters = self.counters
         await self.gate.enter()
         rows: list[LogRow] = []
@@ -432,7 +438,7 @@ class Fetcher:
             counters.queries += 1
         try:
             page = await self._session.page(
-                text,
+                cql,
                 (streams, read.lower, read.upper),
                 fetch_size=asked,
                 state=state,
@@ -455,11 +461,11 @@ class Fetcher:
             self._stale(feed)
         return rows, page.state, not getattr(page, "may_be_bad", True)
 
-    def _cuttable(self, error: Retriable) -> bool:
+    def _is_cuttable(self, error: Retriable) -> bool:
         """Whether a smaller query may help: a node was asked, and others are answered."""
         return not isinstance(error, NodesAway) and time.monotonic() - self._answered_s < _OUTAGE_S
 
-    async def _failed(self, task: LaneTask, feed: TableFeed, error: Exception) -> None:
+    async def _handle_fault(self, task: LaneTask, feed: TableFeed, error: Exception) -> None:
         """Count a fault and pause; raises it as Retriable when nothing has worked for long."""
         settings = self._settings
         task.failures += 1
@@ -495,7 +501,7 @@ class Fetcher:
         )
         await asyncio.sleep(pause)
 
-    async def _again(self, feed: TableFeed) -> None:
+    async def _retry_definition(self, feed: TableFeed) -> None:
         for attempt in range(1, 1_000_000):
             try:
                 await self._refresh(feed)

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 EXPIRY_MARGIN_MS: Final = 60_000
 
 
-def generations(starts_ms: Iterable[int]) -> list[Generation]:
+def to_generations(starts_ms: Iterable[int]) -> list[Generation]:
     """Generations in order, from their starts: each ends where the next begins."""
     ordered = sorted(set(starts_ms))
     return [Generation(start, end) for start, end in zip_longest(ordered, ordered[1:])]
 
 
-def expired(generation: Generation, now_ms: int, ttl_s: int) -> bool:
+def is_expired(generation: Generation, now_ms: int, ttl_s: int) -> bool:
     """Whether all of its log rows must be gone: it is closed and older than the table's TTL (0: rows stay)."""
     return generation.end_ms is not None and ttl_s > 0 and generation.end_ms + ttl_s * 1000 + EXPIRY_MARGIN_MS < now_ms
 
 
-def finished(generation: Generation, groups: Sequence[StreamGroup], saved: Mapping[str, int]) -> bool:
+def is_finished(generation: Generation, groups: Sequence[StreamGroup], saved: Mapping[str, int]) -> bool:
     """Whether it is closed and every group was read to its end.
 
     Args:
@@ -49,21 +49,22 @@ def group_starts(groups: Sequence[StreamGroup], saved: Mapping[str, int]) -> dic
     shared = saved.get("0")
     result: dict[str, int | None] = {}
     for group in groups:
-        own = saved.get(group.name)
-        if own is None and saved:
+        own_start = saved.get(group.name)
+        if own_start is None and saved:
             parts = [saved.get(str(number), shared) for number in group.java_numbers]
-            known = [part for part in parts if part is not None]
-            own = min(known) if len(known) == len(parts) and known else None
-        result[group.name] = own
+            known_starts = [part for part in parts if part is not None]
+            own_start = min(known_starts) if len(known_starts) == len(parts) and known_starts else None
+        result[group.name] = own_start
     return result
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GenerationChoice:
     """What to read of a table.
 
     Attributes:
-        generation: the one to read first if it is not finished (``finished`` needs its groups), None: the table has none yet.
+        generation: the one to read first if it is not finished (``is_finished`` needs its groups), None: the table has none
+            yet.
         later: those after it, in order.
         first: whether nothing was saved for the table: look-back and TTL say where in the generation to begin.
         skipped: those left out although nothing says that they were read to their end: their rows have expired.
@@ -77,44 +78,47 @@ class Choice:
     notes: tuple[str, ...] = field(default=())
 
 
-def choose(
-    known: Sequence[Generation], saved: Iterable[int], *, now_ms: int, ttl_s: int = 0, lookback_ms: int = 0
-) -> Choice:
+def choose_generation(
+    all_generations: Sequence[Generation], saved: Iterable[int], *, now_ms: int, ttl_s: int = 0, lookback_ms: int = 0
+) -> GenerationChoice:
     """The oldest generation that may hold something unread.
 
     A generation is only begun when the one before is finished, so a position saved for it says that all before it are done.
 
     Args:
-        known: the table's generations in order, ends included.
+        all_generations: the table's generations in order, ends included.
         saved: starts of generations with saved positions.
         now_ms: now.
         ttl_s: the table's log TTL, 0: rows stay.
         lookback_ms: ``scylla.initial.lookback.ms``, 0: no limit.
     """
-    if not known:
-        return Choice(None, first=not list(saved))
+    if not all_generations:
+        return GenerationChoice(None, first=not list(saved))
     newest_saved = max(saved, default=None)
-    if newest_saved is None or newest_saved > known[-1].start_ms:
+    if newest_saved is None or newest_saved > all_generations[-1].start_ms:
         notes: tuple[str, ...] = ()
         if newest_saved is not None:
             note = (
                 f"Positions are saved for a generation that starts at {newest_saved}, and the cluster's newest starts at "
-                f"{known[-1].start_ms}: is it another cluster? Reading begins anew"
+                f"{all_generations[-1].start_ms}: is it another cluster? Reading begins anew"
             )
             notes = (note,)
         begin = 0 if lookback_ms <= 0 else now_ms - lookback_ms
-        left = [each for each in known if each.end_ms is None or each.end_ms > begin]
-        alive = [each for each in left if not expired(each, now_ms, ttl_s)]
-        return Choice(alive[0], tuple(alive[1:]), first=True, notes=notes)
-    rest = [each for each in known if each.start_ms >= newest_saved]
-    alive = [each for each in rest if not expired(each, now_ms, ttl_s)]
+        left = [generation for generation in all_generations if generation.end_ms is None or generation.end_ms > begin]
+        alive = [generation for generation in left if not is_expired(generation, now_ms, ttl_s)]
+        return GenerationChoice(alive[0], tuple(alive[1:]), first=True, notes=notes)
+    remaining = [generation for generation in all_generations if generation.start_ms >= newest_saved]
+    alive = [generation for generation in remaining if not is_expired(generation, now_ms, ttl_s)]
     notes = ()
-    if rest[0].start_ms != newest_saved:
+    if remaining[0].start_ms != newest_saved:
         note = (
             f"Positions are saved for a generation that starts at {newest_saved} and that the cluster does not know any "
-            f"more; going on with the next one, {rest[0].start_ms}"
+            f"more; going on with the next one, {remaining[0].start_ms}"
         )
         notes = (note,)
-    return Choice(
-        alive[0], tuple(alive[1:]), skipped=tuple(each for each in rest if expired(each, now_ms, ttl_s)), notes=notes
+    return GenerationChoice(
+        alive[0],
+        tuple(alive[1:]),
+        skipped=tuple(generation for generation in remaining if is_expired(generation, now_ms, ttl_s)),
+        notes=notes,
     )

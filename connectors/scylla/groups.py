@@ -71,9 +71,11 @@ def vnode_groups(table: TableId, generation: Generation, vnodes: Vnodes) -> list
 
 
 def tablet_groups(
-    table: TableId, generation: Generation, streams: Iterable[bytes], most: int = MOST_TABLET_GROUPS
+    table: TableId, generation: Generation, streams: Iterable[bytes], limit: int = MOST_TABLET_GROUPS
 ) -> list[StreamGroup]:
-    """One group per stream, or of neighbours by token if there are more than ``most``; a group is named after its first stream.
+    """One group per stream, or of neighbours by token if there are more than ``limit``.
+
+    A group is named after its first stream.
 
     The token in a tablet's stream id is the tablet's last one, so the range of a group follows from its neighbour's.
     """
@@ -83,7 +85,7 @@ def tablet_groups(
     numbers = tablet_numbers(ordered)
     groups: list[StreamGroup] = []
     before = token_of(ordered[-1])
-    for part in split(ordered, min(most, len(ordered))):
+    for part in split_evenly(ordered, min(limit, len(ordered))):
         last = token_of(part[-1])
         members = tuple(sorted(part))
         groups.append(
@@ -102,7 +104,7 @@ def tablet_groups(
     return groups
 
 
-def split(items: Sequence[bytes], parts: int) -> list[Sequence[bytes]]:
+def split_evenly(items: Sequence[bytes], parts: int) -> list[Sequence[bytes]]:
     """``items`` as ``parts`` stretches whose lengths differ by at most one; none is empty if there are enough items."""
     size, longer = divmod(len(items), parts)
     result = []
@@ -119,7 +121,7 @@ def of_table(groups: Iterable[StreamGroup], table: TableId) -> list[StreamGroup]
     return [replace(group, table=table) for group in groups]
 
 
-def assign(groups: Iterable[StreamGroup], max_tasks: int) -> list[list[StreamGroup]]:
+def assign_groups(groups: Iterable[StreamGroup], max_tasks: int) -> list[list[StreamGroup]]:
     """The groups as at most ``max_tasks`` shares, none of them empty.
 
     Sizes differ by at most one. Every table is spread over all tasks, each task getting a stretch of neighbours by token;
@@ -138,9 +140,9 @@ def assign(groups: Iterable[StreamGroup], max_tasks: int) -> list[list[StreamGro
     turn = 0
     for table in sorted(tables):
         members = sorted(tables[table], key=lambda group: (group.generation.start_ms, group.index, group.name))
-        size, rest = divmod(len(members), tasks)
-        longer = {(turn + number) % tasks for number in range(rest)}
-        turn = (turn + rest) % tasks
+        size, remainder = divmod(len(members), tasks)
+        longer = {(turn + number) % tasks for number in range(remainder)}
+        turn = (turn + remainder) % tasks
         at = 0
         for number, share in enumerate(shares):
             end = at + size + (number in longer)
@@ -149,7 +151,7 @@ def assign(groups: Iterable[StreamGroup], max_tasks: int) -> list[list[StreamGro
     return shares
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StreamShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Groups of one table and generation in a task's configuration: short, however many streams there are.
 
     Attributes:
@@ -173,7 +175,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     later: bool = False
 
 
-def ranges(numbers: Iterable[int]) -> str:
+def format_ranges(numbers: Iterable[int]) -> str:
     """Numbers as ``0-3,7``."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
@@ -184,22 +186,22 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
-def numbers(text: str, below: int) -> list[int]:
-    """The numbers of ``ranges``.
+def parse_numbers(ranges_text: str, below: int) -> list[int]:
+    """The numbers of ``format_ranges``.
 
     Raises:
         ConfigInvalid: it is not of that form, or has a number that is not below ``below``.
     """
-    found: list[int] = []
-    for part in filter(None, text.split(",")):
+    result: list[int] = []
+    for part in filter(None, ranges_text.split(",")):
         match = _RANGE.match(part)
         if match is None or int(match[2] or match[1]) >= below:
             raise ConfigInvalid(f"'{part}' is not a range of numbers below {below}")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return found
+        result += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return result
 
 
-def encode(groups: Iterable[StreamGroup], sizes: Mapping[TableId, int]) -> str:
+def encode_share(groups: Iterable[StreamGroup], sizes: Mapping[TableId, int]) -> str:
     """A task's groups as the text of its configuration.
 
     Args:
@@ -210,13 +212,13 @@ def encode(groups: Iterable[StreamGroup], sizes: Mapping[TableId, int]) -> str:
     for group in groups:
         parts.setdefault((group.table, group.generation.start_ms), []).append(group)
     shares = [
-        Share(
+        StreamShare(
             keyspace=table.keyspace,
             table=table.table,
             generation=start,
             begin=members[0].begin_ms,
             tablets=members[0].tablets,
-            groups=ranges(group.index for group in members),
+            groups=format_ranges(group.index for group in members),
             of=sizes[table],
             later=members[0].later,
         )
@@ -225,21 +227,21 @@ def encode(groups: Iterable[StreamGroup], sizes: Mapping[TableId, int]) -> str:
     return msgspec.json.encode(shares).decode()
 
 
-def decode(text: str) -> list[Share]:
-    """What ``encode`` wrote.
+def decode_shares(encoded: str) -> list[StreamShare]:
+    """What ``encode_share`` wrote.
 
     Raises:
         ConfigInvalid: it is something else.
     """
     try:
-        return msgspec.json.decode(text, type=list[Share])
+        return msgspec.json.decode(encoded, type=list[StreamShare])
     except msgspec.DecodeError as error:
         raise ConfigInvalid(
             f"scylla.task.groups is not what this connector writes: {error}; restart the connector"
         ) from error
 
 
-def chosen(share: Share, groups: Sequence[StreamGroup]) -> list[StreamGroup]:
+def choose_groups(share: StreamShare, groups: Sequence[StreamGroup]) -> list[StreamGroup]:
     """The groups of ``share`` among all of its generation.
 
     Raises:
@@ -252,5 +254,6 @@ def chosen(share: Share, groups: Sequence[StreamGroup]) -> list[StreamGroup]:
             "the connector"
         )
     return [
-        replace(groups[number], begin_ms=share.begin, later=share.later) for number in numbers(share.groups, share.of)
+        replace(groups[number], begin_ms=share.begin, later=share.later)
+        for number in parse_numbers(share.groups, share.of)
     ]

@@ -80,7 +80,7 @@ class GroupState:
         self.done = 0
         self.resume = None
 
-    def offset(self, stream: bytes, window: Window) -> Position:
+    def offset(self, stream: bytes, window: LaneWindow) -> Position:
         """``Run.offset`` of rows of ``stream``."""
         if not window.bounds:
             window.bounds = positions.shared_offset(ReadPosition(window.start_ms, window.end_ms))
@@ -92,7 +92,7 @@ class GroupState:
 
 
 @dataclass(slots=True)
-class Read:
+class StreamRead:
     """One query's worth of work: these streams between two timeuuids, both inclusive.
 
     Attributes:
@@ -112,13 +112,13 @@ class Read:
 
 
 @dataclass(slots=True)
-class Window:
+class LaneWindow:
     """A window of some groups of a lane, all of which stand at its start."""
 
     start_ms: int
     end_ms: int
     groups: tuple[GroupState, ...]
-    reads: deque[Read]
+    reads: deque[StreamRead]
     rows: int = 0
     #: The members of offsets that name the window.
     bounds: Position = field(default_factory=dict)
@@ -157,23 +157,23 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LanePlan:
     """What a lane does next: read ``window``, or wait (``wait_ms``; None: for a change); ``finished`` groups leave."""
 
-    window: Window | None = None
+    window: LaneWindow | None = None
     wait_ms: int | None = None
     finished: tuple[GroupState, ...] = ()
 
 
-def plan(
+def plan_lane(
     lane: Lane,
     safe_ms: int,
     rules: WindowRules,
     streams_per_query: int,
     *,
     end_ms: int | None,
-    held: frozenset[str] = frozenset(),
-) -> Plan:
+    held_groups: frozenset[str] = frozenset(),
+) -> LanePlan:
     """The next step of a lane.
 
     Groups that stand furthest behind are read first, up to where the next ones stand: so they meet. A group that was stopped
@@ -185,48 +185,50 @@ def plan(
         rules: how wide windows are.
         streams_per_query: streams in one query at most.
         end_ms: the generation's end, if it has one.
-        held: names of groups whose stream must not go on now.
+        held_groups: names of groups whose stream must not go on now.
     """
     finished = tuple(state for state in lane.groups if end_ms is not None and state.start_ms >= end_ms)
     if finished:
-        return Plan(finished=finished)
-    free = [state for state in lane.groups if state.name not in held] if held else lane.groups
+        return LanePlan(finished=finished)
+    free = [state for state in lane.groups if state.name not in held_groups] if held_groups else lane.groups
     if not free:
-        return Plan()
+        return LanePlan()
     start = min(state.start_ms for state in free)
     behind = [state for state in free if state.start_ms == start]
     for state in behind:
         if state.partial and state.end_ms > start:
-            return _partial(state, safe_ms, streams_per_query)
+            return _plan_partial(state, safe_ms, streams_per_query)
     limit = min((state.start_ms for state in free if state.start_ms > start), default=None)
     step = next_window(start, safe_ms, lane.width_ms, rules, end_ms=end_ms, not_after_ms=limit)
     if step.end_ms is None:
-        return Plan(wait_ms=step.wait_ms)
+        return LanePlan(wait_ms=step.wait_ms)
     lower, upper = start_of(start), end_of(step.end_ms - 1)
-    reads = _reads([stream for state in behind for stream in state.group.streams], lower, upper, streams_per_query)
-    return Plan(Window(start, step.end_ms, tuple(behind), reads))
+    reads = _make_reads([stream for state in behind for stream in state.group.streams], lower, upper, streams_per_query)
+    return LanePlan(LaneWindow(start, step.end_ms, tuple(behind), reads))
 
 
-def _partial(state: GroupState, safe_ms: int, streams_per_query: int) -> Plan:
+def _plan_partial(state: GroupState, safe_ms: int, streams_per_query: int) -> LanePlan:
     if state.end_ms > safe_ms:
-        return Plan(wait_ms=state.end_ms - safe_ms)
+        return LanePlan(wait_ms=state.end_ms - safe_ms)
     lower, upper = start_of(state.start_ms), end_of(state.end_ms - 1)
     left = [stream for stream in state.group.streams if not state.done & state.bit[stream]]
-    reads: deque[Read] = deque()
+    reads: deque[StreamRead] = deque()
     if state.resume is not None:
         stream, time, seq = state.resume
         if stream in left:
             left.remove(stream)
-            reads.append(Read((stream,), max(lower, time, key=order_of), upper, skip=(time, seq)))
-    reads.extend(_reads(left, lower, upper, streams_per_query))
-    return Plan(Window(state.start_ms, state.end_ms, (state,), reads))
+            reads.append(StreamRead((stream,), max(lower, time, key=order_of), upper, skip=(time, seq)))
+    reads.extend(_make_reads(left, lower, upper, streams_per_query))
+    return LanePlan(LaneWindow(state.start_ms, state.end_ms, (state,), reads))
 
 
-def _reads(streams: Sequence[bytes], lower: bytes, upper: bytes, limit: int) -> deque[Read]:
-    return deque(Read(tuple(streams[start : start + limit]), lower, upper) for start in range(0, len(streams), limit))
+def _make_reads(streams: Sequence[bytes], lower: bytes, upper: bytes, limit: int) -> deque[StreamRead]:
+    return deque(
+        StreamRead(tuple(streams[start : start + limit]), lower, upper) for start in range(0, len(streams), limit)
+    )
 
 
-def stretches(rows: Sequence[LogRow], limit: int) -> Iterator[tuple[int, int, bool]]:
+def find_partitions(rows: Sequence[LogRow], limit: int) -> Iterator[tuple[int, int, bool]]:
     """Where streams begin and end in a page: (from, to, whether the stream ends there), none longer than ``limit`` rows.
 
     A partition's rows follow each other in a result, so a few looks at each stretch are enough, not one per row.
@@ -269,31 +271,31 @@ def drop_until(rows: list[LogRow], stream: bytes, after: Mark) -> list[LogRow]:
     return []
 
 
-def go_on(read: Read, seen: set[bytes], last: LogRow | None) -> list[Read]:
-    """What is left of ``read`` after pages that ended with row ``last``; ``seen`` are the streams in them."""
+def go_on(read: StreamRead, seen_streams: set[bytes], last: LogRow | None) -> list[StreamRead]:
+    """What is left of ``read`` after pages that ended with row ``last``; ``seen_streams`` are the streams in them."""
     if last is None:
         return [read]
     stream, time = last[STREAM], last[TIME]
-    left = tuple(other for other in read.streams if other not in seen)
-    parts = [Read((stream,), time, read.upper, skip=read.skip, after=(time, last[SEQ]), final=read.final)]
+    left = tuple(stream_ for stream_ in read.streams if stream_ not in seen_streams)
+    parts = [StreamRead((stream,), time, read.upper, skip=read.skip, after=(time, last[SEQ]), final=read.final)]
     if left:
-        parts.append(Read(left, read.lower, read.upper, final=read.final))
+        parts.append(StreamRead(left, read.lower, read.upper, final=read.final))
     return parts
 
 
-def halve(read: Read) -> list[Read]:
+def halve_read(read: StreamRead) -> list[StreamRead]:
     """``read`` as two smaller ones, or as it is when it can't be cut: by streams, then by time."""
     count = len(read.streams)
     if count > 1:
         return [
-            Read(read.streams[: count // 2], read.lower, read.upper, final=read.final),
-            Read(read.streams[count // 2 :], read.lower, read.upper, final=read.final),
+            StreamRead(read.streams[: count // 2], read.lower, read.upper, final=read.final),
+            StreamRead(read.streams[count // 2 :], read.lower, read.upper, final=read.final),
         ]
     low, high = ticks_of(read.lower), ticks_of(read.upper)
     if high - low < 2 * _LEAST_TICKS:
         return [read]
     middle = (low + (high - low) // 2) // 10_000
     return [
-        Read(read.streams, read.lower, end_of(middle - 1), skip=read.skip, after=read.after, final=False),
-        Read(read.streams, start_of(middle), read.upper, final=read.final),
+        StreamRead(read.streams, read.lower, end_of(middle - 1), skip=read.skip, after=read.after, final=False),
+        StreamRead(read.streams, start_of(middle), read.upper, final=read.final),
     ]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from connectors.debezium_metrics import SNAPSHOT, SNAPSHOTS, Rule, declared, mirrored, seconds_to_ms
+from connectors.debezium_metrics import (
+    SNAPSHOT,
+    SNAPSHOTS,
+    MirrorRule,
+    declare_metrics,
+    mirrored_metrics,
+    seconds_to_ms,
+)
 
 LAG_SECONDS: Final = "scylla_lag_seconds"
 WINDOWS: Final = "scylla_windows_total"
@@ -38,16 +45,16 @@ FROM_ZERO: Final = (WINDOWS, QUERIES, QUERY_ERRORS, ROWS, EVENTS, LATE_ROWS, DRO
 
 #: What of these Debezium's dashboards have as well.
 DEBEZIUM: Final = {
-    LAG_SECONDS: (Rule("MilliSecondsBehindSource", seconds_to_ms),),
-    EVENTS: (Rule("TotalNumberOfEventsSeen"),),
-    DROPPED_CHANGES: (Rule("NumberOfEventsSkipped"),),
-    SNAPSHOT_ROWS: (Rule("TotalNumberOfEventsSeen", context=SNAPSHOT),),
+    LAG_SECONDS: (MirrorRule("MilliSecondsBehindSource", seconds_to_ms),),
+    EVENTS: (MirrorRule("TotalNumberOfEventsSeen"),),
+    DROPPED_CHANGES: (MirrorRule("NumberOfEventsSkipped"),),
+    SNAPSHOT_ROWS: (MirrorRule("TotalNumberOfEventsSeen", context=SNAPSHOT),),
 }
 
 #: Name -> (kind, help), for ``SourceConnector.metrics``. Labels: ``table`` where a number is of one table.
 METRICS: Final[dict[str, tuple[str, str]]] = {
-    **mirrored(DEBEZIUM),
-    **declared(*SNAPSHOTS),
+    **mirrored_metrics(DEBEZIUM),
+    **declare_metrics(*SNAPSHOTS),
     LAG_SECONDS: ("gauge", "Age of the oldest change that is not yet handed over, over the task's groups of streams."),
     WINDOWS: ("counter", "Windows that were read to their end."),
     WINDOW_SECONDS: ("gauge", "Width of the windows that are being read, the widest."),

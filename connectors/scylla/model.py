@@ -32,7 +32,7 @@ class TableId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ScyllaColumn:
     """A column of the base table.
 
     Attributes:
@@ -86,19 +86,19 @@ class TableVersion:
     """
 
     id: TableId
-    columns: tuple[Column, ...]
+    columns: tuple[ScyllaColumn, ...]
     options: CdcOptions
     version: str
     since_us: int = 0
     table_id: str = ""
 
     @property
-    def partition_key(self) -> tuple[Column, ...]:
+    def partition_key(self) -> tuple[ScyllaColumn, ...]:
         """Columns of the partition key in order."""
         return tuple(sorted((c for c in self.columns if c.kind == "partition_key"), key=lambda c: c.position))
 
     @property
-    def clustering_key(self) -> tuple[Column, ...]:
+    def clustering_key(self) -> tuple[ScyllaColumn, ...]:
         """Columns of the clustering key in order."""
         return tuple(sorted((c for c in self.columns if c.kind == "clustering"), key=lambda c: c.position))
 
@@ -169,7 +169,7 @@ class ReadPosition(NamedTuple):
     seq: int = -1
 
 
-class Run(NamedTuple):
+class StreamRun(NamedTuple):
     """Rows of one stream that follow each other in a page, and what their records say of where they come from.
 
     Attributes:

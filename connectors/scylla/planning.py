@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Plan:
+class TableReadPlan:
     """What tasks read of one table.
 
     Attributes:
@@ -62,11 +62,11 @@ class Planner:
         """Forget the lists that tables share: the next question reads them again."""
         self._lists = {}
 
-    def say(self, text: str) -> None:
+    def say(self, message: str) -> None:
         """Log a warning, once."""
-        if text not in self._said:
-            self._said.add(text)
-            self._log.warning("%s", text)
+        if message not in self._said:
+            self._said.add(message)
+            self._log.warning("%s", message)
 
     async def history(self, table: TableId, now_ms: int, previous: TableHistory | None = None) -> TableHistory | None:
         """The table's definitions, or None (with a log line) if it can't be read as it is.
@@ -76,12 +76,12 @@ class Planner:
             Fatal: its definition is not understood.
         """
         try:
-            found = await tables.load(self._session, table, previous, now_us=now_ms * 1000)
+            loaded = await tables.load_history(self._session, table, previous, now_us=now_ms * 1000)
         except TableUnavailable as error:
             self.say(f"{error}; the table is read as soon as it is there")
             return None
-        self._said = {text for text in self._said if str(table) not in text}
-        return found
+        self._said = {message for message in self._said if str(table) not in message}
+        return loaded
 
     async def available(self, table: TableId, now_ms: int) -> bool:
         """Whether a table that could not be planned can be now: it is there, and there are streams."""
@@ -110,8 +110,8 @@ class Planner:
         self._shared = {key: groups for key, groups in self._shared.items() if key[1] in starts}
 
     async def plan(
-        self, table: TableId, saved: Mapping[int, Mapping[str, int]], now_ms: int, previous: Plan | None = None
-    ) -> Plan | None:
+        self, table: TableId, saved: Mapping[int, Mapping[str, int]], now_ms: int, previous: TableReadPlan | None = None
+    ) -> TableReadPlan | None:
         """What to read of a table, or None if there is nothing (yet).
 
         Args:
@@ -128,9 +128,11 @@ class Planner:
         if history is None:
             return None
         source = await discovery.table_source(self._session, table)
-        known = await self.generations(table, source)
+        all_generations = await self.generations(table, source)
         ttl_s = history.newest.options.ttl_s
-        choice = generations.choose(known, saved, now_ms=now_ms, ttl_s=ttl_s, lookback_ms=self._lookback_ms)
+        choice = generations.choose_generation(
+            all_generations, saved, now_ms=now_ms, ttl_s=ttl_s, lookback_ms=self._lookback_ms
+        )
         for note in choice.notes:
             self.say(f"{table}: {note}")
         for gone in choice.skipped:
@@ -146,11 +148,11 @@ class Planner:
         generation = choice.generation
         for generation in (choice.generation, *choice.later):
             groups = await self.groups(table, generation, source)
-            if not generations.finished(generation, groups, saved.get(generation.start_ms, {})):
+            if not generations.is_finished(generation, groups, saved.get(generation.start_ms, {})):
                 break
             self._log.info("%s: the generation that starts at %d was read to its end", table, generation.start_ms)
         begin = self._begin_ms(table, generation, now_ms) if choice.first else None
-        return Plan(table, source, generation, [replace(group, begin_ms=begin) for group in groups], history)
+        return TableReadPlan(table, source, generation, [replace(group, begin_ms=begin) for group in groups], history)
 
     def _begin_ms(self, table: TableId, generation: Generation, now_ms: int) -> int | None:
         """Where a first start with a look-back begins: counted once, so that tasks made again begin there too."""
@@ -159,7 +161,9 @@ class Planner:
         begin = self._begin.setdefault((table, generation.start_ms), now_ms - self._lookback_ms)
         return begin if begin > generation.start_ms else None
 
-    async def outdated(self, plan: Plan, saved: Mapping[int, Mapping[str, int]] | None, now_ms: int) -> bool | None:
+    async def outdated(
+        self, plan: TableReadPlan, saved: Mapping[int, Mapping[str, int]] | None, now_ms: int
+    ) -> bool | None:
         """Whether a table has to be planned anew.
 
         Args:
@@ -170,15 +174,15 @@ class Planner:
         Raises:
             Retriable: nodes are away, busy or too slow.
         """
-        known = await self.generations(plan.table, plan.source)
-        later = [each for each in known if each.start_ms > plan.generation.start_ms]
+        all_generations = await self.generations(plan.table, plan.source)
+        later = [generation for generation in all_generations if generation.start_ms > plan.generation.start_ms]
         if not later:
             return False
         plan.generation = replace(plan.generation, end_ms=later[0].start_ms)
-        if all(each.start_ms != plan.generation.start_ms for each in known):
+        if all(generation.start_ms != plan.generation.start_ms for generation in all_generations):
             return True
-        if generations.expired(plan.generation, now_ms, plan.history.newest.options.ttl_s):
+        if generations.is_expired(plan.generation, now_ms, plan.history.newest.options.ttl_s):
             return True
         if saved is None:
             return None
-        return generations.finished(plan.generation, plan.groups, saved.get(plan.generation.start_ms, {}))
+        return generations.is_finished(plan.generation, plan.groups, saved.get(plan.generation.start_ms, {}))

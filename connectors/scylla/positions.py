@@ -56,8 +56,8 @@ def stream_text(stream: bytes) -> str:
 
 def uuid_text(raw: bytes) -> str:
     """A uuid of 16 bytes as text."""
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    digits = raw.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def signed_order(stream: bytes) -> bytes:
@@ -105,7 +105,7 @@ def place_in_stream(offset: Position) -> tuple[bytes, int]:
     return order_of(uuid.UUID(offset[OFFSET_TIME]).bytes), offset[OFFSET_SEQ]
 
 
-def _time(offset: Mapping[str, Any], name: str) -> bytes:
+def _parse_time(offset: Mapping[str, Any], name: str) -> bytes:
     value = offset.get(name)
     if value is None:
         raise ConfigInvalid(f"an offset must have '{name}'")
@@ -139,41 +139,41 @@ def parse_offset(
         raise ConfigInvalid(
             f"an offset may not have {', '.join(map(repr, unknown))}; known are {', '.join(sorted(_MEMBERS))}"
         )
-    start_ms = ticks_of(_time(offset, WINDOW_START)) // 10_000
-    end_ms = ticks_of(_time(offset, WINDOW_END)) // 10_000 + 1
+    start_ms = ticks_of(_parse_time(offset, WINDOW_START)) // 10_000
+    end_ms = ticks_of(_parse_time(offset, WINDOW_END)) // 10_000 + 1
     if end_ms < start_ms:
         raise ConfigInvalid(
             f"'{WINDOW_END}' ({offset[WINDOW_END]}) is before '{WINDOW_START}' ({offset[WINDOW_START]})"
         )
-    done = _done(offset.get(OFFSET_DONE), streams)
-    text = offset.get(OFFSET_STREAM)
-    if text is None:
+    done = _parse_done(offset.get(OFFSET_DONE), streams)
+    stream_hex = offset.get(OFFSET_STREAM)
+    if stream_hex is None:
         for name in (OFFSET_TIME, OFFSET_SEQ):
             if offset.get(name) is not None:
                 raise ConfigInvalid(f"'{name}' needs '{OFFSET_STREAM}' beside it")
         return ReadPosition(start_ms, end_ms, done)
-    if not isinstance(text, str) or not _STREAM.match(text):
-        raise ConfigInvalid(f"'{OFFSET_STREAM}' must be 0x and 32 hexadecimal digits, not {text!r}")
-    stream = bytes.fromhex(text[2:])
-    time = _time(offset, OFFSET_TIME)
+    if not isinstance(stream_hex, str) or not _STREAM.match(stream_hex):
+        raise ConfigInvalid(f"'{OFFSET_STREAM}' must be 0x and 32 hexadecimal digits, not {stream_hex!r}")
+    stream = bytes.fromhex(stream_hex[2:])
+    time = _parse_time(offset, OFFSET_TIME)
     seq = offset.get(OFFSET_SEQ, -1)
     if not isinstance(seq, int) or isinstance(seq, bool) or not -1 <= seq <= _LAST_SEQ:
         raise ConfigInvalid(f"'{OFFSET_SEQ}' must be a number from -1 to {_LAST_SEQ}, not {seq!r}")
     if streams is None:
         return ReadPosition(start_ms, end_ms, done, stream, time, seq)
     if stream not in streams and not shared:
-        raise ConfigInvalid(f"'{OFFSET_STREAM}' {text} is not a stream of this group")
+        raise ConfigInvalid(f"'{OFFSET_STREAM}' {stream_hex} is not a stream of this group")
     if OFFSET_DONE not in offset and OFFSET_SEQ not in offset:
         limit = signed_order(stream)
-        for index, each in enumerate(streams):
-            if signed_order(each) < limit:
+        for index, stream_id in enumerate(streams):
+            if signed_order(stream_id) < limit:
                 done |= 1 << index
     if stream not in streams:
         return ReadPosition(start_ms, end_ms, done)
     return ReadPosition(start_ms, end_ms, done, stream, time, seq)
 
 
-def _done(value: Any, streams: Sequence[bytes] | None) -> int:
+def _parse_done(value: Any, streams: Sequence[bytes] | None) -> int:
     if value is None:
         return 0
     if not isinstance(value, str) or not _HEX.match(value):
@@ -200,7 +200,7 @@ def first_position(group: StreamGroup, not_before_ms: int = 0) -> ReadPosition:
     return ReadPosition(start, start)
 
 
-def superseded(groups: Iterable[StreamGroup], items: Iterable[tuple[Position, Position]]) -> list[Position]:
+def find_superseded(groups: Iterable[StreamGroup], items: Iterable[tuple[Position, Position]]) -> list[Position]:
     """Source partitions of finished generations, to be deleted by the task that has ``groups``.
 
     A position saved for a generation says that those before it are done, so this is safe once any position of the newer one is
@@ -214,18 +214,18 @@ def superseded(groups: Iterable[StreamGroup], items: Iterable[tuple[Position, Po
     first = {group.table: group.generation.start_ms for group in groups if group.index == 0}
     if not first:
         return []
-    found = []
+    partitions = []
     for partition, _ in items:
         try:
             table, generation, _name = parse_partition(partition)
         except ConfigInvalid:
             continue
         if generation < first.get(table, 0):
-            found.append(partition)
-    return found
+            partitions.append(partition)
+    return partitions
 
 
-def completed(position: ReadPosition, streams: int) -> ReadPosition:
+def complete_window(position: ReadPosition, streams: int) -> ReadPosition:
     """``position``, moved to the end of its window if all of the group's streams are done in it."""
     if position.stream is None and position.done == (1 << streams) - 1:
         return ReadPosition(position.window_end_ms, position.window_end_ms)
@@ -248,36 +248,38 @@ def saved_position(group: StreamGroup, offsets: OffsetReader) -> ReadPosition | 
     Raises:
         ConfigInvalid: an offset is saved that can't be understood.
     """
-    own = offsets.get(source_partition(group))
-    if own is not None:
-        return completed(_named(group, own, group.streams), len(group.streams))
+    own_offset = offsets.get(source_partition(group))
+    if own_offset is not None:
+        return complete_window(_parse_named(group, own_offset, group.streams), len(group.streams))
     if not group.tablets:
         return None
     numbers = group.java_numbers or (None,) * len(group.streams)
     parts = [
         _java_tablet(group, stream, number, offsets) for stream, number in zip(group.streams, numbers, strict=True)
     ]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or not known:
+    known_parts = [part for part in parts if part is not None]
+    if len(known_parts) < len(parts) or not known_parts:
         return None
-    if len(known) == 1:
-        return known[0]
+    if len(known_parts) == 1:
+        return known_parts[0]
     # Streams that are read together from now on: from where the last of them stands. The others repeat a stretch, once.
-    start = min(part.window_start_ms for part in known)
-    end = max(start + 1, min(part.window_end_ms for part in known))
-    done = sum(1 << index for index, part in enumerate(known) if part.window_start_ms >= end)
+    start = min(part.window_start_ms for part in known_parts)
+    end = max(start + 1, min(part.window_end_ms for part in known_parts))
+    done = sum(1 << index for index, part in enumerate(known_parts) if part.window_start_ms >= end)
     return ReadPosition(start, end, done)
 
 
 def _java_tablet(group: StreamGroup, stream: bytes, number: int | None, offsets: OffsetReader) -> ReadPosition | None:
-    own = None if number is None else offsets.get(partition_of_java(group, number))
-    if own is not None:
-        return completed(_named(group, own, (stream,)), 1)
+    own_offset = None if number is None else offsets.get(partition_of_java(group, number))
+    if own_offset is not None:
+        return complete_window(_parse_named(group, own_offset, (stream,)), 1)
     shared = offsets.get(partition_of_java(group, 0))
-    return None if shared is None else completed(_named(group, shared, (stream,), shared=True), 1)
+    return None if shared is None else complete_window(_parse_named(group, shared, (stream,), shared=True), 1)
 
 
-def _named(group: StreamGroup, offset: Position, streams: Sequence[bytes], *, shared: bool = False) -> ReadPosition:
+def _parse_named(
+    group: StreamGroup, offset: Position, streams: Sequence[bytes], *, shared: bool = False
+) -> ReadPosition:
     try:
         return parse_offset(offset, streams, shared=shared)
     except ConfigInvalid as error:
@@ -293,14 +295,16 @@ def parse_partition(partition: Mapping[str, Any]) -> tuple[TableId, int, str]:
     Raises:
         ConfigInvalid: it is not one of this connector or of the Java one.
     """
-    wanted = (KEYSPACE, TABLE, VNODE, GENERATION)
-    for name in wanted:
+    expected_names = (KEYSPACE, TABLE, VNODE, GENERATION)
+    for name in expected_names:
         value = partition.get(name)
         if not isinstance(value, str) or not value:
             raise ConfigInvalid(f"a partition must have '{name}', a text, not {value!r}")
-    unknown = sorted(set(partition) - set(wanted))
+    unknown = sorted(set(partition) - set(expected_names))
     if unknown:
-        raise ConfigInvalid(f"a partition may not have {', '.join(map(repr, unknown))}; known are {', '.join(wanted)}")
+        raise ConfigInvalid(
+            f"a partition may not have {', '.join(map(repr, unknown))}; known are {', '.join(expected_names)}"
+        )
     if not _NUMBER.match(partition[GENERATION]):
         raise ConfigInvalid(
             f"'{GENERATION}' must be the milliseconds of a generation's start, not '{partition[GENERATION]}'"
@@ -319,15 +323,15 @@ def saved_windows(items: Iterable[tuple[Position, Position]]) -> dict[TableId, d
 
     What is not a position of a stream (a snapshot's) or can't be understood is left out: who reads the group finds the fault.
     """
-    found: dict[TableId, dict[int, dict[str, int]]] = {}
+    windows: dict[TableId, dict[int, dict[str, int]]] = {}
     for partition, offset in items:
         try:
             table, generation, name = parse_partition(partition)
             position = parse_offset(offset)
         except ConfigInvalid:
             continue
-        found.setdefault(table, {}).setdefault(generation, {})[name] = position.window_start_ms
-    return found
+        windows.setdefault(table, {}).setdefault(generation, {})[name] = position.window_start_ms
+    return windows
 
 
 def check_altered(partition: Mapping[str, Any], offset: Mapping[str, Any] | None, tables: Iterable[TableId]) -> None:
@@ -339,9 +343,9 @@ def check_altered(partition: Mapping[str, Any], offset: Mapping[str, Any] | None
     if offset is None:
         return
     table, _, name = parse_partition(partition)
-    known = list(tables)
-    if table not in known:
-        raise ConfigInvalid(f"{table} is not one of the connector's tables ({', '.join(map(str, known))})")
+    table_list = list(tables)
+    if table not in table_list:
+        raise ConfigInvalid(f"{table} is not one of the connector's tables ({', '.join(map(str, table_list))})")
     position = parse_offset(offset)
     java = OFFSET_SEQ not in offset and OFFSET_DONE not in offset
     if position.stream is not None and _STREAM.match(name) and java and position.stream.hex() != name[2:].lower():

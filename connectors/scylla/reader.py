@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 from connectors.api import Batch
 from connectors.encoded_parts import EncodedParts
 from connectors.scylla import metrics, positions
-from connectors.scylla.fetching import Fetcher, Item, LaneTask, Open, Section
-from connectors.scylla.lanes import GroupState, Lane, stretches
+from connectors.scylla.fetching import FetchedPage, Fetcher, LaneSection, LaneTask, OpenStream
+from connectors.scylla.lanes import GroupState, Lane, find_partitions
 from connectors.scylla.lateness import Confidence, ServerClock
-from connectors.scylla.model import STREAM, Run
+from connectors.scylla.model import STREAM, StreamRun
 from connectors.scylla.recheck import Late, Recheck
-from connectors.scylla.windows import WindowRules, pack
+from connectors.scylla.windows import WindowRules, pack_lanes
 
 if TYPE_CHECKING:
     import logging
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from connectors.api import BadRecord, Position, SourceRecord, TaskMetrics
     from connectors.cql.session import CqlSession
-    from connectors.scylla.config import ReadSettings
-    from connectors.scylla.events.ums_signals import UmsSignals
+    from connectors.scylla.config import ScyllaReadSettings
+    from connectors.scylla.events.ums_signals import ScyllaUmsSignals
     from connectors.scylla.feeds import TableFeed
     from connectors.scylla.hooks import SnapshotHook
-    from connectors.scylla.lanes import Window
+    from connectors.scylla.lanes import LaneWindow
     from connectors.scylla.model import LogRow, TableId, TableVersion
 
 #: Rows made events of before the event loop may get its turn.
@@ -40,7 +40,7 @@ _QUIET_S: Final = 1.0
 _REPORT_S: Final = 1.0
 
 
-class Reader:
+class ScyllaReader:
     """Reads the groups of a task and makes batches of what their logs hold.
 
     Args:
@@ -57,14 +57,14 @@ class Reader:
     def __init__(
         self,
         session: CqlSession,
-        settings: ReadSettings,
+        settings: ScyllaReadSettings,
         task_metrics: TaskMetrics,
         log: logging.LoggerAdapter[logging.Logger],
         *,
         refresh: Callable[[TableFeed], Awaitable[None]],
         hook: SnapshotHook | None = None,
         rules: WindowRules | None = None,
-        signals: UmsSignals | None = None,
+        signals: ScyllaUmsSignals | None = None,
     ) -> None:
         self._settings = settings
         self._metrics = task_metrics
@@ -85,10 +85,10 @@ class Reader:
             settings,
             log,
             safe_ms=self.safe_ms,
-            give=self._take,
+            give=self._take_item,
             refresh=refresh,
-            stale=self._stale,
-            watch=self._watch,
+            stale=self._set_stale,
+            watch=self._watch_job,
             hook=hook,
             rules=self.rules,
         )
@@ -96,7 +96,7 @@ class Reader:
         self.defined_ms: int | None = None
         self.stale = asyncio.Event()
         self.states: list[GroupState] = []
-        self._ready: deque[Item] = deque()
+        self._ready: deque[FetchedPage] = deque()
         self._something = asyncio.Event()
         self._error: BaseException | None = None
         self._extra: list[asyncio.Task[None]] = []
@@ -125,7 +125,7 @@ class Reader:
         if not states:
             return
         generation = states[0].group.generation
-        section = Section(feed, generation.start_ms, generation.end_ms, states[0].group.tablets)
+        section = LaneSection(feed, generation.start_ms, generation.end_ms, states[0].group.tablets)
         self.fetcher.sections.append(section)
         self.states.extend(states)
         if self._hook is not None:
@@ -138,7 +138,7 @@ class Reader:
         self._save_finished(states, generation.end_ms)
         if self._moved:
             self._something.set()
-        lanes = pack((len(state.group.streams) for state in states), self._settings.streams_per_query)
+        lanes = pack_lanes((len(state.group.streams) for state in states), self._settings.streams_per_query)
         for number, indexes in enumerate(lanes):
             lane = Lane(
                 [states[index] for index in indexes],
@@ -147,11 +147,11 @@ class Reader:
             )
             self.fetcher.start(LaneTask(section, lane))
 
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[LaneSection]:
         """What is read: one for each table and generation."""
         return self.fetcher.sections
 
-    def ends(self, section: Section, end_ms: int) -> None:
+    def ends(self, section: LaneSection, end_ms: int) -> None:
         """The generation of ``section`` is now known to end at ``end_ms``."""
         if section.end_ms is None:
             section.end_ms = end_ms
@@ -175,7 +175,7 @@ class Reader:
         task = asyncio.ensure_future(job)
         if isinstance(task, asyncio.Task):
             task.set_name(name)
-            self._watch(task)
+            self._watch_job(task)
             self._extra.append(task)
 
     def wake(self) -> None:
@@ -195,32 +195,32 @@ class Reader:
                 self.background(self._hook.run(self.wake), "scylla snapshot")
             if self.recheck is not None:
                 self.background(self.recheck.run(), "scylla second look")
-            given = time.monotonic()
+            given_s = time.monotonic()
             while True:
                 if not self._ready and not self._something.is_set():
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_QUIET_S):
                             await self._something.wait()
-                if time.monotonic() - given > _QUIET_S:
-                    given = time.monotonic()
+                if time.monotonic() - given_s > _QUIET_S:
+                    given_s = time.monotonic()
                     yield Batch([])
                 self._something.clear()
                 began = time.perf_counter()
-                more = self._snapshot()
+                has_more = self._take_snapshot()
                 while True:
-                    self._check()
-                    if self._full() or not self._ready:
+                    self._raise_error()
+                    if self._is_full() or not self._ready:
                         if self._out or self._encoded.count or self._moved or self._bad:
-                            yield self._batch()
+                            yield self._make_batch()
                             began = time.perf_counter()
-                        if not self._ready and not more:
+                        if not self._ready and not has_more:
                             break
-                        more = self._snapshot()
+                        has_more = self._take_snapshot()
                         continue
                     item = self._ready.popleft()
-                    for _ in self._make(item):
-                        if self._full():
-                            yield self._batch()
+                    for _ in self._make_events(item):
+                        if self._is_full():
+                            yield self._make_batch()
                             began = time.perf_counter()
                         elif time.perf_counter() - began > _TURN_S:
                             await asyncio.sleep(0)
@@ -228,32 +228,32 @@ class Reader:
                     self.fetcher.gate.made(len(item.rows))
                     item.task.taken.set()
                 if time.monotonic() - self._reported >= _REPORT_S:
-                    self._report()
+                    self._report_metrics()
         finally:
-            await self._stop()
+            await self._stop_jobs()
 
     # Batches.
 
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         return len(self._out) + self._encoded.count + len(self._bad) >= self._settings.max_batch
 
-    def _batch(self) -> Batch:
+    def _make_batch(self) -> Batch:
         self._records += len(self._out) + self._encoded.count
         batch = Batch(self._out, tuple(self._bad), tuple(self._moved.values()), encoded=self._encoded.collect())
         self._out, self._bad, self._moved = [], [], {}
         return batch
 
-    def _snapshot(self) -> bool:
+    def _take_snapshot(self) -> bool:
         if self._hook is None:
             return False
         offsets: list[tuple[Position, Position | None]] = []
         room = self._settings.max_batch - len(self._out) - self._encoded.count
-        more = self._hook.take(room, self._out, self._bad, offsets)
+        has_more = self._hook.take(room, self._out, self._bad, offsets)
         for partition, offset in offsets:
             self._moved[repr(partition)] = (partition, offset)  # type: ignore[assignment]
-        return more
+        return has_more
 
-    def _make(self, item: Item) -> Iterable[None]:
+    def _make_events(self, item: FetchedPage) -> Iterable[None]:
         """Make events of a page; pauses after each slice."""
         task, rows, read, window = item.task, item.rows, item.read, item.window
         owners = task.lane.plan_owner
@@ -262,15 +262,15 @@ class Reader:
         skip = read.skip if read is not None else None
         ends = item.ends_read and read is not None and read.final
         recheck = self.recheck if self.recheck is not None and self.recheck.young(window) else None
-        for start, stop, complete in stretches(rows, SLICE):
+        for start, stop, complete in find_partitions(rows, SLICE):
             stream = rows[start][STREAM]
             open_ = task.open
             if open_ is not None and open_.stream != stream:
-                self._close(task, open_)
+                self._close_stream(task, open_)
                 open_ = None
             if open_ is None:
                 owner = owners[stream]
-                open_ = Open(owner, stream, owner.offset(stream, window), item.version, skip)
+                open_ = OpenStream(owner, stream, owner.offset(stream, window), item.version, skip)
             last = complete and (stop < count or ends)
             part = rows if count == stop - start else rows[start:stop]
             if recheck is not None:
@@ -284,7 +284,7 @@ class Reader:
             yield
         if ends and read is not None:
             if task.open is not None:
-                self._close(task, task.open)
+                self._close_stream(task, task.open)
             if not item.ends_window:
                 for stream in read.streams:
                     owner = owners[stream]
@@ -295,7 +295,14 @@ class Reader:
             self._window_ended(task, window)
 
     def _feed(
-        self, feed: TableFeed, selected: TableVersion, open_: Open, rows: list[LogRow], *, last: bool, may_be_bad: bool
+        self,
+        feed: TableFeed,
+        selected: TableVersion,
+        open_: OpenStream,
+        rows: list[LogRow],
+        *,
+        last: bool,
+        may_be_bad: bool,
     ) -> None:
         owner = open_.owner
         if self._hook is not None and (passes := self._hook.row_filter(owner.group)) is not None:
@@ -311,7 +318,7 @@ class Reader:
                 # A change is of one definition: whatever the other builder holds is whole.
                 self._close_builder(feed, open_)
                 open_.version = version
-            run = Run(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad)
+            run = StreamRun(owner.partition, open_.offset, part, open_.skip, last and index == final, may_be_bad)
             fast = feed.fast.get(version.version)
             for part_run in (run,) if fast is None else fast.split_deletions(run):
                 offset = None if fast is None else fast.take(part_run, len(self._out), self._encoded)
@@ -320,13 +327,13 @@ class Reader:
                 else:
                     self._moved[owner.name] = (owner.partition, offset)
 
-    def _feed_builder(self, feed: TableFeed, version: TableVersion, owner: GroupState, run: Run) -> None:
+    def _feed_builder(self, feed: TableFeed, version: TableVersion, owner: GroupState, run: StreamRun) -> None:
         """Make records of a run."""
         records, bad = len(self._out), len(self._bad)
         feed.builder(version).feed(run, self._out, self._bad)
-        self._stands(owner, records, bad)
+        self._saved_state(owner, records, bad)
 
-    def _stands(self, state: GroupState, records: int, bad: int) -> None:
+    def _saved_state(self, state: GroupState, records: int, bad: int) -> None:
         """Where ``state`` stands now that more was made of a stream of it than so many records and bad ones.
 
         A record says it itself. A bad one does not, and the end of its window may not be saved for long: so that a restart
@@ -336,23 +343,23 @@ class Reader:
             self._moved.pop(state.name, None)
         if len(self._bad) > bad:
             # In no order with the records that came with it: builders look for bad cells first.
-            furthest = max((each.source_offset for each in self._bad[bad:]), key=positions.place_in_stream)
+            furthest = max((bad_record.source_offset for bad_record in self._bad[bad:]), key=positions.place_in_stream)
             if len(self._out) == records or (
                 positions.place_in_stream(furthest) > positions.place_in_stream(self._out[-1].source_offset)
             ):
                 self._moved[state.name] = (state.partition, furthest)
 
-    def _close_builder(self, feed: TableFeed, open_: Open) -> None:
-        run = Run(open_.owner.partition, open_.offset, [], open_.skip, last=True)
+    def _close_builder(self, feed: TableFeed, open_: OpenStream) -> None:
+        run = StreamRun(open_.owner.partition, open_.offset, [], open_.skip, last=True)
         self._feed_builder(feed, open_.version, open_.owner, run)
 
-    def _close(self, task: LaneTask, open_: Open) -> None:
+    def _close_stream(self, task: LaneTask, open_: OpenStream) -> None:
         """The stream turned out to have no more rows in its window."""
         self._close_builder(task.section.feed, open_)
         open_.owner.done |= open_.owner.bit[open_.stream]
         task.open = None
 
-    def _window_ended(self, task: LaneTask, window: Window) -> None:
+    def _window_ended(self, task: LaneTask, window: LaneWindow) -> None:
         now = time.monotonic()
         end = task.section.end_ms
         for state in window.groups:
@@ -363,26 +370,26 @@ class Reader:
                 self._moved[state.name] = (state.partition, positions.source_offset(state.position()))
             if self.recheck is not None:
                 for late in self.recheck.due(state):
-                    self._late(task.section.feed, state, late)
+                    self._make_late_events(task.section.feed, state, late)
             if self._hook is not None:
                 self._hook.window_ended(state.group, window.end_ms)
         if self._signals is not None and window.groups:
-            self._beat(self._signals, task.section.feed, window.groups[-1], now)
+            self._send_heartbeat(self._signals, task.section.feed, window.groups[-1], now)
 
-    def _beat(self, signals: UmsSignals, feed: TableFeed, state: GroupState, now: float) -> None:
+    def _send_heartbeat(self, signals: ScyllaUmsSignals, feed: TableFeed, state: GroupState, now: float) -> None:
         """Say up to when all changes of a table were sent, now and then; ``state`` has just ended a window."""
         interval_s = self._settings.heartbeat_ms / 1000
         if now < self._beats.setdefault(feed.table, now + interval_s):
             return
         self._beats[feed.table] = now + interval_s
-        reached_ms = min(each.start_ms for each in self.states if each.group.table == feed.table)
+        reached_ms = min(group_state.start_ms for group_state in self.states if group_state.group.table == feed.table)
         self._out += signals.promise(
             feed.version_in_force(reached_ms * 1000),
             reached_ms,
             (state.partition, positions.source_offset(state.position())),
         )
 
-    def _late(self, feed: TableFeed, state: GroupState, late: Late) -> None:
+    def _make_late_events(self, feed: TableFeed, state: GroupState, late: Late) -> None:
         """Make events of late rows between two windows; their position is the end of the last one."""
         offset = positions.source_offset(state.position())
         records: list[SourceRecord] = []
@@ -390,7 +397,7 @@ class Reader:
         parts = feed.parts(late.version, late.rows)
         for version, rows in parts:
             shared = {**offset, positions.OFFSET_STREAM: positions.stream_text(late.stream)}
-            run = Run(state.partition, shared, rows, last=True)
+            run = StreamRun(state.partition, shared, rows, last=True)
             feed.builder(version).feed(run, records, bad)
         for record in records:
             record.source_offset = offset
@@ -403,21 +410,21 @@ class Reader:
 
     # Lanes.
 
-    def _take(self, item: Item) -> None:
+    def _take_item(self, item: FetchedPage) -> None:
         self._ready.append(item)
         self._something.set()
 
-    def _check(self) -> None:
+    def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
 
-    def _stale(self, _: TableFeed) -> None:
+    def _set_stale(self, _: TableFeed) -> None:
         self.stale.set()
 
-    def _watch(self, task: asyncio.Task[None]) -> None:
-        task.add_done_callback(self._ended)
+    def _watch_job(self, task: asyncio.Task[None]) -> None:
+        task.add_done_callback(self._note_end)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             return
         error = task.exception()
@@ -425,7 +432,7 @@ class Reader:
             self._error = error
             self._something.set()
 
-    async def _stop(self) -> None:
+    async def _stop_jobs(self) -> None:
         jobs = [*self.fetcher.jobs(), *self._extra]
         for job in jobs:
             job.cancel()
@@ -433,7 +440,7 @@ class Reader:
 
     # Numbers.
 
-    def _report(self) -> None:
+    def _report_metrics(self) -> None:
         self._reported = now = time.monotonic()
         counters, fetcher = self.fetcher.counters, self.fetcher
         for name, value in (
@@ -490,7 +497,7 @@ class Reader:
             self._metrics.set(name, number)
 
 
-def rules_of(settings: ReadSettings) -> WindowRules:
+def rules_of(settings: ScyllaReadSettings) -> WindowRules:
     """The rules that options give."""
     return WindowRules(
         fixed_ms=settings.window_ms,

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.cql.session import CqlSession
-    from connectors.scylla.config import ReadSettings
+    from connectors.scylla.config import ScyllaReadSettings
     from connectors.scylla.feeds import TableFeed
     from connectors.scylla.fetching import LaneTask
-    from connectors.scylla.lanes import GroupState, Window
+    from connectors.scylla.lanes import GroupState, LaneWindow
     from connectors.scylla.lateness import Confidence
     from connectors.scylla.model import LogRow, TableVersion
 
@@ -50,7 +50,7 @@ class Late:
 
 
 @dataclass(slots=True)
-class Zone:
+class RecheckZone:
     """A stretch of some groups that was read young, with the times of the rows that were there."""
 
     feed: TableFeed
@@ -77,7 +77,7 @@ class Recheck:
     def __init__(
         self,
         session: CqlSession,
-        settings: ReadSettings,
+        settings: ScyllaReadSettings,
         confidence: Confidence,
         now_ms: Callable[[], float],
         log: logging.LoggerAdapter[logging.Logger],
@@ -87,8 +87,8 @@ class Recheck:
         self._confidence = confidence
         self._now_ms = now_ms
         self._log = log
-        self._open: dict[int, Zone] = {}
-        self._waiting: deque[Zone] = deque()
+        self._open: dict[int, RecheckZone] = {}
+        self._waiting: deque[RecheckZone] = deque()
         self._found: dict[str, list[Late]] = {}
         self._count = 0
         #: Stretches that were not looked at again for want of memory or because a query failed.
@@ -96,37 +96,39 @@ class Recheck:
 
     # The making side.
 
-    def young(self, window: Window) -> bool:
+    def young(self, window: LaneWindow) -> bool:
         """Whether ``window`` is read so early that rows of it may still come."""
         return window.end_ms > self._now_ms() - self._confidence.ceiling_ms
 
-    def saw(self, task: LaneTask, window: Window, stream: bytes, rows: list[LogRow]) -> None:
+    def saw(self, task: LaneTask, window: LaneWindow, stream: bytes, rows: list[LogRow]) -> None:
         """Rows of a young window were read."""
-        zone = self._zone(task, window)
+        zone = self._extend_zone(task, window)
         times = zone.times.setdefault(stream, set())
         before = len(times)
         times.update([row[TIME] for row in rows])
         zone.count += len(times) - before
         self._count += len(times) - before
 
-    def window_read(self, task: LaneTask, window: Window) -> None:
+    def window_read(self, task: LaneTask, window: LaneWindow) -> None:
         """A young window was read to its end."""
-        zone = self._zone(task, window)
+        zone = self._extend_zone(task, window)
         zone.end_ms = window.end_ms
         zone.reads.append((window.end_ms, self._now_ms()))
         if zone.end_ms - zone.start_ms >= ZONE_MS or self._count > MOST_TIMES:
-            self._close(id(task))
+            self._close_zone(id(task))
 
-    def _zone(self, task: LaneTask, window: Window) -> Zone:
+    def _extend_zone(self, task: LaneTask, window: LaneWindow) -> RecheckZone:
         zone = self._open.get(id(task))
         if zone is not None and (zone.groups != window.groups or zone.end_ms != window.start_ms):
-            self._close(id(task))
+            self._close_zone(id(task))
             zone = None
         if zone is None:
-            zone = self._open[id(task)] = Zone(task.section.feed, window.groups, window.start_ms, window.start_ms)
+            zone = self._open[id(task)] = RecheckZone(
+                task.section.feed, window.groups, window.start_ms, window.start_ms
+            )
         return zone
 
-    def _close(self, key: int) -> None:
+    def _close_zone(self, key: int) -> None:
         zone = self._open.pop(key)
         if self._count > MOST_TIMES or not zone.reads:
             self._count -= zone.count
@@ -147,38 +149,38 @@ class Recheck:
             old = self._now_ms() - self._confidence.ceiling_ms
             for key, zone in list(self._open.items()):
                 if zone.end_ms < old - ZONE_MS:  # its lane is gone, or far from the head
-                    self._close(key)
+                    self._close_zone(key)
             while self._waiting and self._waiting[0].end_ms < old:
                 zone = self._waiting.popleft()
                 self._count -= zone.count
                 try:
-                    await self._look(zone)
+                    await self._check_zone(zone)
                 except Retriable as error:
                     self.left_out += 1
                     self._log.debug("%s: a stretch could not be looked at again: %s", zone.feed.table, error)
                 await asyncio.sleep(0)
 
-    async def _look(self, zone: Zone) -> None:
+    async def _check_zone(self, zone: RecheckZone) -> None:
         owners = {stream: state for state in zone.groups for stream in state.group.streams}
         streams = list(owners)
         limit = self._settings.streams_per_query
         for first in range(0, len(streams), limit):
             part = streams[first : first + limit]
-            late = await self._late(zone, part)
+            late = await self._find_late(zone, part)
             for stream, times in late.items():
-                await self._fetch(zone, owners[stream], stream, sorted(times, key=millis_of)[:_MOST_LATE])
+                await self._fetch_rows(zone, owners[stream], stream, sorted(times, key=millis_of)[:_MOST_LATE])
 
-    async def _late(self, zone: Zone, streams: list[bytes]) -> dict[bytes, set[bytes]]:
+    async def _find_late(self, zone: RecheckZone, streams: list[bytes]) -> dict[bytes, set[bytes]]:
         """Times of rows that are there and were not."""
         feed = zone.feed
         single = len(streams) == 1
-        text = feed.text(feed.newest, single=single, keys_only=True)
+        cql = feed.text(feed.newest, single=single, keys_only=True)
         late: dict[bytes, set[bytes]] = {}
         nothing: set[bytes] = set()
         state: bytes | None = None
         while True:
             page = await self._session.page(
-                text,
+                cql,
                 (streams[0] if single else streams, start_of(zone.start_ms), end_of(zone.end_ms - 1)),
                 fetch_size=_PAGE,
                 state=state,
@@ -194,16 +196,16 @@ class Recheck:
             if state is None:
                 return late
 
-    async def _fetch(self, zone: Zone, owner: GroupState, stream: bytes, times: list[bytes]) -> None:
+    async def _fetch_rows(self, zone: RecheckZone, owner: GroupState, stream: bytes, times: list[bytes]) -> None:
         feed = zone.feed
         version = feed.newest
-        text = feed.text(version, single=True)
+        cql = feed.text(version, single=True)
         for moment in times:
             rows: list[LogRow] = []
             state: bytes | None = None
             while True:
                 page = await self._session.page(
-                    text,
+                    cql,
                     (stream, moment, moment),
                     fetch_size=_PAGE,
                     state=state,

@@ -39,14 +39,15 @@ sees such an element twice unless it tells elements by their time uuid.
 
 **Write times of records.** A record says the newest write time of its cells, unless a later change of the row was sent before
 it, which need not show in the table (it set cells to null, changed a multicell column, or was overwritten since): then the
-time of that change, so that the write times of a row's records never go back. ``Traces`` remembers changes, coarsely; after a
+time of that change, so that the write times of a row's records never go back. ``ChangeTraces`` remembers changes, coarsely;
+after a
 restart, and where a stream was read before the snapshot was asked for, the position then stands for all that was sent before.
 A row without any write time gets the last moment before ``below``.
 
 **Positions.** One per group, in a source partition of its own (the group's with ``snapshot: "true"``): the ranges of tokens
 that are left, and where one begins with a token of which some rows were sent, which of them was the last
 (``snapshot_order``). They speak of tokens, so that the groups of a new generation go on with whatever the old ones left,
-however the ring is cut by then (``remaining``).
+however the ring is cut by then (``find_remaining``).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from array import array
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, size, subtract
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, count_tokens, subtract_ranges
 from connectors.errors import Fatal
 from connectors.scylla.model import TableId
 from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, VNODE
@@ -84,7 +85,7 @@ FINISHED: Final = "finished_ms"
 CANCELLED: Final = "cancelled"
 
 
-def unwrapped(token_range: tuple[int, int]) -> tuple[TokenRange, ...]:
+def unwrap_range(token_range: tuple[int, int]) -> tuple[TokenRange, ...]:
     """A range (exclusive, inclusive) of the ring, from its start on; equal ends mean the whole ring."""
     after, upto = token_range
     if after < upto:
@@ -140,13 +141,13 @@ class SnapshotPosition:
         return replace(self, left=left, finished_ms=self.finished_ms if left else now_ms)
 
 
-def _written(tokens: Iterable[TokenRange]) -> str:
+def _format_ranges(tokens: Iterable[TokenRange]) -> str:
     return ",".join(f"{part.after}:{part.upto}:{part.resume}".rstrip(":") for part in tokens)
 
 
-def _read(text: object) -> tuple[TokenRange, ...]:
+def _parse_ranges(ranges_text: object) -> tuple[TokenRange, ...]:
     parts = []
-    for item in str(text).split(",") if text else ():
+    for item in str(ranges_text).split(",") if ranges_text else ():
         after, upto, *row = item.split(":")
         part = TokenRange(int(after), int(upto), *row)
         if not MIN_TOKEN <= part.after < part.upto <= MAX_TOKEN:
@@ -157,7 +158,7 @@ def _read(text: object) -> tuple[TokenRange, ...]:
 
 def to_offset(position: SnapshotPosition) -> Position:
     """The source offset of a position; all members are strings."""
-    offset: Position = {RANGE: _written(position.whole), LEFT: _written(position.left)}
+    offset: Position = {RANGE: _format_ranges(position.whole), LEFT: _format_ranges(position.left)}
     if position.table_id:
         offset[TABLE_ID] = position.table_id
     for name, value in ((ROWS, position.rows), (STARTED, position.started_ms), (FINISHED, position.finished_ms)):
@@ -178,8 +179,8 @@ def from_offset(offset: Position) -> SnapshotPosition:
         rows, started_ms, finished_ms = (int(offset.get(name) or 0) for name in (ROWS, STARTED, FINISHED))
         cancelled = offset.get(STATE) == CANCELLED
         return SnapshotPosition(
-            _read(offset[RANGE]),
-            _read(offset[LEFT]),
+            _parse_ranges(offset[RANGE]),
+            _parse_ranges(offset[LEFT]),
             str(offset.get(TABLE_ID) or ""),
             rows,
             started_ms,
@@ -219,7 +220,7 @@ def positions_of(
     table: TableId, table_id: str, saved: Iterable[tuple[Position, Position]], request: str = INITIAL
 ) -> list[tuple[Position, SnapshotPosition]]:
     """The saved positions of a table's snapshot; those of a table of this name that was dropped do not count."""
-    found = []
+    positions = []
     for partition, offset in saved:
         if (
             is_snapshot(partition)
@@ -228,8 +229,8 @@ def positions_of(
         ):
             position = from_offset(offset)
             if not (table_id and position.table_id and table_id != position.table_id):
-                found.append((partition, position))
-    return found
+                positions.append((partition, position))
+    return positions
 
 
 def of_dropped(group: StreamGroup, table_id: str, saved: Iterable[tuple[Position, Position]]) -> list[Position]:
@@ -256,25 +257,25 @@ def later_tables(ids: Mapping[TableId, str], items: Iterable[tuple[Position, Pos
         ids: the tables, with their ids (``TableHistory.table_id``).
         items: all saved positions.
     """
-    known: set[tuple[str, str]] = set()
+    known_tables: set[tuple[str, str]] = set()
     later: set[TableId] = set()
     for partition, offset in items:
         name = (str(partition.get(KEYSPACE)), str(partition.get(TABLE)))
-        known.add(name)
+        known_tables.add(name)
         table = TableId(*name)
         if table in ids and is_snapshot(partition) and request_of(partition) == INITIAL:
             position = from_offset(offset)
             if position.skipped or (position.table_id and ids[table] and position.table_id != ids[table]):
                 later.add(table)
-    return frozenset(later | {table for table in ids if known and table not in known})
+    return frozenset(later | {table for table in ids if known_tables and table not in known_tables})
 
 
-def remaining(whole: Sequence[TokenRange], saved: Sequence[SnapshotPosition]) -> tuple[TokenRange, ...]:
+def find_remaining(whole: Sequence[TokenRange], saved: Sequence[SnapshotPosition]) -> tuple[TokenRange, ...]:
     """The tokens of ``whole`` that no position says are done."""
     left = list(whole)
     rows: dict[int, str] = {}
     for position in saved:
-        left = subtract(left, subtract(position.whole, position.left))
+        left = subtract_ranges(left, subtract_ranges(position.whole, position.left))
         rows.update((part.after, part.resume) for part in position.left if part.resume)
     return tuple(part._replace(resume=rows.get(part.after, "")) for part in left)
 
@@ -295,11 +296,11 @@ def first_position(
         saved: the table's saved positions (``positions_of``).
         request: the id of the request that they are of.
     """
-    own = partition_of(group, request)
+    own_partition = partition_of(group, request)
     for partition, position in saved:
-        if partition == own and position.whole == tuple(whole):
+        if partition == own_partition and position.whole == tuple(whole):
             return position
-    left = remaining(whole, [position for _, position in saved])
+    left = find_remaining(whole, [position for _, position in saved])
     cancelled = any(position.cancelled for _, position in saved)
     return SnapshotPosition(tuple(whole), left, table_id, *taken_over(whole, left, saved), cancelled)
 
@@ -314,20 +315,20 @@ def taken_over(
     rows = 0
     started: list[int] = []
     finished = [0]
-    rest = list(whole)
+    remainder = list(whole)
     for _, position in sorted(saved, key=lambda each: -int(each[0][GENERATION])):
-        mine = subtract(rest, subtract(rest, position.whole))
+        mine = subtract_ranges(remainder, subtract_ranges(remainder, position.whole))
         if not mine:
             continue
-        rest = subtract(rest, position.whole)  # what older ones have of it, it has taken over itself
-        done = size(position.whole) - size(position.left)
-        rows += position.rows * size(subtract(mine, position.left)) // done if done else 0
+        remainder = subtract_ranges(remainder, position.whole)  # what older ones have of it, it has taken over itself
+        done = count_tokens(position.whole) - count_tokens(position.left)
+        rows += position.rows * count_tokens(subtract_ranges(mine, position.left)) // done if done else 0
         started += [position.started_ms] if position.started_ms else []
         finished.append(position.finished_ms)
     return rows, min(started, default=0), 0 if left else max(finished)
 
 
-def shown(
+def show_share(
     positions: Mapping[TableId, Sequence[SnapshotPosition]], request: str = INITIAL, *, paused: bool = False
 ) -> list[dict[str, Any]]:
     """A task's share of a snapshot, as snapshots are shown elsewhere; none if it has no groups."""
@@ -354,7 +355,7 @@ def shown(
     ]
 
 
-class Traces:
+class ChangeTraces:
     """When rows were last changed by what the stream has sent: not exactly known, but never too early, in constant memory.
 
     Args:

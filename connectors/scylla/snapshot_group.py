@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from connectors.scylla.snapshot import LEFT, ROWS, SnapshotPosition, Traces, partition_of, to_offset
+from connectors.scylla.snapshot import LEFT, ROWS, ChangeTraces, SnapshotPosition, partition_of, to_offset
 from connectors.scylla.snapshot_order import Seek
 from connectors.snapshot.requests import INITIAL
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord, Position, SourceRecord
     from connectors.scylla.events.contract import EventBuilder
     from connectors.scylla.model import StreamGroup
-    from connectors.scylla.snapshot_rows import Item, RawRow, RowPlan
+    from connectors.scylla.snapshot_rows import RawRow, RowPlan, SnapshotRow
 
 
 @dataclass(slots=True)
@@ -34,12 +34,12 @@ class Loaded:
     """
 
     plan: RowPlan
-    items: list[Item]
+    items: list[SnapshotRow]
     state: bytes | None
     at: int = 0
 
 
-def _nothing() -> None:
+def _ignore_call() -> None:
     """Nobody waits."""
 
 
@@ -51,7 +51,7 @@ class GroupSnapshot:
         position: where its snapshot stands.
         windows_first: windows of the stream that have to end before the first page is handed over. Without a saved position the
             stream would begin later after a crash than it did now, and changes that the page leaves to it would be lost.
-        slots: see ``Traces``.
+        slots: see ``ChangeTraces``.
         settle_ms: how far the stream has to be past the snapshot's start before the first page is read. It covers nodes that
             did not know of ``cdc`` at the start, and clocks that are ahead.
         request: the id of the request that ``position`` is of.
@@ -77,7 +77,7 @@ class GroupSnapshot:
         #: Positions of the group's other requests, by id.
         self.others: dict[str, SnapshotPosition] = {}
         self.paused = False
-        self.traces = Traces(slots)
+        self.traces = ChangeTraces(slots)
         #: Everything before was handed over; None until the reader has said so.
         self.watermark_ms: int | None = None
         self.held = False
@@ -98,7 +98,7 @@ class GroupSnapshot:
         self._seeking = True
         self._seek: Seek | None = None
         #: Called when a hold ends.
-        self.on_release: Callable[[], None] = _nothing
+        self.on_release: Callable[[], None] = _ignore_call
 
     # What the reader tells.
 
@@ -196,7 +196,7 @@ class GroupSnapshot:
         """Forget what was read, and stand at ``position``: the table is another one, or had no log for a while."""
         self.epoch += 1
         self.position = position
-        self.traces = Traces(self._slots)
+        self.traces = ChangeTraces(self._slots)
         self.traces.add_all(now_ms * 1000)  # changes that were sent before now were not noted
         self.restart()
         self.give_up()
@@ -220,16 +220,16 @@ class GroupSnapshot:
             seek = self._seek
             if seek is None:
                 seek = self._seek = Seek(first.after + 1, first.resume)
-            rest = seek.rest(items, more=state is not None)
+            new_items = seek.rest(items, has_more=state is not None)
             if seek.lost:
                 # The row is gone, and what came after it can't be told: all of the partition is sent again.
                 self.position = self.position.again()
                 self.restart()
                 return False
-            if rest is None:
+            if new_items is None:
                 self.state = state
                 return False
-            items = rest
+            items = new_items
         self._seeking = False
         self.page = Loaded(plan, items, state)
         return True

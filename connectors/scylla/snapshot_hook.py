@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from connectors.cql.session import SchemaChanged
-from connectors.cql.token_ranges import size
+from connectors.cql.token_ranges import count_tokens
 from connectors.debezium_metrics import report_snapshots
 from connectors.errors import Fatal, Retriable
 from connectors.java_regex import compile_java
@@ -24,9 +24,9 @@ from connectors.scylla.snapshot import (
     first_position,
     of_dropped,
     partition_of,
-    shown,
+    show_share,
     to_offset,
-    unwrapped,
+    unwrap_range,
 )
 from connectors.scylla.snapshot_group import GroupSnapshot
 from connectors.scylla.snapshot_index import SavedSnapshots, shares_of
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from connectors.cql.session import CqlSession
     from connectors.cql.token_ranges import TokenRange
     from connectors.debezium_metrics import Mirror
-    from connectors.scylla.config import ReadSettings
-    from connectors.scylla.events.ums_signals import UmsSignals
+    from connectors.scylla.config import ScyllaReadSettings
+    from connectors.scylla.events.ums_signals import ScyllaUmsSignals
     from connectors.scylla.feeds import TableFeed
     from connectors.scylla.hooks import RowFilter
     from connectors.scylla.model import LogRow, StreamGroup, TableId, TableVersion
@@ -62,7 +62,7 @@ _FEW_GROUPS: Final = 64
 _FEW_SLOTS: Final = 1 << 9
 
 
-class Snapshot:
+class ScyllaSnapshot:
     """Implements ``SnapshotHook``. One per run of a task; use it inside one event loop.
 
     Args:
@@ -81,7 +81,7 @@ class Snapshot:
     def __init__(
         self,
         session: CqlSession,
-        settings: ReadSettings,
+        settings: ScyllaReadSettings,
         offsets: OffsetReader,
         groups: Sequence[StreamGroup],
         *,
@@ -90,7 +90,7 @@ class Snapshot:
         now_ms: Callable[[], float],
         task_metrics: Mirror,
         log: logging.LoggerAdapter[logging.Logger],
-        signals: UmsSignals | None = None,
+        signals: ScyllaUmsSignals | None = None,
     ) -> None:
         self._signals = signals
         self._settings = settings
@@ -134,28 +134,28 @@ class Snapshot:
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """The operator's complete list (``SourceTask.instruct``). Does not block."""
-        known = self._saved.requests() | {request.id for request in self._requests}
+        known_ids = self._saved.requests() | {request.id for request in self._requests}
         self._list.instruct(instructions, lambda name: name == INITIAL)
-        for name in known - {INITIAL, *(str(row["id"]) for row in instructions)}:
-            self._delete(name)
+        for name in known_ids - {INITIAL, *(str(row["id"]) for row in instructions)}:
+            self._delete_request(name)
 
     def _take_requests(self, requests: list[SnapshotRequest]) -> None:
         self._requests = sorted(requests, key=lambda request: request.order)
         self._wanted = {}
         for snapshot in self._groups.values():
-            self._follow(snapshot)
+            self._follow_requests(snapshot)
         self._settled = self._announced = False
         self._reported_s = 0.0
         self._changed.set()
         self._wake()
 
-    def _wants(self, request: SnapshotRequest, table: TableId) -> bool:
+    def _is_requested(self, request: SnapshotRequest, table: TableId) -> bool:
         key = request.id, table
         if key not in self._wanted:
             self._wanted[key] = any(compile_java(name).fullmatch(str(table)) for name in request.tables)
         return self._wanted[key]
 
-    def _delete(self, request: str) -> None:
+    def _delete_request(self, request: str) -> None:
         """The operator has deleted a request: keep nothing of it."""
         partitions = self._saved.drop(request, self._all)
         for snapshot in self._groups.values():
@@ -165,32 +165,32 @@ class Snapshot:
         self._moved = [(partition, offset) for partition, offset in self._moved if partition not in partitions]
         self._moved += [(partition, None) for partition in partitions]
 
-    def _follow(self, snapshot: GroupSnapshot) -> None:
+    def _follow_requests(self, snapshot: GroupSnapshot) -> None:
         """Let a group do what is asked for."""
         if snapshot.closed:
             return
         group, now_ms = snapshot.group, int(self._now_ms())
-        requests = [request for request in self._requests if self._wants(request, group.table)]
+        requests = [request for request in self._requests if self._is_requested(request, group.table)]
         for request in requests:
             position = snapshot.position_of(request.id)
             if position is None:
-                position = self._first(group, snapshot.position.whole, request.id)
+                position = self._first_position(group, snapshot.position.whole, request.id)
                 snapshot.put(request.id, position)
-                self._register(snapshot, request.id)
+                self._register_share(snapshot, request.id)
             if request.state == "cancelled" and not position.finished:
                 position = replace(position, cancelled=True, finished_ms=now_ms)
                 if request.id == snapshot.request:
                     snapshot.start_again(position, now_ms)
                 snapshot.put(request.id, position)
                 self._moved.append((partition_of(group, request.id), to_offset(position)))
-        chosen = _chosen(snapshot, requests)
+        chosen = _choose_request(snapshot, requests)
         if chosen == snapshot.request:
             states = {request.id: request.state for request in requests}
             snapshot.pause(paused=states.get(chosen) == "paused")
             if snapshot.finished:
                 snapshot.traces.forget()
             return
-        position = self._started(self._feed_of(group.table), snapshot.position_of(chosen) or snapshot.position)
+        position = self._mark_started(self._feed_of(group.table), snapshot.position_of(chosen) or snapshot.position)
         snapshot.turn_to(chosen, position, now_ms)
         snapshot.pause(paused=False)
         self._moved.append((snapshot.partition, to_offset(position)))
@@ -201,20 +201,20 @@ class Snapshot:
 
     def holds(self, group: StreamGroup) -> bool:
         """See ``SnapshotHook``."""
-        snapshot = self._groups.get(_key(group))
+        snapshot = self._groups.get(_group_key(group))
         if snapshot is None or snapshot.closed:
             return False
         before = snapshot.ready
-        held = snapshot.asked()
+        request = snapshot.asked()
         if snapshot.ready and not before:
             self._wake()
-        return held
+        return request
 
     def window_ended(self, group: StreamGroup, watermark_ms: int) -> None:
         """See ``SnapshotHook``; a group that is new here joins the snapshot."""
-        snapshot = self._groups.get(_key(group))
+        snapshot = self._groups.get(_group_key(group))
         if snapshot is None:
-            snapshot = self._join(group, watermark_ms)
+            snapshot = self._join_group(group, watermark_ms)
         before = snapshot.ready
         snapshot.ended(watermark_ms)
         if snapshot.ready and not before:
@@ -224,10 +224,10 @@ class Snapshot:
 
     def row_filter(self, group: StreamGroup) -> RowFilter | None:
         """See ``SnapshotHook``: nothing is suppressed, but changes that the table will not show are noted."""
-        snapshot = self._groups.get(_key(group))
+        snapshot = self._groups.get(_group_key(group))
         if snapshot is None or snapshot.finished:
             return None
-        plan = self._plan(group.table)
+        plan = self._row_plan(group.table)
         traces = snapshot.traces
 
         def watch(rows: list[LogRow]) -> list[LogRow]:
@@ -246,7 +246,7 @@ class Snapshot:
             offsets.extend(self._moved)
             self._moved = []
         room = limit
-        more = released = False
+        has_more = released = False
         for snapshot in () if self._settled else list(self._groups.values()):
             page = snapshot.page
             if page is None or not snapshot.ready:
@@ -258,7 +258,7 @@ class Snapshot:
                 released = True
                 continue
             if room <= 0:
-                more = True
+                has_more = True
                 continue
             before = len(out)
             finished = snapshot.emit(room, feed.builder(feed.newest), out, bad, offsets, int(self._now_ms()))
@@ -273,19 +273,19 @@ class Snapshot:
                                 feed.newest, int(self._now_ms()), (snapshot.partition, to_offset(snapshot.position))
                             )
                         )
-                    self._forget(snapshot)
+                    self._forget_group(snapshot)
             else:
-                more = True
+                has_more = True
         if released:
             self._changed.set()
             self._wake()
-        self._report()
-        return more
+        self._report_progress()
+        return has_more
 
     def _all_sent(self, table: TableId, request: str) -> bool:
         """Whether all rows of the table that are this task's were sent."""
         return all(
-            (snapshot := self._groups.get(_key(group))) is not None
+            (snapshot := self._groups.get(_group_key(group))) is not None
             and (position := snapshot.position_of(request)) is not None
             and position.finished
             for group in self._all
@@ -294,18 +294,18 @@ class Snapshot:
 
     # Groups.
 
-    def _join(self, group: StreamGroup, watermark_ms: int) -> GroupSnapshot:
+    def _join_group(self, group: StreamGroup, watermark_ms: int) -> GroupSnapshot:
         table = group.table
         feed = self._feed_of(table)
         if group.token_range is None:
-            why = (
+            reason = (
                 f"The token range of the streams '{group.name}' of {table} is not known, so a snapshot of the table "
                 "can't be merged with them"
             )
             if self._settings.snapshot == "initial":
-                raise Fatal(f"{why}: set snapshot.mode=never")
-            self._log.debug("%s", why)
-        whole = unwrapped(group.token_range) if group.token_range is not None else ()
+                raise Fatal(f"{reason}: set snapshot.mode=never")
+            self._log.debug("%s", reason)
+        whole = unwrap_range(group.token_range) if group.token_range is not None else ()
         of_table = self._generations.setdefault(table, {})
         older = False
         for start_ms, others in of_table.items():
@@ -313,13 +313,13 @@ class Snapshot:
                 older = True
                 while others:
                     others.pop().close()
-        requests = [request for request in self._requests if whole and self._wants(request, table)]
-        positions = {request.id: self._first(group, whole, request.id) for request in requests}
+        requests = [request for request in self._requests if whole and self._is_requested(request, table)]
+        positions = {request.id: self._first_position(group, whole, request.id) for request in requests}
         first = next(
             (request.id for request in requests if request.state == "running" and not positions[request.id].finished),
             next(iter(positions), ""),
         )
-        position = self._started(feed, positions.pop(first, SnapshotPosition(whole, ())))
+        position = self._mark_started(feed, positions.pop(first, SnapshotPosition(whole, ())))
         fresh = self._offsets.get(source_partition(group)) is None
         # Many groups share the memory: with few rows changed while the snapshot runs it does not matter how little each has.
         slots = _SLOTS if len(self._groups) < _FEW_GROUPS else _FEW_SLOTS
@@ -330,31 +330,31 @@ class Snapshot:
             snapshot.traces.add_all(watermark_ms * 1000 - 1)
         if not first:
             snapshot.traces.forget()
-        self._groups[_key(group)] = snapshot
+        self._groups[_group_key(group)] = snapshot
         of_table.setdefault(group.generation.start_ms, []).append(snapshot)
         self._settled = False
         if "r" in self._settings.skipped or not whole:
             snapshot.close()  # nobody wants the rows; that they were not sent is not saved either
             return snapshot
         for request in requests:
-            self._register(snapshot, request.id)
+            self._register_share(snapshot, request.id)
         if table not in self._seen:
             self._seen[table] = feed.newest
             self._forget_dropped(group, feed.newest)
         self._look_at(snapshot, feed.newest)
         return snapshot
 
-    def _first(self, group: StreamGroup, whole: tuple[TokenRange, ...], request: str) -> SnapshotPosition:
+    def _first_position(self, group: StreamGroup, whole: tuple[TokenRange, ...], request: str) -> SnapshotPosition:
         """Where a group's share of a request begins or goes on."""
         table_id = self._feed_of(group.table).newest.table_id
-        saved = self._index(group.table, request).about(whole)
+        saved = self._find_index(group.table, request).about(whole)
         if group.later and request == INITIAL:
             return SnapshotPosition(whole, (), table_id)
         return first_position(group, whole, table_id, saved, request)
 
-    def _register(self, snapshot: GroupSnapshot, request: str) -> None:
+    def _register_share(self, snapshot: GroupSnapshot, request: str) -> None:
         """Keep a group's new share of a request among the positions of the table."""
-        index = self._index(snapshot.group.table, request)
+        index = self._find_index(snapshot.group.table, request)
         partition = partition_of(snapshot.group, request)
         position = snapshot.position_of(request) or snapshot.position
         if partition not in index:
@@ -362,11 +362,11 @@ class Snapshot:
         index.put(partition, position.whole, lambda: snapshot.position_of(request) or position)
         self._moved.extend((superseded, None) for superseded in index.superseded_by(position.whole))
 
-    def _index(self, table: TableId, request: str) -> SnapshotIndex:
+    def _find_index(self, table: TableId, request: str) -> SnapshotIndex:
         """The positions of a table: those of this run, and what was saved of others when it began."""
         return self._saved.index(table, self._feed_of(table).newest.table_id, request, self._groups.values())
 
-    def _started(self, feed: TableFeed, position: SnapshotPosition) -> SnapshotPosition:
+    def _mark_started(self, feed: TableFeed, position: SnapshotPosition) -> SnapshotPosition:
         """``position`` with the time of its start, if it is to be read and the table's changes are logged."""
         if position.started_ms or position.finished or feed.newest.options.off:
             return position
@@ -374,9 +374,9 @@ class Snapshot:
 
     def _look_at_tables(self) -> None:
         """Start the snapshots again of tables that were dropped and made again, or whose log has or had a gap."""
-        for table, seen in self._seen.items():
+        for table, seen_version in self._seen.items():
             newest = self._feed_of(table).newest
-            if newest is not seen:
+            if newest is not seen_version:
                 self._seen[table] = newest
                 snapshots = [
                     snapshot
@@ -385,7 +385,7 @@ class Snapshot:
                 ]
                 for snapshot in snapshots:
                     self._look_at(snapshot, newest)
-                if snapshots and newest.table_id != seen.table_id:
+                if snapshots and newest.table_id != seen_version.table_id:
                     self._forget_dropped(snapshots[-1].group, newest)
 
     def _forget_dropped(self, group: StreamGroup, newest: TableVersion) -> None:
@@ -396,7 +396,7 @@ class Snapshot:
         for request in [snapshot.request, *snapshot.others]:
             if request:
                 self._look_at_share(snapshot, request, newest)
-        self._follow(snapshot)
+        self._follow_requests(snapshot)
 
     def _look_at_share(self, snapshot: GroupSnapshot, request: str, newest: TableVersion) -> None:
         position, feed = snapshot.position_of(request), self._feed_of(snapshot.group.table)
@@ -404,15 +404,15 @@ class Snapshot:
             return
         replaced = bool(newest.table_id and position.table_id and newest.table_id != position.table_id)
         if replaced or (newest.options.off and position.started_ms):
-            wanted = self._settings.snapshot_new_tables or request != INITIAL
-            if not (wanted or replaced):
+            is_wanted = self._settings.snapshot_new_tables or request != INITIAL
+            if not (is_wanted or replaced):
                 return  # what was begun goes on
-            restarted = SnapshotPosition(position.whole, position.whole if wanted else (), newest.table_id)
+            restarted = SnapshotPosition(position.whole, position.whole if is_wanted else (), newest.table_id)
         else:
             restarted = position
         current = request == snapshot.request
         if current:
-            restarted = self._started(feed, restarted)
+            restarted = self._mark_started(feed, restarted)
         if restarted == position:
             return
         if restarted.left != position.left or replaced:
@@ -431,18 +431,18 @@ class Snapshot:
         self._changed.set()
         self._wake()
 
-    def _forget(self, snapshot: GroupSnapshot) -> None:
-        self._follow(snapshot)
+    def _forget_group(self, snapshot: GroupSnapshot) -> None:
+        self._follow_requests(snapshot)
         self._reported_s = 0.0
-        if all(other.finished for other in self._groups.values()) and not self._announced:
+        if all(group_snapshot.finished for group_snapshot in self._groups.values()) and not self._announced:
             self._announced = True
             self._log.info(
                 "The snapshot of this task's share is finished: %d rows in %.0f s",
-                sum(other.rows for other in self._groups.values()),
+                sum(group_snapshot.rows for group_snapshot in self._groups.values()),
                 time.monotonic() - self._began_s,
             )
 
-    def _plan(self, table: TableId) -> RowPlan:
+    def _row_plan(self, table: TableId) -> RowPlan:
         version = self._feed_of(table).newest
         plan = self._plans.get((table, version.version))
         if plan is None:
@@ -458,7 +458,7 @@ class Snapshot:
 
         async def chunk(snapshot: GroupSnapshot) -> None:
             try:
-                await self._chunk(snapshot)
+                await self._read_chunk(snapshot)
             finally:
                 busy.discard(id(snapshot))
                 self._changed.set()
@@ -471,18 +471,18 @@ class Snapshot:
                     for snapshot in unfinished:
                         if len(busy) >= self._pages.limit:
                             break
-                        if id(snapshot) not in busy and self._due(snapshot):
+                        if id(snapshot) not in busy and self._is_due(snapshot):
                             busy.add(id(snapshot))
                             jobs.create_task(chunk(snapshot), name="scylla snapshot page")
                     with contextlib.suppress(TimeoutError):
-                        # The limit is for what changes with time only (see ``_due``).
+                        # The limit is for what changes with time only (see ``_is_due``).
                         async with asyncio.timeout(1.0 if unfinished else None):
                             await self._changed.wait()
         except BaseExceptionGroup as group:
             # The first that failed; the others were cancelled.
             raise group.exceptions[0] from None
 
-    def _due(self, snapshot: GroupSnapshot) -> bool:
+    def _is_due(self, snapshot: GroupSnapshot) -> bool:
         if not snapshot.may_begin or snapshot.watermark_ms is None:
             return False
         return (
@@ -490,7 +490,7 @@ class Snapshot:
             or time.monotonic() - self._pages.progressed_s > PATIENCE_S
         )
 
-    async def _chunk(self, snapshot: GroupSnapshot) -> None:
+    async def _read_chunk(self, snapshot: GroupSnapshot) -> None:
         """Read one page of a group and wait until it was handed over: no more pages are held than may be read at once."""
         await self._pages.wait()
         if not snapshot.may_begin:
@@ -500,7 +500,7 @@ class Snapshot:
         snapshot.begin()
         self._wake()  # a lane that rests looks again, and thereby says that no window of the group is under way
         try:
-            await self._load(snapshot)
+            await self._load_pages(snapshot)
         except BaseException:
             snapshot.give_up()
             self._wake()
@@ -510,11 +510,11 @@ class Snapshot:
         if snapshot.held:
             await released.wait()
 
-    async def _load(self, snapshot: GroupSnapshot) -> None:
+    async def _load_pages(self, snapshot: GroupSnapshot) -> None:
         """Read pages until one has something new, or a fault says to try again later (then the hold is lifted)."""
         while True:
             feed = self._feed_of(snapshot.group.table)
-            plan = self._plan(snapshot.group.table)
+            plan = self._row_plan(snapshot.group.table)
             if snapshot.version != plan.version:
                 snapshot.version = plan.version
                 snapshot.restart()
@@ -522,25 +522,25 @@ class Snapshot:
             try:
                 page = await self._pages.read(plan.query, snapshot.position.left[0], snapshot.state)
             except SchemaChanged as error:
-                await self._failed(snapshot, error)
+                await self._handle_fault(snapshot, error)
                 with contextlib.suppress(Retriable):  # a table that is gone: the stream knows what to do
                     await self._refresh(feed)
                 return
             except Retriable as error:
-                await self._failed(snapshot, error)
+                await self._handle_fault(snapshot, error)
                 return
             except Fatal as error:
                 if snapshot.state is None:
                     raise
                 snapshot.restart()  # a paging state that is not accepted any more
-                await self._failed(snapshot, error)
+                await self._handle_fault(snapshot, error)
                 return
             if snapshot.epoch != epoch:
                 return  # rows of a table that is gone
             if snapshot.closed or snapshot.loaded(plan, page.rows, page.state):
                 return
 
-    async def _failed(self, snapshot: GroupSnapshot, error: Exception) -> None:
+    async def _handle_fault(self, snapshot: GroupSnapshot, error: Exception) -> None:
         """Lift the hold, pause; raises Retriable when too many tries in a row failed."""
         snapshot.give_up()
         self._wake()
@@ -548,7 +548,7 @@ class Snapshot:
 
     # Numbers.
 
-    def _report(self) -> None:
+    def _report_progress(self) -> None:
         now = time.monotonic()
         if self._settled or now - self._reported_s < _REPORT_S:
             return
@@ -560,33 +560,42 @@ class Snapshot:
         if skipped > self._sent[1]:
             self._metrics.add(metrics.SNAPSHOT_SKIPPED, skipped - self._sent[1])
         self._sent = (rows, skipped)
-        shares = {request.id: self._positions(request) for request in self._requests}
+        shares = {request.id: self._group_positions(request) for request in self._requests}
         parts = [position for tables in shares.values() for positions in tables.values() for position in positions]
-        whole = sum(size(position.whole) for position in parts)
-        left = sum(size(position.left) for position in parts if not position.finished)
+        whole = sum(count_tokens(position.whole) for position in parts)
+        left = sum(count_tokens(position.left) for position in parts if not position.finished)
         self._metrics.set(metrics.SNAPSHOT_PROGRESS, 1 - left / whole if whole else 1.0)
         self._metrics.set(metrics.SNAPSHOT_RUNNING, float(left > 0))
         rows_of_requests = [
             row
             for request in self._requests
-            for row in shown(shares[request.id], request.id, paused=request.state == "paused")
+            for row in show_share(shares[request.id], request.id, paused=request.state == "paused")
         ]
         report_snapshots(self._metrics.debezium, rows_of_requests, int(self._now_ms()))
         self._settled = not left
 
-    def _positions(self, request: SnapshotRequest) -> dict[TableId, list[SnapshotPosition]]:
+    def _group_positions(self, request: SnapshotRequest) -> dict[TableId, list[SnapshotPosition]]:
         """Where the task's groups stand, those of which the reader has said nothing yet as they are saved."""
         if "r" in self._settings.skipped:
             return {}
-        groups = {_key(group): group for group in (*self._all, *(each.group for each in self._groups.values()))}
-        joined = {key: each for key, each in self._groups.items() if self._wants(request, each.group.table)}
+        groups = {
+            _group_key(group): group
+            for group in (*self._all, *(group_snapshot.group for group_snapshot in self._groups.values()))
+        }
+        joined = {
+            key: group_snapshot
+            for key, group_snapshot in self._groups.items()
+            if self._is_requested(request, group_snapshot.group.table)
+        }
         waiting = [
-            group for key, group in groups.items() if key not in self._groups and self._wants(request, group.table)
+            group
+            for key, group in groups.items()
+            if key not in self._groups and self._is_requested(request, group.table)
         ]
         return shares_of(request.id, joined.values(), waiting, self._offsets)
 
 
-def _chosen(snapshot: GroupSnapshot, requests: Sequence[SnapshotRequest]) -> str:
+def _choose_request(snapshot: GroupSnapshot, requests: Sequence[SnapshotRequest]) -> str:
     """The request that a group reads for: the first that is not paused and of which rows are left, else the one so far."""
     for request in requests:
         position = snapshot.position_of(request.id)
@@ -595,5 +604,5 @@ def _chosen(snapshot: GroupSnapshot, requests: Sequence[SnapshotRequest]) -> str
     return snapshot.request
 
 
-def _key(group: StreamGroup) -> tuple[TableId, int, str]:
+def _group_key(group: StreamGroup) -> tuple[TableId, int, str]:
     return group.table, group.generation.start_ms, group.name

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from typing import TYPE_CHECKING
 
-from connectors.cql.token_ranges import subtract
+from connectors.cql.token_ranges import subtract_ranges
 from connectors.scylla.model import TableId
 from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE
 from connectors.scylla.snapshot import (
@@ -19,7 +19,7 @@ from connectors.scylla.snapshot import (
     partition_of,
     positions_of,
     request_of,
-    unwrapped,
+    unwrap_range,
 )
 from connectors.snapshot.requests import INITIAL
 
@@ -88,7 +88,7 @@ class SnapshotIndex:
 
     def about(self, whole: Iterable[TokenRange]) -> list[tuple[Position, SnapshotPosition]]:
         """The positions that have one of these tokens, in the order in which they were added."""
-        return [(entry.partition, entry.position()) for entry in self._about(whole, self._parts)]
+        return [(entry.partition, entry.position()) for entry in self._find_entries(whole, self._parts)]
 
     def superseded_by(self, whole: Sequence[TokenRange]) -> list[Position]:
         """Partitions of positions about these tokens that say nothing any more.
@@ -96,15 +96,15 @@ class SnapshotIndex:
         All of their tokens are covered by positions of newer generations. To be asked for each group that joins: another
         group can't be what supersedes a position.
         """
-        found = []
-        for entry in self._about(whole, self._parts):
+        partitions = []
+        for entry in self._find_entries(whole, self._parts):
             newer = [generation for generation in self._parts if generation > entry.generation]
-            covering = [part for other in self._about(entry.whole, newer) for part in other.whole]
-            if covering and not subtract(entry.whole, covering):
-                found.append(entry.partition)
-        return found
+            covering = [part for newer_entry in self._find_entries(entry.whole, newer) for part in newer_entry.whole]
+            if covering and not subtract_ranges(entry.whole, covering):
+                partitions.append(entry.partition)
+        return partitions
 
-    def _about(self, whole: Iterable[TokenRange], generations: Iterable[int]) -> list[_Entry]:
+    def _find_entries(self, whole: Iterable[TokenRange], generations: Iterable[int]) -> list[_Entry]:
         numbers: set[int] = set()
         for generation in generations:
             parts, longest = self._parts[generation], self._longest.get(generation, 0)
@@ -196,7 +196,7 @@ def shares_of(
             tables.setdefault(snapshot.group.table, []).append(position)
     for group in waiting:
         if group.token_range is not None and not (group.later and request == INITIAL):
-            whole = unwrapped(group.token_range)
+            whole = unwrap_range(group.token_range)
             offset = saved.get(partition_of(group, request))
             tables.setdefault(group.table, []).append(from_offset(offset) if offset else SnapshotPosition(whole, whole))
     return tables

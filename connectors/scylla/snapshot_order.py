@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.scylla.model import Column
-    from connectors.scylla.snapshot_rows import Item
+    from connectors.scylla.model import ScyllaColumn
+    from connectors.scylla.snapshot_rows import SnapshotRow
 
 #: Characters of the hash of a row's key; the first half is its partition's.
 DIGEST_CHARS: Final = 32
@@ -25,35 +25,35 @@ MARK: Final = "."
 _MOST: Final = 64
 
 
-def _number(value: int) -> bytes:
+def _order_number(value: int) -> bytes:
     return (value + (1 << 63)).to_bytes(8)
 
 
-def _bytes(value: bytes) -> bytes:
+def _order_bytes(value: bytes) -> bytes:
     # Shorter ones first, whatever column comes next: the end sorts before all that may follow.
     return value.replace(b"\0", b"\0\xff") + b"\0\0"
 
 
-def _text(value: str) -> bytes:
-    return _bytes(value.encode())
+def _order_string(value: str) -> bytes:
+    return _order_bytes(value.encode())
 
 
-def _timeuuid(value: str) -> bytes:
+def _order_timeuuid(value: str) -> bytes:
     # By time; the rest is compared as signed bytes.
     number = uuid.UUID(value)
     return number.time.to_bytes(8) + bytes(byte ^ 0x80 for byte in number.bytes[8:])
 
 
 _FORMS: Final[dict[str, Callable[[Any], bytes]]] = {
-    **dict.fromkeys(("tinyint", "smallint", "int", "bigint", "timestamp", "date", "time", "boolean"), _number),
-    **dict.fromkeys(("text", "varchar", "ascii"), _text),
-    "blob": _bytes,
-    "timeuuid": _timeuuid,
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint", "timestamp", "date", "time", "boolean"), _order_number),
+    **dict.fromkeys(("text", "varchar", "ascii"), _order_string),
+    "blob": _order_bytes,
+    "timeuuid": _order_timeuuid,
 }
 _COMPLEMENT: Final = bytes(range(255, -1, -1))
 
 
-def place_of(clustering: Sequence[Column]) -> Callable[[Sequence[Any]], str | None] | None:
+def place_of(clustering: Sequence[ScyllaColumn]) -> Callable[[Sequence[Any]], str | None] | None:
     """The function that gives the place of a row with given values of the clustering columns, None if it is not known.
 
     Returns:
@@ -81,7 +81,7 @@ class Seek:
 
     Args:
         token: the row's.
-        row: the row: hash of its key and its place, as in ``Item.digest``.
+        row: the row: hash of its key and its place, as in ``SnapshotRow.digest``.
     """
 
     def __init__(self, token: int, row: str) -> None:
@@ -89,20 +89,20 @@ class Seek:
         self.lost = False
         self._token = token
         self._row = row[:DIGEST_CHARS]
-        _, known, self._place = row.partition(MARK)
-        self._sure = bool(known)
+        _, order_key, self._place = row.partition(MARK)
+        self._sure = bool(order_key)
         self._last = ""
         #: Whether rows of its partition were met, or only its static cells; and other partitions before.
         self._rows = False
         self._seen = False
         self._others = False
 
-    def rest(self, items: list[Item], *, more: bool) -> list[Item] | None:
+    def rest(self, items: list[SnapshotRow], *, has_more: bool) -> list[SnapshotRow] | None:
         """What of the next page is to be sent.
 
         Args:
             items: the page.
-            more: whether another page follows.
+            has_more: whether another page follows.
 
         Returns:
             None: nothing so far, look in the next page; or ``lost``.
@@ -125,15 +125,15 @@ class Seek:
             if item.static:
                 continue
             self._rows = True
-            _, known, place = item.digest.partition(MARK)
+            _, order_key, row_order = item.digest.partition(MARK)
             # Beginnings of long keys may be equal; they never go back, or the server sorts in another way than is thought.
-            self._sure = self._sure and bool(known) and place != self._place and place >= self._last
-            self._last = place
-            if after is None and place > self._place:
+            self._sure = self._sure and bool(order_key) and row_order != self._place and row_order >= self._last
+            self._last = row_order
+            if after is None and row_order > self._place:
                 after = at
         if after is not None and self._sure:
             return items[after:]
-        if more and stop == len(items):
+        if has_more and stop == len(items):
             return None
         self.lost = not self._sure if self._rows else self._others and not self._seen
         return None if self.lost else items[stop:]

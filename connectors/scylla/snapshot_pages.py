@@ -13,9 +13,9 @@ from connectors.errors import Retriable
 if TYPE_CHECKING:
     import logging
 
-    from connectors.cql.session import CqlSession, Page
+    from connectors.cql.session import CqlSession, ResultPage
     from connectors.cql.token_ranges import TokenRange
-    from connectors.scylla.config import ReadSettings
+    from connectors.scylla.config import ScyllaReadSettings
     from connectors.scylla.model import TableId
 
 
@@ -26,12 +26,14 @@ class PageReader:
         progressed_s: when a page was read last (monotonic).
     """
 
-    def __init__(self, session: CqlSession, settings: ReadSettings, log: logging.LoggerAdapter[logging.Logger]) -> None:
+    def __init__(
+        self, session: CqlSession, settings: ScyllaReadSettings, log: logging.LoggerAdapter[logging.Logger]
+    ) -> None:
         self._session = session
         self._settings = settings
         self._log = log
         chunks = max(settings.snapshot_chunks, 1)
-        self._limit = InFlightLimit(least=1, most=chunks, first=chunks)
+        self._limit = InFlightLimit(least=1, maximum=chunks, first=chunks)
         self._size = PageSize(settings.snapshot_rows)
         self._pace = Pace(settings.snapshot_rate)
         self._in_flight = 0
@@ -48,7 +50,7 @@ class PageReader:
         while (wait := self._pace.wait_s(time.monotonic())) > 0:  # noqa: ASYNC110 - what it waits for is time
             await asyncio.sleep(wait)
 
-    async def read(self, query: str, tokens: TokenRange, state: bytes | None) -> Page:
+    async def read(self, query: str, tokens: TokenRange, state: bytes | None) -> ResultPage:
         """Read a page.
 
         Args:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors.scylla.names import qualified, quoted
+from connectors.scylla.names import qualify_table, quote_name
 from connectors.scylla.snapshot_order import MARK, PARTITION_CHARS, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from connectors.scylla.model import LogRow, TableVersion
-    from connectors.scylla.snapshot import Traces
+    from connectors.scylla.snapshot import ChangeTraces
 
 #: A row of a page: token, the columns in the order of ``TableVersion.columns``, then write times (us).
 RawRow = tuple[Any, ...]
@@ -22,7 +22,7 @@ _TIME: Final = 1
 _DIGEST: Final = PARTITION_CHARS // 2
 
 
-class Item(NamedTuple):
+class SnapshotRow(NamedTuple):
     """One row to be sent: a row of the table, or the static cells of a partition.
 
     Attributes:
@@ -52,7 +52,7 @@ class Kept(NamedTuple):
     left_out: int
 
 
-def _hash(cells: Sequence[Any]) -> str:
+def _hash_cells(cells: Sequence[Any]) -> str:
     return blake2b(repr(cells).encode("utf-8", "surrogatepass"), digest_size=_DIGEST).hexdigest()
 
 
@@ -79,50 +79,52 @@ class RowPlan:
         }
         multicell = [i for i, column in enumerate(columns) if column.type.is_multicell]
         self._untimed = {static: [i for i in multicell if (kinds[i] == "static") is static] for static in (False, True)}
-        names = [quoted(column.name) for column in columns]
-        token = f"token({', '.join(quoted(column.name) for column in table.partition_key)})"
+        names = [quote_name(column.name) for column in columns]
+        token = f"token({', '.join(quote_name(column.name) for column in table.partition_key)})"
         selected = [token, *names, *(f"writetime({names[i]})" for i in timed)]
         #: Parameters: the token before the first and the last token.
         self.query: Final = (
-            f"SELECT {', '.join(selected)} FROM {qualified(table.id)} "  # noqa: S608 - names are quoted
+            f"SELECT {', '.join(selected)} FROM {qualify_table(table.id)} "  # noqa: S608 - names are quoted
             f"WHERE {token} > ? AND {token} <= ?"
         )
 
-    def items(self, rows: Iterable[RawRow], before: str = "") -> list[Item]:
+    def items(self, rows: Iterable[RawRow], before: str = "") -> list[SnapshotRow]:
         """The rows to be sent of a page, in order.
 
         Args:
             rows: the page.
             before: digest of the row before it, so that the static cells of a partition are sent once.
         """
-        result: list[Item] = []
+        result: list[SnapshotRow] = []
         width, first, last = self._width, 1 + self._partition, 1 + self._keys
         partition: Any = None
         part = before[:PARTITION_CHARS]
         place_of_row = self._place
-        no_clustering = _hash((None,) * (last - first))
+        no_clustering = _hash_cells((None,) * (last - first))
         for raw in rows:
             key = raw[1:first]
             if key != partition:
                 partition = key
-                digest = _hash(key)
+                digest = _hash_cells(key)
                 if digest != part:
                     part = digest
                     if self._statics and any(raw[1 + i] is not None for i in self._statics):
-                        result.append(Item(raw[0], part + no_clustering + MARK, True, raw))
+                        result.append(SnapshotRow(raw[0], part + no_clustering + MARK, True, raw))
             if self._clustered:
                 clustering = raw[first:last]
                 if None in clustering and not any(cell is not None for cell in clustering):
                     continue  # a partition that has static cells only
-                digest = part + _hash(clustering)
-                place = place_of_row(clustering) if place_of_row is not None else None
-                result.append(Item(raw[0], digest if place is None else digest + MARK + place, False, raw))
+                digest = part + _hash_cells(clustering)
+                row_order = place_of_row(clustering) if place_of_row is not None else None
+                result.append(
+                    SnapshotRow(raw[0], digest if row_order is None else digest + MARK + row_order, False, raw)
+                )
             else:
-                result.append(Item(raw[0], part + no_clustering, False, raw))
+                result.append(SnapshotRow(raw[0], part + no_clustering, False, raw))
             assert len(raw) >= width  # noqa: S101 - a page of another query
         return result
 
-    def keep(self, item: Item, below_us: int) -> Kept | None:
+    def keep(self, item: SnapshotRow, below_us: int) -> Kept | None:
         """The cells that are older than ``below_us``; None if the stream is still to bring all that the row has."""
         static = item.static
         raw = item.raw
@@ -134,8 +136,8 @@ class RowPlan:
         newest = -1 << 63
         left_out = 0
         kept = False
-        for i, place in self._timed[static]:
-            time = raw[place]
+        for i, index in self._timed[static]:
+            time = raw[index]
             if time is None:
                 continue
             if time >= below_us:
@@ -151,14 +153,14 @@ class RowPlan:
             return Kept(cells, None, left_out)
         return Kept(cells, newest, left_out)
 
-    def key(self, item: Item) -> int:
+    def key(self, item: SnapshotRow) -> int:
         """A hash of the row's key, the same as in ``trace``."""
         key = item.raw[1 : 1 + self._keys]
         if item.static:
             key = (*key[: self._partition], *[None] * (self._keys - self._partition))
         return hash(repr(key))
 
-    def trace(self, rows: Iterable[LogRow], traces: Traces) -> None:
+    def trace(self, rows: Iterable[LogRow], traces: ChangeTraces) -> None:
         """Note the changes among rows of the log, of whatever version: key columns never change and come first."""
         stop = _META + self._keys
         for row in rows:

@@ -1,21 +1,21 @@
-"""Snapshots, lag and tables as REST shows them, from saved positions. Pure, but for the cluster that ``tables`` asks."""
+"""Snapshots, lag and tables as REST shows them, from saved positions. Pure, but for the cluster that ``show_tables`` asks."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, size
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, count_tokens
 from connectors.cql.types import to_text
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.java_regex import compile_java
 from connectors.scylla import tables as definitions
 from connectors.scylla.model import TableId
 from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, saved_windows
-from connectors.scylla.snapshot import from_offset, is_snapshot, remaining, request_of, taken_over
+from connectors.scylla.snapshot import find_remaining, from_offset, is_snapshot, request_of, taken_over
 from connectors.snapshot import requests
 from connectors.snapshot.requests import INITIAL, PROGRESS, STATE
-from connectors.snapshot.state import estimates
+from connectors.snapshot.state import estimate_table
 from connectors.snapshot.views import views
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def wanted_tables(expressions: Iterable[str], captured: Iterable[TableId]) -> li
     return [table for table in captured if any(pattern.fullmatch(str(table)) for pattern in patterns)]
 
 
-def snapshots(
+def list_snapshots(
     captured: Sequence[TableId], instructions: Sequence[Instruction], offsets: Iterable[tuple[Position, Position]]
 ) -> list[dict[str, Any]]:
     """All snapshots: those that were asked for, and what tasks have saved of them and of the first one."""
@@ -87,15 +87,15 @@ def snapshots(
             shares[request] = {**shares.get(request, {}), **read}
     return views(
         instructions,
-        {request: [_share(tables, now_ms)] for request, tables in shares.items()},
+        {request: [_combine_shares(tables, now_ms)] for request, tables in shares.items()},
         lambda _, share: dict(share),
         now_ms,
     )
 
 
-def _share(tables: Mapping[TableId, _Saved], now_ms: int) -> dict[str, Any]:
+def _combine_shares(tables: Mapping[TableId, _Saved], now_ms: int) -> dict[str, Any]:
     """All tasks' shares of a request as one saved offset."""
-    rows = [_table(table, positions, now_ms) for table, positions in tables.items()]
+    rows = [_table_progress(table, positions, now_ms) for table, positions in tables.items()]
     cancelled = {
         str(table) for table, positions in tables.items() if any(position.cancelled for _, position in positions)
     }
@@ -114,16 +114,16 @@ def _share(tables: Mapping[TableId, _Saved], now_ms: int) -> dict[str, Any]:
     }
 
 
-def _table(table: TableId, positions: _Saved, now_ms: int) -> dict[str, Any]:
+def _table_progress(table: TableId, positions: _Saved, now_ms: int) -> dict[str, Any]:
     newest = max((int(partition[GENERATION]) for partition, _ in positions), default=0)
     table_id = next(
         (position.table_id for partition, position in positions if int(partition[GENERATION]) == newest), ""
     )
     # Those of a table of this name that was dropped do not count.
     positions = [(partition, position) for partition, position in positions if position.table_id in ("", table_id)]
-    left = remaining(_RING, [position for _, position in positions])
+    left = find_remaining(_RING, [position for _, position in positions])
     rows, started_ms, finished_ms = taken_over(_RING, left, positions)
-    percent = 100.0 * (1 - size(left) / size(_RING))
+    percent = 100.0 * (1 - count_tokens(left) / count_tokens(_RING))
     seconds = ((finished_ms or now_ms) - started_ms) / 1000 if started_ms else 0.0
     running = bool(started_ms) and bool(left)
     return {
@@ -134,11 +134,11 @@ def _table(table: TableId, positions: _Saved, now_ms: int) -> dict[str, Any]:
         "started_ms": started_ms or None,
         "finished_ms": finished_ms or None,
         "error": None,
-        **estimates(rows, percent, seconds, done=not left, running=running),
+        **estimate_table(rows, percent, seconds, done=not left, running=running),
     }
 
 
-def lag(captured: Iterable[TableId], offsets: Iterable[tuple[Position, Position]]) -> dict[str, Any]:
+def measure_lag(captured: Iterable[TableId], offsets: Iterable[tuple[Position, Position]]) -> dict[str, Any]:
     """See ``SourceConnector.lag``: by the oldest saved position of each table's newest generation.
 
     A stream is always behind by the confidence window at least.
@@ -163,7 +163,7 @@ def lag(captured: Iterable[TableId], offsets: Iterable[tuple[Position, Position]
     }
 
 
-async def tables(session: CqlSession, captured: Iterable[TableId]) -> list[dict[str, Any]]:
+async def show_tables(session: CqlSession, captured: Iterable[TableId]) -> list[dict[str, Any]]:
     """See ``SourceConnector.tables``: asks the cluster. A table that is not there, or has no log, is left out.
 
     Raises:
@@ -172,7 +172,7 @@ async def tables(session: CqlSession, captured: Iterable[TableId]) -> list[dict[
     shown = []
     for table in sorted(captured):
         try:
-            history = await definitions.load(session, table, now_us=int(time.time() * 1_000_000))
+            history = await definitions.load_history(session, table, now_us=int(time.time() * 1_000_000))
         except definitions.TableUnavailable:
             continue
         shown.append(

@@ -13,11 +13,11 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from connectors.cql.types import UnknownType, parse, udt_resolver
+from connectors.cql.types import UnknownType, parse_type, udt_resolver
 from connectors.errors import Fatal, Retriable
 from connectors.scylla.log_table import SUFFIX, log_name
-from connectors.scylla.model import CdcOptions, Column, TableId, TableVersion
-from connectors.scylla.names import qualified, quoted
+from connectors.scylla.model import CdcOptions, ScyllaColumn, TableId, TableVersion
+from connectors.scylla.names import qualify_table, quote_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -98,7 +98,7 @@ def cdc_options(extension: bytes | None) -> CdcOptions:
     """
     if extension is None:
         return CdcOptions(enabled=False, stated=False)
-    texts: list[str] = []
+    values: list[str] = []
     try:
         (count,) = struct.unpack_from("<I", extension)
         at = 4
@@ -106,11 +106,11 @@ def cdc_options(extension: bytes | None) -> CdcOptions:
             (length,) = struct.unpack_from("<I", extension, at)
             if at + 4 + length > len(extension):
                 raise Fatal(f"The CDC options of a table can't be read: {extension.hex()} ends too early")
-            texts.append(extension[at + 4 : at + 4 + length].decode())
+            values.append(extension[at + 4 : at + 4 + length].decode())
             at += 4 + length
     except (struct.error, UnicodeDecodeError) as error:
         raise Fatal(f"The CDC options of a table can't be read: {extension.hex()}: {error}") from error
-    options = {key.lower(): value.lower() for key, value in zip(texts[::2], texts[1::2], strict=True)}
+    options = {key.lower(): value.lower() for key, value in zip(values[::2], values[1::2], strict=True)}
     preimage = options.get("preimage", "false")
     delta = options.get("delta", "full")
     ttl = options.get("ttl", "86400")
@@ -123,7 +123,7 @@ def cdc_options(extension: bytes | None) -> CdcOptions:
     )
 
 
-def _extension(row: Mapping[str, Any], name: str) -> bytes | None:
+def _read_extension(row: Mapping[str, Any], name: str) -> bytes | None:
     extensions = row.get("extensions")
     if isinstance(extensions, dict):
         value = extensions.get(name)
@@ -134,26 +134,26 @@ def _extension(row: Mapping[str, Any], name: str) -> bytes | None:
     return None
 
 
-def version_text(columns: Sequence[Column]) -> str:
+def version_text(columns: Sequence[ScyllaColumn]) -> str:
     """A short text that is equal for equal definitions."""
     parts = [(column.name, repr(column.type), column.kind, column.position, column.reversed) for column in columns]
     return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
-def _ordered(columns: Sequence[Column]) -> tuple[Column, ...]:
-    def place(column: Column) -> tuple[int, int, bytes]:
+def _order_columns(columns: Sequence[ScyllaColumn]) -> tuple[ScyllaColumn, ...]:
+    def place(column: ScyllaColumn) -> tuple[int, int, bytes]:
         keyed = column.kind in {"partition_key", "clustering"}
         return (_PLACES[column.kind], column.position if keyed else 0, column.name.encode())
 
     return tuple(sorted(columns, key=place))
 
 
-def _column(row: Mapping[str, Any], kind_of: Callable[[str], CqlType]) -> Column:
+def _make_column(row: Mapping[str, Any], kind_of: Callable[[str], CqlType]) -> ScyllaColumn:
     kind = cast(
         'Literal["partition_key", "clustering", "static", "regular"]', _KINDS.get(row.get("kind") or "", "regular")
     )
     keyed = kind in {"partition_key", "clustering"}
-    return Column(
+    return ScyllaColumn(
         row["column_name"],
         kind_of(row["type"]),
         kind,
@@ -163,7 +163,9 @@ def _column(row: Mapping[str, Any], kind_of: Callable[[str], CqlType]) -> Column
     )
 
 
-def history(table: TableId, rows: TableRows, previous: TableHistory | None = None, *, now_us: int = 0) -> TableHistory:
+def build_history(
+    table: TableId, rows: TableRows, previous: TableHistory | None = None, *, now_us: int = 0
+) -> TableHistory:
     """The definitions of a table.
 
     Args:
@@ -178,32 +180,35 @@ def history(table: TableId, rows: TableRows, previous: TableHistory | None = Non
     definitions = {row["type_name"]: (row["field_names"], row["field_types"]) for row in rows.types}
     resolve = udt_resolver(table.keyspace, definitions)
 
-    def kind_of(text: str) -> CqlType:
-        return parse(text, resolve, keyspace=table.keyspace)
+    def kind_of(type_name: str) -> CqlType:
+        return parse_type(type_name, resolve, keyspace=table.keyspace)
 
-    current = [_column(row, kind_of) for row in rows.columns if row["type"] != "empty"]
-    gone: list[tuple[Column, int]] = []
+    current = [_make_column(row, kind_of) for row in rows.columns if row["type"] != "empty"]
+    gone: list[tuple[ScyllaColumn, int]] = []
     for row in rows.dropped:
         try:
-            gone.append((_column(row, kind_of), int(row.get("dropped_time") or 0) * 1000))
+            gone.append((_make_column(row, kind_of), int(row.get("dropped_time") or 0) * 1000))
         except UnknownType:
             continue  # a type that went with it: its cells can't be read any more either
     created = min(
         (column.added_us for column in current if column.kind == "partition_key" and column.added_us), default=0
     )
-    options = cdc_options(_extension(rows.table, "cdc"))
+    options = cdc_options(_read_extension(rows.table, "cdc"))
     table_id = str(rows.table.get("id") or "")
-    built = _told(table, current, gone, created, options, table_id)
-    versions = _merged(built, previous, created, rows, now_us)
+    built = _derive_versions(table, current, gone, created, options, table_id)
+    versions = _merge_history(built, previous, created, rows, now_us)
     stale = [version.table_id == table_id and version.options != options for version in versions]
-    versions = tuple(replace(each, options=options) if old else each for each, old in zip(versions, stale, strict=True))
+    versions = tuple(
+        replace(stale_version, options=options) if old else stale_version
+        for stale_version, old in zip(versions, stale, strict=True)
+    )
     return TableHistory(versions, created, rows.log_columns)
 
 
-def _told(
+def _derive_versions(
     table: TableId,
-    current: Sequence[Column],
-    gone: Sequence[tuple[Column, int]],
+    current: Sequence[ScyllaColumn],
+    gone: Sequence[tuple[ScyllaColumn, int]],
     created_us: int,
     options: CdcOptions,
     table_id: str,
@@ -213,7 +218,7 @@ def _told(
         column.added_us for column in current if column.added_us > created_us and column.kind in {"static", "regular"}
     }
     edges |= {dropped for _, dropped in gone if dropped > created_us}
-    found: list[TableVersion] = []
+    versions: list[TableVersion] = []
     for since in [0, *sorted(edges)]:
         at = max(since, created_us)
         there = {column.name: column for column, dropped in gone if dropped > at}
@@ -224,14 +229,14 @@ def _told(
                 if column.added_us <= at or column.kind in {"partition_key", "clustering"}
             }
         )
-        columns = _ordered(list(there.values()))
-        text = version_text(columns)
-        if not found or found[-1].version != text:
-            found.append(TableVersion(table, columns, options, text, since, table_id))
-    return found
+        columns = _order_columns(list(there.values()))
+        columns_text = version_text(columns)
+        if not versions or versions[-1].version != columns_text:
+            versions.append(TableVersion(table, columns, options, columns_text, since, table_id))
+    return versions
 
 
-def _merged(
+def _merge_history(
     built: list[TableVersion], previous: TableHistory | None, created_us: int, rows: TableRows, now_us: int
 ) -> tuple[TableVersion, ...]:
     if previous is None:
@@ -251,7 +256,7 @@ def _merged(
     return (*previous.versions, replace(newest, since_us=since))
 
 
-async def load(
+async def load_history(
     session: CqlSession, table: TableId, previous: TableHistory | None = None, *, now_us: int = 0
 ) -> TableHistory:
     """Read a table's definitions.
@@ -260,7 +265,7 @@ async def load(
         session: the session.
         table: the table.
         previous: what this gave before, if it did.
-        now_us: see ``history``.
+        now_us: see ``build_history``.
 
     Raises:
         TableUnavailable: the table is not there, CDC was never on for it, or its log is not there; the text says how to mend
@@ -268,19 +273,19 @@ async def load(
         Retriable: nodes are away, busy or too slow.
         Fatal: its definition is not understood.
     """
-    found = await session.query(
+    table_rows = await session.query(
         "SELECT id, extensions FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?",
         table,
         consistency=LOCAL,
     )
-    if not found:
-        raise TableUnavailable(table, "missing", await _missing(session, table))
+    if not table_rows:
+        raise TableUnavailable(table, "missing", await _describe_missing(session, table))
     log = await session.query(
         "SELECT column_name FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?",
         (table.keyspace, log_name(table)),
         consistency=LOCAL,
     )
-    enabled = cdc_options(_extension(found[0], "cdc")).enabled
+    enabled = cdc_options(_read_extension(table_rows[0], "cdc")).enabled
     if not log:
         # A table whose CDC was turned off keeps its log, and what is in it can still be read.
         raise TableUnavailable(
@@ -303,9 +308,9 @@ async def load(
         (table.keyspace,),
         consistency=LOCAL,
     )
-    return history(
+    return build_history(
         table,
-        TableRows(found[0], columns, dropped, types, frozenset(row["column_name"] for row in log)),
+        TableRows(table_rows[0], columns, dropped, types, frozenset(row["column_name"] for row in log)),
         previous,
         now_us=now_us,
     )
@@ -313,9 +318,7 @@ async def load(
 
 def disabled_text(table: TableId) -> str:
     """Says that a table has no CDC, and how to turn it on."""
-    return (
-        f"CDC is not enabled for {table}; enable it with: ALTER TABLE {qualified(table)} WITH cdc = {{'enabled': true}}"
-    )
+    return f"CDC is not enabled for {table}; enable it with: ALTER TABLE {qualify_table(table)} WITH cdc = {{'enabled': true}}"
 
 
 def _no_log(table: TableId) -> str:
@@ -326,13 +329,13 @@ def _no_log(table: TableId) -> str:
     )
 
 
-async def _missing(session: CqlSession, table: TableId) -> str:
+async def _describe_missing(session: CqlSession, table: TableId) -> str:
     """Why a table was not found, with what it may have been meant to be."""
     near = await session.query(
         "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (table.keyspace,), consistency=LOCAL
     )
     if near:
-        hint = _hint(table.table, (row["table_name"] for row in near))
+        hint = _case_hint(table.table, (row["table_name"] for row in near))
         return f"There is no table {table}{hint}; create it with CDC enabled, or correct scylla.table.names"
     keyspaces = await session.query("SELECT keyspace_name FROM system_schema.keyspaces", consistency=LOCAL)
     names = [row["keyspace_name"] for row in keyspaces]
@@ -341,13 +344,11 @@ async def _missing(session: CqlSession, table: TableId) -> str:
             f"There is no table {table}: keyspace {table.keyspace} has no tables; create it with CDC enabled, or correct "
             "scylla.table.names"
         )
-    return (
-        f"There is no keyspace {table.keyspace}{_hint(table.keyspace, names)}; create it, or correct scylla.table.names"
-    )
+    return f"There is no keyspace {table.keyspace}{_case_hint(table.keyspace, names)}; create it, or correct scylla.table.names"
 
 
-def _hint(name: str, known: Any) -> str:
-    for each in sorted(known):
-        if each.lower() == name.lower() and each != name:
-            return f" (there is {quoted(each)}: a name with capital letters must stand in double quotes)"
+def _case_hint(name: str, table_names: Any) -> str:
+    for table_name in sorted(table_names):
+        if table_name.lower() == name.lower() and table_name != name:
+            return f" (there is {quote_name(table_name)}: a name with capital letters must stand in double quotes)"
     return ""

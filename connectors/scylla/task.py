@@ -14,31 +14,31 @@ from connectors.cql.session import CqlSession
 from connectors.debezium_metrics import Mirror
 from connectors.errors import Retriable
 from connectors.scylla import discovery, metrics, tables
-from connectors.scylla.config import read_settings, session_settings, settings
+from connectors.scylla.config import event_settings, read_settings, session_settings
 from connectors.scylla.config_keys import TASK_PARTS
-from connectors.scylla.events import builder
+from connectors.scylla.events import build_events
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.lanes import GroupState
 from connectors.scylla.positions import (
     GENERATION,
     KEYSPACE,
     TABLE,
+    find_superseded,
     first_position,
     saved_position,
     source_partition,
-    superseded,
 )
-from connectors.scylla.reader import Reader
+from connectors.scylla.reader import ScyllaReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from connectors.api import Instruction, Position, TaskContext
-    from connectors.scylla.config import ReadSettings
-    from connectors.scylla.events.contract import EventBuilder, EventSettings
-    from connectors.scylla.events.ums_signals import UmsSignals
+    from connectors.scylla.config import ScyllaReadSettings
+    from connectors.scylla.events.contract import EventBuilder, ScyllaEventSettings
+    from connectors.scylla.events.ums_signals import ScyllaUmsSignals
     from connectors.scylla.model import StreamGroup, TableId, TableVersion
-    from connectors.scylla.snapshot_hook import Snapshot
+    from connectors.scylla.snapshot_hook import ScyllaSnapshot
 
 #: How often the servers are asked for the version of the schema (and their clock): one small query.
 _SCHEMA_S: Final = 1.0
@@ -64,7 +64,7 @@ class ScyllaTask(SourceTask):
         #: Tables and generations of which a position has been saved by this task.
         self._saved: set[tuple[str, str, str]] = set()
         self._instructions: Sequence[Instruction] = ()
-        self._run: _Run | None = None
+        self._run: _ScyllaRun | None = None
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """See ``SourceTask.instruct``."""
@@ -90,14 +90,14 @@ class ScyllaTask(SourceTask):
         session = await CqlSession.acquire(session_settings(config))
         try:
             options = read_settings(config)
-            events = settings(config)
+            events = event_settings(config)
             numbers = Mirror(self.context.metrics, "scylla", events.topic_prefix, metrics.DEBEZIUM)
-            run = self._run = _Run(self, session, options, events, numbers)
+            run = self._run = _ScyllaRun(self, session, options, events, numbers)
             reader = await run.start()
             numbers.connected()
             for name in metrics.FROM_ZERO:
                 numbers.add(name, 0)
-            old = superseded(run.groups, self.context.offsets.items())
+            old = find_superseded(run.groups, self.context.offsets.items())
             async with aclosing(reader.batches()) as stream:
                 async for batch in stream:
                     yield batch
@@ -112,22 +112,27 @@ class ScyllaTask(SourceTask):
 
     async def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
         """See ``SourceTask.committed``: what is saved decides when positions of finished generations may go."""
-        self._saved |= {_section(partition) for partition, _ in offsets if KEYSPACE in partition}
+        self._saved |= {_section_key(partition) for partition, _ in offsets if KEYSPACE in partition}
 
     def _newer_is_saved(self, groups: Sequence[StreamGroup]) -> bool:
         """Whether a position is saved for every table's present generation, which says that those before it are done."""
-        return {_section(source_partition(group)) for group in groups} <= self._saved
+        return {_section_key(source_partition(group)) for group in groups} <= self._saved
 
 
-def _section(partition: Position) -> tuple[str, str, str]:
+def _section_key(partition: Position) -> tuple[str, str, str]:
     return partition[KEYSPACE], partition.get(TABLE, ""), partition.get(GENERATION, "")
 
 
-class _Run:
+class _ScyllaRun:
     """One run of a task over one session."""
 
     def __init__(
-        self, task: ScyllaTask, session: CqlSession, options: ReadSettings, events: EventSettings, numbers: Mirror
+        self,
+        task: ScyllaTask,
+        session: CqlSession,
+        options: ScyllaReadSettings,
+        events: ScyllaEventSettings,
+        numbers: Mirror,
     ) -> None:
         self._metrics = numbers
         self._task = task
@@ -139,48 +144,48 @@ class _Run:
         self._histories: dict[TableId, tables.TableHistory] = {}
         self._feeds: dict[TableId, TableFeed] = {}
         self._loading: dict[TableId, asyncio.Lock] = {}
-        self._reader: Reader | None = None
-        self.snapshots: Snapshot | None = None
+        self._reader: ScyllaReader | None = None
+        self.snapshots: ScyllaSnapshot | None = None
         self.groups: list[StreamGroup] = []
         #: Version of the schema that the definitions are of.
         self._known = ""
 
-    async def start(self) -> Reader:
+    async def start(self) -> ScyllaReader:
         """Everything is read that has to be known, and a reader made."""
         context, session = self._context, self._session
-        pulse = await self._ask()
+        pulse = await self._ask_pulse()
         groups = self.groups = await discovery.task_groups(session, context.config)
         for table in dict.fromkeys(group.table for group in groups):
-            await self._load(table)
+            await self._load_history(table)
         signals = None
         if self._events.output_format == "ums":
-            from connectors.scylla.events.ums_signals import UmsSignals
+            from connectors.scylla.events.ums_signals import ScyllaUmsSignals
 
-            signals = UmsSignals(
+            signals = ScyllaUmsSignals(
                 self._events, msgspec.json.decode(context.config[TASK_PARTS] or "{}", type=dict[str, str])
             )
-        hook = self.snapshots = self._snapshot(signals)
+        hook = self.snapshots = self._make_snapshot(signals)
         hook.instruct(self._task.instructions)
-        reader = self._reader = Reader(
+        reader = self._reader = ScyllaReader(
             session, self._options, self._metrics, self._log, refresh=self.refresh, hook=hook, signals=signals
         )
         if pulse is not None:
             self._known = pulse.version
-            self._note(reader, pulse)
+            self._note_pulse(reader, pulse)
         sections: dict[tuple[TableId, int], list[StreamGroup]] = {}
         for group in groups:
             sections.setdefault((group.table, group.generation.start_ms), []).append(group)
         for (table, _), members in sections.items():
-            states = self._states(table, members)
+            states = self._group_states(table, members)
             reader.add(self._feeds[table], states)
-        reader.background(self._watch(reader), "scylla schema watch")
-        reader.background(self._generations(reader), "scylla generation watch")
+        reader.background(self._watch_schema(reader), "scylla schema watch")
+        reader.background(self._watch_generations(reader), "scylla generation watch")
         return reader
 
-    def _snapshot(self, signals: UmsSignals | None) -> Snapshot:
-        from connectors.scylla.snapshot_hook import Snapshot
+    def _make_snapshot(self, signals: ScyllaUmsSignals | None) -> ScyllaSnapshot:
+        from connectors.scylla.snapshot_hook import ScyllaSnapshot
 
-        return Snapshot(
+        return ScyllaSnapshot(
             self._session,
             self._options,
             self._context.offsets,
@@ -198,7 +203,7 @@ class _Run:
 
     # Positions.
 
-    def _states(self, table: TableId, groups: list[StreamGroup]) -> list[GroupState]:
+    def _group_states(self, table: TableId, groups: list[StreamGroup]) -> list[GroupState]:
         ttl_s = self._feeds[table].newest.options.ttl_s
         now_ms = int(time.time() * 1000)
         kept_ms = now_ms - ttl_s * 1000 if ttl_s else 0
@@ -222,24 +227,24 @@ class _Run:
 
     async def refresh(self, feed: TableFeed) -> None:
         """Read a table's definition anew."""
-        await self._load(feed.table)
+        await self._load_history(feed.table)
 
-    async def _load(self, table: TableId) -> None:
+    async def _load_history(self, table: TableId) -> None:
         lock = self._loading.setdefault(table, asyncio.Lock())
         async with lock:
             previous = self._histories.get(table)
-            history = self._histories[table] = await tables.load(
+            history = self._histories[table] = await tables.load_history(
                 self._session, table, previous, now_us=int(time.time() * 1_000_000)
             )
             feed = self._feeds.get(table)
             if feed is None:
-                self._feeds[table] = TableFeed(table, history.versions, self._builder, history.log_columns)
+                self._feeds[table] = TableFeed(table, history.versions, self._build_builder, history.log_columns)
             elif feed.update(history.versions, history.log_columns):
                 self._log.info("%s: its definition has changed, now version %s", table, history.newest.version)
                 self._metrics.add(metrics.SCHEMA_CHANGES, 1, {"table": str(table)})
-            await self._agree(self._feeds[table])
+            await self._agree_form(self._feeds[table])
 
-    async def _agree(self, feed: TableFeed) -> None:
+    async def _agree_form(self, feed: TableFeed) -> None:
         """Agree with the runtime on how rows of the newest definition become bytes; those of older ones become records."""
         wire, version = self._context.wire, feed.newest
         if wire is None or version.version in feed.fast or self._events.output_format not in {"legacy", "advanced"}:
@@ -251,45 +256,45 @@ class _Run:
             feed.fast[version.version] = fast
             self._log.info("%s: rows are written straight to bytes (fast.path)", feed.table)
 
-    def _builder(self, version: TableVersion) -> EventBuilder:
-        return builder(version, self._events)
+    def _build_builder(self, version: TableVersion) -> EventBuilder:
+        return build_events(version, self._events)
 
-    async def _ask(self) -> _Pulse | None:
+    async def _ask_pulse(self) -> _Pulse | None:
         sent = time.time() * 1000
         rows = await self._session.query(_PULSE, consistency="ONE", timeout_s=5.0)
         return _Pulse(str(rows[0]["schema_version"]), sent, time.time() * 1000, rows[0]["now"]) if rows else None
 
-    async def _pulse(self, reader: Reader) -> None:
+    async def _check_pulse(self, reader: ScyllaReader) -> None:
         """Ask for clock and version of the schema; if that is another one, definitions are read again."""
-        pulse = await self._ask()
+        pulse = await self._ask_pulse()
         if pulse is not None:
             if reader.stale.is_set() or pulse.version != self._known:
                 reader.stale.clear()
                 for table in list(self._feeds):
                     try:
-                        await self._load(table)
+                        await self._load_history(table)
                     except tables.TableUnavailable as error:
                         self._log.warning("%s", error)
             self._known = pulse.version
-            self._note(reader, pulse)
+            self._note_pulse(reader, pulse)
 
     @staticmethod
-    def _note(reader: Reader, pulse: _Pulse) -> None:
+    def _note_pulse(reader: ScyllaReader, pulse: _Pulse) -> None:
         reader.clock.sample(pulse.sent_ms, pulse.answered_ms, pulse.server_ms)
         # What definitions were when the question was asked holds for all that was written before.
         reader.defined_ms = int(pulse.sent_ms + reader.clock.offset_ms()) - _AGREEMENT_MS
 
-    async def _watch(self, reader: Reader) -> None:
+    async def _watch_schema(self, reader: ScyllaReader) -> None:
         while True:
             await asyncio.sleep(_SCHEMA_S)
             try:
-                await self._pulse(reader)
+                await self._check_pulse(reader)
             except Retriable as error:
                 self._log.debug("the version of the schema can't be read: %s", error)
 
     # Generations.
 
-    async def _generations(self, reader: Reader) -> None:
+    async def _watch_generations(self, reader: ScyllaReader) -> None:
         source: discovery.Source | None = None
         while True:
             ends: dict[int, int | None] = {}

@@ -11,9 +11,9 @@ from connectors.cql.session import CqlSession
 from connectors.errors import ConfigInvalid
 from connectors.scylla import config_keys as keys
 from connectors.scylla import tables
-from connectors.scylla.config import CONFIG, read_settings, session_settings, settings
-from connectors.scylla.config import tables as configured
-from connectors.scylla.events import builder
+from connectors.scylla.config import CONFIG, event_settings, read_settings, session_settings
+from connectors.scylla.config import parse_tables as configured
+from connectors.scylla.events import build_events
 from connectors.scylla.events.names import topic_name
 from connectors.scylla.model import TableId
 from connectors.scylla.positions import saved_windows
@@ -46,7 +46,7 @@ class ScyllaView:
             ConfigInvalid: it is wrong, or its form can't be compared.
         """
         config = CONFIG.parse(properties)
-        events = settings(config)
+        events = event_settings(config)
         if events.output_format == "ums":
             raise ConfigInvalid(
                 f"{keys.OUTPUT}=ums: verify reads partition updates and row events of a Scylla connector"
@@ -71,14 +71,14 @@ class ScyllaView:
         names = {str(table): table for table in configured(self._config)}
         for name, table in names.items():
             if is_chosen(name):
-                version = (await tables.load(session, table, now_us=int(time.time() * 1_000_000))).newest
-                self._add(name, version)
+                version = (await tables.load_history(session, table, now_us=int(time.time() * 1_000_000))).newest
+                self._add_table(name, version)
         if not self.tables:
             raise ConfigInvalid(no_tables(keys.TABLES, self._config[keys.USER], names=names))
 
-    def _add(self, name: str, version: TableVersion) -> None:
+    def _add_table(self, name: str, version: TableVersion) -> None:
         form = self._events.output_format
-        self._versions[name] = version, RowPlan(version), builder(version, self._events)
+        self._versions[name] = version, RowPlan(version), build_events(version, self._events)
         compared = self.tables[name] = ComparedTable(
             cell_table(name, version.columns), topic_name(self._events.topic_prefix, version.id), form
         )

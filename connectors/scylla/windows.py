@@ -19,18 +19,18 @@ _HIGHEST: Final = 0x7F7F7F7F7F7F7F7F
 _STEP: Final = 8
 
 
-def _timeuuid(ticks: int, low: int) -> bytes:
+def _make_timeuuid(ticks: int, low: int) -> bytes:
     return _LAYOUT.pack(ticks & 0xFFFFFFFF, (ticks >> 32) & 0xFFFF, 0x1000 | (ticks >> 48) & 0x0FFF, low)
 
 
 def start_of(ms: int) -> bytes:
     """The lowest timeuuid (16 bytes) of a millisecond, in the server's order."""
-    return _timeuuid(ms * 10_000 + _EPOCH, _LOWEST)
+    return _make_timeuuid(ms * 10_000 + _EPOCH, _LOWEST)
 
 
 def end_of(ms: int) -> bytes:
     """The highest timeuuid (16 bytes) of a millisecond, in the server's order."""
-    return _timeuuid(ms * 10_000 + 9_999 + _EPOCH, _HIGHEST)
+    return _make_timeuuid(ms * 10_000 + 9_999 + _EPOCH, _HIGHEST)
 
 
 def ticks_of(time: bytes) -> int:
@@ -72,7 +72,7 @@ class WindowRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LogWindowStep:
     """What to do with a position: read up to ``end_ms`` (None: wait ``wait_ms`` first); ``finished``: nothing any more."""
 
     end_ms: int | None = None
@@ -88,7 +88,7 @@ def next_window(
     *,
     end_ms: int | None = None,
     not_after_ms: int | None = None,
-) -> Step:
+) -> LogWindowStep:
     """The next window of streams that were read up to ``start_ms``.
 
     Args:
@@ -100,16 +100,16 @@ def next_window(
         not_after_ms: another bound for the window's end (where the other groups of a lane stand), above ``start_ms``.
     """
     if end_ms is not None and start_ms >= end_ms:
-        return Step(finished=True)
+        return LogWindowStep(finished=True)
     bounds = [bound for bound in (end_ms, not_after_ms) if bound is not None]
     if rules.fixed_ms is not None:
         end = min([start_ms + rules.fixed_ms, *bounds])
-        return Step(end) if end <= safe_ms else Step(wait_ms=end - safe_ms)
+        return LogWindowStep(end) if end <= safe_ms else LogWindowStep(wait_ms=end - safe_ms)
     end = min([safe_ms, start_ms + max(width_ms, 1), *bounds])
     least = min([start_ms + rules.head_ms, *bounds])
     if safe_ms < least:
-        return Step(wait_ms=least - safe_ms)
-    return Step(max(end, min(least, safe_ms)))
+        return LogWindowStep(wait_ms=least - safe_ms)
+    return LogWindowStep(max(end, min(least, safe_ms)))
 
 
 def next_width(width_ms: int, span_ms: int, rows: int, rules: WindowRules) -> int:
@@ -131,7 +131,7 @@ def head_tick_ms(head_ms: int, queries_a_round: int, idle_queries_s: float) -> i
     return max(head_ms, int(1000 * queries_a_round / idle_queries_s)) if idle_queries_s > 0 else head_ms
 
 
-def pack(sizes: Iterable[int], limit: int) -> list[list[int]]:
+def pack_lanes(sizes: Iterable[int], limit: int) -> list[list[int]]:
     """Neighbouring items (by index) whose sizes together stay within ``limit``; a larger one stands alone."""
     lanes: list[list[int]] = []
     room = 0

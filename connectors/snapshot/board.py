@@ -30,7 +30,7 @@ class ReadTable(Protocol):
 Table = TypeVar("Table", bound=ReadTable)
 
 
-class Share(Generic[Table]):
+class TaskShare(Generic[Table]):
     """A task's share of one request.
 
     Attributes:
@@ -69,7 +69,7 @@ class Share(Generic[Table]):
 class StopShare(Protocol[Table]):
     """See ``SnapshotBoard``."""
 
-    def __call__(self, share: Share[Table], *, dropped: bool) -> None:
+    def __call__(self, share: TaskShare[Table], *, dropped: bool) -> None:
         """Stop."""
 
 
@@ -89,14 +89,14 @@ class SnapshotBoard(Generic[Table]):
 
     def __init__(
         self,
-        recall: Callable[[SnapshotRequest], Share[Table]],
+        recall: Callable[[SnapshotRequest], TaskShare[Table]],
         stop: StopShare[Table],
         clock: Callable[[], float] = time.time,
         *,
         fails: bool = False,
     ) -> None:
-        self.shares: dict[str, Share[Table]] = {}
-        self.order: list[Share[Table]] = []
+        self.shares: dict[str, TaskShare[Table]] = {}
+        self.order: list[TaskShare[Table]] = []
         self._recall = recall
         self._stop = stop
         self._clock = clock
@@ -119,11 +119,11 @@ class SnapshotBoard(Generic[Table]):
                 share = self.shares[request.id] = self._recall(request)
             share.request = request
             if share.note.state not in FINAL:
-                self._follow(share)
+                self._follow_state(share)
                 self.finish(share)
         self.order = sorted(self.shares.values(), key=lambda share: share.request.order)
 
-    def _follow(self, share: Share[Table]) -> None:
+    def _follow_state(self, share: TaskShare[Table]) -> None:
         """Give a share the state that is asked for."""
         note, state = share.note, share.request.state
         if state == "cancelled":
@@ -138,11 +138,11 @@ class SnapshotBoard(Generic[Table]):
             return
         self.save(share)
 
-    def wants(self, share: Share[Table]) -> bool:
+    def wants(self, share: TaskShare[Table]) -> bool:
         """Whether a share is still to be worked on."""
         return self.shares.get(share.request.id) is share and share.running
 
-    def resolve(self, share: Share[Table]) -> bool:
+    def resolve(self, share: TaskShare[Table]) -> bool:
         """The tables of a share are found; False: they are not wanted any more."""
         share.busy = False
         if not self.wants(share) or share.note.resolved:
@@ -152,20 +152,20 @@ class SnapshotBoard(Generic[Table]):
         self.save(share)
         return True
 
-    def refuse(self, share: Share[Table], error: str) -> None:
+    def refuse(self, share: TaskShare[Table], error: str) -> None:
         """A request can't be followed at all."""
         share.busy = False
         if self.wants(share):
             share.note.end("failed", self.now_ms(), error)
             self.save(share)
 
-    def close(self, share: Share[Table], table: SnapshotTable, stage: Stage, error: str) -> None:
+    def close(self, share: TaskShare[Table], table: SnapshotTable, stage: Stage, error: str) -> None:
         """A table is over."""
         table.stage, table.error, table.finished_ms = stage, error, self.now_ms()
         self.save(share)
         self.finish(share)
 
-    def finish(self, share: Share[Table]) -> None:
+    def finish(self, share: TaskShare[Table]) -> None:
         """End a share of which no table is left."""
         note = share.note
         if note.state == "running" and note.resolved and not any(table.open for table in share.tables):
@@ -178,7 +178,7 @@ class SnapshotBoard(Generic[Table]):
 
     # States to be saved.
 
-    def save(self, share: Share[Table]) -> None:
+    def save(self, share: TaskShare[Table]) -> None:
         """The state of a share has changed."""
         self._unsaved[share.request.id] = None
 
@@ -186,7 +186,7 @@ class SnapshotBoard(Generic[Table]):
         """The state of a request is handed over with a chunk."""
         self._unsaved.pop(name, None)
 
-    def take_unsaved(self) -> list[Share[Table]]:
+    def take_unsaved(self) -> list[TaskShare[Table]]:
         """The shares whose states are to be saved now."""
         names, self._unsaved = self._unsaved, {}
         return [self.shares[name] for name in names if name in self.shares]

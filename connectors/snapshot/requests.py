@@ -78,7 +78,7 @@ class SnapshotRequest(msgspec.Struct, kw_only=True):
         return -self.priority, self.created_ms
 
 
-def due(requests: Iterable[SnapshotRequest], now_ms: int) -> tuple[list[SnapshotRequest], int | None]:
+def due_requests(requests: Iterable[SnapshotRequest], now_ms: int) -> tuple[list[SnapshotRequest], int | None]:
     """The requests as a reader gets them: those that wait for their time are paused. And when the next of them starts.
 
     Args:
@@ -100,7 +100,7 @@ class RequestList:
 
     Args:
         partition: makes the source partition of the task's share of a request.
-        changed: gets the complete list after each change, as ``due`` makes it.
+        changed: gets the complete list after each change, as ``due_requests`` makes it.
         keeps_ended: whether requests over REST that are over stay in the list after a restart: metrics show them.
         clock: seconds since 1970.
 
@@ -182,7 +182,7 @@ class RequestList:
 
     def hand_over(self) -> None:
         """Give the complete list to the reader."""
-        requests, self._next_start_ms = due(self.requests.values(), int(self._clock() * 1000))
+        requests, self._next_start_ms = due_requests(self.requests.values(), int(self._clock() * 1000))
         self._changed(requests)
 
     def take_unsaved(self) -> list[tuple[Position, Position | None]]:
@@ -202,8 +202,8 @@ def decode_request(offset: Mapping[str, Any]) -> SnapshotRequest | None:
     Raises:
         msgspec.DecodeError: it can't be read.
     """
-    text = offset.get(REQUEST)
-    return None if text is None else msgspec.json.decode(text, type=SnapshotRequest)
+    request_json = offset.get(REQUEST)
+    return None if request_json is None else msgspec.json.decode(request_json, type=SnapshotRequest)
 
 
 def check_request(
@@ -229,18 +229,18 @@ def check_request(
             f"not {tables!r}"
         )
     for name in tables:
-        _expression("tables", name)
+        _check_expression("tables", name)
     conditions = request.get("conditions") or {}
-    if not isinstance(conditions, dict) or not all(isinstance(text, str) for text in conditions.values()):
+    if not isinstance(conditions, dict) or not all(isinstance(sql, str) for sql in conditions.values()):
         raise ConfigInvalid(
             'conditions must be an object of tables and SQL conditions, such as {"shop.orders": "id > 1000"}, '
             f"not {conditions!r}"
         )
-    for table, text in conditions.items():
-        _expression("conditions", table)
-        if condition is None or not condition(text):
+    for table, sql in conditions.items():
+        _check_expression("conditions", table)
+        if condition is None or not condition(sql):
             raise ConfigInvalid(
-                f"conditions: {text!r} for {table} must be one SQL condition, without WHERE, comments and semicolons"
+                f"conditions: {sql!r} for {table} must be one SQL condition, without WHERE, comments and semicolons"
             )
     priority = request.get("priority") or 0
     if isinstance(priority, bool) or not isinstance(priority, int):
@@ -250,7 +250,7 @@ def check_request(
         raise ConfigInvalid(f"surrogate_key must be the name of a column, not {surrogate!r}")
     checked: dict[str, Any] = {
         "tables": [name.strip() for name in tables],
-        "conditions": {table: text.strip() for table, text in conditions.items()},
+        "conditions": {table: sql.strip() for table, sql in conditions.items()},
         "priority": priority,
     }
     return {**checked, "surrogate_key": surrogate} if surrogate else checked
@@ -270,8 +270,8 @@ def check_plain_request(request: Mapping[str, Any], system: str) -> dict[str, An
     return check_request(request, fields=FIELDS - {"surrogate_key"})
 
 
-def _expression(member: str, text: str) -> None:
+def _check_expression(member: str, expression: str) -> None:
     try:
-        compile_java(text)
+        compile_java(expression)
     except ConfigInvalid as error:
-        raise ConfigInvalid(f"{member}: {text!r}: {error}") from None
+        raise ConfigInvalid(f"{member}: {expression!r}: {error}") from None

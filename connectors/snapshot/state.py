@@ -120,7 +120,7 @@ def shown_note(
     }
 
 
-def estimates(rows: int, percent: float, seconds: float, *, done: bool, running: bool) -> dict[str, Any]:
+def estimate_table(rows: int, percent: float, seconds: float, *, done: bool, running: bool) -> dict[str, Any]:
     """The size and the speed of a table of which only the share that was read is known.
 
     Args:
@@ -163,9 +163,11 @@ def unpack(value: Any, kind: type[Note], name: str) -> Note:
     Raises:
         ValueError: it can't be read.
     """
-    text = str(value)
+    packed = str(value)
     try:
-        plain = zlib.decompress(base64.b64decode(text[len(_PACKED) :])) if text.startswith(_PACKED) else text.encode()
+        plain = (
+            zlib.decompress(base64.b64decode(packed[len(_PACKED) :])) if packed.startswith(_PACKED) else packed.encode()
+        )
         return msgspec.json.decode(plain, type=kind)
     except (msgspec.DecodeError, zlib.error, ValueError) as error:
-        raise ValueError(f"{text[:80]!r} is no {name}: {error}") from error
+        raise ValueError(f"{packed[:80]!r} is no {name}: {error}") from error

@@ -42,19 +42,19 @@ def views(
         instruction = asked.get(name)
         if instruction is not None and name not in saved and instruction.get("origin", "rest") != "rest":
             continue  # steers a snapshot of which nothing is saved any more
-        rows.append(_view(name, instruction, saved.get(name, []), shown, now_ms))
+        rows.append(_make_view(name, instruction, saved.get(name, []), shown, now_ms))
     return sorted(rows, key=lambda row: (row["created_ms"] or row["started_ms"] or 0, row["id"]))
 
 
-def _view(
+def _make_view(
     name: str, instruction: Instruction | None, saved: Sequence[Mapping[str, Any]], shown: Shown, now_ms: int
 ) -> dict[str, Any]:
-    parts = [_progress(name, offset, shown) for offset in saved]
+    parts = [_read_progress(name, offset, shown) for offset in saved]
     asked = instruction is not None and instruction.get("origin", "rest") == "rest"
     request = (instruction if asked else _saved_request(saved)) or {}
     started = [part["started_ms"] for part in parts if part.get("started_ms")]
     finished = [part["finished_ms"] for part in parts if part.get("finished_ms")]
-    state = _state([str(part["state"]) for part in parts], instruction)
+    state = _combine_states([str(part["state"]) for part in parts], instruction)
     start_ms = request.get("start_ms") or None
     if (
         start_ms is not None
@@ -63,7 +63,7 @@ def _view(
         and (instruction or request).get("state") == "running"
     ):
         state = "scheduled"
-    tables = _tables(parts)
+    tables = _combine_tables(parts)
     total = [table["rows_total"] for table in tables]
     return {
         "id": name,
@@ -78,12 +78,12 @@ def _view(
         "finished_ms": max(finished, default=None) if state in SNAPSHOT_ENDED else None,
         "rows_total": sum(total) if total and None not in total else None,
         "rows_done": sum(table["rows_done"] for table in tables),
-        "percent": 100.0 if state == "completed" else _mean([part["percent"] for part in parts]),
+        "percent": 100.0 if state == "completed" else _mean_of([part["percent"] for part in parts]),
         "tables": tables,
     }
 
 
-def _progress(name: str, offset: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
+def _read_progress(name: str, offset: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
     part: dict[str, Any] = {"tables": [], "percent": 0.0, "started_ms": None, "finished_ms": None}
     if offset.get(PROGRESS) is not None:
         with suppress(ValueError):  # altered by hand: the state next to it counts
@@ -100,7 +100,7 @@ def _saved_request(saved: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | No
     return None
 
 
-def _state(states: Sequence[str], instruction: Instruction | None) -> str:
+def _combine_states(states: Sequence[str], instruction: Instruction | None) -> str:
     """One state of several tasks' states, and of the one that the operator asks for."""
     if states and all(state in SNAPSHOT_ENDED for state in states):
         return next((state for state in ("failed", "cancelled") if state in states), "completed")
@@ -112,17 +112,17 @@ def _state(states: Sequence[str], instruction: Instruction | None) -> str:
     return "running" if any(state in SNAPSHOT_ENDED for state in states) else "waiting"
 
 
-def _tables(parts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _combine_tables(parts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The tables of all tasks' shares: a table that several of them read is shown once."""
     shares: dict[str, list[Mapping[str, Any]]] = {}
     for part in parts:
         for table in part["tables"]:
             if table.get("state") != ELSEWHERE:  # the whole table belongs to another task
                 shares.setdefault(str(table["table"]), []).append(table)
-    return [_table(name, members) for name, members in shares.items()]
+    return [_combine_table(name, members) for name, members in shares.items()]
 
 
-def _table(name: str, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _combine_table(name: str, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     states = [shown_state(str(share.get("state"))) for share in members]
     totals = [share.get("rows_total", share.get("total")) for share in members]
     started = [share["started_ms"] for share in members if share.get("started_ms")]
@@ -133,14 +133,14 @@ def _table(name: str, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "completed" if over else "running" if "completed" in states else "waiting"
     )
     total = None if None in totals else sum(totals)
-    percent = 100.0 if state == "completed" else _mean([share.get("percent") or 0.0 for share in members])
+    percent = 100.0 if state == "completed" else _mean_of([share.get("percent") or 0.0 for share in members])
     seconds = (max(finished) - min(started)) / 1000 if over and started and finished else 0.0
     return {
         "table": name,
         "state": state,
         "rows_total": done if state == "completed" else total,
         "rows_done": done,
-        "rows_per_s": _speed(members, done, seconds),
+        "rows_per_s": _combine_speed(members, done, seconds),
         "percent": percent,
         "eta_s": None
         if over
@@ -151,12 +151,12 @@ def _table(name: str, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _speed(members: Sequence[Mapping[str, Any]], done: int, seconds: float) -> float | None:
+def _combine_speed(members: Sequence[Mapping[str, Any]], done: int, seconds: float) -> float | None:
     if seconds:
         return round(done / seconds, 1)
     speeds = [share["rows_per_s"] for share in members if share.get("rows_per_s") is not None]
     return round(sum(speeds), 1) if speeds else None
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean_of(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 2) if values else 0.0

@@ -35,13 +35,13 @@ _BLOCKING: Final = frozenset(
 _CODE: Final = (".py", ".pyc", ".so", ".pth", ".zip")
 
 
-class _Watch:
+class _BlockingWatch:
     """Notes the blocking calls of code that runs in its context on one thread."""
 
     __slots__ = ("found", "looking", "thread")
 
-    def __init__(self, found: list[str]) -> None:
-        self.found = found
+    def __init__(self, calls: list[str]) -> None:
+        self.found = calls
         self.thread = threading.get_ident()
         self.looking = False
 
@@ -59,9 +59,9 @@ class _Watch:
 
 
 @cache
-def _variable() -> contextvars.ContextVar[_Watch | None]:
+def _watch_variable() -> contextvars.ContextVar[_BlockingWatch | None]:
     """The variable that turns watching on; the hook that looks at it is added with it, once, as hooks stay for ever."""
-    variable: contextvars.ContextVar[_Watch | None] = contextvars.ContextVar("blocking-watch", default=None)
+    variable: contextvars.ContextVar[_BlockingWatch | None] = contextvars.ContextVar("blocking-watch", default=None)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _BLOCKING and (watch := variable.get()) is not None:
@@ -90,12 +90,12 @@ def audited_sleep() -> Iterator[None]:
         time.sleep = original
 
 
-def watched_context(found: list[str]) -> contextvars.Context:
-    """A context for asyncio tasks on this thread: blocking calls made in it are described in ``found``.
+def watched_context(calls: list[str]) -> contextvars.Context:
+    """A context for asyncio tasks on this thread: blocking calls made in it are described in ``calls``.
 
     A connector's code runs in it; the test's own code, which may write files, does not. Calls made in other threads are
     what the rule asks for, so they do not count.
     """
     context = contextvars.copy_context()
-    context.run(_variable().set, _Watch(found))
+    context.run(_watch_variable().set, _BlockingWatch(calls))
     return context

@@ -43,27 +43,27 @@ def by_sequence(records: Iterable[SourceRecord], harness: Harness) -> dict[str, 
     return result
 
 
-async def _history(run: Run, count: int, limit: float) -> list[tuple[SourceRecord, SavedOffsets]]:
+async def _read_history(run: Run, count: int, limit: float) -> list[tuple[SourceRecord, SavedOffsets]]:
     """At least ``count`` records, each with what would be saved had everything up to it been delivered, and nothing after."""
     history: list[tuple[SourceRecord, SavedOffsets]] = []
     saved = run.offsets.copy()
     while len(history) < count:
-        taken = await run.take(limit)
-        assert taken is not None, f"{len(history)} of {count} records came within {limit:g} s; log:\n{run.log.text()}"
-        for record in taken[1].records:
+        result = await run.take(limit)
+        assert result is not None, f"{len(history)} of {count} records came within {limit:g} s; log:\n{run.log.text()}"
+        for record in result[1].records:
             saved.put(record.source_partition, record.source_offset)
             history.append((record, saved.copy()))
-        for partition, offset in taken[1].offsets:
+        for partition, offset in result[1].offsets:
             saved.put(partition, offset)
     return history
 
 
 def _same_continuation(
-    got: Sequence[SourceRecord], wanted: Sequence[SourceRecord], harness: Harness, bound: int, where: str
+    got: Sequence[SourceRecord], expected_records: Sequence[SourceRecord], harness: Harness, bound: int, where: str
 ) -> None:
-    """Each sequence's records must go on as ``wanted``, after at most ``bound`` repetitions in all."""
+    """Each sequence's records must go on as ``expected_records``, after at most ``bound`` repetitions in all."""
     repeated = 0
-    expected = by_sequence(wanted, harness)
+    expected = by_sequence(expected_records, harness)
     for partition, mine in by_sequence(got, harness).items():
         theirs = expected.get(partition, [])
         if not theirs:
@@ -95,7 +95,7 @@ async def resumes_from_every_offset(connector: Source, harness: Harness) -> None
     await harness.add(_RECORDS)
     config = harness.config()
     async with Run(connector, config, max_tasks=harness.max_tasks) as run:
-        history = await _history(run, _RECORDS, harness.timeout)
+        history = await _read_history(run, _RECORDS, harness.timeout)
     log = [record for record, _ in history]
     for number, (_, saved) in enumerate(history[:_RECORDS]):
         await harness.add(1)
@@ -103,8 +103,8 @@ async def resumes_from_every_offset(connector: Source, harness: Harness) -> None
         async with Run(connector, config, offsets=saved.copy(), max_tasks=harness.max_tasks) as run:
             got = await run.read(len(following) + 1, harness.timeout)
         _same_continuation(got, following, harness, harness.duplicate_bound, f"resumed after record {number}")
-        known = set(map(harness.identity, log))
-        log += [record for record in got if harness.identity(record) not in known]
+        known_identities = set(map(harness.identity, log))
+        log += [record for record in got if harness.identity(record) not in known_identities]
         assert len(log) > len(following) + number + 1, (
             f"resumed after record {number}: the record written then did not come"
         )
@@ -115,7 +115,7 @@ async def a_crash_repeats_only_what_was_not_committed(connector: Source, harness
     await harness.add(_RECORDS)
     config = harness.config()
     async with Run(connector, config, max_tasks=harness.max_tasks) as run:
-        history = await _history(run, _RECORDS, harness.timeout)
+        history = await _read_history(run, _RECORDS, harness.timeout)
         await run.take(0)  # more may be under way when it ends
     committed = _RECORDS // 3
     produced = [record for record, _ in history]
@@ -139,21 +139,21 @@ async def stops_and_goes_on_after_any_batch(connector: Source, harness: Harness)
     """Pause, stop and resume between two batches: nothing is lost and nothing comes twice."""
     config = harness.config()
     offsets = SavedOffsets()
-    seen: list[str] = []
+    identities: list[str] = []
     for _ in range(4):
         await harness.add(3)
         async with Run(connector, config, offsets=offsets, max_tasks=harness.max_tasks) as run:
-            seen += map(harness.identity, await run.read(1, harness.timeout))
-    wanted = 12
-    while len(seen) < wanted:
+            identities += map(harness.identity, await run.read(1, harness.timeout))
+    record_count = 12
+    while len(identities) < record_count:
         async with Run(connector, config, offsets=offsets, max_tasks=harness.max_tasks) as run:
-            seen += map(harness.identity, await run.read(1, harness.timeout))
-    repeated = len(seen) - len(set(seen))
-    assert repeated <= 4 * harness.duplicate_bound, f"{repeated} records came twice: {seen}"
+            identities += map(harness.identity, await run.read(1, harness.timeout))
+    repeated = len(identities) - len(set(identities))
+    assert repeated <= 4 * harness.duplicate_bound, f"{repeated} records came twice: {identities}"
     await harness.add(1)
     async with Run(connector, config, offsets=offsets, max_tasks=harness.max_tasks) as run:
         (first, *_) = map(harness.identity, await run.read(1, harness.timeout))
-    assert first not in seen or harness.duplicate_bound, f"{first} came again"
+    assert first not in identities or harness.duplicate_bound, f"{first} came again"
 
 
 async def holds_little_while_nobody_reads(connector: Source, harness: Harness) -> None:
@@ -163,13 +163,13 @@ async def holds_little_while_nobody_reads(connector: Source, harness: Harness) -
         gc.collect()
         tracemalloc.start()
         try:
-            seen = len(await run.read(1, harness.timeout))
+            record_count = len(await run.read(1, harness.timeout))
             await asyncio.sleep(_GRACE)
-            _, most = tracemalloc.get_traced_memory()
+            _, peak_bytes = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert most <= _MEMORY, f"{most} bytes are held after one batch was taken; at most {_MEMORY} may be"
-        await run.read(harness.flood - seen, harness.timeout * 2)
+        assert peak_bytes <= _MEMORY, f"{peak_bytes} bytes are held after one batch was taken; at most {_MEMORY} may be"
+        await run.read(harness.flood - record_count, harness.timeout * 2)
 
 
 async def reports_bad_input(connector: Source, harness: Harness) -> None:
@@ -183,22 +183,22 @@ async def reports_bad_input(connector: Source, harness: Harness) -> None:
     await harness.poison()  # with nothing after it that would move the position over it
     async with Run(connector, config, max_tasks=harness.max_tasks) as run:
         while len(records) < 6 or len(bad) < 2:
-            taken = await run.take(harness.timeout)
-            assert taken is not None, (
+            result = await run.take(harness.timeout)
+            assert result is not None, (
                 f"{len(records)} of 6 records and {len(bad)} of 2 bad ones came; log:\n{run.log.text()}"
             )
-            records += taken[1].records
-            bad += taken[1].bad
+            records += result[1].records
+            bad += result[1].bad
     offsets = run.offsets
-    known = set(map(harness.identity_of_bad, bad))
+    bad_identities = set(map(harness.identity_of_bad, bad))
     await harness.add(1)
     async with Run(connector, config, offsets=offsets, max_tasks=harness.max_tasks) as run:
         got: list[SourceRecord] = []
         while not got:
-            taken = await run.take(harness.timeout)
-            assert taken is not None, "nothing came after the bad record"
-            got += taken[1].records
-            again = [item for item in taken[1].bad if harness.identity_of_bad(item) in known]
+            result = await run.take(harness.timeout)
+            assert result is not None, "nothing came after the bad record"
+            got += result[1].records
+            again = [item for item in result[1].bad if harness.identity_of_bad(item) in bad_identities]
             assert not again, f"the bad record came again after a restart: {again}"
     assert not set(map(harness.identity, got)) & set(map(harness.identity, records)) or harness.duplicate_bound
 
@@ -220,13 +220,13 @@ async def survives_an_outage_of_its_source(connector: Source, harness: Harness) 
     """A source that is away for a while is no reason to fail, nor are its records bad."""
     async with Run(connector, harness.config(), max_tasks=harness.max_tasks) as run:
         await harness.add(3)
-        seen = list(map(harness.identity, await run.read(3, harness.timeout)))
+        identities = list(map(harness.identity, await run.read(3, harness.timeout)))
         async with harness.outage():
-            taken = await run.take(_GRACE)
-            assert taken is None or not taken[1].bad, f"an outage is reported as bad records: {taken}"
+            result = await run.take(_GRACE)
+            assert result is None or not result[1].bad, f"an outage is reported as bad records: {result}"
         await harness.add(3)
         after = await run.read(3, harness.timeout)
-    assert not set(seen) & set(map(harness.identity, after)) or harness.duplicate_bound, (
+    assert not set(identities) & set(map(harness.identity, after)) or harness.duplicate_bound, (
         "records came again after the outage"
     )
 
@@ -238,13 +238,16 @@ async def checks_altered_offsets(connector: Source, harness: Harness) -> None:
     async with Run(connector, raw, max_tasks=harness.max_tasks) as run:
         first = await run.read(5, harness.timeout)
     config = connector.config_def.parse(raw)
-    own = run.offsets.items()
-    assert own, "nothing was saved for five records"
-    checked = await connector.alter_offsets(config, list(own))
-    await connector.alter_offsets(config, [(partition, None) for partition, _ in own])
-    assert own == run.offsets.items(), "alter_offsets changed what it was to check"
+    own_offsets = run.offsets.items()
+    assert own_offsets, "nothing was saved for five records"
+    checked = await connector.alter_offsets(config, list(own_offsets))
+    await connector.alter_offsets(config, [(partition, None) for partition, _ in own_offsets])
+    assert own_offsets == run.offsets.items(), "alter_offsets changed what it was to check"
     if checked:
-        for partition, offset in ((own[0][0], {"no-such-field": "x"}), ({"no-such-field": "x"}, own[0][1])):
+        for partition, offset in (
+            (own_offsets[0][0], {"no-such-field": "x"}),
+            ({"no-such-field": "x"}, own_offsets[0][1]),
+        ):
             try:
                 await connector.alter_offsets(config, [(partition, offset)])
             except ConfigInvalid:
@@ -272,20 +275,20 @@ async def keeps_secrets(connector: Source, harness: Harness) -> None:
     await harness.add(3)
     async with Run(connector, harness.config(), max_tasks=harness.max_tasks, capture=capture) as run:
         await run.read(3, harness.timeout)
-        texts = [repr(run.context.config)]
-    texts += [capture.text(), await _failure(connector, harness, capture)]
+        outputs = [repr(run.context.config)]
+    outputs += [capture.text(), await _provoke_failure(connector, harness, capture)]
     for secret in secrets:
-        assert not any(secret in text for text in texts), (
+        assert not any(secret in output for output in outputs), (
             "a secret value is shown in a log line, an error or a representation"
         )
 
 
-async def _failure(connector: Source, harness: Harness, capture: LogCapture) -> str:
+async def _provoke_failure(connector: Source, harness: Harness, capture: LogCapture) -> str:
     wrong = harness.wrong_config()
     problems: list[Any] = []
     try:
         config = connector.config_def.parse(wrong)
-        problems = [each for each in await connector.validate(config) if not each.warning]
+        problems = [complaint for complaint in await connector.validate(config) if not complaint.warning]
         if not problems:
             async with Run(connector, wrong, max_tasks=harness.max_tasks, capture=capture) as run:
                 await run.take(harness.timeout)
@@ -347,14 +350,14 @@ async def splits_its_work(connector: Source, harness: Harness) -> None:
     """At most as many tasks as allowed, the same ones when asked again, and together they read everything once."""
     await harness.add(10)
     config = harness.config()
-    for most in (1, 2, 7):
-        async with Run(connector, config, max_tasks=most) as run:
-            first = await run.connector.task_configs(most)
-            assert first == await run.connector.task_configs(most), (
+    for max_tasks in (1, 2, 7):
+        async with Run(connector, config, max_tasks=max_tasks) as run:
+            first = await run.connector.task_configs(max_tasks)
+            assert first == await run.connector.task_configs(max_tasks), (
                 "task_configs gives other tasks when it is asked again"
             )
-            seen = list(map(harness.identity, await run.read(10, harness.timeout)))
-            assert len(set(seen)) == len(seen), f"with {most} tasks records came twice: {seen}"
+            identities = list(map(harness.identity, await run.read(10, harness.timeout)))
+            assert len(set(identities)) == len(identities), f"with {max_tasks} tasks records came twice: {identities}"
 
 
 async def marks_transactions(connector: Source, harness: Harness) -> None:
@@ -368,9 +371,9 @@ async def marks_transactions(connector: Source, harness: Harness) -> None:
     offsets = SavedOffsets()
     async with Run(connector, raw, max_tasks=1, boundary="connector" if able else "") as run:
         while len(committed) + len(open_records) < _RECORDS:
-            taken = await run.take(harness.timeout)
-            assert taken is not None, "no more records came"
-            batch = taken[1]
+            result = await run.take(harness.timeout)
+            assert result is not None, "no more records came"
+            batch = result[1]
             assert able or not batch.transaction, "Batch.transaction is set by a connector that says it can't"
             open_records += batch.records
             if batch.transaction == "commit":

@@ -51,9 +51,9 @@ def connector_conformance(
         raise ValueError("a waiver needs a reason")
     members: dict[str, Any] = {"__doc__": f"What every connector must do, for {connector.__name__}."}
     for name, check in CHECKS.items():
-        members[f"test_{name}"] = _behaviour(connector, harness, check, reasons.get(name))
+        members[f"test_{name}"] = _behaviour_test(connector, harness, check, reasons.get(name))
     for name, declared in DECLARATION_CHECKS.items():
-        members[f"test_{name}"] = _declaration(connector, declared, reasons.get(name))
+        members[f"test_{name}"] = _declaration_test(connector, declared, reasons.get(name))
     return type(f"Test{connector.__name__}Conformance", (), members)
 
 
@@ -72,11 +72,11 @@ def snapshot_conformance(
         raise ValueError(f"a waiver is a check's name with a reason; there are {', '.join(SNAPSHOT_CHECKS)}")
     members: dict[str, Any] = {"__doc__": f"Snapshots on request, for {connector.__name__}."}
     for name, check in SNAPSHOT_CHECKS.items():
-        members[f"test_{name}"] = _behaviour(connector, harness, check, reasons.get(name))
+        members[f"test_{name}"] = _behaviour_test(connector, harness, check, reasons.get(name))
     return type(f"Test{connector.__name__}Snapshots", (), members)
 
 
-def _behaviour(
+def _behaviour_test(
     connector: type[SourceConnector],
     harness: Callable[[Path], Harness],
     check: Callable[[type[SourceConnector], Harness], Awaitable[None]],
@@ -92,13 +92,13 @@ def _behaviour(
 
     def test(self: object, tmp_path: Path) -> None:
         del self
-        _judge(lambda: _run(run(harness(tmp_path))), reason)
+        _judge_check(lambda: _run_main(run(harness(tmp_path))), reason)
 
     test.__doc__ = check.__doc__
     return test
 
 
-def _run(main: Coroutine[Any, Any, None]) -> None:
+def _run_main(main: Coroutine[Any, Any, None]) -> None:
     """As ``asyncio.run``, but a task that does not end when it is cancelled does not keep the tests from ending."""
     loop = asyncio.new_event_loop()
     try:
@@ -113,7 +113,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
         loop.close()
 
 
-def _declaration(
+def _declaration_test(
     connector: type[SourceConnector], check: Callable[[type[SourceConnector]], Iterable[str]], reason: str | None
 ) -> Callable[..., None]:
     def assert_none() -> None:
@@ -123,13 +123,13 @@ def _declaration(
 
     def test(self: object) -> None:
         del self
-        _judge(assert_none, reason)
+        _judge_check(assert_none, reason)
 
     test.__doc__ = check.__doc__
     return test
 
 
-def _judge(run: Callable[[], None], reason: str | None) -> None:
+def _judge_check(run: Callable[[], None], reason: str | None) -> None:
     """Run a check; a waived one must fail."""
     try:
         run()

@@ -29,8 +29,8 @@ class SavedOffsets:
 
     def get(self, partition: Position) -> Position | None:
         """The saved offset of ``partition``, or None."""
-        found = self.saved.get(position_key(partition))
-        return None if found is None else dict(found[1])
+        entry = self.saved.get(position_key(partition))
+        return None if entry is None else dict(entry[1])
 
     def items(self) -> list[tuple[Position, Position]]:
         """All saved positions."""
@@ -71,7 +71,7 @@ class RecordedMetrics:
         Raises:
             AssertionError: the connector does not declare it.
         """
-        self._check(name, "gauge")
+        self._check_kind(name, "gauge")
         self.values[name] = self.series[name, tuple(sorted((labels or {}).items()))] = value
 
     def add(self, name: str, value: float = 1, labels: Mapping[str, str] | None = None) -> None:
@@ -80,14 +80,14 @@ class RecordedMetrics:
         Raises:
             AssertionError: the connector does not declare it, or the value is negative.
         """
-        self._check(name, "counter")
+        self._check_kind(name, "counter")
         if value < 0:
             raise AssertionError(f"counter {name} is given {value}: counters only grow")
         self.values[name] = self.values.get(name, 0) + value
         key = name, tuple(sorted((labels or {}).items()))
         self.series[key] = self.series.get(key, 0) + value
 
-    def _check(self, name: str, kind: str) -> None:
+    def _check_kind(self, name: str, kind: str) -> None:
         declared = self._declared.get(name)
         if declared is None or declared[0] != kind:
             raise AssertionError(
@@ -112,11 +112,11 @@ class LogCapture(logging.Handler):
         return "\n".join(line for _, line in self.lines)
 
 
-def logger(name: str, capture: LogCapture) -> logging.LoggerAdapter[logging.Logger]:
+def make_logger(name: str, capture: LogCapture) -> logging.LoggerAdapter[logging.Logger]:
     """A logger of its own that only ``capture`` hears."""
-    own = logging.Logger(name, logging.DEBUG)  # noqa: LOG001 - not in the tree: levels and handlers of others do not matter
-    own.addHandler(capture)
-    return logging.LoggerAdapter(own, {})
+    private_logger = logging.Logger(name, logging.DEBUG)  # noqa: LOG001 - not in the tree: levels and handlers of others do not matter
+    private_logger.addHandler(capture)
+    return logging.LoggerAdapter(private_logger, {})
 
 
 class NothingWritten:

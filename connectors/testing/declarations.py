@@ -49,7 +49,7 @@ _RESERVED: Final = frozenset(
 _SUFFIXES: Final = {".ms": "ms", ".bytes": "bytes", ".seconds": "s"}
 
 
-def naming(connector: type[SourceConnector]) -> Iterator[str]:
+def check_naming(connector: type[SourceConnector]) -> Iterator[str]:
     """Names that break the rules."""
     for name, key in connector.config_def.keys.items():
         if not _OPTION.match(name):
@@ -61,20 +61,20 @@ def naming(connector: type[SourceConnector]) -> Iterator[str]:
         for suffix, unit in _SUFFIXES.items():
             if name.endswith(suffix) and key.type in _NUMBERS and key.unit != unit:
                 yield f"option {name!r} ends in {suffix} but its unit is {key.unit!r}"
-    for name, (kind, text) in connector.metrics.items():
+    for name, (kind, description) in connector.metrics.items():
         if not _METRIC.match(name):
             yield f"metric {name!r}: use lower-case words joined by hyphens"
         if kind not in {"gauge", "counter"}:
             yield f"metric {name!r} is of kind {kind!r}; it must be gauge or counter"
-        if not text.strip():
+        if not description.strip():
             yield f"metric {name!r} has no text"
 
 
-def documentation(connector: type[SourceConnector]) -> Iterator[str]:
+def check_documentation(connector: type[SourceConnector]) -> Iterator[str]:
     """Declarations that tell a user too little."""
-    for thing in (connector, connector.task_class):
-        if not (thing.__doc__ or "").strip() or thing.__doc__ in {SourceConnector.__doc__, SourceTask.__doc__}:
-            yield f"class {thing.__name__} has no docstring"
+    for cls in (connector, connector.task_class):
+        if not (cls.__doc__ or "").strip() or cls.__doc__ in {SourceConnector.__doc__, SourceTask.__doc__}:
+            yield f"class {cls.__name__} has no docstring"
     for name, key in connector.config_def.keys.items():
         if not key.doc.strip():
             yield f"option {name!r} has no doc"
@@ -82,7 +82,7 @@ def documentation(connector: type[SourceConnector]) -> Iterator[str]:
             yield f"option {name!r} is a number without a unit"
 
 
-def contract(connector: type[SourceConnector]) -> Iterator[str]:
+def check_contract(connector: type[SourceConnector]) -> Iterator[str]:
     """Attributes that the runtime needs."""
     if not _VERSION.match(getattr(connector, "version", "")):
         yield "version is missing or does not start with a number like 1.0"
@@ -108,9 +108,9 @@ def job_contract(connector: type[JobConnector]) -> Iterator[str]:
     for name in ("completed", "definition", "validate", "offsets", "alter_offsets"):
         if not inspect.ismethod(getattr(connector, name)):
             yield f"{name} must be a class method: it is called without an instance"
-    for thing in (connector, connector.task_class):
-        if not (thing.__doc__ or "").strip() or thing.__doc__ in {JobConnector.__doc__, JobTask.__doc__}:
-            yield f"class {thing.__name__} has no docstring"
+    for cls in (connector, connector.task_class):
+        if not (cls.__doc__ or "").strip() or cls.__doc__ in {JobConnector.__doc__, JobTask.__doc__}:
+            yield f"class {cls.__name__} has no docstring"
     for name, key in connector.config_def.keys.items():
         if not _OPTION.match(name):
             yield f"option {name!r}: use lower-case words joined by dots"
@@ -120,35 +120,33 @@ def job_contract(connector: type[JobConnector]) -> Iterator[str]:
             yield f"option {name!r} has no doc"
 
 
-def options(connector: type[SourceConnector | JobConnector]) -> Iterator[str]:
+def check_options(connector: type[SourceConnector | JobConnector]) -> Iterator[str]:
     """Options whose defaults or examples do not fit their own declarations."""
     for name, key in connector.config_def.keys.items():
         if key.required or key.default is None:
-            yield from () if key.required or key.validator is None else _complaints(key, None, "default")
+            yield from () if key.required or key.validator is None else _list_complaints(key, None, "default")
         else:
-            yield from _complaints(key, key.default, "default")
+            yield from _list_complaints(key, key.default, "default")
             yield from _round_trip(key)
         if key.example:
             try:
-                yield from _complaints(key, parse_value(key, key.example), "example")
+                yield from _list_complaints(key, parse_value(key, key.example), "example")
             except ConfigInvalid as error:
                 yield f"option {name!r}: its example is refused: {error}"
 
 
-def _complaints(key: ConfigKey, value: object, what: str) -> Iterator[str]:
+def _list_complaints(key: ConfigKey, value: object, value_name: str) -> Iterator[str]:
     complaint = key.validator(key.name, value) if key.validator is not None else None
     if complaint is not None:
-        yield f"option {key.name!r}: its {what} is refused: {complaint}"
+        yield f"option {key.name!r}: its {value_name} is refused: {complaint}"
 
 
 def _round_trip(key: ConfigKey) -> Iterator[str]:
     if key.type is ConfigType.PASSWORD:
         return
-    text = (
-        ",".join(map(java_string, key.default)) if isinstance(key.default, list | tuple) else java_string(key.default)
-    )
+    raw = ",".join(map(java_string, key.default)) if isinstance(key.default, list | tuple) else java_string(key.default)
     try:
-        again = parse_value(key, text)
+        again = parse_value(key, raw)
     except ConfigInvalid as error:
         yield f"option {key.name!r}: its default is not of its type: {error}"
         return
@@ -158,15 +156,15 @@ def _round_trip(key: ConfigKey) -> Iterator[str]:
 
 #: The checks by name.
 DECLARATION_CHECKS: Final[Mapping[str, Callable[[type[SourceConnector]], Iterator[str]]]] = {
-    "names_follow_the_rules": naming,
-    "options_and_metrics_are_documented": documentation,
-    "attributes_fulfil_the_contract": contract,
-    "options_fit_their_declarations": options,
+    "names_follow_the_rules": check_naming,
+    "options_and_metrics_are_documented": check_documentation,
+    "attributes_fulfil_the_contract": check_contract,
+    "options_fit_their_declarations": check_options,
 }
 
 #: Those for a connector that moves data itself. It has no records, so there is nothing for the conformance kit and no TYPES.md;
 #: options of the runtime's names (``errors.tolerance``) are its own, as the runtime's errors are about records.
 JOB_CHECKS: Final[Mapping[str, Callable[[type[JobConnector]], Iterator[str]]]] = {
     "attributes_fulfil_the_contract": job_contract,
-    "options_fit_their_declarations": options,
+    "options_fit_their_declarations": check_options,
 }

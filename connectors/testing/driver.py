@@ -14,7 +14,7 @@ from connectors.testing.contexts import (
     MemoryTaskContext,
     RecordedMetrics,
     SavedOffsets,
-    logger,
+    make_logger,
 )
 from connectors.testing.values import batch_problem
 
@@ -75,14 +75,14 @@ class Run:
         self._done: set[int] = set()
         self._code = watched_context(self.blocking) if watch else contextvars.copy_context()
         parsed = connector.config_def.parse(self._raw)
-        self.context = MemoryConnectorContext("conformance", parsed, self.offsets, logger("connector", self.log))
+        self.context = MemoryConnectorContext("conformance", parsed, self.offsets, make_logger("connector", self.log))
         self.connector = connector(self.context)
 
     async def __aenter__(self) -> Self:
-        problems = [each for each in await self._class.validate(self.context.config) if not each.warning]
+        problems = [problem for problem in await self._class.validate(self.context.config) if not problem.warning]
         if problems:
             raise AssertionError(f"the harness's configuration is refused: {problems}")
-        await self._run(self.connector.start())
+        await self._run_watched(self.connector.start())
         await self.start_tasks()
         return self
 
@@ -91,18 +91,18 @@ class Run:
     ) -> None:
         await self.stop()
 
-    async def _run(self, call: Coroutine[Any, Any, T]) -> T:
+    async def _run_watched(self, call: Coroutine[Any, Any, T]) -> T:
         """Run the connector's code in the context that is watched."""
         return await asyncio.get_running_loop().create_task(call, context=self._code)
 
     async def start_tasks(self) -> None:
         """Make new tasks, which start with what is saved."""
-        self._configs = await self._run(self.connector.task_configs(self._max_tasks))
+        self._configs = await self._run_watched(self.connector.task_configs(self._max_tasks))
         if len(self._configs) > self._max_tasks:
             raise AssertionError(f"task_configs({self._max_tasks}) gave {len(self._configs)} tasks")
         self.tasks = []
-        for number, own in enumerate(self._configs):
-            config = self._class.config_def.parse({**self._raw, **own})
+        for number, task_config in enumerate(self._configs):
+            config = self._class.config_def.parse({**self._raw, **task_config})
             self.tasks.append(
                 self._class.task_class(
                     MemoryTaskContext(
@@ -111,15 +111,15 @@ class Run:
                         config,
                         self.offsets,
                         self.metrics,
-                        logger(f"task-{number}", self.log),
+                        make_logger(f"task-{number}", self.log),
                         self._boundary,
                     )
                 )
             )
-        self._generators = [self._begin(task) for task in self.tasks]
+        self._generators = [self._begin_batches(task) for task in self.tasks]
         self._done = set()
 
-    def _begin(self, task: SourceTask) -> AsyncGenerator[Batch, None]:
+    def _begin_batches(self, task: SourceTask) -> AsyncGenerator[Batch, None]:
         """A new generator, as the runtime makes it: with all that operators ask for."""
         self._code.run(task.instruct, self.instructions)
         return task.batches()
@@ -160,12 +160,12 @@ class Run:
         """
         await self.stop_tasks()
         async with asyncio.timeout(STOP_DEADLINE):
-            await self._run(self.connector.stop())
+            await self._run_watched(self.connector.stop())
 
     async def reconfigure(self) -> None:
         """Ask for task configurations again, and start the tasks anew if they changed."""
         self.context.wants_tasks = False
-        configs = await self._run(self.connector.task_configs(self._max_tasks))
+        configs = await self._run_watched(self.connector.task_configs(self._max_tasks))
         if configs != self._configs:
             await self.stop_tasks()
             await self.start_tasks()
@@ -187,7 +187,9 @@ class Run:
                 await self.reconfigure()
             for number, generator in enumerate(self._generators):
                 if number not in self._pending and number not in self._done:
-                    self._pending[number] = asyncio.get_running_loop().create_task(_next(generator), context=self._code)
+                    self._pending[number] = asyncio.get_running_loop().create_task(
+                        _next_batch(generator), context=self._code
+                    )
             left = end - asyncio.get_running_loop().time()
             if left <= 0:
                 return None
@@ -199,7 +201,7 @@ class Run:
                 self._pending.values(), timeout=min(left, 0.1), return_when=asyncio.FIRST_COMPLETED
             )
             for number in sorted(number for number, future in self._pending.items() if future in ended):
-                batch = await self._outcome(number, self._pending.pop(number))
+                batch = await self._read_outcome(number, self._pending.pop(number))
                 if batch is not None:
                     problem = batch_problem(batch)
                     if problem is not None:
@@ -209,14 +211,14 @@ class Run:
                         self._code.run(self.tasks[number].delivered, batch.receipt)
                     return number, batch
 
-    async def _outcome(self, number: int, future: asyncio.Task[Batch]) -> Batch | None:
+    async def _read_outcome(self, number: int, future: asyncio.Task[Batch]) -> Batch | None:
         try:
             return future.result()
         except _Finished:
             self._done.add(number)
         except Retriable:
             await asyncio.sleep(_RETRY_PAUSE)
-            self._generators[number] = self._begin(self.tasks[number])
+            self._generators[number] = self._begin_batches(self.tasks[number])
         return None
 
     async def read(self, count: int, limit: float = 30.0) -> list[SourceRecord]:
@@ -228,16 +230,16 @@ class Run:
         records: list[SourceRecord] = []
         end = asyncio.get_running_loop().time() + limit
         while len(records) < count:
-            taken = await self.take(max(0.0, end - asyncio.get_running_loop().time()))
-            if taken is None:
+            result = await self.take(max(0.0, end - asyncio.get_running_loop().time()))
+            if result is None:
                 raise AssertionError(
                     f"{len(records)} of {count} records came within {limit:g} s; log:\n{self.log.text()}"
                 )
-            records += taken[1].records
+            records += result[1].records
         return records
 
 
-async def _next(generator: AsyncGenerator[Batch, None]) -> Batch:
+async def _next_batch(generator: AsyncGenerator[Batch, None]) -> Batch:
     try:
         return await anext(generator)
     except StopAsyncIteration:

@@ -23,16 +23,20 @@ def installed_connectors(path: Iterable[str] | None = None) -> dict[str, type[So
     Raises:
         TypeError: an entry point leads to something that is no connector.
     """
-    return {name: connector for name, connector in _loaded(path).items() if issubclass(connector, SourceConnector)}
+    return {
+        name: connector for name, connector in _load_connectors(path).items() if issubclass(connector, SourceConnector)
+    }
 
 
 def installed_jobs(path: Iterable[str] | None = None) -> dict[str, type[JobConnector]]:
     """Classes of connectors that move data themselves, by entry-point name; otherwise as ``installed_connectors``."""
-    return {name: connector for name, connector in _loaded(path).items() if issubclass(connector, JobConnector)}
+    return {
+        name: connector for name, connector in _load_connectors(path).items() if issubclass(connector, JobConnector)
+    }
 
 
-def _loaded(path: Iterable[str] | None) -> dict[str, type[SourceConnector | JobConnector]]:
-    found: dict[str, type[SourceConnector | JobConnector]] = {}
+def _load_connectors(path: Iterable[str] | None) -> dict[str, type[SourceConnector | JobConnector]]:
+    loaded: dict[str, type[SourceConnector | JobConnector]] = {}
     if path is None:
         points = list(entry_points(group=GROUP))
     else:
@@ -46,5 +50,5 @@ def _loaded(path: Iterable[str] | None) -> dict[str, type[SourceConnector | JobC
         connector = point.load()
         if not (isinstance(connector, type) and issubclass(connector, (SourceConnector, JobConnector))):
             raise TypeError(f"entry point {point.name} = {point.value} of group {GROUP} is no connector")
-        found[point.name] = connector
-    return found
+        loaded[point.name] = connector
+    return loaded

@@ -66,8 +66,8 @@ class _Bench:
             assert asyncio.get_running_loop().time() < end, (
                 f"not within {self._harness.timeout:g} s: {reason}; log:\n{self.run.log.text()}"
             )
-            taken = await self.run.take(_LOOK_S)
-            for record in taken[1].records if taken is not None else ():
+            result = await self.run.take(_LOOK_S)
+            for record in result[1].records if result is not None else ():
                 if (row := self._harness.snapshot_row(record)) is not None:
                     self.rows[row] += 1
 
@@ -82,14 +82,14 @@ class _Bench:
         assert not others, f"rows that were not read {times} times: {others}"
 
 
-def _run(connector: Source, harness: Harness, offsets: SavedOffsets | None = None) -> Run:
+def _make_run(connector: Source, harness: Harness, offsets: SavedOffsets | None = None) -> Run:
     return Run(connector, harness.config(), offsets=offsets, max_tasks=harness.max_tasks)
 
 
 async def reads_a_table_on_request(connector: Source, harness: Harness) -> None:
     """A running task takes a request, reads each row of the table once, and shows that it is done."""
     await harness.add(_ROWS)
-    async with _run(connector, harness) as run:
+    async with _make_run(connector, harness) as run:
         bench = _Bench(connector, harness, run)
         bench.ask("one")
         assert bench.view("one")["state"] in ("waiting", "running"), "a request is listed at once"
@@ -104,7 +104,7 @@ async def reads_a_table_on_request(connector: Source, harness: Harness) -> None:
 async def a_paused_snapshot_waits(connector: Source, harness: Harness) -> None:
     """A paused request reads nothing, though it comes first, and holds no other up; resumed it reads everything."""
     await harness.add(_ROWS)
-    async with _run(connector, harness) as run:
+    async with _make_run(connector, harness) as run:
         bench = _Bench(connector, harness, run)
         bench.ask("first", "paused", priority=5)
         bench.ask("second")
@@ -119,12 +119,12 @@ async def a_paused_snapshot_waits(connector: Source, harness: Harness) -> None:
 async def a_cancelled_snapshot_stays_so(connector: Source, harness: Harness) -> None:
     """A cancelled request reads nothing, also after a restart."""
     await harness.add(_ROWS)
-    async with _run(connector, harness) as run:
+    async with _make_run(connector, harness) as run:
         bench = _Bench(connector, harness, run)
         bench.ask("first", "cancelled", priority=5)
         bench.ask("second")
         await bench.completed("second")
-    async with _run(connector, harness, run.offsets) as run:
+    async with _make_run(connector, harness, run.offsets) as run:
         bench = _Bench(connector, harness, run, bench)
         bench.ask("third")
         await bench.completed("third")
@@ -135,11 +135,11 @@ async def a_cancelled_snapshot_stays_so(connector: Source, harness: Harness) -> 
 async def a_snapshot_resumes_after_a_restart(connector: Source, harness: Harness) -> None:
     """A restart amid a snapshot repeats no row that was delivered and loses none."""
     await harness.add(_ROWS)
-    async with _run(connector, harness) as run:
+    async with _make_run(connector, harness) as run:
         bench = _Bench(connector, harness, run)
         bench.ask("one")
         await bench.until(lambda: bool(bench.rows), "the first rows")
-    async with _run(connector, harness, run.offsets) as run:
+    async with _make_run(connector, harness, run.offsets) as run:
         bench = _Bench(connector, harness, run, bench)
         await bench.completed("one")
         bench.assert_read(1)
@@ -148,7 +148,7 @@ async def a_snapshot_resumes_after_a_restart(connector: Source, harness: Harness
 async def a_deleted_request_leaves_nothing(connector: Source, harness: Harness) -> None:
     """What is saved of a request goes with it."""
     await harness.add(_ROWS)
-    async with _run(connector, harness) as run:
+    async with _make_run(connector, harness) as run:
         bench = _Bench(connector, harness, run)
         bench.ask("short-lived")
         await bench.completed("short-lived")
@@ -177,7 +177,7 @@ async def refuses_what_it_can_not_read(connector: Source, harness: Harness) -> N
 async def tells_its_lag_and_tables(connector: Source, harness: Harness) -> None:
     """``lag`` names each table, and ``tables`` its version."""
     await harness.add(_ROWS)
-    async with _run(connector, harness) as run:
+    async with _make_run(connector, harness) as run:
         bench = _Bench(connector, harness, run)
         bench.ask("one")
         await bench.completed("one")

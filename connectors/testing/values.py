@@ -24,10 +24,10 @@ _CLASSES: Final[dict[Type, type[Any]]] = {
 }
 
 
-def mismatch(schema: Schema | None, value: Any, where: str = "value") -> str | None:
+def find_mismatch(schema: Schema | None, value: Any, where: str = "value") -> str | None:
     """Where and how ``value`` is not of ``schema``; None if it is."""
     if schema is None:
-        return _schemaless(value, where)
+        return _check_schemaless(value, where)
     if value is None:
         return (
             None if schema.optional or schema.default is not None else f"{where} is null but its schema is not optional"
@@ -37,8 +37,8 @@ def mismatch(schema: Schema | None, value: Any, where: str = "value") -> str | N
         if not isinstance(value, int) or isinstance(value, bool):
             return f"{where} is a {type(value).__name__}, its schema {schema.type}"
         return None if -(1 << bits) <= value < 1 << bits else f"{where} is out of the range of {schema.type}: {value}"
-    wanted: type[Any] = Decimal if schema.name == DECIMAL else _CLASSES[schema.type]
-    if not isinstance(value, wanted):
+    expected_class: type[Any] = Decimal if schema.name == DECIMAL else _CLASSES[schema.type]
+    if not isinstance(value, expected_class):
         return f"{where} is a {type(value).__name__}, its schema {schema.name or schema.type}"
     if isinstance(value, Decimal):
         scale = int(schema.parameter("scale") or 0)
@@ -48,34 +48,36 @@ def mismatch(schema: Schema | None, value: Any, where: str = "value") -> str | N
         unknown = value.keys() - {member.name for member in schema.fields}
         if unknown:
             return f"{where} has fields that its schema lacks: {', '.join(sorted(unknown))}"
-        return _first(
-            mismatch(member.schema, value.get(member.name), f"{where}.{member.name}") for member in schema.fields
+        return _first_problem(
+            find_mismatch(member.schema, value.get(member.name), f"{where}.{member.name}") for member in schema.fields
         )
     if schema.type is Type.ARRAY:
-        return _first(mismatch(schema.value_schema, item, f"{where}[{index}]") for index, item in enumerate(value))
+        return _first_problem(
+            find_mismatch(schema.value_schema, item, f"{where}[{index}]") for index, item in enumerate(value)
+        )
     if schema.type is Type.MAP:
-        return _first(
+        return _first_problem(
             problem
             for key, item in value.items()
             for problem in (
-                mismatch(schema.key_schema, key, f"{where}, key {key!r}"),
-                mismatch(schema.value_schema, item, f"{where}[{key!r}]"),
+                find_mismatch(schema.key_schema, key, f"{where}, key {key!r}"),
+                find_mismatch(schema.value_schema, item, f"{where}[{key!r}]"),
             )
         )
     return None
 
 
-def _schemaless(value: Any, where: str) -> str | None:
+def _check_schemaless(value: Any, where: str) -> str | None:
     if value is None or isinstance(value, str | int | float | bool | bytes | Decimal):
         return None
     if isinstance(value, list):
-        return _first(_schemaless(item, f"{where}[{index}]") for index, item in enumerate(value))
+        return _first_problem(_check_schemaless(item, f"{where}[{index}]") for index, item in enumerate(value))
     if isinstance(value, dict):
-        return _first(_schemaless(item, f"{where}[{key!r}]") for key, item in value.items())
+        return _first_problem(_check_schemaless(item, f"{where}[{key!r}]") for key, item in value.items())
     return f"{where} is a {type(value).__name__}, which is no plain value"
 
 
-def _first(problems: Any) -> str | None:
+def _first_problem(problems: Any) -> str | None:
     return next((problem for problem in problems if problem is not None), None)
 
 
@@ -90,9 +92,9 @@ def batch_problem(batch: Batch) -> str | None:
     if batch.transaction not in {"", "commit", "abort"}:
         return f"Batch.transaction is {batch.transaction!r}"
     return (
-        _first(map(_record_problem, batch.records))
-        or _first(map(_bad_problem, batch.bad))
-        or _first(
+        _first_problem(map(_record_problem, batch.records))
+        or _first_problem(map(_bad_problem, batch.bad))
+        or _first_problem(
             _position_problem(partition, "a source partition")
             or (None if offset is None else _position_problem(offset, "a source offset"))
             for partition, offset in batch.offsets
@@ -108,9 +110,11 @@ def _record_problem(record: SourceRecord) -> str | None:
     return (
         _position_problem(record.source_partition, "a source partition")
         or _position_problem(record.source_offset, "a source offset")
-        or mismatch(record.key_schema, record.key, "key")
-        or mismatch(record.value_schema, record.value)
-        or _first(mismatch(header.schema, header.value, f"header {header.key}") for header in record.headers)
+        or find_mismatch(record.key_schema, record.key, "key")
+        or find_mismatch(record.value_schema, record.value)
+        or _first_problem(
+            find_mismatch(header.schema, header.value, f"header {header.key}") for header in record.headers
+        )
     )
 
 
@@ -125,10 +129,10 @@ def _bad_problem(bad: BadRecord) -> str | None:
     )
 
 
-def _position_problem(position: object, what: str) -> str | None:
+def _position_problem(position: object, position_name: str) -> str | None:
     if not isinstance(position, dict):
-        return f"{what} is a {type(position).__name__}, not a dict"
+        return f"{position_name} is a {type(position).__name__}, not a dict"
     for name, value in position.items():
         if not isinstance(name, str) or not (value is None or isinstance(value, str | int | float | bool)):
-            return f"{what} must be flat and fit for JSON: {position!r}"
+            return f"{position_name} must be flat and fit for JSON: {position!r}"
     return None

@@ -1,4 +1,4 @@
-"""Which files of a directory are read, and by which task. ``matching`` blocks; ``assign`` is pure."""
+"""Which files of a directory are read, and by which task. ``match_files`` blocks; ``assign_files`` is pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def matching(directory: str, pattern: str) -> list[str]:
+def match_files(directory: str, pattern: str) -> list[str]:
     """Paths of the regular files in ``directory`` whose names match, in order of their names; none if it does not exist.
 
     Raises:
@@ -33,19 +33,19 @@ def matching(directory: str, pattern: str) -> list[str]:
     return [os.path.join(directory, name) for name in sorted(names)]  # noqa: PTH118 - the path as users write it
 
 
-def assign(files: Sequence[str], max_tasks: int, previous: Sequence[Sequence[str]] = ()) -> list[list[str]]:
+def assign_files(files: Sequence[str], max_tasks: int, previous: Sequence[Sequence[str]] = ()) -> list[list[str]]:
     """The files of each task: evenly many, and each where it was in ``previous`` unless that would be uneven.
 
     A new or a deleted file thus changes the configuration of one task, and the others go on undisturbed.
     """
     count = min(max_tasks, len(files))
-    wanted = set(files)
-    tasks = [[name for name in names if name in wanted] for names in previous[:count]]
+    current_files = set(files)
+    tasks = [[name for name in names if name in current_files] for names in previous[:count]]
     tasks += [[] for _ in range(count - len(tasks))]
     placed = {name for names in tasks for name in names}
     for name in files:
         if name not in placed:
             min(tasks, key=len).append(name)
-    while tasks and len(most := max(tasks, key=len)) - len(least := min(tasks, key=len)) > 1:
-        least.append(most.pop())
+    while tasks and len(longest := max(tasks, key=len)) - len(least := min(tasks, key=len)) > 1:
+        least.append(longest.pop())
     return tasks

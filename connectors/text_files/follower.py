@@ -10,7 +10,7 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from connectors.text_files.rotation import HEAD, fingerprint, locate
+from connectors.text_files.rotation import HEAD, fingerprint_head, locate_position
 from connectors.text_files.stream import (
     BLOCK,
     CorruptInput,
@@ -32,7 +32,7 @@ _LOOK_INTERVAL: Final = 0.5
 _MAX_QUEUE: Final = 32
 
 
-class Kind(Enum):
+class StepKind(Enum):
     """What a step found."""
 
     #: From here on the data is of another file, or of the same one from ``position`` on.
@@ -53,7 +53,7 @@ class Kind(Enum):
     CORRUPT = "corrupt"
 
 
-class Step(NamedTuple):
+class FollowerStep(NamedTuple):
     """The outcome of one ``advance``.
 
     Attributes:
@@ -63,7 +63,7 @@ class Step(NamedTuple):
         note: something to log once, or "".
     """
 
-    kind: Kind
+    kind: StepKind
     data: bytes = b""
     position: int = 0
     note: str = ""
@@ -76,7 +76,7 @@ class Follower:
         path: the name.
         compression: as the option ``file.compression``.
         position: where to go on.
-        mark: the fingerprint that was saved with the position, if any.
+        saved_fingerprint: the fingerprint that was saved with the position, if any.
         rotated_pattern: names of rotated files; None means the name followed by anything.
         wait: seconds a renamed file must be quiet before the next one is read.
         clock: seconds that only grow.
@@ -88,7 +88,7 @@ class Follower:
         *,
         compression: str,
         position: int = 0,
-        mark: str | None = None,
+        saved_fingerprint: str | None = None,
         rotated_pattern: str | None = None,
         wait: float,
         clock: Callable[[], float],
@@ -98,7 +98,7 @@ class Follower:
         self.head = b""
         self._compression = compression
         self._pattern = rotated_pattern
-        self._resume = (position, mark)
+        self._resume = (position, saved_fingerprint)
         self._wait = wait
         self._clock = clock
         self._fd = -1
@@ -120,9 +120,9 @@ class Follower:
 
     def mark(self, position: int) -> str:
         """The fingerprint to save with ``position``."""
-        return fingerprint(self.head, position)
+        return fingerprint_head(self.head, position)
 
-    def advance(self) -> Step:
+    def advance(self) -> FollowerStep:
         """Do the next piece of work: open, read a block, or look around. Blocks for one read.
 
         Raises:
@@ -131,8 +131,8 @@ class Follower:
         """
         try:
             if self._stream is None:
-                return self._open()
-            return self._read(self._stream)
+                return self._open_file()
+            return self._read_stream(self._stream)
         except OSError as error:
             raise read_error(self.path, error) from error
 
@@ -161,32 +161,32 @@ class Follower:
         self._fd = -1
         self._stream = None
 
-    def _open(self) -> Step:
+    def _open_file(self) -> FollowerStep:
         if self._parked is not None:
             try:
                 now = os.stat(self.path)  # noqa: PTH116
             except FileNotFoundError:
-                return Step(Kind.GONE)
+                return FollowerStep(StepKind.GONE)
             if self._parked == ((now.st_dev, now.st_ino), now.st_size):
-                return Step(Kind.IDLE)
+                return FollowerStep(StepKind.IDLE)
             self._parked = None
-        place = locate(self.path, *self._resume, self._compression, self._pattern)
-        if place is None:
-            return Step(Kind.MISSING)
-        for path in place.paths:
+        location = locate_position(self.path, *self._resume, self._compression, self._pattern)
+        if location is None:
+            return FollowerStep(StepKind.MISSING)
+        for path in location.paths:
             fd = open_file(path)
             if fd is not None:
-                self._enqueue(fd)
+                self._enqueue_file(fd)
         if not self._queue:
-            return Step(Kind.MISSING)
-        return self._begin(place.position, place.note)
+            return FollowerStep(StepKind.MISSING)
+        return self._begin_next(location.position, location.note)
 
-    def _enqueue(self, fd: int) -> None:
+    def _enqueue_file(self, fd: int) -> None:
         status = os.fstat(fd)
         self._identity = (status.st_dev, status.st_ino)
         self._queue.append(fd)
 
-    def _begin(self, position: int, note: str = "") -> Step:
+    def _begin_next(self, position: int, note: str = "") -> FollowerStep:
         """Go on with the next open file."""
         self._close_current()
         self._fd = self._queue.popleft()
@@ -202,7 +202,7 @@ class Follower:
         else:
             self._target = position
         self._stream = stream
-        return Step(Kind.BEGIN, position=position, note=note)
+        return FollowerStep(StepKind.BEGIN, position=position, note=note)
 
     def _inside_line(self, position: int) -> str:
         if not position or position >= os.fstat(self._fd).st_size:
@@ -215,66 +215,66 @@ class Follower:
             )
         return ""
 
-    def _read(self, stream: TextStream) -> Step:
+    def _read_stream(self, stream: TextStream) -> FollowerStep:
         now = self._clock()
         if now >= self._next_look:
             self._look(now)
             # After a pause the file may be truncated, and longer than before again.
             if isinstance(stream, PlainStream) and stream.at and not self._begins_alike():
-                return self._truncated(stream.at) or self._again("begins differently than before")
+                return self._find_copy(stream.at) or self._restart_file("begins differently than before")
         try:
             data = b"" if self._corrupt else stream.read(BLOCK)
         except CorruptInput as error:
             self._corrupt = True
-            return Step(Kind.CORRUPT, note=str(error))
+            return FollowerStep(StepKind.CORRUPT, note=str(error))
         if data:
-            return self._took(stream, data)
+            return self._take_data(stream, data)
         if stream.shrunk():
-            return self._truncated(stream.at) or self._again("is shorter than before")
+            return self._find_copy(stream.at) or self._restart_file("is shorter than before")
         self._was_idle = True
         self._look(now)
         if stream.at < self._target and stream.complete():
-            return self._again(f"has no position {self._target}")
+            return self._restart_file(f"has no position {self._target}")
         if self._quiet_since is None:
             self._quiet_since = now
         if now - self._quiet_since >= self._wait:
             if self._queue:
-                return self._begin(
+                return self._begin_next(
                     0, f"{self.path} was rotated: the renamed file is read to its end, going on with the new one"
                 )
             if self._missing:
-                return Step(Kind.GONE)
-        return Step(Kind.COMPLETE if stream.complete() else Kind.IDLE)
+                return FollowerStep(StepKind.GONE)
+        return FollowerStep(StepKind.COMPLETE if stream.complete() else StepKind.IDLE)
 
-    def _took(self, stream: TextStream, data: bytes) -> Step:
+    def _take_data(self, stream: TextStream, data: bytes) -> FollowerStep:
         self._quiet_since = None
         if self._was_idle and isinstance(stream, PlainStream):
             # A file that was truncated and has grown past the old position again looks longer, but begins differently.
             self._was_idle = False
             if not self._begins_alike():
-                return self._truncated(stream.at - len(data)) or self._again("begins differently than before")
+                return self._find_copy(stream.at - len(data)) or self._restart_file("begins differently than before")
         if stream.at == len(data) and isinstance(stream, PlainStream) and is_gzip(self._fd, self._compression):
             # The file was empty when it was opened.
             self._stream = open_stream(self._fd, self._compression)
-            return Step(Kind.BUSY)
+            return FollowerStep(StepKind.BUSY)
         if len(self.head) < HEAD:
             self.head = read_head(self._fd, self._compression, HEAD)
         if stream.at <= self._target:
-            return Step(Kind.BUSY)
+            return FollowerStep(StepKind.BUSY)
         before = stream.at - len(data)
         if before < self._target:
             data = data[self._target - before :]
         self._target = 0
-        return Step(Kind.DATA, data)
+        return FollowerStep(StepKind.DATA, data)
 
     def _begins_alike(self) -> bool:
         return os.pread(self._fd, len(self.head), 0) == self.head
 
-    def _truncated(self, position: int) -> Step | None:
+    def _find_copy(self, position: int) -> FollowerStep | None:
         """Continue in the copy of a file that was truncated; None if no copy has anything behind the position."""
         if not position or self._pattern == "":
             return None
-        copies = locate(self.path, position, self.mark(position), self._compression, self._pattern)
+        copies = locate_position(self.path, position, self.mark(position), self._compression, self._pattern)
         if copies is None or copies.position != position or len(copies.paths) < 2:
             return None
         opened = [fd for path in copies.paths[:-1] if (fd := open_file(path)) is not None]
@@ -297,12 +297,12 @@ class Follower:
         else:
             self._target = position
         self._stream = stream
-        return Step(Kind.BUSY)
+        return FollowerStep(StepKind.BUSY)
 
-    def _again(self, why: str) -> Step:
+    def _restart_file(self, reason: str) -> FollowerStep:
         """The same file from its beginning."""
         self._queue.appendleft(os.dup(self._fd))
-        return self._begin(0, f"{self.path} {why}: it was truncated; reading it from its beginning")
+        return self._begin_next(0, f"{self.path} {reason}: it was truncated; reading it from its beginning")
 
     def _look(self, now: float) -> None:
         """See whether the name stands for another file than the last one opened, and open that at once."""
@@ -318,6 +318,6 @@ class Follower:
         if (status.st_dev, status.st_ino) != self._identity and len(self._queue) < _MAX_QUEUE:
             fd = open_file(self.path)
             if fd is not None:
-                self._enqueue(fd)
+                self._enqueue_file(fd)
                 # The writer may not have noticed yet: it counts from here how long it has been quiet.
                 self._quiet_since = None

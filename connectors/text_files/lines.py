@@ -37,7 +37,7 @@ class BadLine(NamedTuple):
     error: str
 
 
-class Lines(NamedTuple):
+class TextLines(NamedTuple):
     """Lines in order.
 
     Attributes:
@@ -52,7 +52,7 @@ class Lines(NamedTuple):
 
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
-NOTHING: Final = Lines([], ())
+NOTHING: Final = TextLines([], ())
 
 
 def encoding_problem(name: str) -> str | None:
@@ -62,11 +62,11 @@ def encoding_problem(name: str) -> str | None:
         if canonical in _WIDE or canonical in _MARKS:
             return None
         probe = b"\n".join(bytes([value]) for value in range(0x21, 0x7F)) + b"a" * 100 + b"\r\n"
-        text = probe.decode(canonical)
+        decoded = probe.decode(canonical)
         b"\xff".decode(canonical, "replace")
         return (
             None
-            if text == probe.decode("ascii") and "\n\r".encode(canonical).endswith(b"\n\r")
+            if decoded == probe.decode("ascii") and "\n\r".encode(canonical).endswith(b"\n\r")
             else "Lines are looked for at the bytes of ASCII line ends, which this encoding does not use"
         )
     except (LookupError, ValueError, AttributeError):
@@ -143,7 +143,7 @@ class LineSplitter:
         """Just after the last byte fed."""
         return self._start + self._held
 
-    def feed(self, block: bytes) -> Lines:
+    def feed(self, block: bytes) -> TextLines:
         """The lines that ``block`` completes."""
         parts = self._parts
         if self._unit == 1:
@@ -164,7 +164,7 @@ class LineSplitter:
         if not stop:
             parts.append(block)
             self._held += len(block)
-            return self._overflow() if self._held > self._limit + 2 * self._unit else NOTHING
+            return self._take_overflow() if self._held > self._limit + 2 * self._unit else NOTHING
         body = block[:stop]
         if parts:
             body = b"".join([*parts, body])
@@ -174,15 +174,15 @@ class LineSplitter:
         else:
             result = self._all_at_once(body, returns=returns)
         self._start += len(body)
-        rest = block[stop:]
-        self._held = len(rest)
-        if rest:
-            parts.append(rest)
+        remainder = block[stop:]
+        self._held = len(remainder)
+        if remainder:
+            parts.append(remainder)
             if self._held > self._limit + 2 * self._unit:
-                return _joined(result, self._overflow())
+                return _join_lines(result, self._take_overflow())
         return result
 
-    def finish(self) -> Lines:
+    def finish(self) -> TextLines:
         """The unfinished line as one that ended, because nothing will follow it."""
         data = b"".join(self._parts)
         self._parts.clear()
@@ -193,28 +193,30 @@ class LineSplitter:
         self._start += len(data)
         return result
 
-    def _all_at_once(self, body: bytes, *, returns: bool) -> Lines:
+    def _all_at_once(self, body: bytes, *, returns: bool) -> TextLines:
         try:
-            text = body.decode(self._codec)
+            decoded = body.decode(self._codec)
         except UnicodeDecodeError:
             return self._one_by_one(body)
         if self._unit > 1:
-            lines = _LINE.findall(text)
+            lines = _LINE.findall(decoded)
             sizes = (len(line.encode(self._codec)) for line in lines)
-            return Lines([line.rstrip("\r\n") for line in lines], list(accumulate(sizes, initial=self._start))[1:])
+            return TextLines([line.rstrip("\r\n") for line in lines], list(accumulate(sizes, initial=self._start))[1:])
         if returns:
-            texts = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-            del texts[-1]
-            return Lines(texts, list(accumulate(map(len, body.splitlines(keepends=True)), initial=self._start))[1:])
-        texts = text.split("\n")
-        del texts[-1]
+            strings = decoded.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+            del strings[-1]
+            return TextLines(
+                strings, list(accumulate(map(len, body.splitlines(keepends=True)), initial=self._start))[1:]
+            )
+        strings = decoded.split("\n")
+        del strings[-1]
         # As many characters as bytes: every character is one byte, so the text's lengths are the bytes' lengths.
-        raw: Sequence[str | bytes] = texts if len(text) == len(body) else body[:-1].split(b"\n")
+        raw: Sequence[str | bytes] = strings if len(decoded) == len(body) else body[:-1].split(b"\n")
         end = self._start
-        return Lines(texts, [end := end + len(line) + 1 for line in raw])
+        return TextLines(strings, [end := end + len(line) + 1 for line in raw])
 
-    def _one_by_one(self, body: bytes) -> Lines:
-        texts: list[str] = []
+    def _one_by_one(self, body: bytes) -> TextLines:
+        strings: list[str] = []
         ends: list[int] = []
         bad: list[BadLine] = []
         start = self._start
@@ -229,23 +231,23 @@ class LineSplitter:
                 while len(line) > self._limit:
                     length = self._whole_characters(line)
                     start += length
-                    texts.append(line[:length].decode(self._codec, "replace"))
+                    strings.append(line[:length].decode(self._codec, "replace"))
                     ends.append(start)
                     line = line[length:]  # noqa: PLW2901 - the rest of the same line
-                self._decode_one(line, end, texts, ends, bad)
+                self._decode_one(line, end, strings, ends, bad)
             start = end
-        return Lines(texts, ends, bad)
+        return TextLines(strings, ends, bad)
 
-    def _decode_one(self, line: bytes, end: int, texts: list[str], ends: list[int], bad: list[BadLine]) -> None:
+    def _decode_one(self, line: bytes, end: int, strings: list[str], ends: list[int], bad: list[BadLine]) -> None:
         try:
-            texts.append(line.decode(self._codec))
+            strings.append(line.decode(self._codec))
         except UnicodeDecodeError as error:
             if not self._replace:
                 bad.append(
                     BadLine(end, line, f"a line is not {self._codec}: {error.reason} at byte {error.start} of the line")
                 )
                 return
-            texts.append(line.decode(self._codec, "replace"))
+            strings.append(line.decode(self._codec, "replace"))
         ends.append(end)
 
     def _has_long_line(self, body: bytes) -> bool:
@@ -260,37 +262,37 @@ class LineSplitter:
             ]
         feed, carriage = "\n".encode(self._codec), "\r".encode(self._codec)
         unit = self._unit
-        found: list[tuple[bytes, int]] = []
+        raw_lines: list[tuple[bytes, int]] = []
         start = at = 0
         size = len(body)
         while at + unit <= size:
             here = body[at : at + unit]
             at += unit
             if here in (feed, carriage):
-                text = body[start : at - unit]
+                content = body[start : at - unit]
                 if here == carriage and body[at : at + unit] == feed:
                     at += unit
-                found.append((text, at - start))
+                raw_lines.append((content, at - start))
                 start = at
         if start < size:
-            found.append((body[start:], size - start))
-        return found
+            raw_lines.append((body[start:], size - start))
+        return raw_lines
 
     def _wide_stop(self, data: bytes) -> int:
         """Just after the last complete line of ``data`` in code units of several bytes; 0 if there is none."""
         unit = self._unit
         stop = 0
-        for mark, room in (("\n".encode(self._codec), 0), ("\r".encode(self._codec), unit)):
+        for terminator, room in (("\n".encode(self._codec), 0), ("\r".encode(self._codec), unit)):
             limit = len(data) - room
-            at = data.rfind(mark, 0, limit)
+            at = data.rfind(terminator, 0, limit)
             while at >= 0 and at % unit:
-                at = data.rfind(mark, 0, at + unit - 1)
+                at = data.rfind(terminator, 0, at + unit - 1)
             # A carriage return counts only if the whole unit after it is there.
             if at >= 0 and (not room or at + 2 * unit <= len(data)):
                 stop = max(stop, at + unit)
         return stop
 
-    def _overflow(self) -> Lines:
+    def _take_overflow(self) -> TextLines:
         """Take in an unfinished line that is over the limit already."""
         data = b"".join(self._parts)
         self._parts.clear()
@@ -304,17 +306,17 @@ class LineSplitter:
             self._parts.append(data)
             self._held = len(data)
             return NOTHING
-        texts: list[str] = []
+        strings: list[str] = []
         ends: list[int] = []
         while len(data) > self._limit + keep:
             length = self._whole_characters(data)
             self._start += length
-            texts.append(data[:length].decode(self._codec, "replace"))
+            strings.append(data[:length].decode(self._codec, "replace"))
             ends.append(self._start)
             data = data[length:]
         self._parts.append(data)
         self._held = len(data)
-        return Lines(texts, ends)
+        return TextLines(strings, ends)
 
     def _whole_characters(self, data: bytes) -> int:
         """How many of the first ``limit`` bytes are whole characters; at least one byte."""
@@ -323,5 +325,5 @@ class LineSplitter:
         return self._limit - len(decoder.getstate()[0]) or self._limit
 
 
-def _joined(first: Lines, second: Lines) -> Lines:
-    return Lines(first.texts + second.texts, [*first.ends, *second.ends], [*first.bad, *second.bad])
+def _join_lines(first: TextLines, second: TextLines) -> TextLines:
+    return TextLines(first.texts + second.texts, [*first.ends, *second.ends], [*first.bad, *second.bad])

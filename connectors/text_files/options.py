@@ -41,7 +41,7 @@ POLL_INTERVAL: Final = "poll.interval.max.ms"
 TASK_FILES: Final = "task.files"
 
 
-def _encoding(name: str, value: Any) -> str | None:
+def _check_encoding(name: str, value: Any) -> str | None:
     problem = encoding_problem(value)
     return None if problem is None else invalid(name, value, problem)
 
@@ -86,7 +86,7 @@ READING_KEYS: Final = (
         type=ConfigType.STRING,
         default="utf-8",
         group=_TEXT_GROUP,
-        validator=_encoding,
+        validator=_check_encoding,
         doc="The text encoding: a Python codec name. utf-16 and utf-32 take the byte order from the file's mark; "
         "utf-8-sig drops a mark that utf-8 would leave in the first line.",
         example="latin-1",
@@ -183,7 +183,7 @@ READING_KEYS: Final = (
 )
 
 
-class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
+class FileReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How one task reads its files; times in seconds, sizes in bytes."""
 
     batch_size: int
@@ -209,7 +209,7 @@ def single_file(config: Mapping[str, Any]) -> str | None:
     return config[FILE] or None
 
 
-def read_settings(config: Mapping[str, Any]) -> ReadSettings:
+def read_settings(config: Mapping[str, Any]) -> FileReadSettings:
     """The settings of one task.
 
     Raises:
@@ -225,7 +225,7 @@ def read_settings(config: Mapping[str, Any]) -> ReadSettings:
     else:
         single = single_file(config)
         files = () if single is None else (single,)
-    return ReadSettings(
+    return FileReadSettings(
         batch_size=max(1, config[BATCH_SIZE]),
         encoding=config[ENCODING],
         replace_malformed=config[MALFORMED] == "replace",

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from connectors.api import BadRecord, Batch, Position, SourceRecord
 from connectors.backoff import Backoff
 from connectors.errors import Fatal, Skippable
-from connectors.text_files.follower import Follower, Kind, Step
+from connectors.text_files.follower import Follower, FollowerStep, StepKind
 from connectors.text_files.joining import LineJoiner
-from connectors.text_files.lines import BadLine, Lines, LineSplitter, byte_order, mark_length
-from connectors.text_files.rotation import HEAD, fingerprint
+from connectors.text_files.lines import BadLine, LineSplitter, TextLines, byte_order, mark_length
+from connectors.text_files.rotation import HEAD, fingerprint_head
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator
 
     from connectors.api import TaskContext
     from connectors.text_files.joining import JoinSettings
-    from connectors.text_files.options import ReadSettings
+    from connectors.text_files.options import FileReadSettings
 
 FILENAME: Final = "filename"
 POSITION: Final = "position"
@@ -35,7 +35,7 @@ _OPEN_FILES: Final = 128
 #: Files looked at in one call in a thread.
 _STEPS: Final = 64
 #: Steps after which a file does not count as one that can be read.
-_OUT_OF_ORDER: Final = frozenset({Kind.MISSING, Kind.GONE, Kind.CORRUPT})
+_OUT_OF_ORDER: Final = frozenset({StepKind.MISSING, StepKind.GONE, StepKind.CORRUPT})
 
 T = TypeVar("T")
 #: Source partition, the offset before the first line, lines, and the offset after each line -> records. The last record of a
@@ -43,12 +43,12 @@ T = TypeVar("T")
 MakeRecords = Callable[[Position, Position, list[str], Sequence[Position]], list[SourceRecord]]
 
 #: Readers of all files -> a batch to yield, or None.
-LookAtReaders = Callable[[Sequence["FileReader"]], Batch | None]
+LookAtReaders = Callable[[Sequence["TextFileReader"]], Batch | None]
 
 
 async def read_files(
     context: TaskContext,
-    options: ReadSettings,
+    options: FileReadSettings,
     make_records: MakeRecords,
     topic: str,
     joining: JoinSettings | None = None,
@@ -68,7 +68,7 @@ async def read_files(
         Fatal: a file can't be read, or a saved offset is not one of this reader's.
         Retriable: a file can't be read at the moment.
     """
-    sources = [FileReader(context, options, path, make_records, topic, joining) for path in options.files]
+    sources = [TextFileReader(context, options, path, make_records, topic, joining) for path in options.files]
     pauses = Backoff(_SHORTEST_PAUSE, options.poll_interval)
     thread = _Thread()
     try:
@@ -76,7 +76,7 @@ async def read_files(
             busy = False
             at = 0
             while at < len(sources):
-                steps = await thread.call(partial(_advance, sources, at))
+                steps = await thread.call(partial(_advance_sources, sources, at))
                 for source, step in zip(sources[at:], steps, strict=False):
                     for batch in source.take(step):
                         busy = True
@@ -91,15 +91,15 @@ async def read_files(
             if busy:
                 pauses.reset()
                 continue
-            _park(sources)
+            _park_sources(sources)
             # Looking costs a system call a file: many files are looked at less often.
             pauses.longest_s = max(options.poll_interval, len(sources) / 1000)
             await asyncio.sleep(pauses.next_s())
     finally:
-        thread.afterwards(partial(_close, sources))
+        thread.afterwards(partial(_close_sources, sources))
 
 
-async def read_file_once(reader: FileReader, patience: float) -> AsyncGenerator[Batch, None]:
+async def read_file_once(reader: TextFileReader, patience: float) -> AsyncGenerator[Batch, None]:
     """Yield batches of a file until nothing came for ``patience`` seconds; whoever has enough closes the generator.
 
     Raises:
@@ -110,7 +110,7 @@ async def read_file_once(reader: FileReader, patience: float) -> AsyncGenerator[
     quiet_since: float | None = None
     try:
         while True:
-            (step,) = await thread.call(partial(_advance, [reader], 0))
+            (step,) = await thread.call(partial(_advance_sources, [reader], 0))
             for batch in reader.take(step):
                 yield batch
             if reader.more:
@@ -124,10 +124,10 @@ async def read_file_once(reader: FileReader, patience: float) -> AsyncGenerator[
                 return
             await asyncio.sleep(min(patience, 0.1))
     finally:
-        thread.afterwards(partial(_close, [reader]))
+        thread.afterwards(partial(_close_sources, [reader]))
 
 
-class FileReader:
+class TextFileReader:
     """One file's way from bytes to batches. It begins at ``start``, without that at the saved offset.
 
     Attributes:
@@ -139,7 +139,7 @@ class FileReader:
     def __init__(
         self,
         context: TaskContext,
-        options: ReadSettings,
+        options: FileReadSettings,
         path: str,
         make_records: MakeRecords,
         topic: str,
@@ -154,12 +154,12 @@ class FileReader:
         self.path = path
         self.partition: Position = {FILENAME: path}
         self.seen_ms = 0
-        position, print_of_head = _saved(path, context.offsets.get(self.partition) if start is None else start)
+        position, print_of_head = _read_saved(path, context.offsets.get(self.partition) if start is None else start)
         self.follower = Follower(
             path,
             compression=options.compression,
             position=position,
-            mark=print_of_head,
+            saved_fingerprint=print_of_head,
             rotated_pattern=options.rotated_pattern,
             wait=options.rotation_wait,
             clock=time.monotonic,
@@ -186,7 +186,7 @@ class FileReader:
     @property
     def offset(self) -> Position:
         """The offset after all that was yielded of it."""
-        return self._offset(self._event_end if self._joiner is not None else self._position())
+        return self._make_offset(self._event_end if self._joiner is not None else self._current_position())
 
     @property
     def idle_and_open(self) -> bool:
@@ -196,43 +196,43 @@ class FileReader:
     def park(self) -> None:
         """Close the file until it changes, if no part of a line is held."""
         if self._splitter is None or self._splitter.fed == self._splitter.position:
-            self.follower.park(self._position())
+            self.follower.park(self._current_position())
 
-    def take(self, step: Step) -> Iterable[Batch]:
+    def take(self, step: FollowerStep) -> Iterable[Batch]:
         """The batches that follow from what the follower found; they are made as they are asked for."""
         kind = step.kind
-        self.more = kind in {Kind.DATA, Kind.BUSY, Kind.BEGIN}
+        self.more = kind in {StepKind.DATA, StepKind.BUSY, StepKind.BEGIN}
         if kind not in _OUT_OF_ORDER:
             self.seen_ms = time.time_ns() // 1_000_000
-        if kind is Kind.DATA:
+        if kind is StepKind.DATA:
             self._head = self.follower.head
-            start = self._position()
-            return self._batches(self._split(step.data), start)
-        if kind is Kind.IDLE or kind is Kind.BUSY:
+            start = self._current_position()
+            return self._make_batches(self._split_lines(step.data), start)
+        if kind is StepKind.IDLE or kind is StepKind.BUSY:
             return []
-        if kind is Kind.MISSING:
+        if kind is StepKind.MISSING:
             if not self._known_missing:
                 self._known_missing = True
                 self._log.warning("Couldn't find file %s, waiting for it to be created", self.partition[FILENAME])
             return []
-        if kind is Kind.BEGIN:
-            return self._begin(step.position, step.note)
-        if kind is Kind.CORRUPT:
-            return self._corrupt(step.note)
-        rest = self._finish() if kind is Kind.COMPLETE or self._several else []
-        if kind is Kind.GONE and self._several and self._started:
+        if kind is StepKind.BEGIN:
+            return self._begin_file(step.position, step.note)
+        if kind is StepKind.CORRUPT:
+            return self._report_corrupt(step.note)
+        last_batches = self._finish_file() if kind is StepKind.COMPLETE or self._several else []
+        if kind is StepKind.GONE and self._several and self._started:
             self._log.info("%s is read to its end and gone", self.partition[FILENAME])
             self.follower.forget()
             self._started = False
             self._splitter = None
             self._start = 0
-            rest.append(Batch([], offsets=((self.partition, None),)))
-        return rest
+            last_batches.append(Batch([], offsets=((self.partition, None),)))
+        return last_batches
 
-    def _begin(self, position: int, note: str) -> list[Batch]:
+    def _begin_file(self, position: int, note: str) -> list[Batch]:
         if note:
             self._log.warning("%s", note)
-        batches = self._finish()
+        batches = self._finish_file()
         self._splitter = None
         self._head = self.follower.head
         self._start = position
@@ -241,11 +241,11 @@ class FileReader:
         if self._started:
             # What follows is of another file: its first position is saved at once, so that a restart does not look for the
             # old one's position in it.
-            batches.append(Batch([], offsets=((self.partition, self._offset(position)),)))
+            batches.append(Batch([], offsets=((self.partition, self._make_offset(position)),)))
         self._started = True
         return batches
 
-    def _split(self, data: bytes) -> Lines:
+    def _split_lines(self, data: bytes) -> TextLines:
         splitter = self._splitter
         if splitter is None:
             options = self._options
@@ -263,12 +263,12 @@ class FileReader:
             data = data[skipped:]
         return splitter.feed(data)
 
-    def _finish(self) -> list[Batch]:
+    def _finish_file(self) -> list[Batch]:
         """The unfinished last line of a file that ended, and the event that it ends."""
         if self._splitter is None:
             return []
         start = self._splitter.position
-        return [*self._batches(self._splitter.finish(), start), *self.flush()]
+        return [*self._make_batches(self._splitter.finish(), start), *self.flush()]
 
     def flush_when_quiet(self) -> Iterable[Batch]:
         """The last event, if no line came for as long as it waits for one."""
@@ -280,7 +280,7 @@ class FileReader:
         """The event that waits for its end."""
         return [] if self._joiner is None else list(self._event_batches(*self._joiner.flush()))
 
-    def _joined(self, joiner: LineJoiner, lines: Lines) -> Iterator[Batch]:
+    def _join_lines(self, joiner: LineJoiner, lines: TextLines) -> Iterator[Batch]:
         """Batches of joined lines; a bad line ends the event before it."""
         strings, ends, bad = lines
         self._last_line = time.monotonic()
@@ -299,41 +299,41 @@ class FileReader:
         size = self._options.batch_size
         for at in range(0, len(events), size):
             part = ends[at : at + size]
-            batch = self._batch(events[at : at + size], part, self._event_end)
+            batch = self._make_batch(events[at : at + size], part, self._event_end)
             self._event_end = part[-1]
             yield batch
 
-    def _position(self) -> int:
+    def _current_position(self) -> int:
         """The position after the last whole line."""
         return self._start if self._splitter is None else self._splitter.position
 
-    def _corrupt(self, reason: str) -> list[Batch]:
-        batches = self._finish()
-        position = self._position()
+    def _report_corrupt(self, reason: str) -> list[Batch]:
+        batches = self._finish_file()
+        position = self._current_position()
         path = self.partition[FILENAME]
         error = Skippable(
             f"{path} can't be decompressed after position {position}: {reason}; the rest of it is left out until "
             "it is replaced by a whole file"
         )
-        bad = BadRecord(self.partition, self._offset(position), error, topic=self._topic)
+        bad = BadRecord(self.partition, self._make_offset(position), error, topic=self._topic)
         return [*batches, Batch([], (bad,))]
 
-    def _offset(self, end: int) -> Position:
+    def _make_offset(self, end: int) -> Position:
         if self._options.tracking:
-            return {POSITION: end, FINGERPRINT: fingerprint(self._head, end)}
+            return {POSITION: end, FINGERPRINT: fingerprint_head(self._head, end)}
         return {POSITION: end}
 
-    def _offsets(self, ends: Sequence[int]) -> list[Position]:
+    def _make_offsets(self, ends: Sequence[int]) -> list[Position]:
         if not self._options.tracking:
             return [{POSITION: end} for end in ends]
         if ends and ends[0] >= HEAD:
-            print_of_head = fingerprint(self._head, HEAD)  # the same for all positions from here on
+            print_of_head = fingerprint_head(self._head, HEAD)  # the same for all positions from here on
             return [{POSITION: end, FINGERPRINT: print_of_head} for end in ends]
-        return [self._offset(end) for end in ends]
+        return [self._make_offset(end) for end in ends]
 
-    def _batches(self, lines: Lines, start: int) -> Iterator[Batch]:
+    def _make_batches(self, lines: TextLines, start: int) -> Iterator[Batch]:
         if self._joiner is not None:
-            yield from self._joined(self._joiner, lines)
+            yield from self._join_lines(self._joiner, lines)
             return
         strings, ends, bad = lines
         size = self._options.batch_size
@@ -341,22 +341,22 @@ class FileReader:
             yield from self._with_bad(lines, start)
         elif len(strings) <= size:
             if strings:
-                yield self._batch(strings, ends, start)
+                yield self._make_batch(strings, ends, start)
         else:
             for at in range(0, len(strings), size):
-                yield self._batch(strings[at : at + size], ends[at : at + size], ends[at - 1] if at else start)
+                yield self._make_batch(strings[at : at + size], ends[at : at + size], ends[at - 1] if at else start)
 
-    def _batch(self, lines: list[str], ends: Sequence[int], start: int, bad: tuple[BadRecord, ...] = ()) -> Batch:
+    def _make_batch(self, lines: list[str], ends: Sequence[int], start: int, bad: tuple[BadRecord, ...] = ()) -> Batch:
         """The lines as records, and the position after them where no record has it."""
         if not lines:
             return Batch([], bad)
-        offsets = self._offsets(ends)
-        records = self._make_records(self.partition, self._offset(start), lines, offsets)
+        offsets = self._make_offsets(ends)
+        records = self._make_records(self.partition, self._make_offset(start), lines, offsets)
         if records and records[-1].source_offset is offsets[-1]:
             return Batch(records, bad)
         return Batch(records, bad, ((self.partition, offsets[-1]),))
 
-    def _with_bad(self, lines: Lines, start: int) -> Iterator[Batch]:
+    def _with_bad(self, lines: TextLines, start: int) -> Iterator[Batch]:
         """Slices of the lines, each with the bad lines among them."""
         strings, ends, bad = lines
         size = self._options.batch_size
@@ -369,7 +369,7 @@ class FileReader:
             # A bad line at the end has no record after it that would move the position over it.
             moved = reported and (not part or bad[upto - 1].end > part[-1])
             done = upto
-            batch = self._batch(strings[at : at + size], part, ends[at - 1] if at else start, reported)
+            batch = self._make_batch(strings[at : at + size], part, ends[at - 1] if at else start, reported)
             if moved:
                 batch.offsets = ((self.partition, reported[-1].source_offset),)
             yield batch
@@ -377,7 +377,7 @@ class FileReader:
     def _bad_record(self, line: BadLine) -> BadRecord:
         path = self.partition[FILENAME]
         error = Skippable(f"{path}, before position {line.end}: {line.error}")
-        return BadRecord(self.partition, self._offset(line.end), error, line.raw, self._topic)
+        return BadRecord(self.partition, self._make_offset(line.end), error, line.raw, self._topic)
 
 
 class _Thread:
@@ -406,9 +406,9 @@ class _Thread:
         self._running.add_done_callback(finish)
 
 
-def _advance(sources: list[FileReader], at: int) -> list[Step]:
+def _advance_sources(sources: list[TextFileReader], at: int) -> list[FollowerStep]:
     """A step of each source from ``at`` on, until one has data: at most one block is in memory. Blocks."""
-    steps: list[Step] = []
+    steps: list[FollowerStep] = []
     for source in sources[at : at + _STEPS]:
         step = source.follower.advance()
         steps.append(step)
@@ -417,12 +417,12 @@ def _advance(sources: list[FileReader], at: int) -> list[Step]:
     return steps
 
 
-def _close(sources: list[FileReader]) -> None:
+def _close_sources(sources: list[TextFileReader]) -> None:
     for source in sources:
         source.follower.close()
 
 
-def _saved(path: str, offset: Position | None) -> tuple[int, str | None]:
+def _read_saved(path: str, offset: Position | None) -> tuple[int, str | None]:
     """Position and fingerprint of a saved offset.
 
     Raises:
@@ -442,7 +442,7 @@ def _saved(path: str, offset: Position | None) -> tuple[int, str | None]:
     return position, print_of_head if isinstance(print_of_head, str) else None
 
 
-def _park(sources: list[FileReader]) -> None:
+def _park_sources(sources: list[TextFileReader]) -> None:
     """Close files that do not change, if more are open than a task may hold."""
     opened = [source for source in sources if source.idle_and_open]
     for source in opened[_OPEN_FILES:]:

@@ -15,7 +15,7 @@ from connectors.text_files.stream import is_gzip, open_file, read_head
 HEAD: Final = 1024
 
 
-class Place(NamedTuple):
+class FileLocation(NamedTuple):
     """Where to go on.
 
     Attributes:
@@ -29,43 +29,45 @@ class Place(NamedTuple):
     note: str = ""
 
 
-def fingerprint(head: bytes, position: int) -> str:
+def fingerprint_head(head: bytes, position: int) -> str:
     """A checksum of the part of a file's beginning that lies before ``position``."""
     return f"{zlib.crc32(head[: min(position, HEAD)]):08x}"
 
 
-def locate(path: str, position: int, mark: str | None, compression: str, pattern: str | None) -> Place | None:
-    """Where reading of ``path`` goes on that had come to ``position`` of a file with the fingerprint ``mark``.
+def locate_position(
+    path: str, position: int, saved_fingerprint: str | None, compression: str, pattern: str | None
+) -> FileLocation | None:
+    """Where reading of ``path`` goes on that had come to ``position`` of a file with the fingerprint ``saved_fingerprint``.
 
     ``pattern`` gives the names of rotated files: None for the name followed by anything, "" for none.
     Without a mark the file of that name is taken to be the same one unless it is too short. None if there is nothing to
     read yet.
     """
-    if mark is None:
+    if saved_fingerprint is None:
         size = _text_size(path, compression)
         if size is None:
             return None
         if size < position:
-            return Place(
+            return FileLocation(
                 [path],
                 0,
                 f"{path} is shorter than the saved position {position}: it was truncated or replaced; "
                 "reading it from its beginning",
             )
-        return Place([path], position)
-    if _holds(path, position, mark, compression):
-        return Place([path], position)
+        return FileLocation([path], position)
+    if _holds_position(path, position, saved_fingerprint, compression):
+        return FileLocation([path], position)
     newer: list[str] = []
-    for other in _siblings(path, pattern):
-        if _holds(other, position, mark, compression):
-            paths = [other, *reversed(newer), path]
-            return Place(
-                paths, position, f"{path} was rotated while it was not read: going on in {other} at {position}"
+    for sibling in _list_siblings(path, pattern):
+        if _holds_position(sibling, position, saved_fingerprint, compression):
+            paths = [sibling, *reversed(newer), path]
+            return FileLocation(
+                paths, position, f"{path} was rotated while it was not read: going on in {sibling} at {position}"
             )
-        newer.append(other)
+        newer.append(sibling)
     if not Path(path).exists():
         return None
-    return Place(
+    return FileLocation(
         [path],
         0,
         f"{path} is not the file that was read to position {position}, and no rotated file beside it is; "
@@ -84,7 +86,7 @@ def _text_size(path: str, compression: str) -> int | None:
         os.close(fd)
 
 
-def _holds(path: str, position: int, mark: str, compression: str) -> bool:
+def _holds_position(path: str, position: int, saved_fingerprint: str, compression: str) -> bool:
     fd = open_file(path)
     if fd is None:
         return False
@@ -92,25 +94,25 @@ def _holds(path: str, position: int, mark: str, compression: str) -> bool:
         if not is_gzip(fd, compression) and os.fstat(fd).st_size < position:
             return False
         head = read_head(fd, compression, min(position, HEAD))
-        return len(head) == min(position, HEAD) and fingerprint(head, position) == mark
+        return len(head) == min(position, HEAD) and fingerprint_head(head, position) == saved_fingerprint
     finally:
         os.close(fd)
 
 
-def _siblings(path: str, pattern: str | None) -> list[str]:
+def _list_siblings(path: str, pattern: str | None) -> list[str]:
     """Files that ``path`` may have been rotated to, the newest first."""
     if pattern == "":
         return []
     folder, name = os.path.split(path)
-    wanted = pattern or glob.escape(name) + "?*"
-    found: list[tuple[int, str]] = []
+    name_pattern = pattern or glob.escape(name) + "?*"
+    candidates: list[tuple[int, str]] = []
     try:
         with os.scandir(folder or ".") as entries:
-            found.extend(
+            candidates.extend(
                 (entry.stat().st_mtime_ns, os.path.join(folder, entry.name))  # noqa: PTH118
                 for entry in entries
-                if entry.name != name and fnmatch.fnmatchcase(entry.name, wanted) and entry.is_file()
+                if entry.name != name and fnmatch.fnmatchcase(entry.name, name_pattern) and entry.is_file()
             )
     except FileNotFoundError:
         return []
-    return [found_path for _, found_path in sorted(found, reverse=True)]
+    return [found_path for _, found_path in sorted(candidates, reverse=True)]

@@ -106,10 +106,10 @@ class GzipStream:
             if data:
                 self.at += len(data)
                 return data
-            if not self._more():
+            if not self._has_more():
                 return b""
 
-    def _more(self) -> bool:
+    def _has_more(self) -> bool:
         return bool(self._rest) or os.fstat(self._fd).st_size > self._raw_at
 
     def shrunk(self) -> bool:
@@ -118,7 +118,7 @@ class GzipStream:
 
     def complete(self) -> bool:
         """See ``TextStream``."""
-        return self._ended and not self._more()
+        return self._ended and not self._has_more()
 
 
 def open_file(path: str) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from connectors.errors import MillraceError
-from connectors.text_files.directory import assign, matching
+from connectors.text_files.directory import assign_files, match_files
 from connectors.text_files.options import DIRECTORY, PATTERN, SCAN_INTERVAL, TASK_FILES
 
 if TYPE_CHECKING:
@@ -44,19 +44,19 @@ class DirectoryWatch:
         """
         if not self._context.config[DIRECTORY]:
             return [{}]
-        self._seen = await self._list()
-        self._assigned = assign(self._seen, max_tasks, self._assigned)
+        self._seen = await self._list_files()
+        self._assigned = assign_files(self._seen, max_tasks, self._assigned)
         return [{TASK_FILES: msgspec.json.encode(files).decode()} for files in self._assigned]
 
-    async def _list(self) -> list[str]:
+    async def _list_files(self) -> list[str]:
         config = self._context.config
-        return await asyncio.to_thread(matching, config[DIRECTORY], config[PATTERN])
+        return await asyncio.to_thread(match_files, config[DIRECTORY], config[PATTERN])
 
     async def _watch_directory(self) -> None:
         while True:
             await asyncio.sleep(self._context.config[SCAN_INTERVAL] / 1000)
             try:
-                files = await self._list()
+                files = await self._list_files()
             except MillraceError as error:
                 self._context.log.warning("%s", error)
                 continue

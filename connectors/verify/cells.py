@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 import msgspec
 
 from connectors.verify.differences import MOST_ROWS, differing_columns, row_difference
-from connectors.verify.rows import NO_NUMBER, Range, TableReport, digest
+from connectors.verify.rows import NO_NUMBER, ChecksumRange, TableReport, digest_value
 from connectors.verify.writes import Merged
 
 if TYPE_CHECKING:
@@ -125,15 +125,15 @@ class CellComparison:
 
     def source(self, table: str, key: Mapping[str, Any], writes: list[Write]) -> None:
         """Add writes that rows of the source say."""
-        self._put(_SOURCE, table, key, writes)
+        self._put_writes(_SOURCE, table, key, writes)
 
     def topic(self, table: str, key: Mapping[str, Any], writes: list[Write]) -> None:
         """Add the writes of a message."""
-        self._put(_TOPIC, table, key, writes)
+        self._put_writes(_TOPIC, table, key, writes)
 
-    def _put(self, side: int, table: str, key: Mapping[str, Any], writes: list[Write]) -> None:
+    def _put_writes(self, side: int, table: str, key: Mapping[str, Any], writes: list[Write]) -> None:
         identity, data = _encode(key), self._forms.pack(writes)
-        file = self._files[int.from_bytes(digest(identity.decode())[:2], "little") % self._count]
+        file = self._files[int.from_bytes(digest_value(identity.decode())[:2], "little") % self._count]
         file.write(_HEAD.pack(side, self._numbers[table], len(identity), len(data)) + identity + data)
 
     def compare(self, now_s: float) -> Iterator[tuple[int, int]]:
@@ -148,7 +148,7 @@ class CellComparison:
             for partition, sides in partitions.items():
                 sides.source = [write for data in sides.source for write in self._forms.unpack(data)]
                 sides.topic = [write for data in sides.topic for write in self._forms.unpack(data)]
-                self._look(partition, sides, now_s)
+                self._compare_partition(partition, sides, now_s)
             yield done, self._count
 
     # Partitions that differ.
@@ -175,7 +175,7 @@ class CellComparison:
         waiting = self.open
         self.open = {}
         for partition, sides in waiting.items():
-            self._look(partition, sides, now_s)
+            self._compare_partition(partition, sides, now_s)
         return sum(not sides.settled for sides in self.open.values())
 
     def finish(self, now_s: float) -> None:
@@ -183,36 +183,36 @@ class CellComparison:
         add_up = self._forms.add_up
         for (number, key), sides in self.open.items():
             table = self._tables[number]
-            self._report(table, key, add_up(table, sides.source, now_s), add_up(table, sides.topic, now_s), sides)
+            self._report_rows(table, key, add_up(table, sides.source, now_s), add_up(table, sides.topic, now_s), sides)
         self.open = {}
 
-    def _look(self, partition: Partition, sides: Sides, now_s: float) -> None:
+    def _compare_partition(self, partition: Partition, sides: Sides, now_s: float) -> None:
         number, key = partition
         table = self._tables[number]
         mine, theirs = self._forms.add_up(table, sides.source, now_s), self._forms.add_up(table, sides.topic, now_s)
-        if len(self.open) < MOST_OPEN and not self._equal(mine, theirs):
-            seen = digest(repr([sorted(side.rows.items()) for side in (mine, theirs)]))
-            sides.settled = seen == sides.seen
-            sides.seen = seen
+        if len(self.open) < MOST_OPEN and not self._is_equal(mine, theirs):
+            rows_digest = digest_value(repr([sorted(side.rows.items()) for side in (mine, theirs)]))
+            sides.settled = rows_digest == sides.seen
+            sides.seen = rows_digest
             self.open[partition] = sides
             return
         sides.settled = True
-        self._report(table, key, mine, theirs, sides)
+        self._report_rows(table, key, mine, theirs, sides)
 
-    def _equal(self, mine: AddedUp, theirs: AddedUp) -> bool:
+    def _is_equal(self, mine: AddedUp, theirs: AddedUp) -> bool:
         equal = self._forms.equal
         return mine.rows.keys() == theirs.rows.keys() and all(
             equal(row, theirs.rows[name]) for name, row in mine.rows.items()
         )
 
-    def _report(self, table: CellTable, key: bytes, mine: AddedUp, theirs: AddedUp, sides: Sides) -> None:
+    def _report_rows(self, table: CellTable, key: bytes, mine: AddedUp, theirs: AddedUp, sides: Sides) -> None:
         report = self.reports[table.name]
         first = next(iter(msgspec.json.decode(key).values()), None)
         number = first if type(first) is int and NO_NUMBER < first < -NO_NUMBER else NO_NUMBER
         for name in mine.rows.keys() | theirs.rows.keys():
             left, right = mine.rows.get(name), theirs.rows.get(name)
             equal = left is not None and right is not None and self._forms.equal(left, right)
-            report.count(number, Range(*_sums(name, left, left if equal else right)))
+            report.count(number, ChecksumRange(*_row_sums(name, left, left if equal else right)))
             if equal:
                 continue
             kind = "missing" if right is None else "extra" if left is None else "different"
@@ -225,10 +225,10 @@ class CellComparison:
                 report.differences.append(row_difference(kind, text, left, right, self._forms.differing))
 
 
-def _sums(name: bytes, left: dict[str, Any] | None, right: dict[str, Any] | None) -> tuple[int, int, int, int]:
+def _row_sums(name: bytes, left: dict[str, Any] | None, right: dict[str, Any] | None) -> tuple[int, int, int, int]:
     """Rows of the source and the topic, and their checksums."""
     checksums = [
-        0 if row is None else int.from_bytes(digest(repr((name, sorted(row.items()))))[:8], "little")
+        0 if row is None else int.from_bytes(digest_value(repr((name, sorted(row.items()))))[:8], "little")
         for row in (left, right)
     ]
     return int(left is not None), int(right is not None), checksums[0], checksums[1]

@@ -42,12 +42,12 @@ _NOTHING: Final[_State] = (0, None, False, 0, b"", 0)
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
-def digest(value: Any) -> bytes:
+def digest_value(value: Any) -> bytes:
     """16 bytes for a JSON-like value; the order of an object's members has no part in it."""
     return blake2b(_encode(value), digest_size=_SIZE).digest()
 
 
-class Range(msgspec.Struct):
+class ChecksumRange(msgspec.Struct):
     """Sums over the rows of one stretch of keys; the checksums don't depend on the order of rows."""
 
     source_rows: int = 0
@@ -55,12 +55,12 @@ class Range(msgspec.Struct):
     source_checksum: int = 0
     topic_checksum: int = 0
 
-    def add(self, other: Range) -> None:
+    def add(self, addend: ChecksumRange) -> None:
         """Take in another one's rows."""
-        self.source_rows += other.source_rows
-        self.topic_rows += other.topic_rows
-        self.source_checksum = self.source_checksum + other.source_checksum & _BITS
-        self.topic_checksum = self.topic_checksum + other.topic_checksum & _BITS
+        self.source_rows += addend.source_rows
+        self.topic_rows += addend.topic_rows
+        self.source_checksum = self.source_checksum + addend.source_checksum & _BITS
+        self.topic_checksum = self.topic_checksum + addend.topic_checksum & _BITS
 
 
 class Sample(msgspec.Struct):
@@ -112,7 +112,7 @@ class TableReport(msgspec.Struct):
 
     table: str
     topics: list[str] = msgspec.field(default_factory=list)
-    total: Range = msgspec.field(default_factory=Range)
+    total: ChecksumRange = msgspec.field(default_factory=ChecksumRange)
     missing: int = 0
     extra: int = 0
     different: int = 0
@@ -121,7 +121,7 @@ class TableReport(msgspec.Struct):
     examples: dict[str, list[str]] = msgspec.field(default_factory=dict)
     differences: list[RowDifference] = msgspec.field(default_factory=list)
     width: int = 0
-    ranges: dict[int, Range] = msgspec.field(default_factory=dict)
+    ranges: dict[int, ChecksumRange] = msgspec.field(default_factory=dict)
     condition: str | None = None
     note: str = ""
 
@@ -143,25 +143,25 @@ class TableReport(msgspec.Struct):
             if (sums.source_rows, sums.source_checksum) != (sums.topic_rows, sums.topic_checksum)
         ]
 
-    def count(self, number: int, sums: Range) -> None:
+    def count(self, number: int, sums: ChecksumRange) -> None:
         """Add sums to the total and to the range of a first key."""
         self.total.add(sums)
         if number == NO_NUMBER:
             return
         self.width = self.width or _FIRST_WIDTH
-        self.ranges.setdefault(number // self.width, Range()).add(sums)
+        self.ranges.setdefault(number // self.width, ChecksumRange()).add(sums)
         while len(self.ranges) > _MOST_RANGES:
             self.width *= 2
-            wider: dict[int, Range] = {}
-            for old, each in self.ranges.items():
-                wider.setdefault(old // 2, Range()).add(each)
+            wider: dict[int, ChecksumRange] = {}
+            for old, sums_of_range in self.ranges.items():
+                wider.setdefault(old // 2, ChecksumRange()).add(sums_of_range)
             self.ranges = wider
 
-    def example(self, kind: str, key: str, most: int) -> None:
+    def example(self, kind: str, key: str, max_examples: int) -> None:
         """Keep a key as an example."""
-        found = self.examples.setdefault(kind, [])
-        if len(found) < most:
-            found.append(key)
+        examples_of_kind = self.examples.setdefault(kind, [])
+        if len(examples_of_kind) < max_examples:
+            examples_of_kind.append(key)
 
 
 def message_place(partition: int, offset: int) -> int:
@@ -185,19 +185,19 @@ class Structures:
     def number(self, row: Mapping[str, Any]) -> int:
         """The number of a topic row's structure."""
         names = frozenset(row)
-        found = self._numbers.get(names)
-        if found is None:
+        structure_number = self._numbers.get(names)
+        if structure_number is None:
             common = names & self.now
-            found = self._common.index(common) if common in self._common else len(self._common)
-            if found == len(self._common):
+            structure_number = self._common.index(common) if common in self._common else len(self._common)
+            if structure_number == len(self._common):
                 self._common.append(common)
-            self._numbers[names] = found
-        return found
+            self._numbers[names] = structure_number
+        return structure_number
 
     def digest(self, row: Mapping[str, Any], number: int) -> bytes:
         """The digest of a row's columns that structure ``number`` shares with the source."""
         common = self._common[number]
-        return digest(
+        return digest_value(
             row if len(row) == len(common) else {name: value for name, value in row.items() if name in common}
         )
 
@@ -238,17 +238,17 @@ class RowFiles:
     ) -> None:
         """Write one row or event."""
         number = NO_NUMBER
-        text = _encode(row if key is None else key)[:_KEY_TEXT]
+        key_json = _encode(row if key is None else key)[:_KEY_TEXT]
         if isinstance(key, dict):
             first = next(iter(key.values()), None)
             if type(first) is int and NO_NUMBER < first < -NO_NUMBER:
                 number = first
         file = self._files[int.from_bytes(identity[:2], "little") % self._count]
         file.write(
-            _HEAD.pack(kind, self._numbers[table], structure, number, len(digests), len(text), place)
+            _HEAD.pack(kind, self._numbers[table], structure, number, len(digests), len(key_json), place)
             + identity
             + b"".join(digests)
-            + text
+            + key_json
         )
 
     def flush(self) -> None:
@@ -296,12 +296,12 @@ class TopicRows:
         if key is None:
             self.files.put(_PLUS, table, None, value, number, [], row)
         else:
-            self.files.put(_SET, table, key, digest(key), number, [value], place=place)
+            self.files.put(_SET, table, key, digest_value(key), number, [value], place=place)
 
     def gone(self, table: str, key: Any, row: Mapping[str, Any] | None = None) -> None:
         """The row is deleted; ``row`` is needed for a table without key."""
         if key is not None:
-            self.files.put(_GONE, table, key, digest(key), 0, [])
+            self.files.put(_GONE, table, key, digest_value(key), 0, [])
         elif row is not None:
             structures = self.structures[table]
             number = structures.number(row)
@@ -310,7 +310,7 @@ class TopicRows:
     def later(self, table: str, key: Any) -> None:
         """The row was changed after the place of comparison: earlier events of it may have been compacted away."""
         if key is not None:
-            self.files.put(_LATER, table, key, digest(key), 0, [])
+            self.files.put(_LATER, table, key, digest_value(key), 0, [])
 
 
 class Comparison:
@@ -358,7 +358,7 @@ class Comparison:
         if key is None:
             self._source.put(_LOOSE, table, None, structures.digest(row, 0), 0, [], row)
         else:
-            self._source.put(_SOURCE, table, key, digest(key), 0, structures.digests(row))
+            self._source.put(_SOURCE, table, key, digest_value(key), 0, structures.digests(row))
 
     def adopt(self, structures: Mapping[str, Structures]) -> bool:
         """Take the structures of rows that another process has met on the topic.
@@ -378,15 +378,15 @@ class Comparison:
         self.topics.files.flush()
         self._source.flush()
         for number in range(self.count):
-            self._compare(number)
+            self._compare_file(number)
             if number + 1 == self.count:
                 self._settle_older()
             yield number + 1, self.count
 
-    def _compare(self, number: int) -> None:
+    def _compare_file(self, number: int) -> None:
         states: dict[tuple[int, bytes], _State] = {}
         loose: Counter[tuple[int, int, bytes]] = Counter()
-        texts: dict[tuple[int, int, bytes], bytes] = {}
+        keys_json: dict[tuple[int, int, bytes], bytes] = {}
         head, head_size = _HEAD.unpack_from, _HEAD.size
         for side in ("topic", "source"):
             data = Path(self.folder, f"{side}{number}").read_bytes()
@@ -398,23 +398,30 @@ class Comparison:
                 at += _SIZE
                 digests = data[at : at + _SIZE * count]
                 at += _SIZE * count
-                text = data[at : at + size]
+                key_json = data[at : at + size]
                 at += size
                 if kind == _SET:
                     later = states.get((table, identity), _NOTHING)[2]
-                    states[table, identity] = (structure, digests, later, first, text, place)
+                    states[table, identity] = (structure, digests, later, first, key_json, place)
                 elif kind == _SOURCE:
-                    self._source_row(table, identity, digests, first, text, states)
+                    self._source_row(table, identity, digests, first, key_json, states)
                 elif kind in _LOOSE_STEPS:
                     self._loose_row(kind, table, structure, identity, loose)
-                    texts.setdefault((table, structure, identity), text)
+                    keys_json.setdefault((table, structure, identity), key_json)
                 else:
-                    then = states.get((table, identity), _NOTHING)
+                    known_state = states.get((table, identity), _NOTHING)
                     if kind == _LATER:
-                        states[table, identity] = (then[0], then[1], True, first, text, then[5])
+                        states[table, identity] = (
+                            known_state[0],
+                            known_state[1],
+                            True,
+                            first,
+                            key_json,
+                            known_state[5],
+                        )
                     else:
-                        states[table, identity] = (structure, None, then[2], first, text, 0)
-        self._left(states, loose, texts)
+                        states[table, identity] = (structure, None, known_state[2], first, key_json, 0)
+        self._report_left(states, loose, keys_json)
 
     def _loose_row(
         self, kind: int, table: int, structure: int, identity: bytes, loose: Counter[tuple[int, int, bytes]]
@@ -423,10 +430,10 @@ class Comparison:
         loose[table, structure, identity] += _LOOSE_STEPS[kind]
         report = self.reports[self._names[table]]
         if kind == _LOOSE:
-            report.total.add(Range(source_rows=1, source_checksum=_sum(identity)))
+            report.total.add(ChecksumRange(source_rows=1, source_checksum=_to_sum(identity)))
         else:
             step = _LOOSE_STEPS[kind]
-            report.total.add(Range(topic_rows=step, topic_checksum=step * _sum(identity)))
+            report.total.add(ChecksumRange(topic_rows=step, topic_checksum=step * _to_sum(identity)))
 
     def _source_row(
         self,
@@ -434,25 +441,27 @@ class Comparison:
         identity: bytes,
         digests: bytes,
         number: int,
-        text: bytes,
+        key_json: bytes,
         states: dict[tuple[int, bytes], _State],
     ) -> None:
         report = self.reports[self._names[table]]
-        full = _sum(digests)
-        sums = Range(source_rows=1, source_checksum=full)
-        structure, found, later, _, _, place = states.pop((table, identity), _NOTHING)
-        if found is None:
+        full = _to_sum(digests)
+        sums = ChecksumRange(source_rows=1, source_checksum=full)
+        structure, topic_digest, later, _, _, place = states.pop((table, identity), _NOTHING)
+        if topic_digest is None:
             kind = "missing"
-        elif digests[structure * _SIZE : (structure + 1) * _SIZE] == found:
+        elif digests[structure * _SIZE : (structure + 1) * _SIZE] == topic_digest:
             kind = ""
             sums.topic_rows, sums.topic_checksum = 1, full
             report.older_structure += structure > 0
         else:
             kind = "different"
-            sums.topic_rows, sums.topic_checksum = 1, _sum(found)
+            sums.topic_rows, sums.topic_checksum = 1, _to_sum(topic_digest)
         report.count(number, sums)
         if kind:
-            self._keyed(report, kind, text, identity, later, in_source=True, place=None if found is None else place)
+            self._keyed(
+                report, kind, key_json, identity, later, in_source=True, place=None if topic_digest is None else place
+            )
 
     def _keyed(
         self,
@@ -467,35 +476,35 @@ class Comparison:
     ) -> None:
         """Report a row with a key."""
         kind = "unsettled" if later else kind
-        self._differs(report, kind, text)
+        self._report_difference(report, kind, text)
         samples = self.samples[report.table]
         if getattr(report, kind) <= min(MOST_ROWS, self._examples):
             samples.append(Sample(kind, text.decode("utf-8", "replace"), identity, in_source, place))
 
-    def _differs(self, report: TableReport, kind: str, text: bytes, *, times: int = 1) -> None:
+    def _report_difference(self, report: TableReport, kind: str, key_json: bytes, *, times: int = 1) -> None:
         setattr(report, kind, getattr(report, kind) + times)
-        report.example(kind, text.decode("utf-8", "replace"), self._examples)
+        report.example(kind, key_json.decode("utf-8", "replace"), self._examples)
 
-    def _left(
+    def _report_left(
         self,
         states: Mapping[tuple[int, bytes], _State],
         loose: Counter[tuple[int, int, bytes]],
-        texts: Mapping[tuple[int, int, bytes], bytes],
+        keys_json: Mapping[tuple[int, int, bytes], bytes],
     ) -> None:
-        for (table, identity), (_, found, later, number, text, place) in states.items():
-            if found is not None:
+        for (table, identity), (_, topic_digest, later, number, key_json, place) in states.items():
+            if topic_digest is not None:
                 report = self.reports[self._names[table]]
-                report.count(number, Range(topic_rows=1, topic_checksum=_sum(found)))
-                self._keyed(report, "extra", text, identity, later, in_source=False, place=place)
+                report.count(number, ChecksumRange(topic_rows=1, topic_checksum=_to_sum(topic_digest)))
+                self._keyed(report, "extra", key_json, identity, later, in_source=False, place=place)
         for (table, structure, identity), count in loose.items():
             report = self.reports[self._names[table]]
             if structure and count:
                 # Which of the source's rows it was can't be told without the columns that it lacks.
-                self._differs(report, "unsettled", texts[table, structure, identity], times=abs(count))
+                self._report_difference(report, "unsettled", keys_json[table, structure, identity], times=abs(count))
                 self._older[table] += count
             elif count:
-                self._differs(
-                    report, "extra" if count > 0 else "missing", texts[table, structure, identity], times=abs(count)
+                self._report_difference(
+                    report, "extra" if count > 0 else "missing", keys_json[table, structure, identity], times=abs(count)
                 )
 
     def _settle_older(self) -> None:
@@ -511,5 +520,5 @@ class Comparison:
             )
 
 
-def _sum(value: bytes) -> int:
+def _to_sum(value: bytes) -> int:
     return int.from_bytes(value[:8], "little")

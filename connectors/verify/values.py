@@ -26,19 +26,21 @@ _FLOAT_TOLERANCE: Final = 1e-6
 def same_row(message: dict[str, Any], target: dict[str, Any]) -> bool:
     """Whether all columns that both have say the same; names are compared without regard to case."""
     others = {name.lower(): value for name, value in target.items()}
-    return all(same(value, others[name.lower()]) for name, value in message.items() if name.lower() in others)
+    return all(is_same_value(value, others[name.lower()]) for name, value in message.items() if name.lower() in others)
 
 
 def differing_values(message: dict[str, Any], target: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns that both have and that don't say the same, under the message's names."""
     others = {name.lower(): value for name, value in target.items()}
     names = [
-        name for name, value in message.items() if name.lower() in others and not same(value, others[name.lower()])
+        name
+        for name, value in message.items()
+        if name.lower() in others and not is_same_value(value, others[name.lower()])
     ]
     return {name: message[name] for name in names}, {name: others[name.lower()] for name in names}
 
 
-def same(message: Any, target: Any) -> bool:
+def is_same_value(message: Any, target: Any) -> bool:
     """Whether two values say the same."""
     if message is None or target is None:
         return message is target
@@ -58,7 +60,7 @@ def same(message: Any, target: Any) -> bool:
         return str(message).lower() == str(target)
     if isinstance(target, str):
         return _same_string(message, target)
-    return bool(_plain(message) == _plain(target))
+    return bool(_to_plain(message) == _to_plain(target))
 
 
 def _same_number(message: Any, target: float | Decimal) -> bool:
@@ -85,16 +87,16 @@ def _same_number(message: Any, target: float | Decimal) -> bool:
     return False
 
 
-def _micros(moment: dt.datetime) -> int:
+def _to_micros(moment: dt.datetime) -> int:
     return ((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)) - _EPOCH) // _MICRO
 
 
 def _same_moment(message: Any, target: dt.datetime) -> bool:
-    micros = _micros(target)
+    micros = _to_micros(target)
     if isinstance(message, int):
         return message // 1000 == micros or any(message * unit == micros for unit in _UNITS)
     with suppress(ValueError, TypeError):
-        return _micros(dt.datetime.fromisoformat(message)) == micros
+        return _to_micros(dt.datetime.fromisoformat(message)) == micros
     return False
 
 
@@ -131,11 +133,11 @@ def _same_string(message: Any, target: str) -> bool:
         return True
     with suppress(msgspec.DecodeError):
         # JSON has many spellings.
-        return bool(_plain(message) == msgspec.json.decode(target))
+        return bool(_to_plain(message) == msgspec.json.decode(target))
     return False
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, str):
         with suppress(msgspec.DecodeError):
             return msgspec.json.decode(value)
@@ -154,7 +156,7 @@ def _key_part(value: Any) -> str:
     if isinstance(value, Decimal):
         return format(value.normalize(), "f")
     if isinstance(value, dt.datetime):
-        return str(_micros(value))
+        return str(_to_micros(value))
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(bytes(value)).decode()
     return str(value)

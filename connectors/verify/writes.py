@@ -96,21 +96,21 @@ def update_writes(table: CellTable, value: Mapping[str, Any]) -> tuple[dict[str,
             [
                 "range",
                 item["write_time"],
-                _prefix(table, start["prefix"]),
+                _read_prefix(table, start["prefix"]),
                 start["inclusive"],
-                _prefix(table, end["prefix"]),
+                _read_prefix(table, end["prefix"]),
                 end["inclusive"],
             ]
         )
     if (static := value.get("static")) is not None:
-        writes.append(_row(table, static, None, shared))
+        writes.append(_read_row(table, static, None, shared))
     for row in value.get("rows") or ():
         clustering = row.get("clustering") or {}
-        writes.append(_row(table, row, [clustering.get(name) for name in table.clustering], shared))
+        writes.append(_read_row(table, row, [clustering.get(name) for name in table.clustering], shared))
     return value["key"], writes
 
 
-def _prefix(table: CellTable, values: Mapping[str, Any] | None) -> list[Any]:
+def _read_prefix(table: CellTable, values: Mapping[str, Any] | None) -> list[Any]:
     prefix: list[Any] = []
     for name in table.clustering:
         if (values or {}).get(name) is None:
@@ -119,12 +119,12 @@ def _prefix(table: CellTable, values: Mapping[str, Any] | None) -> list[Any]:
     return prefix
 
 
-def _stamp(stamp: Mapping[str, Any] | None, otherwise: list[Any]) -> list[Any]:
+def _read_stamp(stamp: Mapping[str, Any] | None, otherwise: list[Any]) -> list[Any]:
     return otherwise if stamp is None else [stamp["write_time"], stamp.get("expires")]
 
 
-def _row(table: CellTable, row: Mapping[str, Any], clustering: list[Any] | None, shared: list[Any]) -> Write:
-    row_stamp = _stamp(row.get("stamp"), shared)
+def _read_row(table: CellTable, row: Mapping[str, Any], clustering: list[Any] | None, shared: list[Any]) -> Write:
+    row_stamp = _read_stamp(row.get("stamp"), shared)
     liveness, deletion = row.get("liveness"), row.get("deletion")
     stamps: Mapping[str, Any] = row.get("stamps") or {}
     cells: list[Any] = []
@@ -133,26 +133,28 @@ def _row(table: CellTable, row: Mapping[str, Any], clustering: list[Any] | None,
         if value is None:
             continue
         if shape is None:
-            cells.append([field, None, *_stamp(stamps.get(field), row_stamp), value])
+            cells.append([field, None, *_read_stamp(stamps.get(field), row_stamp), value])
         elif shape == "udt":
             inner: Mapping[str, Any] = value.get("stamps") or {}
             cells += [
-                [field, name, *_stamp(inner.get(name), row_stamp), item]
+                [field, name, *_read_stamp(inner.get(name), row_stamp), item]
                 for name, item in value["fields"].items()
                 if item is not None
             ]
             cells += [
-                [field, name, _stamp(inner.get(name), row_stamp)[0], None, None]
+                [field, name, _read_stamp(inner.get(name), row_stamp)[0], None, None]
                 for name in map(field_name, value.get("deleted") or ())
             ]
         else:
-            cells += [[field, item["path"], *_stamp(item.get("stamp"), row_stamp), item.get("value")] for item in value]
+            cells += [
+                [field, item["path"], *_read_stamp(item.get("stamp"), row_stamp), item.get("value")] for item in value
+            ]
     for name in map(field_name, row.get("deleted") or ()):
-        cells.append([name, None, _stamp(stamps.get(name), row_stamp)[0], None, None])
+        cells.append([name, None, _read_stamp(stamps.get(name), row_stamp)[0], None, None])
     return [
         "row",
         clustering,
-        None if liveness is None else _stamp(liveness.get("stamp"), row_stamp),
+        None if liveness is None else _read_stamp(liveness.get("stamp"), row_stamp),
         None if deletion is None else deletion["write_time"],
         {field_name(item["column"]): item["write_time"] for item in row.get("complex_deletions") or ()},
         cells,
@@ -254,11 +256,11 @@ class _RowState:
         for cell in cells:
             name = cell[0], b"" if cell[1] is None else _encode(cell[1])
             older = self.cells.get(name)
-            if older is None or _rank(cell) > _rank(older):
+            if older is None or _cell_rank(cell) > _cell_rank(older):
                 self.cells[name] = cell
 
 
-def _rank(cell: Sequence[Any]) -> tuple[Any, ...]:
+def _cell_rank(cell: Sequence[Any]) -> tuple[Any, ...]:
     """The order in which cells win: the later one, then a tombstone, then one that expires, then the greater value."""
     _, _, time, expires, value = cell
     # Integers of one type as their bytes compare: negative ones are the greater.
@@ -291,11 +293,11 @@ class Merged:
                 self._ranges.append(write)
             else:
                 self.unknown = True
-        self.rows = dict(self._live(states))
+        self.rows = dict(self._live_rows(states))
 
-    def _live(self, states: Mapping[bytes, _RowState]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    def _live_rows(self, states: Mapping[bytes, _RowState]) -> Iterator[tuple[bytes, dict[str, Any]]]:
         for name, state in states.items():
-            hidden = max(self._deletion, state.deletion, self._covered(state))
+            hidden = max(self._deletion, state.deletion, self._covered_time(state))
             fields = self._table.static if state.clustering is None else self._table.regular
             live: dict[str, list[tuple[Any, Any]]] = {}
             for (field, _), (_, path, time, expires, value) in state.cells.items():
@@ -308,14 +310,14 @@ class Merged:
                     live.setdefault(field, []).append((path, value))
             time, expires, until = state.liveness
             if live or (state.clustering is not None and time > hidden and (not expires or until > self._now_s)):
-                yield name, {field: self._value(field, cells) for field, cells in live.items()}
+                yield name, {field: self._field_value(field, cells) for field, cells in live.items()}
 
-    def _value(self, field: str, cells: list[tuple[Any, Any]]) -> Any:
+    def _field_value(self, field: str, cells: list[tuple[Any, Any]]) -> Any:
         shape = self._table.multicell.get(field)
         if shape is None:
             return cells[0][1]
         if shape == "list":
-            return [value for _, value in sorted(cells, key=lambda cell: timeuuid.order(cell[0]))]
+            return [value for _, value in sorted(cells, key=lambda cell: timeuuid.order_key(cell[0]))]
         pairs = (
             sorted((_encode(path), value) for path, value in cells)
             if shape == "set"
@@ -323,12 +325,12 @@ class Merged:
         )
         return [[path.decode(), value] for path, value in pairs]
 
-    def _covered(self, state: _RowState) -> int:
+    def _covered_time(self, state: _RowState) -> int:
         if state.clustering is None or not self._ranges:
             return _NEVER
         newest = _NEVER
         for _, time, start, with_start, end, with_end in self._ranges:
-            after, before = self._compared(state.clustering, start), self._compared(state.clustering, end)
+            after, before = self._compare_prefix(state.clustering, start), self._compare_prefix(state.clustering, end)
             if after is None or before is None:
                 self.unknown = True
             elif (after > 0 or (after == 0 and (with_start or not start))) and (
@@ -337,21 +339,21 @@ class Merged:
                 newest = max(newest, time)
         return newest
 
-    def _compared(self, clustering: Sequence[Any], prefix: Sequence[Any]) -> int | None:
+    def _compare_prefix(self, clustering: Sequence[Any], prefix: Sequence[Any]) -> int | None:
         """-1, 0 or 1: where a row is by a prefix, in the table's order; None: values of such a type can't be compared."""
         for value, bound, kind, reversed_ in zip(
             clustering, prefix, self._table.kinds, self._table.reversed, strict=False
         ):
             if value == bound:
                 continue
-            mine, other = _ordered(kind, value), _ordered(kind, bound)
-            if mine is None or other is None:
+            mine, ordered_bound = _to_ordered(kind, value), _to_ordered(kind, bound)
+            if mine is None or ordered_bound is None:
                 return None
-            return -1 if (mine < other) is not reversed_ else 1
+            return -1 if (mine < ordered_bound) is not reversed_ else 1
         return 0
 
 
-def _ordered(kind: str, value: Any) -> Any:
+def _to_ordered(kind: str, value: Any) -> Any:
     """A value that is in the type's order; None: it can't be ordered."""
     if kind in _NUMBERS and isinstance(value, int | float):
         return value
@@ -360,5 +362,5 @@ def _ordered(kind: str, value: Any) -> Any:
     if kind == "boolean":
         return value
     if kind == "timeuuid":
-        return timeuuid.order(value)
+        return timeuuid.order_key(value)
     return base64.b64decode(value) if kind == "blob" else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compose.local.console import progress
 from connectors.errors import ConfigInvalid
 from spark_jobs.history.rolling import Rolling
-from spark_jobs.history.writing import Writer
+from spark_jobs.history.writing import HistoryWriter
 from spark_jobs.sinks.files import config as options
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from connectors.options import Config
-    from spark_jobs.history.reader import Found
+    from spark_jobs.history.reader import HistoryTableEntry
 
 _FORMATS: Final = ("parquet", "orc", "json", "csv", "avro", "delta", "table")
 _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 
-def _parser(command: str, text: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"millrace job {command}", description=text)
+def _make_parser(command: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"millrace job {command}", description=description)
     parser.add_argument(
         "where", metavar="FILE|PATH", help="a job file with sink.type=files, or the directory of its tables"
     )
@@ -37,7 +37,7 @@ def _parser(command: str, text: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _output(parser: argparse.ArgumentParser) -> None:
+def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="PATH", help="write there (a new directory); without it rows are printed")
     parser.add_argument(
         "--format",
@@ -52,7 +52,7 @@ def _output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", type=int, default=None, help="of the table's log (default: the newest)")
 
 
-def location(where: str) -> tuple[str, Config | None]:
+def find_location(where: str) -> tuple[str, Config | None]:
     """The tables' path that an argument means, and the job's configuration where it is a job file.
 
     Raises:
@@ -62,7 +62,7 @@ def location(where: str) -> tuple[str, Config | None]:
         return where.rstrip("/"), None
     from spark_jobs import config as job_files
 
-    config, problems = job_files.check(job_files.read(where).properties)
+    config, problems = job_files.check_job(job_files.read_file(where).properties)
     if config is None or problems:
         raise ConfigInvalid(f"{where}: " + "; ".join(problem.message for problem in problems))
     if config["sink.type"] != "files":
@@ -70,7 +70,7 @@ def location(where: str) -> tuple[str, Config | None]:
     return str(config[options.PATH]).rstrip("/"), config
 
 
-def _session(name: str, master: str, path: str, config: Config | None) -> SparkSession:
+def _open_session(name: str, master: str, path: str, config: Config | None) -> SparkSession:
     from spark_jobs.filesystems import client_sets
     from spark_jobs.session import build_session
 
@@ -100,23 +100,23 @@ def snapshot(argv: Sequence[str]) -> int:
     """``millrace job snapshot``: a table as it was. Returns the exit code."""
     from spark_jobs.history import reader
 
-    parser = _parser("snapshot", "A table as it was at a time (rows with ums_ts_ up to it) or up to an ums_id_.")
+    parser = _make_parser("snapshot", "A table as it was at a time (rows with ums_ts_ up to it) or up to an ums_id_.")
     parser.add_argument(
         "--at",
         default=None,
         metavar="TIME|ID",
         help="2026-11-21T10:00:00Z (without an offset: UTC) or an ums_id_ (digits); default: all",
     )
-    _output(parser)
+    _add_output(parser)
     arguments = parser.parse_args(list(argv))
     at = None if arguments.at is None else reader.parse_at(arguments.at)
-    path, config = location(arguments.where)
-    spark = _session("snapshot", arguments.master, path, config)
+    path, config = find_location(arguments.where)
+    spark = _open_session("snapshot", arguments.master, path, config)
     try:
         frame = reader.snapshot(
-            spark, path, arguments.table, at=at, key=_columns(arguments.key), version=arguments.version
+            spark, path, arguments.table, at=at, key=_split_columns(arguments.key), version=arguments.version
         )
-        _deliver(frame, arguments)
+        _deliver_frame(frame, arguments)
     finally:
         spark.stop()
     return 0
@@ -126,24 +126,26 @@ def zipper(argv: Sequence[str]) -> int:
     """``millrace job zipper``: all versions of a table's rows with their validity. Returns the exit code."""
     from spark_jobs.history import reader
 
-    parser = _parser("zipper", "Every version of a table's rows with valid_from, valid_to and is_current.")
-    _output(parser)
+    parser = _make_parser("zipper", "Every version of a table's rows with valid_from, valid_to and is_current.")
+    _add_output(parser)
     arguments = parser.parse_args(list(argv))
-    path, config = location(arguments.where)
-    spark = _session("zipper", arguments.master, path, config)
+    path, config = find_location(arguments.where)
+    spark = _open_session("zipper", arguments.master, path, config)
     try:
-        frame = reader.zipper(spark, path, arguments.table, key=_columns(arguments.key), version=arguments.version)
-        _deliver(frame, arguments)
+        frame = reader.zipper(
+            spark, path, arguments.table, key=_split_columns(arguments.key), version=arguments.version
+        )
+        _deliver_frame(frame, arguments)
     finally:
         spark.stop()
     return 0
 
 
-def _columns(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",")]
+def _split_columns(column_list: str | None) -> list[str] | None:
+    return None if column_list is None else [name.strip() for name in column_list.split(",")]
 
 
-def _deliver(frame: DataFrame, arguments: argparse.Namespace) -> None:
+def _deliver_frame(frame: DataFrame, arguments: argparse.Namespace) -> None:
     if arguments.output is None:
         shown = frame if arguments.limit is None else frame.limit(arguments.limit)
         if arguments.format == "table":
@@ -165,13 +167,13 @@ def _deliver(frame: DataFrame, arguments: argparse.Namespace) -> None:
     else:
         from spark_jobs.history import formats
 
-        formats.write(limited, arguments.output, kind, mode="errorifexists")
+        formats.write_frame(limited, arguments.output, kind, mode="errorifexists")
     sys.stderr.write(json.dumps({"output": arguments.output, "format": kind}) + "\n")
 
 
 def compact(argv: Sequence[str]) -> int:
     """``millrace job compact``: merge small files, whatever their age; may run beside the job. Returns the exit code."""
-    parser = _parser(
+    parser = _make_parser(
         "compact",
         "Merges small files up to the target size, whatever their age, and deletes what no reader "
         "needs any more. May run beside the job that writes; readers don't notice.",
@@ -187,13 +189,13 @@ def compact(argv: Sequence[str]) -> int:
         help="how long replaced files stay for readers (default: the job's, or an hour); 0: nobody reads now",
     )
     arguments = parser.parse_args(list(argv))
-    path, config = location(arguments.where)
+    path, config = find_location(arguments.where)
     plan = Rolling() if config is None else options.rolling_of(config)
     if arguments.target_size is not None:
         plan = replace(plan, size=size_of(arguments.target_size))
     if arguments.retention is not None:
         plan = replace(plan, retention=arguments.retention)
-    spark = _session("compact", arguments.master, path, config)
+    spark = _open_session("compact", arguments.master, path, config)
     try:
         from spark_jobs.history import reader
 
@@ -211,47 +213,49 @@ def compact(argv: Sequence[str]) -> int:
     return 0
 
 
-def size_of(text: str) -> int:
+def size_of(size_text: str) -> int:
     """Bytes of ``128m`` and the like.
 
     Raises:
         ConfigInvalid: it is no size.
     """
-    number, unit = text.strip().lower().removesuffix("b"), ""
+    number, unit = size_text.strip().lower().removesuffix("b"), ""
     if number[-1:] in _UNITS:
         number, unit = number[:-1], number[-1:]
     if not number.isdigit() or int(number) < 1:
-        raise ConfigInvalid(f"{text!r} is no size: digits, then k, m or g")
+        raise ConfigInvalid(f"{size_text!r} is no size: digits, then k, m or g")
     return int(number) * _UNITS[unit]
 
 
-def compact_table(spark: SparkSession, found: Found, plan: Rolling, config: Config | None = None) -> dict[str, Any]:
+def compact_table(
+    spark: SparkSession, history_table: HistoryTableEntry, plan: Rolling, config: Config | None = None
+) -> dict[str, Any]:
     """Merge the small files of one table; what was done. Blocks: runs jobs. Works beside a job that writes the table."""
     from spark_jobs.history import delta, reader, rolling, upkeep
     from spark_jobs.history.storage import HadoopStorage
-    from spark_jobs.history.table import Table
+    from spark_jobs.history.table import HistoryDirectory
 
-    if found.delta:
-        removed, added = delta.compact(spark, found.path)
-        delta.vacuum(spark, found.path)
-        return {"table": found.name, "merged": removed, "into": added}
-    table = Table(spark, HadoopStorage(spark, found.path))
-    writer = Writer()
+    if history_table.delta:
+        removed, added = delta.optimize_table(spark, history_table.path)
+        delta.vacuum_table(spark, history_table.path)
+        return {"table": history_table.name, "merged": removed, "into": added}
+    table = HistoryDirectory(spark, HadoopStorage(spark, history_table.path))
+    writer = HistoryWriter()
     table.finish_all(writer)
     state = table.log.state(refresh=False)
     kinds = [file.format for file in sorted(state.files.values(), key=lambda each: each.added)]
     kind = config[options.FORMAT] if config is not None else kinds[-1] if kinds else "parquet"
     compression = config[options.COMPRESSION] if config is not None else None
-    done = upkeep.Done()
+    done = upkeep.UpkeepResult()
     for bucket in rolling.small_files(state):
-        done.add(upkeep.roll(table, bucket, plan.size, writer, kind=kind, compression=compression))
-    for step in upkeep.compact(table, plan.size, writer, kind=kind, compression=compression):
+        done.add(upkeep.roll_bucket(table, bucket, plan.size, writer, kind=kind, compression=compression))
+    for step in upkeep.compact_bucket_files(table, plan.size, writer, kind=kind, compression=compression):
         done.add(step)
-    done.add(upkeep.show(table, plan.retention, writer))
-    done.add(upkeep.vacuum(table, plan.retention, writer))
+    done.add(upkeep.show_merged(table, plan.retention, writer))
+    done.add(upkeep.vacuum_files(table, plan.retention, writer))
     upkeep.write_manifest(table)
     return {
-        **reader.describe(spark, found),
+        **reader.describe_files(spark, history_table),
         "merged": done.inputs,
         "into": done.outputs,
         "brought_into_sight": done.shown,

@@ -15,10 +15,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
 from connectors.errors import Fatal
-from spark_jobs.frames import column
+from spark_jobs.frames import get_column
 from spark_jobs.history import formats
-from spark_jobs.history.log import Offsets, behind, whole
-from spark_jobs.history.schema import followed
+from spark_jobs.history.log import Offsets, find_known_offsets, is_complete
+from spark_jobs.history.schema import follow_changes
 from spark_jobs.history.storage import open_storage
 from spark_jobs.history.table import is_known, look_up
 from spark_jobs.history.writing import Appended
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _SIDE: Final = "_millrace/progress.json"
 
 
-class Progress(msgspec.Struct):
+class DeltaProgress(msgspec.Struct):
     """What our appends have put into a Delta table.
 
     Attributes:
@@ -56,30 +56,30 @@ class Progress(msgspec.Struct):
     namespaces: tuple[str, ...] = ()
 
 
-def quoted(path: str) -> str:
+def quote_path(path: str) -> str:
     """A Delta table's address in SQL."""
     return "delta.`" + path.replace("`", "``") + "`"
 
 
-def exists(spark: SparkSession, path: str) -> bool:
+def is_table(spark: SparkSession, path: str) -> bool:
     """Whether there is a Delta table at ``path``. Blocks."""
     return bool(open_storage(spark, path).names("_delta_log"))
 
 
-def progress(spark: SparkSession, path: str) -> Progress:
+def read_progress(spark: SparkSession, path: str) -> DeltaProgress:
     """What is in the table at ``path``: from its newest commit of ours. Blocks."""
-    if not exists(spark, path):
-        return Progress()
+    if not is_table(spark, path):
+        return DeltaProgress()
     side = open_storage(spark, path).read(_SIDE)
-    known = Progress() if side is None else msgspec.json.decode(side, type=Progress)
-    newer, _ = _newest(spark, path, known.version)
-    return known if newer is None else newer
+    recorded = DeltaProgress() if side is None else msgspec.json.decode(side, type=DeltaProgress)
+    newer, _ = _find_newest_commit(spark, path, recorded.version)
+    return recorded if newer is None else newer
 
 
-def _newest(spark: SparkSession, path: str, after: int) -> tuple[Progress | None, dict[str, str]]:
+def _find_newest_commit(spark: SparkSession, path: str, after: int) -> tuple[DeltaProgress | None, dict[str, str]]:
     """Our newest commit above version ``after`` with its figures; None where there is none."""
     rows = (
-        spark.sql(f"DESCRIBE HISTORY {quoted(path)}")
+        spark.sql(f"DESCRIBE HISTORY {quote_path(path)}")
         .where((f.col("version") > after) & f.col("userMetadata").startswith('{"millrace":'))
         .orderBy(f.col("version").desc())
         .select("version", "userMetadata", "operationMetrics")
@@ -87,19 +87,19 @@ def _newest(spark: SparkSession, path: str, after: int) -> tuple[Progress | None
         .collect()
     )
     for row in rows:
-        found = msgspec.convert(msgspec.json.decode(row["userMetadata"])["millrace"], type=Progress)
-        found.version = row["version"]
-        return found, row["operationMetrics"] or {}
+        commit_progress = msgspec.convert(msgspec.json.decode(row["userMetadata"])["millrace"], type=DeltaProgress)
+        commit_progress.version = row["version"]
+        return commit_progress, row["operationMetrics"] or {}
     return None, {}
 
 
 def own_columns(spark: SparkSession, path: str, rows: DataFrame) -> list[Column]:
     """The columns of the table but those that only make its directories."""
-    levels = spark.sql(f"DESCRIBE DETAIL {quoted(path)}").collect()[0]["partitionColumns"]
-    return [column(name) for name in rows.columns if name not in levels]
+    levels = spark.sql(f"DESCRIBE DETAIL {quote_path(path)}").collect()[0]["partitionColumns"]
+    return [get_column(name) for name in rows.columns if name not in levels]
 
 
-def append(
+def append_changes(
     spark: SparkSession,
     path: str,
     changes: Sequence[TableChanges],
@@ -108,8 +108,8 @@ def append(
     job: str,
     writing: Writing,
     source: str = "",
-    known: Progress,
-) -> tuple[Appended, Progress]:
+    progress_before: DeltaProgress,
+) -> tuple[Appended, DeltaProgress]:
     """Append the changes of one batch; what is in already of its ranges is left out. Blocks: runs jobs.
 
     Args:
@@ -120,18 +120,19 @@ def append(
         job: its name; part of ``txnAppId``.
         writing: how.
         source: whose offsets these are.
-        known: what the table holds, as ``progress`` or the last append gave it; a stale one is found out by Delta.
+        progress_before: what the table holds, as ``read_progress`` or the last append gave it; a stale one is found out by
+            Delta.
 
     Raises:
         Fatal: the table's schema can't take the rows, or known offsets bring rows that the table does not have.
     """
     while True:
-        behind_ = behind(ranges, known.offsets.get(source, {}))
+        behind_ = find_known_offsets(ranges, progress_before.offsets.get(source, {}))
         if behind_ and writing.check:
             _look_up(spark, path, changes, behind_)
-        if whole(ranges, behind_):
-            return Appended(replayed=True), known
-        rows = _rows(spark, path, changes, behind_)
+        if is_complete(ranges, behind_):
+            return Appended(replayed=True), progress_before
+        rows = _select_new_rows(spark, path, changes, behind_)
         buckets = writing.layout.bucket_columns(
             f.current_timestamp() if writing.by_processing_time else f.col("ums_ts_")
         )
@@ -139,9 +140,9 @@ def append(
             rows = rows.withColumn(name, expression)
         records = sum(after - first for first, after in ranges.values())
         rows = rows.coalesce(writing.tasks(records))
-        done = _next(known, changes, ranges, source)
-        _write(rows, path, [name for name, _ in buckets], done, job, writing)
-        there, metrics = _newest(spark, path, known.version)
+        done = _compute_progress(progress_before, changes, ranges, source)
+        _write_rows(rows, path, [name for name, _ in buckets], done, job, writing)
+        there, metrics = _find_newest_commit(spark, path, progress_before.version)
         if there is not None and there.nonce == done.nonce:
             open_storage(spark, path).replace(_SIDE, msgspec.json.encode(there))
             return Appended(
@@ -150,28 +151,39 @@ def append(
                 bytes=int(metrics.get("numOutputBytes", 0)),
             ), there
         # Another driver appended under the same counter: Delta took one of the two; look again what is in.
-        known = progress(spark, path)
+        progress_before = read_progress(spark, path)
 
 
-def _next(
-    known: Progress, changes: Sequence[TableChanges], ranges: Mapping[tuple[str, int], tuple[int, int]], source: str
-) -> Progress:
-    offsets = msgspec.convert(msgspec.to_builtins(known.offsets), type=dict[str, Offsets])
+def _compute_progress(
+    progress_before: DeltaProgress,
+    changes: Sequence[TableChanges],
+    ranges: Mapping[tuple[str, int], tuple[int, int]],
+    source: str,
+) -> DeltaProgress:
+    offsets = msgspec.convert(msgspec.to_builtins(progress_before.offsets), type=dict[str, Offsets])
     for (topic, partition), (_, after) in ranges.items():
         mine = offsets.setdefault(source, {}).setdefault(topic, {})
         mine[str(partition)] = max(mine.get(str(partition), 0), after)
-    keys = [tuple(column.name for column in each.schema.key) for each in changes if each.schema.key]
-    return Progress(
-        known.counter + 1,
+    keys = [
+        tuple(column.name for column in table_changes.schema.key)
+        for table_changes in changes
+        if table_changes.schema.key
+    ]
+    return DeltaProgress(
+        progress_before.counter + 1,
         -1,
         uuid.uuid4().hex,
         offsets,
-        keys[-1] if keys else known.keys,
-        tuple(dict.fromkeys((*known.namespaces, *(each.schema.namespace for each in changes)))),
+        keys[-1] if keys else progress_before.keys,
+        tuple(
+            dict.fromkeys((*progress_before.namespaces, *(table_changes.schema.namespace for table_changes in changes)))
+        ),
     )
 
 
-def _write(rows: DataFrame, path: str, levels: Sequence[str], done: Progress, job: str, writing: Writing) -> None:
+def _write_rows(
+    rows: DataFrame, path: str, levels: Sequence[str], done: DeltaProgress, job: str, writing: Writing
+) -> None:
     writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
     if levels:
         writer = writer.partitionBy(*levels)
@@ -185,24 +197,29 @@ def _write(rows: DataFrame, path: str, levels: Sequence[str], done: Progress, jo
         raise Fatal(f"Delta table {path}: {error}") from error
 
 
-def _rows(
-    spark: SparkSession, path: str, changes: Sequence[TableChanges], known: Mapping[tuple[str, int], int]
+def _select_new_rows(
+    spark: SparkSession, path: str, changes: Sequence[TableChanges], known_offsets: Mapping[tuple[str, int], int]
 ) -> DataFrame:
     levels: list[str] = []
     schema: StructType | None = None
-    if exists(spark, path):
-        levels = spark.sql(f"DESCRIBE DETAIL {quoted(path)}").collect()[0]["partitionColumns"]
+    if is_table(spark, path):
+        levels = spark.sql(f"DESCRIBE DETAIL {quote_path(path)}").collect()[0]["partitionColumns"]
         table = spark.read.format("delta").load(path)
         schema = table.drop(*levels).schema
     before = schema
-    for each in changes:
-        schema = followed(each, schema, path)
+    for table_changes in changes:
+        schema = follow_changes(table_changes, schema, path)
     if schema is None:
         raise ValueError("no changes")
     if before is not None and any(schema[field.name].dataType != field.dataType for field in before.fields):
         # Only when it is needed: older readers refuse a table that has it.
-        spark.sql(f"ALTER TABLE {quoted(path)} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
-    frames = [formats.conform(each.frame.where(~is_known(known)) if known else each.frame, schema) for each in changes]
+        spark.sql(f"ALTER TABLE {quote_path(path)} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    frames = [
+        formats.conform_frame(
+            table_changes.frame.where(~is_known(known_offsets)) if known_offsets else table_changes.frame, schema
+        )
+        for table_changes in changes
+    ]
     rows = frames[0]
     for each_frame in frames[1:]:
         rows = rows.unionAll(each_frame)
@@ -210,7 +227,7 @@ def _rows(
 
 
 def _look_up(
-    spark: SparkSession, path: str, changes: Sequence[TableChanges], known: Mapping[tuple[str, int], int]
+    spark: SparkSession, path: str, changes: Sequence[TableChanges], known_offsets: Mapping[tuple[str, int], int]
 ) -> None:
     table = spark.read.format("delta").load(path)
 
@@ -221,15 +238,15 @@ def _look_up(
             (f.col("ums_ts_") >= f.timestamp_micros(f.lit(low))) & (f.col("ums_ts_") <= f.timestamp_micros(f.lit(high)))
         )
 
-    look_up(path, [each.frame for each in changes], known, between)
+    look_up(path, [table_changes.frame for table_changes in changes], known_offsets, between)
 
 
-def compact(spark: SparkSession, path: str) -> tuple[int, int]:
+def optimize_table(spark: SparkSession, path: str) -> tuple[int, int]:
     """``OPTIMIZE``: files removed and added. Blocks. Readers keep their version until ``VACUUM`` (Delta keeps 7 days)."""
-    metrics = spark.sql(f"OPTIMIZE {quoted(path)}").collect()[0]["metrics"]
+    metrics = spark.sql(f"OPTIMIZE {quote_path(path)}").collect()[0]["metrics"]
     return int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"])
 
 
-def vacuum(spark: SparkSession, path: str) -> None:
+def vacuum_table(spark: SparkSession, path: str) -> None:
     """``VACUUM`` with the table's own retention (7 days unless its properties say otherwise). Blocks."""
-    spark.sql(f"VACUUM {quoted(path)}")
+    spark.sql(f"VACUUM {quote_path(path)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType, TimestampType
 
-from spark_jobs.frames import column, numbered
+from spark_jobs.frames import get_column, number_columns
 from spark_jobs.json_options import TIMES, WHOLE
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _READ: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def write(
+def write_frame(
     frame: DataFrame,
     path: str,
     kind: str,
@@ -62,7 +62,7 @@ def write(
     mode: str = "append",
 ) -> None:
     """Write ``frame`` into the new directory ``path``. Blocks: runs a job."""
-    writer = encoded(frame, kind).write.format(kind).mode(mode).options(**_WRITE[kind])
+    writer = encode_frame(frame, kind).write.format(kind).mode(mode).options(**_WRITE[kind])
     writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     if compression:
         writer = writer.option("compression", compression)
@@ -71,7 +71,7 @@ def write(
     writer.save(path)
 
 
-def load(
+def load_rows(
     spark: SparkSession,
     paths: Sequence[str],
     kind: str,
@@ -98,7 +98,7 @@ def load(
     )
     frame = reader.load(list(paths))
     columns = [
-        _decoded(field) if kind == "csv" else column(field.name)
+        _decode_field(field) if kind == "csv" else get_column(field.name)
         for field in schema.fields
         if only is None or field.name in only
     ]
@@ -109,7 +109,7 @@ def load(
 
 def json_lines(frame: DataFrame) -> DataFrame:
     """Each row as JSON text in one column: nulls and microseconds are kept; lazy."""
-    return frame.select(f.to_json(f.struct(*map(column, frame.columns)), WHOLE).alias("json"))
+    return frame.select(f.to_json(f.struct(*map(get_column, frame.columns)), WHOLE).alias("json"))
 
 
 def stored_schema(schema: StructType, kind: str) -> StructType:
@@ -118,22 +118,22 @@ def stored_schema(schema: StructType, kind: str) -> StructType:
         return schema
     return StructType(
         [
-            StructField(field.name, StringType() if _textual(field.dataType) else field.dataType, nullable=True)
+            StructField(field.name, StringType() if _is_textual(field.dataType) else field.dataType, nullable=True)
             for field in schema.fields
         ]
     )
 
 
-def encoded(frame: DataFrame, kind: str) -> DataFrame:
+def encode_frame(frame: DataFrame, kind: str) -> DataFrame:
     """``frame`` as ``kind`` can hold it; lazy."""
     if kind == "orc":
         return frame.select(*[_of_orc(field) for field in frame.schema.fields])
-    return frame.select(*[_encoded(field) for field in frame.schema.fields]) if kind == "csv" else frame
+    return frame.select(*[_encode_field(field) for field in frame.schema.fields]) if kind == "csv" else frame
 
 
 def _of_orc(field: StructField) -> Column:
     """A column whose times are those that ORC can hold: others fail the write."""
-    value = column(field.name)
+    value = get_column(field.name)
     if not isinstance(field.dataType, TimestampType):
         return value
     refused = f.raise_error(
@@ -146,36 +146,38 @@ def _of_orc(field: StructField) -> Column:
     return f.when(f.unix_micros(value).between(*_ORC_WRONG), refused).otherwise(value).alias(field.name)
 
 
-def _encoded(field: StructField) -> Column:
-    value = column(field.name)
+def _encode_field(field: StructField) -> Column:
+    value = get_column(field.name)
     if isinstance(field.dataType, BinaryType):
         value = f.base64(value)
-    elif _textual(field.dataType):
+    elif _is_textual(field.dataType):
         value = f.to_json(value, TIMES)
     return value.alias(field.name)
 
 
-def _decoded(field: StructField) -> Column:
-    value = column(field.name)
+def _decode_field(field: StructField) -> Column:
+    value = get_column(field.name)
     if isinstance(field.dataType, BinaryType):
         value = f.unbase64(value)
-    elif _textual(field.dataType):
+    elif _is_textual(field.dataType):
         value = f.from_json(value, field.dataType.json(), {**TIMES, "mode": "FAILFAST"})
     return value.alias(field.name)
 
 
-def _textual(kind: DataType) -> bool:
+def _is_textual(kind: DataType) -> bool:
     return isinstance(kind, (StructType, ArrayType, MapType, BinaryType))
 
 
-def conform(frame: DataFrame, schema: StructType) -> DataFrame:
+def conform_frame(frame: DataFrame, schema: StructType) -> DataFrame:
     """``frame`` with exactly the columns of ``schema``: missing ones null, narrower types widened, inside structs too; lazy."""
-    known = {field.name: (f.col(f"c{number}"), field.dataType) for number, field in enumerate(frame.schema.fields)}
-    return numbered(frame, len(known)).select(
+    columns_by_name = {
+        field.name: (f.col(f"c{number}"), field.dataType) for number, field in enumerate(frame.schema.fields)
+    }
+    return number_columns(frame, len(columns_by_name)).select(
         *[
             (
-                _conformed(*known[field.name], field.dataType)
-                if field.name in known
+                _conform_value(*columns_by_name[field.name], field.dataType)
+                if field.name in columns_by_name
                 else f.lit(None).cast(field.dataType)
             ).alias(field.name)
             for field in schema.fields
@@ -183,30 +185,30 @@ def conform(frame: DataFrame, schema: StructType) -> DataFrame:
     )
 
 
-def _conformed(value: Column, have: DataType, want: DataType) -> Column:
-    if isinstance(want, StructType) and isinstance(have, StructType) and have != want:
-        inner = {field.name: field.dataType for field in have.fields}
+def _conform_value(value: Column, present_type: DataType, want: DataType) -> Column:
+    if isinstance(want, StructType) and isinstance(present_type, StructType) and present_type != want:
+        inner = {field.name: field.dataType for field in present_type.fields}
         parts = [
             (
-                _conformed(value.getField(field.name), inner[field.name], field.dataType)
+                _conform_value(value.getField(field.name), inner[field.name], field.dataType)
                 if field.name in inner
                 else f.lit(None).cast(field.dataType)
             ).alias(field.name)
             for field in want.fields
         ]
         return f.when(value.isNotNull(), f.struct(*parts))
-    if isinstance(want, ArrayType) and isinstance(have, ArrayType):
-        if have.elementType == want.elementType:
+    if isinstance(want, ArrayType) and isinstance(present_type, ArrayType):
+        if present_type.elementType == want.elementType:
             return value  # files do not keep that elements are never null, and Spark refuses to cast to that
-        return f.transform(value, lambda each: _conformed(each, have.elementType, want.elementType))
-    if isinstance(want, MapType) and isinstance(have, MapType) and have != want:
+        return f.transform(value, lambda each: _conform_value(each, present_type.elementType, want.elementType))
+    if isinstance(want, MapType) and isinstance(present_type, MapType) and present_type != want:
         return f.map_from_entries(
             f.transform(
                 f.map_entries(value),
                 lambda each: f.struct(
-                    _conformed(each["key"], have.keyType, want.keyType).alias("key"),
-                    _conformed(each["value"], have.valueType, want.valueType).alias("value"),
+                    _conform_value(each["key"], present_type.keyType, want.keyType).alias("key"),
+                    _conform_value(each["value"], present_type.valueType, want.valueType).alias("value"),
                 ),
             )
         )
-    return value if have == want else value.cast(want)
+    return value if present_type == want else value.cast(want)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
-    from spark_jobs.history.log import State
+    from spark_jobs.history.log import HistoryState
 
 #: Formats whose files a table of Hive can have.
 FORMATS: Final = ("parquet", "orc")
@@ -99,9 +99,9 @@ class HiveTable:
     @property
     def quoted(self) -> str:
         """Its full name for statements."""
-        return f"{_quote(self.database)}.{_quote(self.name)}"
+        return f"{_quote_name(self.database)}.{_quote_name(self.name)}"
 
-    def follow(self, state: State) -> int:
+    def follow(self, state: HistoryState) -> int:
         """Make the table, give it the newest columns, and add partitions for buckets in sight. Blocks.
 
         Returns:
@@ -124,7 +124,8 @@ class HiveTable:
         for start in range(0, len(added), _PARTITIONS_AT_ONCE):
             part = added[start : start + _PARTITIONS_AT_ONCE]
             clauses = " ".join(
-                f"PARTITION ({_values(bucket)}) LOCATION {_text(self._address(bucket))}" for bucket in part
+                f"PARTITION ({_format_partition(bucket)}) LOCATION {_quote_string(self._make_bucket_address(bucket))}"
+                for bucket in part
             )
             self.spark.sql(f"ALTER TABLE {self.quoted} ADD IF NOT EXISTS {clauses}")
             self._partitions.update(part)
@@ -138,11 +139,11 @@ class HiveTable:
         jvm: Any = jvm_of(self.spark)
         types = jvm.org.apache.spark.sql.types.DataType
         java_schema = types.fromJson(schema.json())
-        partitions = ", ".join(f"{_quote(name)} string" for name in self.levels)
+        partitions = ", ".join(f"{_quote_name(name)} string" for name in self.levels)
         self.spark.sql(
             f"CREATE EXTERNAL TABLE IF NOT EXISTS {self.quoted} ({java_schema.toDDL()})"
             + (f" PARTITIONED BY ({partitions})" if partitions else "")
-            + f" STORED AS {self.kind.upper()} LOCATION {_text(self.location)}"
+            + f" STORED AS {self.kind.upper()} LOCATION {_quote_string(self.location)}"
         )
         java: Any = java_session(self.spark)
         catalog = java.sharedState().externalCatalog().unwrapped()
@@ -153,7 +154,7 @@ class HiveTable:
                 f"Hive has a table {self.database}.{self.name} at {location}, and the sink's is at {self.location}: drop that "
                 "one, or choose another sink.files.hive.database"
             )
-        before = from_json(_json(present.dataSchema()))
+        before = from_json(_format_schema(present.dataSchema()))
         # The metastore takes columns at their places only: new ones go to the end.
         later = StructType(
             [schema[name] if name in schema.names else before[name] for name in before.names]
@@ -165,30 +166,30 @@ class HiveTable:
             self.spark.catalog.refreshTable(self.quoted)
         self._columns = columns
 
-    def _address(self, bucket: str) -> str:
+    def _make_bucket_address(self, bucket: str) -> str:
         return f"{self.location}/{bucket}"
 
 
-def _json(schema: Any) -> dict[str, Any]:
+def _format_schema(schema: Any) -> dict[str, Any]:
     import json
 
     fields: dict[str, Any] = json.loads(schema.json())
     return fields
 
 
-def _plain_address(text: str) -> str:
-    return re.sub("^file:/+", "/", text).rstrip("/")
+def _plain_address(address: str) -> str:
+    return re.sub("^file:/+", "/", address).rstrip("/")
 
 
-def _quote(name: str) -> str:
+def _quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _text(value: str) -> str:
+def _quote_string(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _values(bucket: str) -> str:
+def _format_partition(bucket: str) -> str:
     """The partition of a bucket (``name=value/name=value``), as statements name it."""
     pairs: Iterable[tuple[str, str, str]] = (level.partition("=") for level in bucket.split("/"))
-    return ", ".join(f"{_quote(name)}={_text(unquote(value))}" for name, _, value in pairs)
+    return ", ".join(f"{_quote_name(name)}={_quote_string(unquote(value))}" for name, _, value in pairs)

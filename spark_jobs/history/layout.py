@@ -42,7 +42,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class HistoryLayout:
     """A parsed ``sink.files.partition.by``: templates of the table's directory, one per level; then the partition levels."""
 
     table: tuple[str, ...]
@@ -56,16 +56,16 @@ class Layout:
     def directory(self, namespace: str, shard: tuple[int, int] | None = None) -> str:
         """The table's directory for ``namespace``, relative to the sink's path; ``shard`` replaces that of the namespace."""
         values = name_parts(namespace) | ({} if shard is None else dict(zip(PARTS[5:], map(str, shard), strict=True)))
-        return "/".join(_PLACEHOLDER.sub(lambda match: _safe(values[match[1]]), level) for level in self.table)
+        return "/".join(_PLACEHOLDER.sub(lambda match: _escape_name(values[match[1]]), level) for level in self.table)
 
     def bucket_columns(self, time: Column) -> list[tuple[str, Column]]:
         """Name and Spark expression of each partition level; ``time`` is the timestamp that counts."""
         from pyspark.sql import functions as f
 
-        from spark_jobs.frames import column
+        from spark_jobs.frames import get_column
 
         return [
-            (level.name, f.date_format(time, level.pattern) if level.pattern else column(level.column))
+            (level.name, f.date_format(time, level.pattern) if level.pattern else get_column(level.column))
             for level in self.levels
         ]
 
@@ -77,8 +77,8 @@ def name_parts(namespace: str) -> dict[str, str]:
     """
     parts = namespace.split(".")
     if len(parts) == len(PARTS):
-        found = dict(zip(PARTS, parts, strict=True))
-        return {**found, "exact": namespace, "namespace": ".".join(parts[:4] + parts[5:])}
+        part_values = dict(zip(PARTS, parts, strict=True))
+        return {**part_values, "exact": namespace, "namespace": ".".join(parts[:4] + parts[5:])}
     return {
         **dict.fromkeys(PARTS, ""),
         "table": parts[-1],
@@ -88,7 +88,7 @@ def name_parts(namespace: str) -> dict[str, str]:
     }
 
 
-def parse(text: str) -> Layout:
+def parse_layout(layout_text: str) -> HistoryLayout:
     """A layout from its text form.
 
     Raises:
@@ -96,32 +96,36 @@ def parse(text: str) -> Layout:
     """
     table: list[str] = []
     levels: list[Level] = []
-    for raw in text.split("/"):
+    for raw in layout_text.split("/"):
         level = raw.strip()
         template = _TABLE_WORDS.get(level, level)
         names = _PLACEHOLDER.findall(template)
-        known = {*PARTS, "namespace", "exact"}
-        if names and all(name in known for name in names) and "=" not in template:
+        known_names = {*PARTS, "namespace", "exact"}
+        if names and all(name in known_names for name in names) and "=" not in template:
             if levels:
-                raise _wrong(text, level, "levels of the table's directory come before those of time")
+                raise _make_layout_error(
+                    layout_text, level, "levels of the table's directory come before those of time"
+                )
             table.append(template)
         elif level in _TIMES:
             levels.append(Level(*_TIMES[level]))
         else:
-            levels.append(_level(text, level))
-    if not any(each in level for level in table for each in ("{namespace}", "{exact}", "{table}")):
-        raise _wrong(text, text, "the first level has to say which table: namespace, exact, or a text with {table}")
+            levels.append(_parse_level(layout_text, level))
+    if not any(placeholder in level for level in table for placeholder in ("{namespace}", "{exact}", "{table}")):
+        raise _make_layout_error(
+            layout_text, layout_text, "the first level has to say which table: namespace, exact, or a text with {table}"
+        )
     if len({level.name for level in levels}) < len(levels):
-        raise _wrong(text, text, "two levels have one name")
-    return Layout(tuple(table), tuple(levels))
+        raise _make_layout_error(layout_text, layout_text, "two levels have one name")
+    return HistoryLayout(tuple(table), tuple(levels))
 
 
-def _level(text: str, level: str) -> Level:
+def _parse_level(layout_text: str, level: str) -> Level:
     name, equals, value = level.partition("=")
     match = _PLACEHOLDER.fullmatch(value)
     if not equals or not _NAME.fullmatch(name) or match is None:
-        raise _wrong(
-            text,
+        raise _make_layout_error(
+            layout_text,
             level,
             "a level is one of namespace, exact, year, month, date, hour, text with {database} and the "
             "like for the table's directory, name={yyyyMMdd} or name={column:country}",
@@ -130,17 +134,19 @@ def _level(text: str, level: str) -> Level:
     if inner.startswith("column:") and inner != "column:":
         return Level(name, column=inner.removeprefix("column:"))
     if not _PATTERN.fullmatch(inner):
-        raise _wrong(
-            text, level, f"{inner!r} is not a time pattern (letters y M d H m s, and - _ . or 'text' between them)"
+        raise _make_layout_error(
+            layout_text,
+            level,
+            f"{inner!r} is not a time pattern (letters y M d H m s, and - _ . or 'text' between them)",
         )
     return Level(name, pattern=inner)
 
 
-def _wrong(text: str, level: str, why: str) -> ConfigInvalid:
-    return ConfigInvalid(f"sink.files.partition.by={text!r}: level {level!r}: {why}")
+def _make_layout_error(layout_text: str, level: str, reason: str) -> ConfigInvalid:
+    return ConfigInvalid(f"sink.files.partition.by={layout_text!r}: level {level!r}: {reason}")
 
 
-def _safe(name: str) -> str:
+def _escape_name(name: str) -> str:
     """A directory name without anything that a file system or a glob would take for more than a letter."""
     quoted = quote(name, safe="-_.~ ")
     if quoted in ("", ".", ".."):

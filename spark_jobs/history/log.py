@@ -46,7 +46,7 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
         path: relative to the table's directory.
         bucket: its partition directory (``ums_date_=2026-11-21``), empty where the table has none.
         format: parquet, json, csv, avro.
-        schema: index into ``State.schemas``: what the file was written with.
+        schema: index into ``HistoryState.schemas``: what the file was written with.
         rows, bytes: its size.
         min_ts, max_ts: smallest and largest ``ums_ts_`` in µs since 1970; None where every row lacks it.
         min_id, max_id: the same of ``ums_id_``.
@@ -83,7 +83,7 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.path.startswith("_")
 
 
-class Entry(msgspec.Struct, omit_defaults=True):
+class HistoryEntry(msgspec.Struct, omit_defaults=True):
     """One commit.
 
     Attributes:
@@ -116,10 +116,10 @@ class Entry(msgspec.Struct, omit_defaults=True):
     forget: tuple[str, ...] = ()
     moves: tuple[tuple[str, str], ...] = ()
     closes: int | None = None
-    plan: Entry | None = None
+    plan: HistoryEntry | None = None
 
 
-class State(msgspec.Struct):
+class HistoryState(msgspec.Struct):
     """A table after some version.
 
     Attributes:
@@ -145,7 +145,7 @@ class State(msgspec.Struct):
     offsets: dict[str, Offsets] = {}
     epochs: dict[str, str] = {}
     namespaces: list[str] = []
-    prepared: dict[str, Entry] = {}
+    prepared: dict[str, HistoryEntry] = {}
 
     @property
     def rows(self) -> int:
@@ -153,7 +153,7 @@ class State(msgspec.Struct):
         return sum(file.rows for file in self.files.values())
 
 
-def apply(state: State, entry: Entry) -> None:
+def apply_entry(state: HistoryState, entry: HistoryEntry) -> None:
     """Fold one entry into ``state``. Pure but for ``state``.
 
     Raises:
@@ -180,12 +180,12 @@ def apply(state: State, entry: Entry) -> None:
     for path in entry.forget:
         state.removed.pop(path, None)
     for topic, partitions in entry.ranges.items() if entry.operation != "prepare" else ():
-        known = state.offsets.setdefault(entry.source, {}).setdefault(topic, {})
+        partition_offsets = state.offsets.setdefault(entry.source, {}).setdefault(topic, {})
         for partition, (_, after) in partitions.items():
-            known[partition] = max(known.get(partition, 0), after)
+            partition_offsets[partition] = max(partition_offsets.get(partition, 0), after)
     if entry.operation == "open":
         state.epochs[entry.job] = entry.epoch
-    state.namespaces += [each for each in entry.namespaces if each not in state.namespaces]
+    state.namespaces += [namespace for namespace in entry.namespaces if namespace not in state.namespaces]
     if entry.operation == "prepare" and entry.plan is not None:
         state.prepared[str(entry.version)] = entry.plan
     if entry.closes is not None:
@@ -200,7 +200,7 @@ def _checkpoint_name(version: int) -> str:
     return f"{LOG}/{version:020d}.checkpoint.json"
 
 
-class Log:
+class HistoryLog:
     """The log of one table. Not for several threads. Every call blocks on the file system.
 
     Args:
@@ -211,22 +211,22 @@ class Log:
     def __init__(self, storage: Storage, *, interval: int = 50) -> None:
         self._storage = storage
         self._interval = interval
-        self._state: State | None = None
+        self._state: HistoryState | None = None
 
     def exists(self) -> bool:
         """Whether the table has a log."""
         return bool(self._storage.names(LOG))
 
-    def load(self, version: int | None = None) -> State:
+    def load(self, version: int | None = None) -> HistoryState:
         """The state after ``version`` (default: the newest), read anew; an empty state where there is no log.
 
         Raises:
             Fatal: that version does not exist or is trimmed.
         """
         for last in (False, False, True):
-            found = self._load(version)
-            if found is not None:
-                return found
+            state = self._load_state(version)
+            if state is not None:
+                return state
             if last:  # a checkpoint that was listed may be trimmed before it is read; a newer one is there then
                 break
         raise Fatal(
@@ -234,21 +234,21 @@ class Log:
             "read: it never was, or it is older than the retention"
         )
 
-    def _load(self, version: int | None) -> State | None:
+    def _load_state(self, version: int | None) -> HistoryState | None:
         entries: set[int] = set()
         checkpoints: set[int] = set()
         for status in self._storage.names(LOG):
             match = _NAME.fullmatch(status.name.rpartition("/")[2])
             if match is not None:
                 (checkpoints if match[2] else entries).add(int(match[1]))
-        usable = [each for each in checkpoints if version is None or each <= version]
-        state = State()
+        usable = [number for number in checkpoints if version is None or number <= version]
+        state = HistoryState()
         if usable:
             data = self._storage.read(_checkpoint_name(max(usable)))
             if data is None:
                 return None
             state = decode_state(data)
-        while (version is None or state.version < version) and self._step(state):
+        while (version is None or state.version < version) and self._read_next_entry(state):
             pass
         if version is not None and state.version != version:
             return None
@@ -256,14 +256,14 @@ class Log:
             return None
         return state
 
-    def _step(self, state: State) -> bool:
+    def _read_next_entry(self, state: HistoryState) -> bool:
         data = self._storage.read(_entry_name(state.version + 1))
         if data is None:
             return False
-        apply(state, decode_entry(data, state.version + 1))
+        apply_entry(state, decode_entry(data, state.version + 1))
         return True
 
-    def state(self, *, refresh: bool = True) -> State:
+    def state(self, *, refresh: bool = True) -> HistoryState:
         """The newest state; with ``refresh`` false the last one seen, where there is one.
 
         The same object again: don't change it.
@@ -272,14 +272,14 @@ class Log:
             self._state = self.load()
         elif refresh:
             before = self._state.version
-            while self._step(self._state):
+            while self._read_next_entry(self._state):
                 pass
             # Nothing new: either true, or the next entries were trimmed while this one was not looked at.
             if self._state.version == before and (before < 0 or not self._storage.exists(_entry_name(before))):
                 self._state = self.load()
         return self._state
 
-    def commit(self, entry: Entry) -> int | None:
+    def commit(self, entry: HistoryEntry) -> int | None:
         """Append ``entry`` after the last state seen; its version, or None where that version is taken (state is refreshed).
 
         Raises:
@@ -288,13 +288,13 @@ class Log:
         state = self.state(refresh=False)
         entry.version = state.version + 1
         # Checked before it is written: a log with a wrong entry could not be read by anybody.
-        trial = msgspec.json.decode(msgspec.json.encode(state), type=State) if entry.remove else None
+        trial = msgspec.json.decode(msgspec.json.encode(state), type=HistoryState) if entry.remove else None
         if trial is not None:
-            apply(trial, entry)
+            apply_entry(trial, entry)
         if not self._storage.put_if_absent(_entry_name(entry.version), msgspec.json.encode(entry)):
             self.state()
             return None
-        apply(state, entry)
+        apply_entry(state, entry)
         if (entry.version + 1) % self._interval == 0:
             self._storage.replace(_checkpoint_name(entry.version), msgspec.json.encode(state))
         return entry.version
@@ -324,28 +324,28 @@ class Log:
         return count
 
 
-def decode_entry(data: bytes, version: int) -> Entry:
+def decode_entry(data: bytes, version: int) -> HistoryEntry:
     """An entry's file.
 
     Raises:
         Fatal: it can't be read.
     """
     try:
-        return msgspec.json.decode(data, type=Entry)
+        return msgspec.json.decode(data, type=HistoryEntry)
     except msgspec.DecodeError as error:
         raise Fatal(
             f"log entry {version} is damaged ({error}): restore {_entry_name(version)} from a backup"
         ) from error
 
 
-def decode_state(data: bytes) -> State:
+def decode_state(data: bytes) -> HistoryState:
     """A checkpoint's file.
 
     Raises:
         Fatal: it can't be read or is of a later form.
     """
     try:
-        state = msgspec.json.decode(data, type=State)
+        state = msgspec.json.decode(data, type=HistoryState)
     except msgspec.DecodeError as error:
         raise Fatal(
             f"a checkpoint of the log is damaged ({error}): delete it if the entries before it are there"
@@ -355,16 +355,18 @@ def decode_state(data: bytes) -> State:
     return state
 
 
-def behind(ranges: Mapping[tuple[str, int], tuple[int, int]], offsets: Offsets) -> dict[tuple[str, int], int]:
+def find_known_offsets(
+    ranges: Mapping[tuple[str, int], tuple[int, int]], offsets: Offsets
+) -> dict[tuple[str, int], int]:
     """What of a batch's ranges is in already: (topic, partition) -> the offset after the last one that is. Pure."""
-    found: dict[tuple[str, int], int] = {}
+    offsets_after: dict[tuple[str, int], int] = {}
     for (topic, partition), (first, after) in ranges.items():
-        known = offsets.get(topic, {}).get(str(partition), 0)
-        if known > first and after > first:
-            found[topic, partition] = min(known, after)
-    return found
+        known_after = offsets.get(topic, {}).get(str(partition), 0)
+        if known_after > first and after > first:
+            offsets_after[topic, partition] = min(known_after, after)
+    return offsets_after
 
 
-def whole(ranges: Mapping[tuple[str, int], tuple[int, int]], done: Mapping[tuple[str, int], int]) -> bool:
-    """Whether all of ``ranges`` is in (``done`` as ``behind`` gives it). Pure."""
+def is_complete(ranges: Mapping[tuple[str, int], tuple[int, int]], done: Mapping[tuple[str, int], int]) -> bool:
+    """Whether all of ``ranges`` is in (``done`` as ``find_known_offsets`` gives it). Pure."""
     return all(after <= first or done.get(where, first) >= after for where, (first, after) in ranges.items())

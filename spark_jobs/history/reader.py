@@ -14,9 +14,9 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
-from spark_jobs.frames import quoted
+from spark_jobs.frames import quote_name
 from spark_jobs.gateway import jvm_of
-from spark_jobs.history.log import LOG, Log, State
+from spark_jobs.history.log import LOG, HistoryLog, HistoryState
 from spark_jobs.history.storage import Storage, open_storage
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ IS_CURRENT: Final = "is_current"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HistoryTableEntry:
     """A table below a sink's path.
 
     Attributes:
@@ -57,41 +57,41 @@ class Found:
 def table_directories(spark: SparkSession | None, path: str) -> list[str]:
     """The directories of tables at (empty name) or below ``path``, relative to it. Blocks: lists directories."""
     storage = open_storage(spark, path)
-    found: list[str] = []
+    directories: list[str] = []
 
     def visit(where: str, depth: int) -> None:
         names = storage.directories(where)
         if LOG in names or _DELTA_LOG in names:
-            found.append(where)
+            directories.append(where)
         elif depth:
             for name in names:
                 if not name.startswith(("_", ".")) and "=" not in name:
                     visit(f"{where}/{name}" if where else name, depth - 1)
 
     visit("", _DEPTH)
-    return sorted(found)
+    return sorted(directories)
 
 
-def find_tables(spark: SparkSession | None, path: str) -> list[Found]:
+def find_tables(spark: SparkSession | None, path: str) -> list[HistoryTableEntry]:
     """The tables at or below ``path``, by name. Blocks: lists directories and reads logs."""
     storage = open_storage(spark, path)
-    return [_found(spark, path, where, storage) for where in table_directories(spark, path)]
+    return [_describe_table(spark, path, where, storage) for where in table_directories(spark, path)]
 
 
-def _found(spark: SparkSession | None, path: str, where: str, root: Storage) -> Found:
+def _describe_table(spark: SparkSession | None, path: str, where: str, root: Storage) -> HistoryTableEntry:
     address = root.uri(where)
     delta = _DELTA_LOG in root.directories(where)
     name = where or path.rstrip("/").rpartition("/")[2]
     if delta and spark is not None:
-        from spark_jobs.history.delta import progress
+        from spark_jobs.history.delta import read_progress
 
-        known = progress(spark, address)
-        return Found(address, name, True, tuple(known.namespaces), tuple(known.keys))
-    state = State() if delta else Log(open_storage(spark, address)).load()
-    return Found(address, name, delta, tuple(state.namespaces), tuple(state.keys))
+        recorded = read_progress(spark, address)
+        return HistoryTableEntry(address, name, True, tuple(recorded.namespaces), tuple(recorded.keys))
+    state = HistoryState() if delta else HistoryLog(open_storage(spark, address)).load()
+    return HistoryTableEntry(address, name, delta, tuple(state.namespaces), tuple(state.keys))
 
 
-def one_table(spark: SparkSession | None, path: str, table: str | None = None) -> Found:
+def one_table(spark: SparkSession | None, path: str, table: str | None = None) -> HistoryTableEntry:
     """The table at ``path``, or the one below it that ``table`` names: its directory, its namespace, or a pattern with ``*``.
 
     Raises:
@@ -102,29 +102,30 @@ def one_table(spark: SparkSession | None, path: str, table: str | None = None) -
         tables
         if table is None
         else [
-            each
-            for each in tables
-            if each.name == table or any(_same(name, table) for name in (each.name, *each.namespaces))
+            candidate
+            for candidate in tables
+            if candidate.name == table
+            or any(_matches_name(name, table) for name in (candidate.name, *candidate.namespaces))
         ]
     )
     if len(chosen) == 1:
         return chosen[0]
-    there = ", ".join(each.name for each in tables) or "none"
-    wanted = (
+    there = ", ".join(candidate.name for candidate in tables) or "none"
+    request = (
         f"no table {table!r}"
         if table is not None and not chosen
         else f"{len(chosen)} tables match {table!r}"
         if table is not None
         else f"{len(tables)} tables, so --table is needed"
     )
-    raise ConfigInvalid(f"{path}: {wanted}; there are: {there}")
+    raise ConfigInvalid(f"{path}: {request}; there are: {there}")
 
 
-def _same(name: str, wanted: str) -> bool:
-    return name == wanted or fnmatchcase(name, wanted)
+def _matches_name(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
 
 
-def rows_of(spark: SparkSession, storage: Storage, state: State, files: Iterable[File]) -> DataFrame:
+def rows_of(spark: SparkSession, storage: Storage, state: HistoryState, files: Iterable[File]) -> DataFrame:
     """The rows of ``files`` in the table's newest schema; lazy."""
     from spark_jobs.history import formats
     from spark_jobs.history.schema import from_json
@@ -134,21 +135,21 @@ def rows_of(spark: SparkSession, storage: Storage, state: State, files: Iterable
     for file in sorted(files, key=lambda each: each.path):
         by_form[file.format, file.schema].append(storage.uri(file.path))
     frames = [
-        formats.conform(formats.load(spark, paths, kind, from_json(state.schemas[index])), schema)
+        formats.conform_frame(formats.load_rows(spark, paths, kind, from_json(state.schemas[index])), schema)
         for (kind, index), paths in sorted(by_form.items())
     ]
     if not frames:
         return spark.createDataFrame([], schema)
     whole = frames[0]
-    for each in frames[1:]:
-        whole = whole.unionAll(each)
+    for frame in frames[1:]:
+        whole = whole.unionAll(frame)
     return whole
 
 
 def current_files(path: str, *, spark: SparkSession | None = None, version: int | None = None) -> list[str]:
     """Full addresses of the files of one version of the table at ``path``. Without a session: plain Python, local paths."""
     storage = open_storage(spark, path)
-    return [storage.uri(name) for name in sorted(Log(storage).load(version).files)]
+    return [storage.uri(name) for name in sorted(HistoryLog(storage).load(version).files)]
 
 
 def read(
@@ -174,19 +175,19 @@ def read(
         ConfigInvalid: no such table.
         Fatal: no such version.
     """
-    return _read(
+    return _read_changes(
         spark,
         one_table(spark, path, table),
         version=version,
-        low=_micros(since),
-        high=None if until is None else (_micros(until) or 0) - 1,
+        low=_to_micros(since),
+        high=None if until is None else (_to_micros(until) or 0) - 1,
         high_id=None,
     )
 
 
-def _read(
+def _read_changes(
     spark: SparkSession,
-    table: Found,
+    table: HistoryTableEntry,
     *,
     version: int | None = None,
     low: int | None = None,
@@ -204,11 +205,11 @@ def _read(
         whole = whole.select(*own_columns(spark, table.path, whole))
     else:
         storage = open_storage(spark, table.path)
-        state = Log(storage).load(version)
+        state = HistoryLog(storage).load(version)
         if not state.schemas:
             raise ConfigInvalid(f"{table.path}: the table has no rows yet")
         whole = rows_of(
-            spark, storage, state, prune(state.files.values(), low=low, high=high, low_id=low_id, high_id=high_id)
+            spark, storage, state, prune_files(state.files.values(), low=low, high=high, low_id=low_id, high_id=high_id)
         )
     if low is not None:
         whole = whole.where(f.col("ums_ts_") >= f.timestamp_micros(f.lit(low)))
@@ -221,7 +222,7 @@ def _read(
 
 def read_range(
     spark: SparkSession,
-    table: Found,
+    table: HistoryTableEntry,
     *,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -233,15 +234,15 @@ def read_range(
     Files without such rows are not opened. None: no bound.
     """
     low, high = time_bounds(since, until)
-    return _read(spark, table, low=low, high=high, low_id=low_id, high_id=high_id)
+    return _read_changes(spark, table, low=low, high=high, low_id=low_id, high_id=high_id)
 
 
 def time_bounds(since: datetime | None, until: datetime | None) -> tuple[int | None, int | None]:
     """``since <= t < until`` as the smallest and the largest µs since 1970. Pure."""
-    return _micros(since), None if until is None else (_micros(until) or 0) - 1
+    return _to_micros(since), None if until is None else (_to_micros(until) or 0) - 1
 
 
-def prune(
+def prune_files(
     files: Iterable[File],
     *,
     low: int | None = None,
@@ -264,7 +265,7 @@ def prune(
     return [file for file in files if can(file)]
 
 
-def _micros(when: datetime | None) -> int | None:
+def _to_micros(when: datetime | None) -> int | None:
     if when is None:
         return None
     aware = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
@@ -272,29 +273,31 @@ def _micros(when: datetime | None) -> int | None:
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
-def parse_at(text: str) -> datetime | int:
+def parse_at(point_text: str) -> datetime | int:
     """A point of ``--at``: an ``ums_id_`` (digits) or a time (ISO 8601; without an offset it is UTC; a date is its start).
 
     Raises:
         ConfigInvalid: it is neither.
     """
-    if re.fullmatch(r"-?\d+", text.strip()):
-        return int(text)
+    if re.fullmatch(r"-?\d+", point_text.strip()):
+        return int(point_text)
     try:
-        when = datetime.fromisoformat(text.strip())
+        when = datetime.fromisoformat(point_text.strip())
     except ValueError as error:
-        raise ConfigInvalid(f"{text!r} is neither a time like 2026-11-21T10:00:00Z nor an ums_id_ (digits)") from error
+        raise ConfigInvalid(
+            f"{point_text!r} is neither a time like 2026-11-21T10:00:00Z nor an ums_id_ (digits)"
+        ) from error
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
 
 
-def _keys(table: Found, key: Sequence[str] | None) -> list[str]:
-    found = list(key or table.keys)
-    if not found:
+def _key_columns(table: HistoryTableEntry, key: Sequence[str] | None) -> list[str]:
+    key_names = list(key or table.keys)
+    if not key_names:
         raise ConfigInvalid(
             f"{table.name}: the source gave no primary key: say with key=[...] (--key a,b) which columns tell "
             "rows apart"
         )
-    return found
+    return key_names
 
 
 def snapshot(
@@ -319,18 +322,18 @@ def snapshot(
     Raises:
         ConfigInvalid: no such table, or no key is known.
     """
-    found = one_table(spark, path, table)
-    rows = _read(
+    history_table = one_table(spark, path, table)
+    rows = _read_changes(
         spark,
-        found,
+        history_table,
         version=version,
-        high=_micros(at) if isinstance(at, datetime) else None,
+        high=_to_micros(at) if isinstance(at, datetime) else None,
         high_id=at if isinstance(at, int) else None,
     )
-    return newest(rows, _keys(found, key))
+    return select_newest(rows, _key_columns(history_table, key))
 
 
-def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+def select_newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """Of the changes ``rows`` per key the newest, without keys whose newest change is a delete; lazy.
 
     Before images (``b``) don't count. Of rows with one ``ums_id_`` (a source that repeats itself) the one read last counts,
@@ -338,20 +341,20 @@ def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    from spark_jobs.frames import column
+    from spark_jobs.frames import get_column
 
-    whole = f.struct(*[column(name) for name in rows.columns])
+    whole = f.struct(*[get_column(name) for name in rows.columns])
     by_key = rows.where(f.col("ums_op_") != "b").groupBy(
-        *[column(name).alias(f"key_{index}_") for index, name in enumerate(key)]
+        *[get_column(name).alias(f"key_{index}_") for index, name in enumerate(key)]
     )
     return (
-        by_key.agg(f.max_by(whole, _order()).alias("row_"))
+        by_key.agg(f.max_by(whole, _order_column()).alias("row_"))
         .where(f.col("row_.ums_op_") != "d")
         .select(*[f.col("row_").getField(name).alias(name) for name in rows.columns])
     )
 
 
-def _order() -> Column:
+def _order_column() -> Column:
     from pyspark.sql import functions as f
 
     return f.struct("ums_id_", "kafka_offset_", "ums_uid_")
@@ -371,18 +374,18 @@ def zipper(
     version that was overtaken at once (same ``ums_ts_``, or a clock that went back) has an empty interval. Deletes end the
     version before them and have no row of their own.
     """
-    found = one_table(spark, path, table)
-    return zipped(_read(spark, found, version=version), _keys(found, key))
+    history_table = one_table(spark, path, table)
+    return make_zipper(_read_changes(spark, history_table, version=version), _key_columns(history_table, key))
 
 
-def zipped(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+def make_zipper(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """The zipper table of the changes ``rows``; lazy. See ``zipper``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    from spark_jobs.frames import column
+    from spark_jobs.frames import get_column
 
-    keys = [column(name) for name in key]
+    keys = [get_column(name) for name in key]
     # Rows that repeat one change (same ums_id_): the one read last stands for all.
     repeated = Window.partitionBy(*keys, "ums_id_").orderBy(f.col("kafka_offset_").desc(), f.col("ums_uid_").desc())
     later = Window.partitionBy(*keys).orderBy("ums_id_").rowsBetween(1, Window.unboundedFollowing)
@@ -390,7 +393,7 @@ def zipped(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     # A later change counts from its own ums_ts_ on, so the first of the later ones ends this version.
     ended = once.withColumn("end_", f.min("ums_ts_").over(later)).withColumn("more_", f.count(f.lit(1)).over(later))
     return ended.where(f.col("ums_op_") != "d").select(
-        *[column(name) for name in rows.columns],
+        *[get_column(name) for name in rows.columns],
         f.col("ums_ts_").alias(VALID_FROM),
         f.when(f.col("more_") > 0, f.greatest("end_", "ums_ts_")).alias(VALID_TO),
         (f.col("more_") == 0).alias(IS_CURRENT),
@@ -406,29 +409,35 @@ def register(
     ``<table>_at(time)``: ``SELECT * FROM orders_at(TIMESTAMP '2026-11-21 10:00:00')``. ``<table>`` is the table's own name in
     lower case, other characters as ``_``; the whole namespace where two tables share it. Tables without a key have the first.
     """
-    found = find_tables(spark, path) if tables is None else [one_table(spark, path, each) for each in tables]
-    made: list[str] = []
-    for each, name in zip(
-        found, view_names([_short(table) for table in found], [table.name for table in found]), strict=True
+    history_tables = (
+        find_tables(spark, path) if tables is None else [one_table(spark, path, table_name) for table_name in tables]
+    )
+    registered: list[str] = []
+    for table_name, name in zip(
+        history_tables,
+        view_names([_shorten_name(table) for table in history_tables], [table.name for table in history_tables]),
+        strict=True,
     ):
-        rows = _read(spark, each)
+        rows = _read_changes(spark, table_name)
         rows.createOrReplaceTempView(f"{name}_history")
-        made.append(f"{name}_history")
-        keys = list(key or each.keys)
+        registered.append(f"{name}_history")
+        keys = list(key or table_name.keys)
         if not keys:
             continue
-        newest(rows, keys).createOrReplaceTempView(f"{name}_current")
-        zipped(rows, keys).createOrReplaceTempView(f"{name}_zipper")
+        select_newest(rows, keys).createOrReplaceTempView(f"{name}_current")
+        make_zipper(rows, keys).createOrReplaceTempView(f"{name}_zipper")
         spark.sql(_at_function(spark, name, rows))
-        made += [f"{name}_current", f"{name}_zipper", f"{name}_at"]
-    return made
+        registered += [f"{name}_current", f"{name}_zipper", f"{name}_at"]
+    return registered
 
 
 def _at_function(spark: SparkSession, name: str, rows: DataFrame) -> str:
-    columns = ", ".join(map(quoted, rows.columns))
+    columns = ", ".join(map(quote_name, rows.columns))
     # Of Python's and Java's texts of a type only this one quotes the members of structs.
     sql_type = jvm_of(spark).org.apache.spark.sql.types.DataType.fromJson
-    types = ", ".join(f"{quoted(field.name)} {sql_type(field.dataType.json()).sql()}" for field in rows.schema.fields)
+    types = ", ".join(
+        f"{quote_name(field.name)} {sql_type(field.dataType.json()).sql()}" for field in rows.schema.fields
+    )
     return (
         f"CREATE OR REPLACE TEMPORARY FUNCTION {name}_at(at TIMESTAMP) RETURNS TABLE ({types}) RETURN "  # noqa: S608
         f"SELECT {columns} FROM {name}_zipper WHERE {VALID_FROM} <= {name}_at.at "
@@ -436,7 +445,7 @@ def _at_function(spark: SparkSession, name: str, rows: DataFrame) -> str:
     )
 
 
-def _short(table: Found) -> str:
+def _shorten_name(table: HistoryTableEntry) -> str:
     from spark_jobs.history.layout import name_parts
 
     return name_parts(table.namespaces[-1])["table"] if table.namespaces else table.name.rpartition("/")[2]
@@ -445,17 +454,17 @@ def _short(table: Found) -> str:
 def view_names(short: Sequence[str], full: Sequence[str]) -> list[str]:
     """SQL names of tables: ``short`` ones where they differ, else from ``full``. Pure."""
 
-    def plain(text: str) -> str:
-        name = re.sub(r"[^a-z0-9_]", "_", text.lower())
+    def plain(table_name: str) -> str:
+        name = re.sub(r"[^a-z0-9_]", "_", table_name.lower())
         return name if name[:1].isalpha() else f"t_{name}"
 
-    names = [plain(each) for each in short]
+    names = [plain(table_name) for table_name in short]
     return [name if names.count(name) == 1 else plain(whole) for name, whole in zip(names, full, strict=True)]
 
 
-def describe(spark: SparkSession, table: Found) -> dict[str, Any]:
+def describe_files(spark: SparkSession, table: HistoryTableEntry) -> dict[str, Any]:
     """What a command prints of a table: files, rows, bytes, small files, offsets."""
-    state = Log(open_storage(spark, table.path)).load()
+    state = HistoryLog(open_storage(spark, table.path)).load()
     return {
         "table": table.name,
         "version": state.version,

@@ -15,7 +15,7 @@ from connectors.start_times import latest_ms
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from spark_jobs.history.log import File, State
+    from spark_jobs.history.log import File, HistoryState
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +43,31 @@ class Rolling:
     retention: int = 60 * 60_000
 
 
-def small_files(state: State) -> dict[str, list[File]]:
+def small_files(state: HistoryState) -> dict[str, list[File]]:
     """Files of single batches by bucket: those out of sight."""
-    return _by_bucket(file for file in state.files.values() if file.small and not _claimed(state, file.path))
+    return _by_bucket(file for file in state.files.values() if file.small and not _is_claimed(state, file.path))
 
 
-def finished_files(state: State) -> dict[str, list[File]]:
+def finished_files(state: HistoryState) -> dict[str, list[File]]:
     """The others by bucket."""
-    return _by_bucket(file for file in state.files.values() if not file.small and not _claimed(state, file.path))
+    return _by_bucket(file for file in state.files.values() if not file.small and not _is_claimed(state, file.path))
 
 
-def _claimed(state: State, path: str) -> bool:
+def _is_claimed(state: HistoryState, path: str) -> bool:
     return any(path in plan.remove for plan in state.prepared.values())
 
 
 def _by_bucket(files: Iterable[File]) -> dict[str, list[File]]:
-    found: dict[str, list[File]] = defaultdict(list)
+    files_by_bucket: dict[str, list[File]] = defaultdict(list)
     for file in files:
-        found[file.bucket].append(file)
-    return {bucket: sorted(each, key=lambda file: (file.added, file.path)) for bucket, each in sorted(found.items())}
+        files_by_bucket[file.bucket].append(file)
+    return {
+        bucket: sorted(bucket_files, key=lambda file: (file.added, file.path))
+        for bucket, bucket_files in sorted(files_by_bucket.items())
+    }
 
 
-def due(files: Iterable[File], rolling: Rolling, now: int) -> str | None:
+def find_due_reason(files: Iterable[File], rolling: Rolling, now: int) -> str | None:
     """Why these small files of one bucket are to be rolled now: size, age, inactivity, files; None: not yet."""
     listed = list(files)
     if not listed:
@@ -80,21 +83,21 @@ def due(files: Iterable[File], rolling: Rolling, now: int) -> str | None:
     return None
 
 
-def groups(files: Iterable[File], target: int, *, least: int = 1) -> list[list[File]]:
+def group_files(files: Iterable[File], target: int, *, least: int = 1) -> list[list[File]]:
     """``files`` in order of age, cut into groups that become one file each.
 
     A group ends before it would pass ``target`` bytes (one larger file stands alone); groups of fewer than ``least`` files
     are left out.
     """
-    found: list[list[File]] = []
+    file_groups: list[list[File]] = []
     size = 0
     for file in sorted(files, key=lambda each: (each.added, each.path)):
-        if not found or size + file.bytes > target:
-            found.append([])
+        if not file_groups or size + file.bytes > target:
+            file_groups.append([])
             size = 0
-        found[-1].append(file)
+        file_groups[-1].append(file)
         size += file.bytes
-    return [group for group in found if len(group) >= least]
+    return [group for group in file_groups if len(group) >= least]
 
 
 def compact_before(rolling: Rolling, now: int) -> int | None:
@@ -105,26 +108,28 @@ def compact_before(rolling: Rolling, now: int) -> int | None:
     return latest_ms(rolling.compact_at, rolling.compact_zone, now) if rolling.compact_at else None
 
 
-def compactable(files: Iterable[File], target: int, *, least: int = 2, before: int | None = None) -> list[list[File]]:
+def find_compactable(
+    files: Iterable[File], target: int, *, least: int = 2, before: int | None = None
+) -> list[list[File]]:
     """Finished files of one bucket that are worth merging: those below half of ``target``, in groups of at least two.
 
     Fewer than ``least`` candidates are left alone, and files that were written at the time ``before`` or later.
     """
     candidates = [file for file in files if file.bytes * 2 < target and (before is None or file.added < before)]
-    return groups(candidates, target, least=2) if len(candidates) >= max(least, 2) else []
+    return group_files(candidates, target, least=2) if len(candidates) >= max(least, 2) else []
 
 
-def expired(removed: Mapping[str, int], retention: int, now: int) -> list[str]:
+def find_expired(removed: Mapping[str, int], retention: int, now: int) -> list[str]:
     """Removed files that no reader needs any more."""
     return sorted(path for path, when in removed.items() if now - when >= retention)
 
 
-def presentable(state: State, retention: int, now: int) -> list[File]:
+def find_presentable(state: HistoryState, retention: int, now: int) -> list[File]:
     """Merged files whose inputs no reader of ours needs any more: they may take the inputs' place in sight."""
     return [
         file
         for file in state.files.values()
         if file.merged
-        and not _claimed(state, file.path)
+        and not _is_claimed(state, file.path)
         and all(now - state.removed.get(path, 0) >= retention for path in file.replaces)
     ]

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from connectors.errors import Fatal
 from spark_jobs.contract import SYSTEM_COLUMNS, SchemaRefused
-from spark_jobs.frames import twins
+from spark_jobs.frames import find_twins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,62 +45,65 @@ _ALLOWED: Final = {
 }
 
 
-def widen(one: DataType, other: DataType) -> DataType | None:
+def find_wider_type(first_type: DataType, second_type: DataType) -> DataType | None:
     """The type that holds every value of both without loss, or None where there is none."""
-    one, other = _plain(one), _plain(other)
-    if one == other or isinstance(other, NullType):
-        return one
-    if isinstance(one, NullType):
-        return other
-    first, second = type(one), type(other)
+    first_type, second_type = _to_plain_type(first_type), _to_plain_type(second_type)
+    if first_type == second_type or isinstance(second_type, NullType):
+        return first_type
+    if isinstance(first_type, NullType):
+        return second_type
+    first, second = type(first_type), type(second_type)
     if first in _ORDER and second in _ORDER:
         return _ORDER[max(_ORDER.index(first), _ORDER.index(second))]()
-    if isinstance(one, StructType) and isinstance(other, StructType):
-        return _structs(one, other)
-    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        element = widen(one.elementType, other.elementType)
+    if isinstance(first_type, StructType) and isinstance(second_type, StructType):
+        return _find_wider_struct(first_type, second_type)
+    if isinstance(first_type, ArrayType) and isinstance(second_type, ArrayType):
+        element = find_wider_type(first_type.elementType, second_type.elementType)
         return None if element is None else ArrayType(element, containsNull=True)
-    if isinstance(one, MapType) and isinstance(other, MapType):
-        key, value = widen(one.keyType, other.keyType), widen(one.valueType, other.valueType)
+    if isinstance(first_type, MapType) and isinstance(second_type, MapType):
+        key, value = (
+            find_wider_type(first_type.keyType, second_type.keyType),
+            find_wider_type(first_type.valueType, second_type.valueType),
+        )
         return None if key is None or value is None else MapType(key, value, valueContainsNull=True)
-    return _numbers(one, other)
+    return _find_wider_number(first_type, second_type)
 
 
-def _numbers(one: DataType, other: DataType) -> DataType | None:
+def _find_wider_number(first: DataType, second: DataType) -> DataType | None:
     exact = {ByteType, ShortType, IntegerType}
-    kinds = {type(one), type(other)}
+    kinds = {type(first), type(second)}
     if kinds <= {FloatType, DoubleType} or (DoubleType in kinds and kinds <= exact | {DoubleType}):
         return DoubleType()
     if FloatType in kinds and kinds <= {FloatType, ByteType, ShortType}:
         return FloatType()
     if DecimalType in kinds and kinds <= {DecimalType, *_DIGITS}:
         pairs = [
-            (each.precision, each.scale) if isinstance(each, DecimalType) else (_DIGITS[type(each)], 0)
-            for each in (one, other)
+            (kind.precision, kind.scale) if isinstance(kind, DecimalType) else (_DIGITS[type(kind)], 0)
+            for kind in (first, second)
         ]
-        scale = max(each[1] for each in pairs)
-        digits = max(each[0] - each[1] for each in pairs)
+        scale = max(kind[1] for kind in pairs)
+        digits = max(kind[0] - kind[1] for kind in pairs)
         return DecimalType(digits + scale, scale) if digits + scale <= _MAX_DIGITS else None
     return None
 
 
-def _plain(kind: DataType) -> DataType:
+def _to_plain_type(kind: DataType) -> DataType:
     return StringType() if isinstance(kind, (CharType, VarcharType)) else kind
 
 
-def _structs(one: StructType, other: StructType) -> StructType | None:
+def _find_wider_struct(first: StructType, second: StructType) -> StructType | None:
     fields: list[StructField] = []
-    for field in one.fields:
-        kind: DataType | None = _plain(field.dataType)
-        if field.name in other.names:
-            kind = widen(field.dataType, other[field.name].dataType)
+    for field in first.fields:
+        kind: DataType | None = _to_plain_type(field.dataType)
+        if field.name in second.names:
+            kind = find_wider_type(field.dataType, second[field.name].dataType)
         if kind is None:
             return None
         fields.append(StructField(field.name, kind, nullable=True))
     fields += [
-        StructField(field.name, _plain(field.dataType), nullable=True)
-        for field in other.fields
-        if field.name not in one.names
+        StructField(field.name, _to_plain_type(field.dataType), nullable=True)
+        for field in second.fields
+        if field.name not in first.names
     ]
     return StructType(fields)
 
@@ -113,7 +116,7 @@ def name_problem(table: str, kind: str, schema: StructType) -> str:
         kind: the format.
         schema: the columns.
     """
-    pair = twins(schema.names)
+    pair = find_twins(schema.names)
     if pair is not None:
         return (
             f"table {table}: columns {pair[0]} and {pair[1]} differ only in upper and lower case, which files can't hold: "
@@ -142,18 +145,18 @@ def _structs_in(kind: DataType) -> list[StructType]:
     return [*_structs_in(kind.keyType), *_structs_in(kind.valueType)] if isinstance(kind, MapType) else []
 
 
-def evolve(table: str, known: StructType | None, new: StructType, system: Sequence[str]) -> StructType:
-    """The table's schema after rows of ``new`` came: columns of ``known`` first, then new ones, then ``system`` columns.
+def evolve_schema(table: str, known_schema: StructType | None, new: StructType, system: Sequence[str]) -> StructType:
+    """The table's schema after rows of ``new`` came: columns of ``known_schema`` first, then new ones, then ``system`` columns.
 
     Raises:
         Fatal: a column changed its type so that no type holds old and new values, or two differ only in case.
     """
-    known = known if known is not None else StructType([])
+    known_schema = known_schema if known_schema is not None else StructType([])
     fields: list[StructField] = []
-    for field in known.fields:
+    for field in known_schema.fields:
         kind = field.dataType
         if field.name in new.names:
-            wider = widen(field.dataType, new[field.name].dataType)
+            wider = find_wider_type(field.dataType, new[field.name].dataType)
             if wider is None:
                 raise Fatal(
                     f"table {table}: column {field.name} is {field.dataType.simpleString()} in the files and "
@@ -163,34 +166,34 @@ def evolve(table: str, known: StructType | None, new: StructType, system: Sequen
             kind = wider
         fields.append(StructField(field.name, kind, nullable=True))
     fields += [
-        StructField(field.name, _plain(field.dataType), nullable=True)
+        StructField(field.name, _to_plain_type(field.dataType), nullable=True)
         for field in new.fields
-        if field.name not in known.names
+        if field.name not in known_schema.names
     ]
     problem = name_problem(table, "parquet", StructType(fields))
     if problem:
         raise Fatal(problem)
-    own = [field for field in fields if field.name not in system]
-    return StructType(own + [field for name in system for field in fields if field.name == name])
+    own_fields = [field for field in fields if field.name not in system]
+    return StructType(own_fields + [field for name in system for field in fields if field.name == name])
 
 
-def followed(changes: TableChanges, schema: StructType | None, where: str) -> StructType:
-    """``evolve`` for a table's changes; ``where``: the table's place, for messages.
+def follow_changes(changes: TableChanges, schema: StructType | None, where: str) -> StructType:
+    """``evolve_schema`` for a table's changes; ``where``: the table's place, for messages.
 
     Raises:
         SchemaRefused: the files can't hold the rows.
     """
     namespace = changes.schema.namespace
     try:
-        return evolve(f"{namespace} ({where})", schema, changes.frame.schema, SYSTEM_COLUMNS)
+        return evolve_schema(f"{namespace} ({where})", schema, changes.frame.schema, SYSTEM_COLUMNS)
     except Fatal as error:
         raise SchemaRefused(str(error), namespace) from error
 
 
 def to_json(schema: StructType) -> dict[str, Any]:
     """Spark's JSON form of a schema, as the log keeps it."""
-    found: dict[str, Any] = schema.jsonValue()
-    return found
+    schema_json: dict[str, Any] = schema.jsonValue()
+    return schema_json
 
 
 def from_json(fields: dict[str, Any]) -> StructType:

@@ -28,7 +28,7 @@ _OBJECT_STORES: Final = frozenset({"s3a", "s3", "gs"})
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class FileStatus:
     """One file: its name relative to the root, its length in bytes, when it was last changed (ms since 1970)."""
 
     name: str
@@ -66,13 +66,13 @@ class Storage(Protocol):
     def delete(self, name: str, *, recursive: bool = False) -> bool:
         """Deletes a file, an empty directory, or (recursive) all below; False where nothing was deleted."""
 
-    def names(self, directory: str) -> list[Status]:
+    def names(self, directory: str) -> list[FileStatus]:
         """The files directly in ``directory``; none where it is missing."""
 
     def directories(self, directory: str) -> list[str]:
         """Names (last part) of the directories directly in ``directory``."""
 
-    def walk(self, directory: str) -> list[Status]:
+    def walk(self, directory: str) -> list[FileStatus]:
         """All files below ``directory``; none where it is missing. Not meant for whole tables."""
 
     def uri(self, name: str) -> str:
@@ -95,7 +95,7 @@ class LocalStorage:
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See ``Storage``."""
-        part = self._part(name, data)
+        part = self._write_part(name, data)
         try:
             os.link(part, self._root / name)
         except FileExistsError:
@@ -106,9 +106,9 @@ class LocalStorage:
 
     def replace(self, name: str, data: bytes) -> None:
         """See ``Storage``."""
-        self._part(name, data).replace(self._root / name)
+        self._write_part(name, data).replace(self._root / name)
 
-    def _part(self, name: str, data: bytes) -> Path:
+    def _write_part(self, name: str, data: bytes) -> Path:
         target = self._root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.parent / f".{target.name}.{uuid.uuid4().hex}"
@@ -153,28 +153,28 @@ class LocalStorage:
             return False
         return True
 
-    def names(self, directory: str) -> list[Status]:
+    def names(self, directory: str) -> list[FileStatus]:
         """See ``Storage``."""
-        return list(self._files(directory, deep=False))
+        return list(self._iter_files(directory, deep=False))
 
     def directories(self, directory: str) -> list[str]:
         """See ``Storage``."""
         path = self._root / directory
-        return sorted(each.name for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
+        return sorted(entry.name for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
 
-    def walk(self, directory: str) -> list[Status]:
+    def walk(self, directory: str) -> list[FileStatus]:
         """See ``Storage``."""
-        return list(self._files(directory, deep=True))
+        return list(self._iter_files(directory, deep=True))
 
-    def _files(self, directory: str, *, deep: bool) -> Iterator[Status]:
+    def _iter_files(self, directory: str, *, deep: bool) -> Iterator[FileStatus]:
         path = self._root / directory
-        for each in sorted(path.rglob("*") if deep else path.iterdir()) if path.is_dir() else ():
-            if each.is_file():
+        for file in sorted(path.rglob("*") if deep else path.iterdir()) if path.is_dir() else ():
+            if file.is_file():
                 try:
-                    stat = each.stat()
+                    stat = file.stat()
                 except FileNotFoundError:
                     continue  # another writer's temporary file, renamed since it was listed
-                yield Status(each.relative_to(self._root).as_posix(), stat.st_size, int(stat.st_mtime * 1000))
+                yield FileStatus(file.relative_to(self._root).as_posix(), stat.st_size, int(stat.st_mtime * 1000))
 
     def uri(self, name: str) -> str:
         """See ``Storage``."""
@@ -201,7 +201,7 @@ class HadoopStorage:
             self._fs: Any = path.getFileSystem(self._conf)
             self._root: Any = self._fs.makeQualified(path)
             self.root = str(self._root.toString())
-            target = self._target()
+            target = self._resolve_root()
         self._scheme = str(target.toUri().getScheme())
         #: Checksum files beside each log entry are of no use.
         self._plain = (
@@ -217,7 +217,7 @@ class HadoopStorage:
         self._overwrite = gateway.new_array(rename, 1)
         self._overwrite[0] = rename.OVERWRITE
 
-    def _target(self) -> Any:
+    def _resolve_root(self) -> Any:
         """The root behind mount tables (viewfs), by its nearest parent that exists."""
         path = self._root
         while path is not None:
@@ -226,16 +226,16 @@ class HadoopStorage:
             path = path.getParent()
         return self._root
 
-    def _path(self, name: str) -> Any:
+    def _to_path(self, name: str) -> Any:
         return self._new_path(self._root, name) if name else self._root
 
-    def _context(self) -> Any:
+    def _open_context(self) -> Any:
         return self._file_context.getFileContext(self._root.toUri(), self._conf)
 
     def read(self, name: str) -> bytes | None:
         """See ``Storage``."""
         with _translated(f"read {self.uri(name)}") as outcome:
-            stream = self._plain.open(self._path(name))
+            stream = self._plain.open(self._to_path(name))
             try:
                 return bytes(self._to_bytes(stream))
             finally:
@@ -244,7 +244,7 @@ class HadoopStorage:
             return None
         raise AssertionError("unreachable")
 
-    def _write(self, path: Any, data: bytes) -> None:
+    def _write_file(self, path: Any, data: bytes) -> None:
         stream = self._plain.create(path, True)
         try:
             stream.write(bytearray(data))
@@ -255,24 +255,24 @@ class HadoopStorage:
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See ``Storage``."""
-        path = self._path(name)
+        path = self._to_path(name)
         if self._scheme in _OBJECT_STORES:
-            return self._create(path, data)
+            return self._create_file(path, data)
         part = self._new_path(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}")
         with _translated(f"write {self.uri(name)}"):
-            self._write(part, data)
+            self._write_file(part, data)
         try:
             with _translated(f"commit {self.uri(name)}") as outcome:
                 if self._scheme == "file":
-                    self._link(part, path)
+                    self._link_file(part, path)
                 else:
-                    self._context().rename(part, path, self._none)
+                    self._open_context().rename(part, path, self._none)
                 return True
             return not outcome.taken
         finally:
             self._plain.delete(part, False)
 
-    def _create(self, path: Any, data: bytes) -> bool:
+    def _create_file(self, path: Any, data: bytes) -> bool:
         with _translated(f"commit {path.toString()}", conditional=True) as outcome:
             stream = (
                 self._fs.createFile(path).overwrite(False).opt("fs.option.create.conditional.overwrite", True).build()
@@ -282,7 +282,7 @@ class HadoopStorage:
             return True
         return not outcome.taken
 
-    def _link(self, source: Any, target: Any) -> None:
+    def _link_file(self, source: Any, target: Any) -> None:
         local = self._fs.resolvePath(source).toUri()
         # The parent exists: the part was written into it.
         parent = self._fs.resolvePath(target.getParent())
@@ -291,18 +291,18 @@ class HadoopStorage:
 
     def replace(self, name: str, data: bytes) -> None:
         """See ``Storage``."""
-        path = self._path(name)
+        path = self._to_path(name)
         with _translated(f"write {self.uri(name)}"):
             if self._scheme in _OBJECT_STORES:
-                self._write(path, data)
+                self._write_file(path, data)
                 return
             part = self._new_path(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}")
-            self._write(part, data)
-            self._context().rename(part, path, self._overwrite)
+            self._write_file(part, data)
+            self._open_context().rename(part, path, self._overwrite)
 
     def rename(self, source: str, target: str) -> bool:
         """See ``Storage``."""
-        old, new = self._path(source), self._path(target)
+        old, new = self._to_path(source), self._to_path(target)
         with _translated(f"rename {self.uri(source)} to {target}") as outcome:
             if self._fs.exists(new) or not self._fs.exists(old):
                 return False
@@ -313,19 +313,21 @@ class HadoopStorage:
     def copy(self, source: str, target: str) -> None:
         """See ``Storage``."""
         with _translated(f"copy {self.uri(source)}") as outcome:
-            self._file_util.copy(self._fs, self._path(source), self._fs, self._path(target), False, True, self._conf)
+            self._file_util.copy(
+                self._fs, self._to_path(source), self._fs, self._to_path(target), False, True, self._conf
+            )
         if outcome.missing:
             raise FileNotFoundError(self.uri(source))
 
     def exists(self, name: str) -> bool:
         """See ``Storage``."""
         with _translated(f"look for {self.uri(name)}"):
-            return bool(self._fs.exists(self._path(name)))
+            return bool(self._fs.exists(self._to_path(name)))
         return False
 
     def delete(self, name: str, *, recursive: bool = False) -> bool:
         """See ``Storage``."""
-        path = self._path(name)
+        path = self._to_path(name)
         with _translated(f"delete {self.uri(name)}"):
             if (
                 not recursive
@@ -337,33 +339,35 @@ class HadoopStorage:
             return bool(self._fs.delete(path, recursive))
         return False
 
-    def names(self, directory: str) -> list[Status]:
+    def names(self, directory: str) -> list[FileStatus]:
         """See ``Storage``."""
-        return [self._status(each) for each in self._list(directory) if each.isFile()]
+        return [self._to_status(status) for status in self._list_directory(directory) if status.isFile()]
 
     def directories(self, directory: str) -> list[str]:
         """See ``Storage``."""
-        return sorted(str(each.getPath().getName()) for each in self._list(directory) if each.isDirectory())
+        return sorted(
+            str(status.getPath().getName()) for status in self._list_directory(directory) if status.isDirectory()
+        )
 
-    def walk(self, directory: str) -> list[Status]:
+    def walk(self, directory: str) -> list[FileStatus]:
         """See ``Storage``."""
-        found: list[Status] = []
+        statuses: list[FileStatus] = []
         with _translated(f"list {self.uri(directory)}"):
-            files = self._fs.listFiles(self._path(directory), True)
+            files = self._fs.listFiles(self._to_path(directory), True)
             while files.hasNext():
-                found.append(self._status(files.next()))
-        return found
+                statuses.append(self._to_status(files.next()))
+        return statuses
 
-    def _list(self, directory: str) -> list[Any]:
+    def _list_directory(self, directory: str) -> list[Any]:
         with _translated(f"list {self.uri(directory)}"):
-            return list(self._plain.listStatus(self._path(directory)))
+            return list(self._plain.listStatus(self._to_path(directory)))
         return []
 
-    def _status(self, status: Any) -> Status:
+    def _to_status(self, status: Any) -> FileStatus:
         # Both sides decoded alike; the path of a status may lack the authority of the root.
         whole = unquote(str(status.getPath().toUri().getRawPath()))
         prefix = unquote(str(self._root.toUri().getRawPath())).rstrip("/") + "/"
-        return Status(whole.removeprefix(prefix), int(status.getLen()), int(status.getModificationTime()))
+        return FileStatus(whole.removeprefix(prefix), int(status.getLen()), int(status.getModificationTime()))
 
     def uri(self, name: str) -> str:
         """See ``Storage``."""

@@ -13,9 +13,18 @@ from pyspark.sql import functions as f
 
 from connectors.errors import Fatal, Fenced, Retriable
 from spark_jobs.history import formats
-from spark_jobs.history.log import BATCH_PREFIX, SMALL, STAGING, Entry, File, Log, behind, whole
-from spark_jobs.history.schema import followed, from_json, to_json
-from spark_jobs.history.writing import Appended, Writer
+from spark_jobs.history.log import (
+    BATCH_PREFIX,
+    SMALL,
+    STAGING,
+    File,
+    HistoryEntry,
+    HistoryLog,
+    find_known_offsets,
+    is_complete,
+)
+from spark_jobs.history.schema import follow_changes, from_json, to_json
+from spark_jobs.history.writing import Appended, HistoryWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_jobs.contract import TableChanges
-    from spark_jobs.history.log import State
-    from spark_jobs.history.storage import Status, Storage
+    from spark_jobs.history.log import HistoryState
+    from spark_jobs.history.storage import FileStatus, Storage
     from spark_jobs.history.writing import Writing
 
 _LOG: Final = logging.getLogger(__name__)
@@ -43,7 +52,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Table:
+class HistoryDirectory:
     """One table's directory. Used by one thread; other processes may work on the same table.
 
     Args:
@@ -58,23 +67,23 @@ class Table:
         self.spark = spark
         self.storage = storage
         self.clock = clock
-        self.log = Log(storage, interval=interval)
+        self.log = HistoryLog(storage, interval=interval)
 
     # Commits
 
-    def open(self, job: str) -> Writer:
+    def open(self, job: str) -> HistoryWriter:
         """Take the table for a new run of ``job``: earlier runs can't commit any more; what they left behind is removed.
 
         What an earlier run decided and did not finish is finished.
         """
-        writer = Writer(job, uuid.uuid4().hex)
-        while self.log.commit(Entry("open", self.clock(), job=job, epoch=writer.epoch)) is None:
+        writer = HistoryWriter(job, uuid.uuid4().hex)
+        while self.log.commit(HistoryEntry("open", self.clock(), job=job, epoch=writer.epoch)) is None:
             pass
         self.finish_all(writer)
         self.sweep(writer.prefix, 0)
         return writer
 
-    def guard(self, writer: Writer) -> State:
+    def guard(self, writer: HistoryWriter) -> HistoryState:
         """The newest state.
 
         Raises:
@@ -88,12 +97,12 @@ class Table:
             )
         return state
 
-    def finish_all(self, writer: Writer) -> None:
+    def finish_all(self, writer: HistoryWriter) -> None:
         """Complete what was prepared and not finished, by whomever."""
         for version in sorted(self.guard(writer).prepared, key=int):
             self.finish(int(version), writer)
 
-    def finish(self, version: int, writer: Writer) -> bool:
+    def finish(self, version: int, writer: HistoryWriter) -> bool:
         """Put the files of prepare ``version`` in their places and commit; False where that was not possible or not needed.
 
         Safe to run again and by several at a time: each step does nothing where it is done.
@@ -106,9 +115,9 @@ class Table:
             if not self.storage.rename(source, target) and not self.storage.exists(target):
                 complete = False
         while str(version) in self.guard(writer).prepared:
-            entry = Entry("abort", self.clock(), closes=version)
+            entry = HistoryEntry("abort", self.clock(), closes=version)
             if complete:
-                entry = Entry(
+                entry = HistoryEntry(
                     plan.operation,
                     self.clock(),
                     job=plan.job,
@@ -129,7 +138,9 @@ class Table:
             self.storage.delete(f"{STAGING}/{attempt}", recursive=True)
         return complete
 
-    def commit(self, entry: Entry, writer: Writer, still: Callable[[State], bool], started: int) -> bool:
+    def commit(
+        self, entry: HistoryEntry, writer: HistoryWriter, still: Callable[[HistoryState], bool], started: int
+    ) -> bool:
         """Commit ``entry`` as long as ``still`` holds for the newest state; with moves, by prepare and finish.
 
         Raises:
@@ -143,7 +154,9 @@ class Table:
             )
         entry.job, entry.epoch = writer.job, writer.epoch
         logged = (
-            entry if not entry.moves else Entry("prepare", entry.time, job=writer.job, epoch=writer.epoch, plan=entry)
+            entry
+            if not entry.moves
+            else HistoryEntry("prepare", entry.time, job=writer.job, epoch=writer.epoch, plan=entry)
         )
         while True:
             version = self.log.commit(logged)
@@ -160,7 +173,7 @@ class Table:
         changes: Sequence[TableChanges],
         ranges: Mapping[tuple[str, int], tuple[int, int]],
         *,
-        writer: Writer,
+        writer: HistoryWriter,
         writing: Writing,
         batch: int,
         source: str = "",
@@ -172,15 +185,15 @@ class Table:
             Fenced, Retriable: as ``commit``.
         """
         while True:
-            done = self._append(changes, ranges, writer, writing, batch, source)
+            done = self._append_changes(changes, ranges, writer, writing, batch, source)
             if done is not None:
                 return done
 
-    def _append(
+    def _append_changes(
         self,
         changes: Sequence[TableChanges],
         ranges: Mapping[tuple[str, int], tuple[int, int]],
-        writer: Writer,
+        writer: HistoryWriter,
         writing: Writing,
         batch: int,
         source: str,
@@ -188,27 +201,27 @@ class Table:
         started = self.clock()
         self.finish_all(writer)
         state = self.log.state(refresh=False)
-        known = behind(ranges, state.offsets.get(source, {}))
-        frames = [each.frame for each in changes]
-        if known:
+        known_rows = find_known_offsets(ranges, state.offsets.get(source, {}))
+        frames = [frame.frame for frame in changes]
+        if known_rows:
             if writing.check:
-                self._look_up(frames, known, state)
-            if whole(ranges, known):
+                self._look_up(frames, known_rows, state)
+            if is_complete(ranges, known_rows):
                 return Appended(replayed=True)
-            frames = [each.where(~is_known(known)) for each in frames]
+            frames = [frame.where(~is_known(known_rows)) for frame in frames]
         schema, keys = self.schema_with(changes, state)
         before = len(state.schemas)
         index = before - 1 if state.schemas and to_json(schema) == state.schemas[-1] else before
         rows = (
             frames[0]
             if len(frames) == 1 and frames[0].schema == schema
-            else _union([formats.conform(each, schema) for each in frames])
+            else _union_frames([formats.conform_frame(frame, schema) for frame in frames])
         )
         attempt = f"{writer.prefix}{batch}.{uuid.uuid4().hex[:12]}"
         where = f"{STAGING if writing.immediate else SMALL}/{attempt}"
         records = sum(after - first for first, after in ranges.values())
         rows = rows.coalesce(writing.tasks(records))
-        self._write(rows, where, writing)
+        self._write_rows(rows, where, writing)
         files = self.describe(where, schema, index, writing.format, started)
         if not files:
             self.storage.delete(where, recursive=True)
@@ -216,18 +229,18 @@ class Table:
         moves: list[tuple[str, str]] = []
         if writing.immediate:
             moves = [(file.path, _in_sight(file, attempt)) for file in files]
-            files = [_renamed(file, target) for file, (_, target) in zip(files, moves, strict=True)]
+            files = [_rename_file(file, target) for file, (_, target) in zip(files, moves, strict=True)]
         by_topic: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
         for (topic, partition), offsets in ranges.items():
             by_topic[topic][str(partition)] = offsets
-        entry = Entry(
+        entry = HistoryEntry(
             "append",
             self.clock(),
             batch=batch,
             source=source,
             ranges=dict(by_topic),
             add=tuple(files),
-            namespaces=tuple(each.schema.namespace for each in changes),
+            namespaces=tuple(frame.schema.namespace for frame in changes),
             moves=tuple(moves),
             fields=to_json(schema) if index == before else None,
             keys=keys if keys != state.keys else None,
@@ -236,7 +249,9 @@ class Table:
             entry,
             writer,
             lambda new: (
-                len(new.schemas) == before and not new.prepared and behind(ranges, new.offsets.get(source, {})) == known
+                len(new.schemas) == before
+                and not new.prepared
+                and find_known_offsets(ranges, new.offsets.get(source, {})) == known_rows
             ),
             started,
         ):
@@ -244,28 +259,28 @@ class Table:
             return None
         return Appended(sum(file.rows for file in files), len(files), sum(file.bytes for file in files))
 
-    def schema_with(self, changes: Iterable[TableChanges], state: State) -> tuple[StructType, tuple[str, ...]]:
+    def schema_with(self, changes: Iterable[TableChanges], state: HistoryState) -> tuple[StructType, tuple[str, ...]]:
         """Schema and key of the table when ``changes`` are in it."""
         schema = from_json(state.schemas[-1]) if state.schemas else None
         keys = state.keys
-        for each in changes:
-            schema = followed(each, schema, self.storage.root)
-            keys = tuple(column.name for column in each.schema.key) or keys
+        for table_changes in changes:
+            schema = follow_changes(table_changes, schema, self.storage.root)
+            keys = tuple(column.name for column in table_changes.schema.key) or keys
         if schema is None:
             raise ValueError("no changes")
         return schema, keys
 
-    def _write(self, rows: DataFrame, where: str, writing: Writing) -> None:
+    def _write_rows(self, rows: DataFrame, where: str, writing: Writing) -> None:
         time_column = f.timestamp_millis(f.lit(self.clock())) if writing.by_processing_time else f.col("ums_ts_")
         buckets = writing.layout.bucket_columns(time_column)
         for name, expression in buckets:
-            if name.lower() in (each.lower() for each in rows.columns):
+            if name.lower() in (column_name.lower() for column_name in rows.columns):
                 raise Fatal(
                     f"{self.storage.root}: the table has a column {name} itself: name the level of "
                     "sink.files.partition.by otherwise"
                 )
             rows = rows.withColumn(name, expression)
-        formats.write(
+        formats.write_frame(
             rows,
             self.storage.uri(where),
             writing.format,
@@ -275,10 +290,10 @@ class Table:
 
     def describe(self, where: str, schema: StructType, index: int, kind: str, added: int) -> list[File]:
         """The files below ``where`` as the log names them, their rows counted by reading them; empty ones are left out."""
-        listed = {each.name: each for each in self.storage.walk(where) if _is_data(each)}
+        listed = {status.name: status for status in self.storage.walk(where) if _is_data(status)}
         if not listed:
             return []
-        loaded = formats.load(
+        loaded = formats.load_rows(
             self.spark,
             [self.storage.uri(name) for name in listed],
             kind,
@@ -286,9 +301,9 @@ class Table:
             only=("ums_ts_", "ums_id_"),
             file="file_",
         )
-        if sum(each.size for each in listed.values()) < _ONE_TASK:
+        if sum(status.size for status in listed.values()) < _ONE_TASK:
             loaded = loaded.coalesce(1)
-        found: dict[str, tuple[Any, ...]] = {}
+        file_stats: dict[str, tuple[Any, ...]] = {}
         for row in (
             loaded.groupBy("file_")
             .agg(
@@ -301,8 +316,8 @@ class Table:
             .collect()
         ):
             name = unquote(row[0])
-            found[where + name[name.rindex(f"/{where}/") + len(where) + 1 :]] = tuple(row[1:])
-        lost = found.keys() - listed.keys()
+            file_stats[where + name[name.rindex(f"/{where}/") + len(where) + 1 :]] = tuple(row[1:])
+        lost = file_stats.keys() - listed.keys()
         if lost:
             raise Fatal(f"{self.storage.root}: files {sorted(lost)[:3]} were read but not listed")
         return [
@@ -319,17 +334,21 @@ class Table:
                 max_id=stats[4],
                 added=added,
             )
-            for name, stats in sorted(found.items())
+            for name, stats in sorted(file_stats.items())
         ]
 
-    def _look_up(self, frames: Sequence[DataFrame], known: Mapping[tuple[str, int], int], state: State) -> None:
-        from spark_jobs.history.reader import prune, rows_of
+    def _look_up(
+        self, frames: Sequence[DataFrame], known_rows: Mapping[tuple[str, int], int], state: HistoryState
+    ) -> None:
+        from spark_jobs.history.reader import prune_files, rows_of
 
         look_up(
             self.storage.root,
             frames,
-            known,
-            lambda low, high: rows_of(self.spark, self.storage, state, prune(state.files.values(), low=low, high=high)),
+            known_rows,
+            lambda low, high: rows_of(
+                self.spark, self.storage, state, prune_files(state.files.values(), low=low, high=high)
+            ),
         )
 
     # What was left behind
@@ -344,7 +363,9 @@ class Table:
             for name in self.storage.directories(parent):
                 if not name.startswith(prefix) or name in used:
                     continue
-                if age and any(self.clock() - each.modified < age for each in self.storage.walk(f"{parent}/{name}")):
+                if age and any(
+                    self.clock() - status.modified < age for status in self.storage.walk(f"{parent}/{name}")
+                ):
                     continue
                 count += self.storage.delete(f"{parent}/{name}", recursive=True)
         if count:
@@ -352,10 +373,10 @@ class Table:
         return count
 
 
-def is_known(known: Mapping[tuple[str, int], int]) -> Column:
-    """The condition: a row's offset is below what ``known`` says is in."""
+def is_known(known_rows: Mapping[tuple[str, int], int]) -> Column:
+    """The condition: a row's offset is below what ``known_rows`` says is in."""
     condition = f.lit(False)
-    for (topic, partition), after in known.items():
+    for (topic, partition), after in known_rows.items():
         condition |= (
             (f.col("kafka_topic_") == topic)
             & (f.col("kafka_partition_") == partition)
@@ -367,7 +388,7 @@ def is_known(known: Mapping[tuple[str, int], int]) -> Column:
 def look_up(
     table: str,
     frames: Sequence[DataFrame],
-    known: Mapping[tuple[str, int], int],
+    known_rows: Mapping[tuple[str, int], int],
     between: Callable[[int | None, int | None], DataFrame],
 ) -> None:
     """Make sure that rows about to be left out are in the table: a topic made anew has the old offsets, but other rows.
@@ -375,14 +396,14 @@ def look_up(
     Args:
         table: named in the error.
         frames: the batch's rows.
-        known: what is about to be left out.
+        known_rows: what is about to be left out.
         between: the table's rows with ``ums_ts_`` in a range (µs, both ends included); all of them for None.
 
     Raises:
         Fatal: some of a sample are not in.
     """
     want = [f.unix_micros("ums_ts_").alias("ts"), f.col("ums_id_").alias("id"), *map(f.col, _POSITION)]
-    rows = _union([each.where(is_known(known)).select(*want) for each in frames]).limit(_SAMPLE).collect()
+    rows = _union_frames([frame.where(is_known(known_rows)).select(*want) for frame in frames]).limit(_SAMPLE).collect()
     if not rows:
         return
     times = [row["ts"] for row in rows]
@@ -391,11 +412,11 @@ def look_up(
     for row in rows:
         offsets[row["kafka_topic_"], row["kafka_partition_"]].add(row["kafka_offset_"])
     condition = f.lit(False)
-    for (topic, partition), each in offsets.items():
+    for (topic, partition), frame in offsets.items():
         condition |= (
             (f.col("kafka_topic_") == topic)
             & (f.col("kafka_partition_") == partition)
-            & f.col("kafka_offset_").isin(sorted(each))
+            & f.col("kafka_offset_").isin(sorted(frame))
         )
     missing = {tuple(row) for row in rows} - {
         tuple(row) for row in between(low, high).where(condition).select(*want).collect()
@@ -403,21 +424,22 @@ def look_up(
     if missing:
         example = dict(zip(("ums_ts_ in us", "ums_id_", *_POSITION), min(missing, key=str), strict=True))
         raise Fatal(
-            f"{table}: its log says that it holds offsets up to {dict(known)}, but {len(missing)} of {len(rows)} rows looked "
+            f"{table}: its log says that it holds offsets up to {dict(known_rows)}, but {len(missing)} of {len(rows)} rows "
+            "looked "
             f"up are not in it, for example {example}. Was the topic deleted and made again, or does the job read another "
             "Kafka? Give the job another sink.files.source.id (its offsets count apart) or another sink.files.path; "
             "sink.files.replay.check=false leaves such rows out"
         )
 
 
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
+def _union_frames(frames: Sequence[DataFrame]) -> DataFrame:
     whole_frame = frames[0]
-    for each in frames[1:]:
-        whole_frame = whole_frame.unionAll(each)
+    for frame in frames[1:]:
+        whole_frame = whole_frame.unionAll(frame)
     return whole_frame
 
 
-def _is_data(status: Status) -> bool:
+def _is_data(status: FileStatus) -> bool:
     return not status.name.rpartition("/")[2].startswith(("_", "."))
 
 
@@ -426,7 +448,7 @@ def _in_sight(file: File, attempt: str) -> str:
     return f"{file.bucket}/{name}" if file.bucket else name
 
 
-def _renamed(file: File, path: str) -> File:
+def _rename_file(file: File, path: str) -> File:
     return File(
         path,
         file.bucket,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from connectors.errors import Fatal
 from spark_jobs.history import formats, rolling
-from spark_jobs.history.log import MANIFEST, MERGED, SMALL, STAGING, Entry, File
+from spark_jobs.history.log import MANIFEST, MERGED, SMALL, STAGING, File, HistoryEntry
 from spark_jobs.history.reader import rows_of
 from spark_jobs.history.schema import from_json
 from spark_jobs.history.table import ORPHAN_AGE
@@ -22,14 +22,14 @@ from spark_jobs.history.table import ORPHAN_AGE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from spark_jobs.history.log import State
+    from spark_jobs.history.log import HistoryState
     from spark_jobs.history.rolling import Rolling
-    from spark_jobs.history.table import Table
-    from spark_jobs.history.writing import Writer
+    from spark_jobs.history.table import HistoryDirectory
+    from spark_jobs.history.writing import HistoryWriter
 
 
 @dataclass(slots=True)
-class Done:
+class UpkeepResult:
     """What upkeep did: files merged (inputs) and made (outputs), brought into sight, deleted."""
 
     inputs: int = 0
@@ -38,57 +38,65 @@ class Done:
     shown: int = 0
     deleted: int = 0
 
-    def add(self, other: Done) -> None:
-        """Count ``other`` in."""
-        self.inputs += other.inputs
-        self.outputs += other.outputs
-        self.bytes += other.bytes
-        self.shown += other.shown
-        self.deleted += other.deleted
+    def add(self, other_result: UpkeepResult) -> None:
+        """Count ``other_result`` in."""
+        self.inputs += other_result.inputs
+        self.outputs += other_result.outputs
+        self.bytes += other_result.bytes
+        self.shown += other_result.shown
+        self.deleted += other_result.deleted
 
 
-def steps(table: Table, plan: Rolling, writer: Writer, *, kind: str, compression: str | None) -> Iterator[Done]:
+def run_upkeep(
+    table: HistoryDirectory, plan: Rolling, writer: HistoryWriter, *, kind: str, compression: str | None
+) -> Iterator[UpkeepResult]:
     """What is due now, one step at a time (the caller stops when its time is up). Each step blocks and runs a job."""
     table.finish_all(writer)
     for bucket, files in rolling.small_files(table.log.state(refresh=False)).items():
-        if rolling.due(files, plan, table.clock()):
-            yield roll(table, bucket, plan.size, writer, kind=kind, compression=compression)
+        if rolling.find_due_reason(files, plan, table.clock()):
+            yield roll_bucket(table, bucket, plan.size, writer, kind=kind, compression=compression)
     if plan.compact_files or plan.compact_at:
         least = 2 if plan.compact_at else plan.compact_files
         before = rolling.compact_before(plan, table.clock())
-        yield from compact(table, plan.size, writer, kind=kind, compression=compression, least=least, before=before)
-    yield show(table, plan.retention, writer)
+        yield from compact_bucket_files(
+            table, plan.size, writer, kind=kind, compression=compression, least=least, before=before
+        )
+    yield show_merged(table, plan.retention, writer)
 
 
-def roll(table: Table, bucket: str, target: int, writer: Writer, *, kind: str, compression: str | None) -> Done:
+def roll_bucket(
+    table: HistoryDirectory, bucket: str, target: int, writer: HistoryWriter, *, kind: str, compression: str | None
+) -> UpkeepResult:
     """Merge the small files of one bucket into files of about ``target`` bytes."""
-    done = Done()
+    done = UpkeepResult()
     files = rolling.small_files(table.guard(writer)).get(bucket, [])
-    for group in rolling.groups(files, target):
-        done.add(_merge(table, group, writer, kind, compression))
+    for group in rolling.group_files(files, target):
+        done.add(_merge_files(table, group, writer, kind, compression))
     return done
 
 
-def compact(
-    table: Table,
+def compact_bucket_files(
+    table: HistoryDirectory,
     target: int,
-    writer: Writer,
+    writer: HistoryWriter,
     *,
     kind: str,
     compression: str | None,
     least: int = 2,
     before: int | None = None,
-) -> Iterator[Done]:
+) -> Iterator[UpkeepResult]:
     """Merge finished files below half of ``target`` bytes, group by group, in buckets that have ``least`` of them.
 
     With ``before`` only those that were written before it (ms since 1970).
     """
     for files in rolling.finished_files(table.guard(writer)).values():
-        for group in rolling.compactable(files, target, least=least, before=before):
-            yield _merge(table, group, writer, kind, compression)
+        for group in rolling.find_compactable(files, target, least=least, before=before):
+            yield _merge_files(table, group, writer, kind, compression)
 
 
-def _merge(table: Table, group: Sequence[File], writer: Writer, kind: str, compression: str | None) -> Done:
+def _merge_files(
+    table: HistoryDirectory, group: Sequence[File], writer: HistoryWriter, kind: str, compression: str | None
+) -> UpkeepResult:
     """One file from many: committed, unless another process merged one of them meanwhile."""
     started = table.clock()
     state = table.log.state(refresh=False)
@@ -101,7 +109,7 @@ def _merge(table: Table, group: Sequence[File], writer: Writer, kind: str, compr
     schema = from_json(state.schemas[index])
     rows = rows_of(table.spark, table.storage, state, group).coalesce(1)
     below = f"{where}/{bucket}" if bucket else where
-    formats.write(rows, table.storage.uri(below), kind, compression=compression)
+    formats.write_frame(rows, table.storage.uri(below), kind, compression=compression)
     files = table.describe(where, schema, index, kind, min(file.added for file in group))
     if sum(file.rows for file in files) != sum(file.rows for file in group):
         table.storage.delete(where, recursive=True)
@@ -111,33 +119,33 @@ def _merge(table: Table, group: Sequence[File], writer: Writer, kind: str, compr
         )
     if out_of_sight:
         moves = tuple((file.path, _visible_path(file)) for file in files)
-        entry = Entry(
+        entry = HistoryEntry(
             "roll",
             table.clock(),
             moves=moves,
             remove=paths,
-            add=tuple(_placed(file, path) for file, (_, path) in zip(files, moves, strict=True)),
+            add=tuple(_place_file(file, path) for file, (_, path) in zip(files, moves, strict=True)),
         )
     else:
-        replaces = tuple(sorted({path for file in group for path in _seen(file)}))
-        entry = Entry(
-            "compact", table.clock(), remove=paths, add=tuple(_placed(file, file.path, replaces) for file in files)
+        replaces = tuple(sorted({path for file in group for path in _list_visible_files(file)}))
+        entry = HistoryEntry(
+            "compact", table.clock(), remove=paths, add=tuple(_place_file(file, file.path, replaces) for file in files)
         )
-    committed = table.commit(entry, writer, _still(paths), started)
+    committed = table.commit(entry, writer, _are_files_present(paths), started)
     if not committed:
         table.storage.delete(where, recursive=True)
-        return Done()
-    return Done(len(group), len(files), sum(file.bytes for file in files))
+        return UpkeepResult()
+    return UpkeepResult(len(group), len(files), sum(file.bytes for file in files))
 
 
-def _still(paths: Sequence[str]) -> Callable[[State], bool]:
+def _are_files_present(paths: Sequence[str]) -> Callable[[HistoryState], bool]:
     return lambda state: (
         all(path in state.files for path in paths)
         and not any(path in plan.remove for plan in state.prepared.values() for path in paths)
     )
 
 
-def _seen(file: File) -> tuple[str, ...]:
+def _list_visible_files(file: File) -> tuple[str, ...]:
     """Files in sight, now or after a crash while ``file`` was brought into sight, that hold rows of ``file``."""
     if file.visible:
         return (file.path,)
@@ -149,7 +157,7 @@ def _visible_path(file: File) -> str:
     return f"{file.bucket}/{name}" if file.bucket else name
 
 
-def _placed(file: File, path: str, replaces: tuple[str, ...] = ()) -> File:
+def _place_file(file: File, path: str, replaces: tuple[str, ...] = ()) -> File:
     return File(
         path,
         file.bucket,
@@ -166,13 +174,13 @@ def _placed(file: File, path: str, replaces: tuple[str, ...] = ()) -> File:
     )
 
 
-def show(table: Table, retention: int, writer: Writer) -> Done:
+def show_merged(table: HistoryDirectory, retention: int, writer: HistoryWriter) -> UpkeepResult:
     """Put merged files in sight whose inputs no reader of the log needs any more, and delete these inputs.
 
     Safe to repeat after a crash and beside another process: each step does nothing where it is done.
     """
-    done = Done()
-    for file in rolling.presentable(table.guard(writer), retention, table.clock()):
+    done = UpkeepResult()
+    for file in rolling.find_presentable(table.guard(writer), retention, table.clock()):
         target = _visible_path(file)
         if not table.storage.exists(target):
             staged = f"{STAGING}/{writer.prefix}show.{uuid.uuid4().hex[:12]}"
@@ -182,12 +190,12 @@ def show(table: Table, retention: int, writer: Writer) -> Done:
             table.storage.delete(staged, recursive=True)
         for path in file.replaces:
             table.storage.delete(path)
-        entry = Entry(
+        entry = HistoryEntry(
             "show",
             table.clock(),
             job=writer.job,
             epoch=writer.epoch,
-            add=(_placed(file, target),),
+            add=(_place_file(file, target),),
             remove=(file.path,),
             forget=file.replaces,
         )
@@ -200,28 +208,28 @@ def show(table: Table, retention: int, writer: Writer) -> Done:
     return done
 
 
-def vacuum(table: Table, retention: int, writer: Writer) -> Done:
+def vacuum_files(table: HistoryDirectory, retention: int, writer: HistoryWriter) -> UpkeepResult:
     """Delete files that were replaced more than ``retention`` ms ago, what crashes left behind, and old log entries."""
     state = table.guard(writer)
     kept = {path for file in state.files.values() for path in file.replaces}
-    gone = [path for path in rolling.expired(state.removed, retention, table.clock()) if path not in kept]
+    gone = [path for path in rolling.find_expired(state.removed, retention, table.clock()) if path not in kept]
     for path in gone:
         table.storage.delete(path)
         parent = path.rpartition("/")[0]
         while parent.startswith("_") and "/" in parent and table.storage.delete(parent):
             parent = parent.rpartition("/")[0]
     if gone:
-        entry = Entry("vacuum", table.clock(), job=writer.job, epoch=writer.epoch, forget=tuple(gone))
+        entry = HistoryEntry("vacuum", table.clock(), job=writer.job, epoch=writer.epoch, forget=tuple(gone))
         while table.log.commit(entry) is None:
             table.guard(writer)
     table.sweep("", ORPHAN_AGE)
     table.log.trim(table.clock() - retention)
-    return Done(deleted=len(gone))
+    return UpkeepResult(deleted=len(gone))
 
 
-def write_manifest(table: Table) -> int:
+def write_manifest(table: HistoryDirectory) -> int:
     """Write the addresses of all current files, one per line, to ``_manifest/files.txt``; how many."""
     files = table.log.state(refresh=False).files
-    text = "".join(f"{table.storage.uri(path)}\n" for path in sorted(files))
-    table.storage.replace(f"{MANIFEST}/files.txt", text.encode())
+    manifest = "".join(f"{table.storage.uri(path)}\n" for path in sorted(files))
+    table.storage.replace(f"{MANIFEST}/files.txt", manifest.encode())
     return len(files)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from spark_jobs.history.layout import Layout
+    from spark_jobs.history.layout import HistoryLayout
 
 #: Spark takes a 32-bit number of tasks, and no batch has that many.
 _MOST_TASKS: Final = 100_000
@@ -28,7 +28,7 @@ class Writing:
     """
 
     format: str
-    layout: Layout
+    layout: HistoryLayout
     compression: str | None = None
     by_processing_time: bool = False
     immediate: bool = False
@@ -41,7 +41,7 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class HistoryWriter:
     """Who writes: a job with its run's epoch, or a command (both empty)."""
 
     job: str = ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spark_jobs.checkpoint import Folder
     from spark_jobs.contract import JobContext
     from spark_jobs.job import Job
-    from spark_jobs.lag_watch import Standing
+    from spark_jobs.lag_watch import JobStanding
     from spark_jobs.ranges import Offsets, Ranges
     from spark_jobs.troubles import Troubles
 
@@ -78,7 +78,7 @@ class LagView(Protocol):
     def begin(self, start: Offsets) -> None:
         """Where the job begins."""
 
-    def refresh(self, position: Offsets, wait_s: float) -> Standing | None:
+    def refresh(self, position: Offsets, wait_s: float) -> JobStanding | None:
         """The position and the ends; None if they are not known. Blocks for ``wait_s`` seconds at most."""
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class UnknownLag:
     def begin(self, start: Offsets) -> None:
         """Nothing to do."""
 
-    def refresh(self, position: Offsets, wait_s: float) -> Standing | None:
+    def refresh(self, position: Offsets, wait_s: float) -> JobStanding | None:
         """Always None."""
         del position, wait_s
         return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.inputs.file_positions import BatchFile, locate
+from spark_jobs.inputs.file_positions import BatchFile, locate_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ class FileLetters(DeadLetters):
 
     def where(self, topic: str, partition: int, offset: int) -> str:
         """The file and the row."""
-        location = locate(self.files, offset)
+        location = locate_row(self.files, offset)
         if location is None:
             return super().where(topic, partition, offset)
         file, row = location
@@ -35,7 +35,7 @@ class FileLetters(DeadLetters):
     ) -> list[tuple[str, bytes | None]]:
         """The headers with the file and the row, which a file that can't be read has not."""
         headers = super().story(topic, partition, offset, error, stage)
-        location = locate(self.files, offset)
+        location = locate_row(self.files, offset)
         if headers and location is not None:
             headers.append((PATH_HEADER, location[0].name.encode("utf-8", "replace")))
             if not location[0].error:

@@ -33,29 +33,30 @@ class Listed:
     path: str
 
 
-def parse_offset(text: str) -> int:
+def parse_offset(offsets_file: str) -> int:
     """The number of the last entry of the log that a file of ``offsets/`` covers.
 
     Raises:
         Fatal: the checkpoint is one of another input.
     """
-    lines = text.splitlines()
+    lines = offsets_file.splitlines()
     try:
         return int(json.loads(lines[2])["logOffset"])
     except (IndexError, ValueError, KeyError, TypeError):
         raise Fatal(
-            f"the checkpoint holds {lines[2][:80] if len(lines) > 2 else text[:80]!r}, which is no position in a list of "
+            f"the checkpoint holds {lines[2][:80] if len(lines) > 2 else offsets_file[:80]!r}, which is no position in a list "
+            "of "
             f"files: it is one of another source.type; {_NEW_CHECKPOINT}"
         ) from None
 
 
-def parse_entry(text: str, number: int) -> list[Listed]:
-    """The files of entry ``number``; ``text`` may hold earlier entries as well.
+def parse_entry(log_file: str, number: int) -> list[Listed]:
+    """The files of entry ``number``; ``log_file`` may hold earlier entries as well.
 
     Raises:
         Fatal: it has an unknown form.
     """
-    lines = text.splitlines()
+    lines = log_file.splitlines()
     if not lines or lines[0] != "v1":
         raise Fatal(f"the checkpoint's list of files has a form that this version does not know; {_NEW_CHECKPOINT}")
     return [
@@ -73,10 +74,10 @@ def batch_files(folder: Folder, batch: int) -> list[Listed]:
     """
     files: list[Listed] = []
     for number in range(offset_of(folder, batch - 1) + 1, offset_of(folder, batch) + 1):
-        text = folder.read(f"{_LOG}/{number}") or folder.read(f"{_LOG}/{number}.compact")
-        if text is None:
+        log_file = folder.read(f"{_LOG}/{number}") or folder.read(f"{_LOG}/{number}.compact")
+        if log_file is None:
             raise Fatal(f"the checkpoint's list of files lacks entry {number}; restore {_LOG}, or {_NEW_CHECKPOINT}")
-        files += parse_entry(text, number)
+        files += parse_entry(log_file, number)
     return sorted(files)
 
 
@@ -99,9 +100,9 @@ def is_log(name: str) -> bool:
     return name.startswith(f"{_LOG}/")
 
 
-def move_entries(text: str, folder: str) -> str:
+def move_entries(log_file: str, folder: str) -> str:
     """A file of the log with its entries in another folder, given as an address."""
-    version, *lines = text.splitlines()
+    version, *lines = log_file.splitlines()
     entries = [json.loads(line) for line in lines if line]
     moved = [entry | {"path": f"{folder}/{entry['path'].rpartition('/')[2]}"} for entry in entries]
     return "\n".join([version, *(json.dumps(entry, separators=(",", ":")) for entry in moved)])
@@ -115,7 +116,7 @@ def offset_of(folder: Folder, batch: int) -> int:
     """
     if batch < 0:
         return -1
-    text = folder.read(f"offsets/{batch}")
-    if text is None:
+    offsets_file = folder.read(f"offsets/{batch}")
+    if offsets_file is None:
         raise Fatal(f"the checkpoint has no position of batch {batch}; {_NEW_CHECKPOINT}")
-    return parse_offset(text)
+    return parse_offset(offsets_file)

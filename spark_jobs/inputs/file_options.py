@@ -154,7 +154,7 @@ FILE_KEYS: Final = (
 )
 
 
-def complaints(config: Config) -> list[str]:
+def check_options(config: Config) -> list[str]:
     """Complaints about options that don't go together, each as ``<option>: <text>``."""
     problems = []
     kind = config[FORMAT]
@@ -179,9 +179,9 @@ def complaints(config: Config) -> list[str]:
     return problems
 
 
-def check_columns(text: str) -> str:
+def check_columns(column_list: str) -> str:
     """Describe a mistake in a list of columns with types as in SQL, or return an empty text. Pure: Spark needs a JVM for it."""
-    for column in split_columns(text):
+    for column in split_columns(column_list):
         match = _COLUMN.match(column)
         if match is None:
             return f"{column!r} is no column with a type as in SQL (example: price decimal(10,2))"
@@ -190,10 +190,10 @@ def check_columns(text: str) -> str:
     return ""
 
 
-def split_columns(text: str) -> list[str]:
+def split_columns(column_list: str) -> list[str]:
     """The parts of a list between commas that are not within brackets. Pure."""
     parts, depth = [""], 0
-    for letter in text:
+    for letter in column_list:
         depth += (letter in "(<") - (letter in ")>")
         if letter == "," and not depth:
             parts.append("")
@@ -206,6 +206,6 @@ def _has_keys(config: Config) -> bool:
     return bool(config.get("source.key.columns")) or any(name.startswith("source.key.columns.") for name in config.raw)
 
 
-def definition(*others: ConfigKey) -> ConfigDef:
+def make_definition(*others: ConfigKey) -> ConfigDef:
     """The options of files with those of the forms of their rows."""
     return ConfigDef([*FILE_KEYS, *others])

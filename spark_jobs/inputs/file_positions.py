@@ -22,7 +22,7 @@ UNIT: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class FileProbe:
     """The result of a look into a file.
 
     Attributes:
@@ -44,7 +44,7 @@ class BatchFile:
         path: its address, percent-encoded.
         modified_ms: when it was last changed.
         first: the number of its first row.
-        rows, header, error: see ``Probe``.
+        rows, header, error: see ``FileProbe``.
     """
 
     path: str
@@ -83,7 +83,7 @@ class BatchFiles:
         return sum(file.rows for file in self.good)
 
 
-def number_files(files: Sequence[Listed], probes: Mapping[str, Probe], after: int) -> BatchFiles:
+def number_files(files: Sequence[Listed], probes: Mapping[str, FileProbe], after: int) -> BatchFiles:
     """Give the rows of ``files`` their numbers.
 
     Args:
@@ -100,7 +100,7 @@ def number_files(files: Sequence[Listed], probes: Mapping[str, Probe], after: in
     return BatchFiles(tuple(numbered), after)
 
 
-def locate(files: Sequence[BatchFile], number: int) -> tuple[BatchFile, int] | None:
+def locate_row(files: Sequence[BatchFile], number: int) -> tuple[BatchFile, int] | None:
     """The file and the row, from 1, that has ``number``; None if no file has it."""
     index = bisect_right(files, number, key=lambda file: file.first) - 1
     return (files[index], number - files[index].first + 1) if index >= 0 else None

@@ -15,11 +15,11 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from connectors.errors import Fatal, MillraceError
-from spark_jobs.causes import cause_of, described, java_causes
-from spark_jobs.frames import column
-from spark_jobs.history.formats import CSV_READ, conform
+from spark_jobs.causes import cause_of, describe_error, java_causes
+from spark_jobs.frames import get_column
+from spark_jobs.history.formats import CSV_READ, conform_frame
 from spark_jobs.inputs.file_options import AVRO, CSV, HEADER, JSON, ORC, PARQUET, READER, TEXT
-from spark_jobs.inputs.file_positions import Probe
+from spark_jobs.inputs.file_positions import FileProbe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ _TEXT: Final = "text"
 _CSV_OPTIONS: Final = {name: value for name, value in CSV_READ.items() if name != "lineSep"}
 
 
-class FileReader:
+class FileRowReader:
     """Reads the files of one job.
 
     Args:
@@ -78,13 +78,13 @@ class FileReader:
         self._names = tuple(names)
 
     @classmethod
-    def of(cls, spark: SparkSession, kind: str, config: Config, names: Sequence[str]) -> FileReader:
+    def of(cls, spark: SparkSession, kind: str, config: Config, names: Sequence[str]) -> FileRowReader:
         """As the options say."""
         return cls(spark, kind, dict(config.prefixed(READER)), header=bool(config[HEADER]), names=names)
 
     # Looking.
 
-    def probe(self, paths: Sequence[str]) -> dict[str, Probe]:
+    def probe(self, paths: Sequence[str]) -> dict[str, FileProbe]:
         """Look into each of the files, by ``paths`` (percent-encoded). Blocks: reads them all once.
 
         Raises:
@@ -92,31 +92,31 @@ class FileReader:
         """
         if len(paths) == 1 or self.kind != AVRO:
             try:
-                return self._probe(paths)
+                return self._probe_files(paths)
             except Exception as error:
                 if isinstance(cause_of(error), MillraceError):
                     raise cause_of(error) from error
                 if len(paths) == 1:
-                    return {paths[0]: Probe(error=_reason(error))}
+                    return {paths[0]: FileProbe(error=_describe_fault(error))}
         # One at a time, to find out which of them can't be read; Avro's reader knows one schema.
         return {path: self.probe([path])[path] for path in paths}
 
-    def _probe(self, paths: Sequence[str]) -> dict[str, Probe]:
+    def _probe_files(self, paths: Sequence[str]) -> dict[str, FileProbe]:
         addresses = [unquote(path) for path in paths]
         if self.kind in (*_LINES, CSV):
-            frame = self._load(_TEXT, addresses, self._text_options())
+            frame = self._load_frame(_TEXT, addresses, self._text_options())
             value: Column = f.when(f.col("row") == 0, f.col(LINE)) if self.kind == CSV else f.lit(None).cast("string")
             counts = (
-                frame.select(LINE, _row().alias("row"), _path().alias("path"))
+                frame.select(LINE, _build_row_column().alias("row"), _build_path_column().alias("path"))
                 .groupBy("path")
                 .agg(f.count(f.lit(1)).alias("rows"), f.max(value).alias("header"))
             )
         else:
-            frame = self._columns(addresses)
+            frame = self._read_typed_columns(addresses)
             # All values are decoded, so that a damaged file shows here.
-            decoded = f.xxhash64(*[column(field.name).cast("string") for field in frame.schema.fields])
+            decoded = f.xxhash64(*[get_column(field.name).cast("string") for field in frame.schema.fields])
             counts = (
-                frame.select(decoded.alias("hash"), _path().alias("path"))
+                frame.select(decoded.alias("hash"), _build_path_column().alias("path"))
                 .groupBy("path")
                 .agg(f.count(f.lit(1)).alias("rows"), f.max("hash"), f.lit(None).cast("string").alias("header"))
             )
@@ -124,14 +124,14 @@ class FileReader:
         foreign = sorted(rows.keys() - set(paths))
         if foreign:
             raise Fatal(f"Spark read the file {foreign[0]}, which the batch does not have")
-        return {path: self._probed(rows.get(path)) for path in paths}
+        return {path: self._read_probe(rows.get(path)) for path in paths}
 
-    def _probed(self, row: t.Row | None) -> Probe:
+    def _read_probe(self, row: t.Row | None) -> FileProbe:
         if row is None:
-            return Probe()
+            return FileProbe()
         header = (row["header"] or "").removeprefix("\ufeff") if self.kind == CSV else ""
         rows = int(row["rows"]) - (1 if self.kind == CSV and self._header else 0)
-        return Probe(rows, header, self._header_error(header) if self.kind == CSV else "")
+        return FileProbe(rows, header, self._header_error(header) if self.kind == CSV else "")
 
     def _header_error(self, header: str) -> str:
         """Why the columns of a file of CSV can't be used; empty where they can."""
@@ -151,7 +151,7 @@ class FileReader:
 
         ``CORRUPT`` is null where the row can be taken apart.
         """
-        frames = [self._numbered(self._rows_of(group), group) for group in self._groups(files)]
+        frames = [self._number_rows(self._rows_of(group), group) for group in self._group_files(files)]
         fields: dict[str, t.StructField] = {}
         for frame in frames:
             for field in frame.schema.fields:
@@ -160,12 +160,12 @@ class FileReader:
             [field for name, field in fields.items() if name not in EXTRA_COLUMNS]
             + [fields[name] for name in EXTRA_COLUMNS]
         )
-        whole = conform(frames[0], shape)
+        whole = conform_frame(frames[0], shape)
         for frame in frames[1:]:
-            whole = whole.unionAll(conform(frame, shape))
+            whole = whole.unionAll(conform_frame(frame, shape))
         return whole
 
-    def _groups(self, files: Sequence[BatchFile]) -> Iterable[list[BatchFile]]:
+    def _group_files(self, files: Sequence[BatchFile]) -> Iterable[list[BatchFile]]:
         """The files that one reader reads: of CSV those with one header; of Avro one file, as its reader knows one schema."""
         if self.kind == AVRO:
             return [[file] for file in files]
@@ -177,9 +177,9 @@ class FileReader:
     def _rows_of(self, files: Sequence[BatchFile]) -> DataFrame:
         paths = [file.name for file in files]
         if self.kind in _LINES:
-            return self._load(_TEXT, paths, self._text_options())
+            return self._load_frame(_TEXT, paths, self._text_options())
         if self.kind != CSV:
-            return self._columns(paths)
+            return self._read_typed_columns(paths)
         names = self._csv_names(files[0].header)
         schema = t.StructType([t.StructField(name, t.StringType()) for name in [*names, CORRUPT]])
         fixed = {
@@ -188,17 +188,17 @@ class FileReader:
             "columnNameOfCorruptRecord": CORRUPT,
             "columnPruning": "false",  # else a row counts as good by the columns that are asked for
         }
-        return self._load(CSV, paths, {**_CSV_OPTIONS, **self._options, **fixed}, schema)
+        return self._load_frame(CSV, paths, {**_CSV_OPTIONS, **self._options, **fixed}, schema)
 
-    def _columns(self, paths: Sequence[str]) -> DataFrame:
+    def _read_typed_columns(self, paths: Sequence[str]) -> DataFrame:
         """Files that name and type their columns themselves."""
         merge = {"mergeSchema": "true"} if self.kind in (PARQUET, ORC) else {}
-        frame = self._load(self.kind, paths, {**merge, **self._options})
+        frame = self._load_frame(self.kind, paths, {**merge, **self._options})
         if _name_problem(frame.columns):
             raise ValueError(_name_problem(frame.columns))
         return frame
 
-    def _load(
+    def _load_frame(
         self, kind: str, paths: Sequence[str], options: Mapping[str, str], schema: t.StructType | None = None
     ) -> DataFrame:
         reader = self._spark.read.format(kind).options(**options)
@@ -215,38 +215,40 @@ class FileReader:
             return fields
         return list(self._names) or [f"c{number}" for number in range(len(fields))]
 
-    def _numbered(self, frame: DataFrame, files: Sequence[BatchFile]) -> DataFrame:
+    def _number_rows(self, frame: DataFrame, files: Sequence[BatchFile]) -> DataFrame:
         """The rows with where they stand."""
-        corrupt = column(CORRUPT) if CORRUPT in frame.columns else f.lit(None).cast("string")
-        columns = [column(name) for name in frame.columns if name != CORRUPT]
-        rows = frame.select(*columns, corrupt.alias(CORRUPT), _path().alias(PATH), _row().alias(ROW))
+        corrupt = get_column(CORRUPT) if CORRUPT in frame.columns else f.lit(None).cast("string")
+        columns = [get_column(name) for name in frame.columns if name != CORRUPT]
+        rows = frame.select(
+            *columns, corrupt.alias(CORRUPT), _build_path_column().alias(PATH), _build_row_column().alias(ROW)
+        )
         positions = self._spark.createDataFrame(
             [(file.path, file.name, file.first, file.modified_ms) for file in files],
             "key_ string, name_ string, first_ long, modified_ long",
         )
         lost = f.raise_error(f.concat(f.lit("a row of a file that the batch does not have: "), PATH)).cast("long")
-        return rows.join(f.broadcast(positions), column(PATH) == f.col("key_"), "left").select(
+        return rows.join(f.broadcast(positions), get_column(PATH) == f.col("key_"), "left").select(
             *columns,
-            (f.coalesce("first_", lost) + column(ROW)).alias(NUMBER),
+            (f.coalesce("first_", lost) + get_column(ROW)).alias(NUMBER),
             f.timestamp_millis("modified_").alias(MODIFIED),
             f.col("name_").alias(PATH),
-            (column(ROW) + 1).alias(ROW),
+            (get_column(ROW) + 1).alias(ROW),
             CORRUPT,
         )
 
 
-def _reason(error: Exception) -> str:
+def _describe_fault(error: Exception) -> str:
     """Describe what is wrong with a file."""
     causes = java_causes(error)
-    return causes[-1].text.partition("\n")[0] if causes and causes[-1].text else described(error)
+    return causes[-1].text.partition("\n")[0] if causes and causes[-1].text else describe_error(error)
 
 
-def _path() -> Column:
+def _build_path_column() -> Column:
     """The address of a row's file as Spark's list of files writes it: with three slashes."""
     return f.regexp_replace("_metadata.file_path", "^file:/+", "file:///")
 
 
-def _row() -> Column:
+def _build_row_column() -> Column:
     """The row's number in its file, from 0."""
     return f.monotonically_increasing_id().bitwiseAND(f.lit(_ROW_MASK))
 

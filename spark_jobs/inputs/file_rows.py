@@ -12,14 +12,14 @@ from connectors.errors import ConfigInvalid, Fatal, Skippable
 from spark_jobs import registry
 from spark_jobs.contract import Column, Source, TableChanges
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.frames import column
+from spark_jobs.frames import get_column
 from spark_jobs.inputs import file_options as options
 from spark_jobs.inputs.file_reading import CORRUPT, EXTRA_COLUMNS, LINE, MODIFIED, NUMBER, PATH, ROW
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sources.flat import WORDS, Flat, flat_of
 from spark_jobs.sources.plain import PLAIN_KEYS
-from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
+from spark_jobs.sources.tables import SchemaFiles, from_json, make_nullable, merge_schema, restore_table, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ _CORRUPT: Final = (
 class FilesSource(Source):
     """Gives the rows of files as changes: of JSON by ``source.format``, of the other formats as plain rows."""
 
-    config_def: ClassVar[ConfigDef] = options.definition(*PLAIN_KEYS)
+    config_def: ClassVar[ConfigDef] = options.make_definition(*PLAIN_KEYS)
     pass_through: ClassVar[tuple[str, ...]] = (f"{_KEY_OPTION}.", f"{_TYPES_OPTION}.", options.READER)
     metrics: ClassVar[tuple[JobMetric, ...]] = (
         JobMetric("files_read_total", "counter", "files", "Files that were read in this run."),
@@ -65,9 +65,9 @@ class FilesSource(Source):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
-        problems = options.complaints(config)
-        name, text = _types_option(config, str(config[options.NAMESPACE]))
-        mistake = options.check_columns(text) if text else ""
+        problems = options.check_options(config)
+        name, column_list = _types_option(config, str(config[options.NAMESPACE]))
+        mistake = options.check_columns(column_list) if column_list else ""
         return [*problems, f"{name}: {mistake}"] if mistake else problems
 
     def changes(self, batch: Batch) -> list[TableChanges]:
@@ -115,7 +115,7 @@ class PlainRows(Source):
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs a Spark job that reports bad rows, where there can be some."""
         del batch
-        self._load()
+        self._load_tables()
         rows = self.context.input.rows
         names = [name for name in rows.columns if name not in EXTRA_COLUMNS]
         if not names:
@@ -124,27 +124,29 @@ class PlainRows(Source):
             flat = flat_of(names, self.context.config)
         except Skippable as error:
             raise Fatal(str(error)) from error
-        columns = self._columns([field for field in rows.schema.fields if field.name in names], flat)
+        columns = self._read_columns([field for field in rows.schema.fields if field.name in names], flat)
         where = f"(Schemas are kept in {self._files.folder}.)" if self._files.folder else ""
         self._before = dict(self._tables)
-        schema = lacking(merged(self._tables.get(self._namespace), self._namespace, columns, where), columns)
+        schema = make_nullable(
+            merge_schema(self._tables.get(self._namespace), self._namespace, columns, where), columns
+        )
         self._tables[self._namespace] = schema
         self._unsaved |= self._before != self._tables
-        checks = self._checks(names, flat)
+        checks = self._build_checks(names, flat)
         if checks:
             rows = rows.withColumn(_REASON, f.coalesce(*checks))
-            self._report(rows.where(f.col(_REASON).isNotNull()), names)
+            self._report_bad(rows.where(f.col(_REASON).isNotNull()), names)
             rows = rows.where(f.col(_REASON).isNull())
-        return [TableChanges(schema, self._frame(rows, schema, flat))]
+        return [TableChanges(schema, self._build_frame(rows, schema, flat))]
 
-    def _load(self) -> None:
+    def _load_tables(self) -> None:
         if not self._loaded:
-            text = self._files.load()
-            if text is not None:
-                self._tables, _ = from_json(text)
+            tables_json = self._files.load()
+            if tables_json is not None:
+                self._tables, _ = from_json(tables_json)
             self._loaded = True
 
-    def _columns(self, fields: Sequence[t.StructField], flat: Flat) -> tuple[Column, ...]:
+    def _read_columns(self, fields: Sequence[t.StructField], flat: Flat) -> tuple[Column, ...]:
         types = {field.name: self._types.get(field.name, field.dataType) for field in fields}
         types = {name: kind for name, kind in types.items() if name not in flat.hidden}
         if self._positions:
@@ -162,59 +164,71 @@ class PlainRows(Source):
 
     # Bad rows.
 
-    def _checks(self, names: Sequence[str], flat: Flat) -> list[Expression]:
+    def _build_checks(self, names: Sequence[str], flat: Flat) -> list[Expression]:
         """Expressions, each null for a good row."""
         form = self.context.config[options.FORMAT]
         checks: list[Expression] = []
         if form == options.CSV:
-            text = _shown(column(CORRUPT))
+            shown_value = _shorten_value(get_column(CORRUPT))
             before, after = _CORRUPT.split("{}")
-            checks.append(f.when(column(CORRUPT).isNotNull(), f.concat(f.lit(before), text, f.lit(after))))
+            checks.append(f.when(get_column(CORRUPT).isNotNull(), f.concat(f.lit(before), shown_value, f.lit(after))))
         if form == options.TEXT:
-            checks.append(f.when(~f.is_valid_utf8(column(LINE)), f.lit("the line is not text in UTF-8")))
+            checks.append(f.when(~f.is_valid_utf8(get_column(LINE)), f.lit("the line is not text in UTF-8")))
         for name, kind in self._types.items():
             if name in names:
-                checks.append(_misfit(name, column(name), column(name).try_cast(kind), kind.simpleString()))
+                checks.append(
+                    _find_misfit_reason(name, get_column(name), get_column(name).try_cast(kind), kind.simpleString())
+                )
         checks += [
-            f.when(column(name).isNull(), f.lit(f"the key column {name} is null"))
+            f.when(get_column(name).isNull(), f.lit(f"the key column {name} is null"))
             for name in self._keys
             if name in names
         ]
         if flat.op:
-            checks.append(_misfit(flat.op, column(flat.op), _operation(flat, ""), f"one of {', '.join(WORDS)}"))
+            checks.append(
+                _find_misfit_reason(
+                    flat.op, get_column(flat.op), _build_operation(flat, ""), f"one of {', '.join(WORDS)}"
+                )
+            )
         if flat.order:
             checks.append(
-                f.when(column(flat.order).isNull(), f.lit(f"the column {flat.order}, which orders changes, is null"))
+                f.when(
+                    get_column(flat.order).isNull(), f.lit(f"the column {flat.order}, which orders changes, is null")
+                )
             )
             checks.append(
-                _misfit(flat.order, column(flat.order), column(flat.order).try_cast("long"), "a whole number")
+                _find_misfit_reason(
+                    flat.order, get_column(flat.order), get_column(flat.order).try_cast("long"), "a whole number"
+                )
             )
         if flat.time:
-            checks.append(_misfit(flat.time, column(flat.time), self._time(flat), "a time"))
+            checks.append(
+                _find_misfit_reason(flat.time, get_column(flat.time), self._build_time_column(flat), "a time")
+            )
         return checks
 
-    def _report(self, bad: DataFrame, names: Sequence[str]) -> None:
-        text = f.coalesce(column(CORRUPT), f.to_json(f.struct(*map(column, names)), WHOLE))
+    def _report_bad(self, bad: DataFrame, names: Sequence[str]) -> None:
+        row_text = f.coalesce(get_column(CORRUPT), f.to_json(f.struct(*map(get_column, names)), WHOLE))
         letters = DeadLetters.of(self.context)
         rows = bad.select(
             f.lit(self._namespace).alias("topic"),
-            column(NUMBER).alias("offset"),
-            text.cast("binary").alias("value"),
+            get_column(NUMBER).alias("offset"),
+            row_text.cast("binary").alias("value"),
             f.col(_REASON).alias("reason"),
         )
-        rows.mapInArrow(_reporting(letters), "n long").collect()
+        rows.mapInArrow(_make_reporting_task(letters), "n long").collect()
 
     # Rows.
 
-    def _frame(self, rows: DataFrame, schema: TableSchema, flat: Flat) -> DataFrame:
+    def _build_frame(self, rows: DataFrame, schema: TableSchema, flat: Flat) -> DataFrame:
         there = set(rows.columns)
-        number = column(NUMBER)
-        time = f.coalesce(self._time(flat), column(MODIFIED)) if flat.time else column(MODIFIED)
-        order = column(flat.order).try_cast("long") if flat.order else number
+        number = get_column(NUMBER)
+        time = f.coalesce(self._build_time_column(flat), get_column(MODIFIED)) if flat.time else get_column(MODIFIED)
+        order = get_column(flat.order).try_cast("long") if flat.order else number
         system = [
             order.alias("ums_id_"),
             time.alias("ums_ts_"),
-            _operation(flat, "i").alias("ums_op_"),
+            _build_operation(flat, "i").alias("ums_op_"),
             f.concat(f.lit(f"{self._namespace}-0-"), number.cast("string")).alias("ums_uid_"),
             f.lit(self._namespace).alias("kafka_topic_"),
             f.lit(0).alias("kafka_partition_"),
@@ -222,20 +236,20 @@ class PlainRows(Source):
         ]
         columns = [
             (
-                column(target.name).try_cast(target.type) if target.name in there else f.lit(None).cast(target.type)
+                get_column(target.name).try_cast(target.type) if target.name in there else f.lit(None).cast(target.type)
             ).alias(target.name)
             for target in schema.columns
         ]
         return rows.select(*columns, *system)
 
-    def _time(self, flat: Flat) -> Expression:
-        kind = self._kind(flat.time)
-        value = column(flat.time)
+    def _build_time_column(self, flat: Flat) -> Expression:
+        kind = self._find_column_type(flat.time)
+        value = get_column(flat.time)
         if isinstance(kind, t.NumericType):
             return f.timestamp_micros((value * f.lit(flat.up) / f.lit(flat.down)).try_cast("long"))
         return value.try_cast("timestamp")
 
-    def _kind(self, name: str) -> t.DataType:
+    def _find_column_type(self, name: str) -> t.DataType:
         shape: t.StructType = self.context.input.rows.schema
         return self._types.get(name, shape[name].dataType)
 
@@ -245,7 +259,7 @@ class PlainRows(Source):
 
     def refused(self, namespace: str) -> None:
         """See ``Source.refused``."""
-        restore(self._tables, self._before, namespace)
+        restore_table(self._tables, self._before, namespace)
 
     def written(self) -> None:
         """See ``Source.written``."""
@@ -275,42 +289,42 @@ def declared_types(config: Config, namespace: str) -> dict[str, t.DataType]:
     Raises:
         ConfigInvalid: it is no list of columns and types.
     """
-    name, text = _types_option(config, namespace)
-    if not text:
+    name, column_list = _types_option(config, namespace)
+    if not column_list:
         return {}
     try:
-        fields = t.StructType(t.StructType.fromDDL(text).fields).fields  # type: ignore[attr-defined]  # text with commas is a struct
+        fields = t.StructType(t.StructType.fromDDL(column_list).fields).fields  # type: ignore[attr-defined]  # text with commas is a struct
     except Exception as error:
-        raise ConfigInvalid(f"{name}: {text!r} is no list of columns with types as in SQL: {error}") from error
+        raise ConfigInvalid(f"{name}: {column_list!r} is no list of columns with types as in SQL: {error}") from error
     return {field.name: field.dataType for field in fields}
 
 
-def _operation(flat: Flat, default: str) -> Expression:
+def _build_operation(flat: Flat, default: str) -> Expression:
     """``ums_op_`` of a row; null where its word is unknown. ``default``: of rows without a word."""
     op: Expression = f.lit(default or "i")
     if flat.op:
-        word = f.lower(column(flat.op).cast("string"))
+        word = f.lower(get_column(flat.op).cast("string"))
         op = f.when(word.isNull(), f.lit("i"))
         for letter in dict.fromkeys(WORDS.values()):
             op = op.when(word.isin([name for name, meaning in WORDS.items() if meaning == letter]), f.lit(letter))
         if default:
             op = f.coalesce(op, f.lit(default))
     if flat.deleted:
-        op = f.when(f.lower(column(flat.deleted).cast("string")) == "true", f.lit("d")).otherwise(op)
+        op = f.when(f.lower(get_column(flat.deleted).cast("string")) == "true", f.lit("d")).otherwise(op)
     return op
 
 
-def _misfit(name: str, value: Expression, converted: Expression, expected: str) -> Expression:
+def _find_misfit_reason(name: str, value: Expression, converted: Expression, expected: str) -> Expression:
     """The reason, where a value is there and its conversion is null."""
-    text = f.concat(f.lit(f"column {name}: "), _shown(value.cast("string")), f.lit(f" is not {expected}"))
-    return f.when(value.isNotNull() & converted.isNull(), text)
+    reason = f.concat(f.lit(f"column {name}: "), _shorten_value(value.cast("string")), f.lit(f" is not {expected}"))
+    return f.when(value.isNotNull() & converted.isNull(), reason)
 
 
-def _shown(value: Expression) -> Expression:
+def _shorten_value(value: Expression) -> Expression:
     return f.concat(f.lit("'"), f.substring(value, 1, _SHOWN), f.lit("'"))
 
 
-def _reporting(letters: DeadLetters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _make_reporting_task(letters: DeadLetters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 

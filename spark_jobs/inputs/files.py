@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs import troubles
-from spark_jobs.frames import column
+from spark_jobs.frames import get_column
 from spark_jobs.gateway import hadoop_configuration, jvm_of
 from spark_jobs.inputs import file_options as options
 from spark_jobs.inputs.contract import Input, InputBatch
@@ -24,10 +24,10 @@ from spark_jobs.inputs.file_reading import (
     PATH,
     ROW,
     SETTINGS,
-    FileReader,
+    FileRowReader,
 )
 from spark_jobs.inputs.file_rows import declared_types
-from spark_jobs.inputs.listing import HEADERS, listing
+from spark_jobs.inputs.listing import HEADERS, list_files
 from spark_jobs.inputs.positions import position_after, position_file, save_position
 from spark_jobs.json_options import WHOLE
 
@@ -50,7 +50,7 @@ class FilesInput(Input):
         self.namespace = str(run.config[options.NAMESPACE])
         self.kind = str(run.config[options.FORMAT])
         names = list(declared_types(run.config, self.namespace))
-        self._reader = FileReader.of(run.spark, self.kind, run.config, names)
+        self._reader = FileRowReader.of(run.spark, self.kind, run.config, names)
         self._settings: dict[str, str | None] = {}
 
     def position(self, batch: int) -> Offsets:
@@ -65,7 +65,7 @@ class FilesInput(Input):
     def demand(self) -> None:
         """Whether there is a folder or a file at the path."""
         path = str(self.run.config[options.PATH])
-        if not _exists(self.run.spark, path):
+        if not _is_path(self.run.spark, path):
             raise (Fatal if self.run.job.available_now else Retriable)(
                 f"{options.PATH}: there is nothing at {path}; correct it, or make the folder"
             )
@@ -90,7 +90,7 @@ class FilesInput(Input):
         }
         if config[options.GLOB]:
             reader_options["pathGlobFilter"] = config[options.GLOB]
-        return listing(spark, str(config[options.PATH]), reader_options)
+        return list_files(spark, str(config[options.PATH]), reader_options)
 
     def batch(self, frame: DataFrame, number: int) -> InputBatch:
         """See ``Input.batch``; blocks while it reads the batch's files once, to find those that can't be read.
@@ -112,34 +112,34 @@ class FilesInput(Input):
             for file in bad:
                 self._letters.report_file(self.namespace, file)
         save_position(self.run.folder, number, {where: files.end})
-        self._count(len(files.files), len(bad))
+        self._count_files(len(files.files), len(bad))
         good = files.good
         self.rows = self._reader.rows(good) if good else _no_rows(self.run.spark)
         first = files.files[0].first if files.files else start
-        return InputBatch(self._raw(), {where: (first, files.end)}, {where: files.end}, files.rows)
+        return InputBatch(self._build_raw_records(), {where: (first, files.end)}, {where: files.end}, files.rows)
 
-    def _count(self, files: int, bad: int) -> None:
+    def _count_files(self, files: int, bad: int) -> None:
         for name, count in (("files_read_total", files - bad), ("files_bad_total", bad)):
             self._metrics[name] = self._metrics.get(name, 0.0) + count
 
-    def _raw(self) -> DataFrame:
+    def _build_raw_records(self) -> DataFrame:
         """The rows as records of a topic with the table's name: lines as they are, others as JSON."""
         rows = self.rows
         names = [name for name in rows.columns if name not in EXTRA_COLUMNS]
         if self.kind in (options.JSON, options.TEXT):
-            value = column(LINE) if names else f.lit(None).cast("string")
+            value = get_column(LINE) if names else f.lit(None).cast("string")
         else:
-            value = f.to_json(f.struct(*map(column, names)), WHOLE) if names else f.lit(None).cast("string")
+            value = f.to_json(f.struct(*map(get_column, names)), WHOLE) if names else f.lit(None).cast("string")
         if self.kind == options.JSON and names:
-            rows = rows.where(f.length(f.trim(column(LINE))) > 0)
+            rows = rows.where(f.length(f.trim(get_column(LINE))) > 0)
         return rows.select(
             f.lit(None).cast("binary").alias("key"),
             value.cast("binary").alias("value"),
             f.lit(None).cast(HEADERS).alias("headers"),
             f.lit(self.namespace).alias("topic"),
             f.lit(0).alias("partition"),
-            column(NUMBER).alias("offset"),
-            column(MODIFIED).alias("timestamp"),
+            get_column(NUMBER).alias("offset"),
+            get_column(MODIFIED).alias("timestamp"),
         )
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ def _no_rows(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], columns)
 
 
-def _exists(spark: SparkSession, path: str) -> bool:
+def _is_path(spark: SparkSession, path: str) -> bool:
     """Whether something is at a path or matches it. Blocks."""
     jvm_path = jvm_of(spark).org.apache.hadoop.fs.Path(path)
     system = jvm_path.getFileSystem(hadoop_configuration(spark))

@@ -18,20 +18,20 @@ from pyspark.sql import functions as f
 from connectors.errors import Fatal
 from spark_jobs.checkpoint import open_folder, spark_path
 from spark_jobs.contract import SYSTEM_COLUMNS, UMS_COLUMNS
-from spark_jobs.frames import column
-from spark_jobs.history.log import Log
-from spark_jobs.history.reader import Found, find_tables, prune, read_range, time_bounds
+from spark_jobs.frames import get_column
+from spark_jobs.history.log import HistoryLog
+from spark_jobs.history.reader import HistoryTableEntry, find_tables, prune_files, read_range, time_bounds
 from spark_jobs.history.storage import open_storage
 from spark_jobs.history.table import is_known
 from spark_jobs.inputs.contract import Input, InputBatch
 from spark_jobs.inputs.file_log import is_log, log_files, move_entries, offset_of
-from spark_jobs.inputs.history_chunks import Range, Span, cut_ranges
+from spark_jobs.inputs.history_chunks import OrderRange, Span, cut_ranges
 from spark_jobs.inputs.history_options import BEFORE, PATH, SINCE, UNTIL, parse_time
-from spark_jobs.inputs.listing import HEADERS, listing
+from spark_jobs.inputs.listing import HEADERS, list_files
 from spark_jobs.inputs.positions import position_after, position_file, save_position
 from spark_jobs.json_options import WHOLE
 from spark_jobs.ranges import parse_offsets
-from spark_jobs.sources.table_filter import selects
+from spark_jobs.sources.table_filter import is_selected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +74,7 @@ class HistoryTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HistoryPlan:
     """The work of the job.
 
     Attributes:
@@ -88,9 +88,9 @@ class Plan:
     options: dict[str, Any]
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, plan_json: str) -> HistoryPlan:
         """Read what ``to_json`` wrote."""
-        data = json.loads(text)
+        data = json.loads(plan_json)
         tables = tuple(HistoryTable(**{**table, "keys": tuple(table["keys"])}) for table in data["tables"])
         return cls(tables, tuple((table, low, high) for table, low, high in data["chunks"]), data["options"])
 
@@ -106,7 +106,7 @@ class HistoryInput(Input):
 
     def __init__(self, run: InputRun) -> None:
         super().__init__(run)
-        self._plan: Plan
+        self._plan: HistoryPlan
         self.frames = []
         config = run.config
         self._since, self._until = parse_time(config[SINCE]), parse_time(config[UNTIL])
@@ -125,7 +125,7 @@ class HistoryInput(Input):
     def moved(cls, files: Mapping[str, str], checkpoint: str) -> dict[str, str]:
         """See ``Input.moved``: the log of chunks names files of the checkpoint."""
         folder = f"{spark_path(checkpoint)}/{_TICKS}"
-        return {name: move_entries(text, folder) if is_log(name) else text for name, text in files.items()}
+        return {name: move_entries(content, folder) if is_log(name) else content for name, content in files.items()}
 
     def prepare(self, context: JobContext) -> None:
         """Make the plan, or read it where an earlier run made it.
@@ -137,15 +137,15 @@ class HistoryInput(Input):
         config = self.run.config
         tables = list(config["source.tables"] or ())
         options = {"path": config[PATH], "tables": tables, "since": config[SINCE], "until": config[UNTIL]}
-        text = self.run.folder.read(_PLAN)
-        if text is None:
+        plan_json = self.run.folder.read(_PLAN)
+        if plan_json is None:
             plan = self._make_plan(options)
             ticks = open_folder(f"{self.run.job.checkpoint.rstrip('/')}/{_TICKS}", self.run.spark)
             for number in range(max(1, len(plan.chunks))):  # a history without a row is a batch without one
                 ticks.write(f"{number:08d}", "")
             self.run.folder.write(_PLAN, plan.to_json())
         else:
-            plan = Plan.from_json(text)
+            plan = HistoryPlan.from_json(plan_json)
         if plan.options != options:
             changed = ", ".join(name for name, value in options.items() if plan.options.get(name) != value)
             raise Fatal(
@@ -156,26 +156,26 @@ class HistoryInput(Input):
         self._metrics = context.metrics
         self._metrics["history_chunks"] = float(len(plan.chunks))
 
-    def _make_plan(self, options: dict[str, Any]) -> Plan:
+    def _make_plan(self, options: dict[str, Any]) -> HistoryPlan:
         spark = self.run.spark
         existing = find_tables(spark, str(options["path"]))
-        chosen = [table for table in existing if selects(options["tables"], (table.name, *table.namespaces))]
+        chosen = [table for table in existing if is_selected(options["tables"], (table.name, *table.namespaces))]
         if not chosen:
             there = ", ".join(table.name for table in existing) or "none"
             raise Fatal(f"{PATH}: no table of {options['path']} is chosen by source.tables; there are: {there}")
         tables: list[HistoryTable] = []
         chunks: list[tuple[int, int, int]] = []
         for table in chosen:
-            offsets, ranges = self._look(table)
+            offsets, ranges = self._look_at_table(table)
             if not ranges:
                 continue
             chunks += [(len(tables), low, high) for low, high in ranges]
             tables.append(HistoryTable(table.path, _newest_name(table), table.keys, offsets, table.delta))
-        return Plan(tuple(tables), tuple(chunks), options)
+        return HistoryPlan(tuple(tables), tuple(chunks), options)
 
-    def _look(self, table: Found) -> tuple[dict[str, dict[str, int]], list[Range]]:
+    def _look_at_table(self, table: HistoryTableEntry) -> tuple[dict[str, dict[str, int]], list[OrderRange]]:
         """The end of a table, and the ranges of its chunks."""
-        offsets, spans = self._spans(table)
+        offsets, spans = self._find_spans(table)
         if not offsets and spans:
             raise Fatal(
                 f"{table.path}: the table has rows, but no Kafka offsets: no files sink of Millrace wrote it; choose others by "
@@ -183,18 +183,18 @@ class HistoryInput(Input):
             )
         return offsets, cut_ranges(spans, self.run.config["source.max.offsets.per.trigger"])
 
-    def _spans(self, table: Found) -> tuple[dict[str, dict[str, int]], list[Span]]:
+    def _find_spans(self, table: HistoryTableEntry) -> tuple[dict[str, dict[str, int]], list[Span]]:
         """The end of a table, and where its rows are. Blocks."""
         spark, target = self.run.spark, self.run.config["source.max.offsets.per.trigger"]
         if table.delta:
-            from spark_jobs.history.delta import progress
+            from spark_jobs.history.delta import read_progress
 
-            offsets = _newest_offsets(progress(spark, table.path).offsets)
+            offsets = _newest_offsets(read_progress(spark, table.path).offsets)
             rows = read_range(spark, table, since=self._since, until=self._until)
-            return offsets, _quantiles(rows, target)
-        state = Log(open_storage(spark, table.path)).load()
+            return offsets, _find_quantiles(rows, target)
+        state = HistoryLog(open_storage(spark, table.path)).load()
         low, high = time_bounds(self._since, self._until)
-        files = prune(state.files.values(), low=low, high=high)
+        files = prune_files(state.files.values(), low=low, high=high)
         spans = [
             Span(file.min_id, file.max_id, file.rows)
             for file in files
@@ -204,26 +204,26 @@ class HistoryInput(Input):
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """One file for each chunk."""
-        return listing(spark, f"{self.run.job.checkpoint.rstrip('/')}/{_TICKS}", _OPTIONS)
+        return list_files(spark, f"{self.run.job.checkpoint.rstrip('/')}/{_TICKS}", _OPTIONS)
 
     def batch(self, frame: DataFrame, number: int) -> InputBatch:
         """See ``Input.batch``; blocks while it reads the rows of the chunk."""
         del frame
-        self._release()
+        self._release_frames()
         folder = self.run.folder
         start = position_after(folder, number - 1)
         first = offset_of(folder, number - 1) + 1 if number else 0
         chunks = self._plan.chunks[first : offset_of(folder, number) + 1]
         self._metrics["history_chunks_read"] = float(first + len(chunks))
-        merged: dict[int, Range] = {}
+        merged: dict[int, OrderRange] = {}
         for index, low, high in chunks:
-            part = merged.get(index, Range(low, high))
-            merged[index] = Range(min(part.low, low), max(part.high, high))
+            part = merged.get(index, OrderRange(low, high))
+            merged[index] = OrderRange(min(part.low, low), max(part.high, high))
         position: Offsets = dict(start)
         ranges: Ranges = {}
         for index, bounds in merged.items():
             table = self._plan.tables[index]
-            rows = self._rows(table, bounds, start).persist()
+            rows = self._read_chunk(table, bounds, start).persist()
             self.frames.append((table, rows))
             for figures in rows.groupBy(_KAFKA_PARTITION).count().collect():
                 where = (table.namespace, int(figures[_KAFKA_PARTITION]))
@@ -231,18 +231,20 @@ class HistoryInput(Input):
                 position[where] = begin + int(figures["count"])
                 ranges[where] = (begin, position[where])
         save_position(folder, number, position)
-        return InputBatch(self._raw(), ranges, position, sum(end - begin for begin, end in ranges.values()))
+        return InputBatch(
+            self._build_raw_records(), ranges, position, sum(end - begin for begin, end in ranges.values())
+        )
 
-    def _rows(self, table: HistoryTable, bounds: Range, start: Offsets) -> DataFrame:
+    def _read_chunk(self, table: HistoryTable, bounds: OrderRange, start: Offsets) -> DataFrame:
         """The rows of a chunk: as they were written, but for their positions, which follow those of earlier chunks."""
-        directory = Found(table.path, table.namespace, table.delta, (table.namespace,), table.keys)
+        directory = HistoryTableEntry(table.path, table.namespace, table.delta, (table.namespace,), table.keys)
         rows = read_range(
             self.run.spark, directory, since=self._since, until=self._until, low_id=bounds.low, high_id=bounds.high
         )
         rows = rows.where(is_known(parse_offsets(json.dumps(table.offsets))))
         if not self.run.config[BEFORE]:
             rows = rows.where(f.col("ums_op_") != "b")
-        key = [column(name) for name in table.keys] or [f.col("ums_uid_")]
+        key = [get_column(name) for name in table.keys] or [f.col("ums_uid_")]
         partition = f.pmod(f.xxhash64(*key), f.lit(_PARTITIONS)).cast("int")
         # An image before an update comes before its update.
         order = Window.partitionBy(partition).orderBy(
@@ -253,7 +255,7 @@ class HistoryInput(Input):
             first = f.when(partition == part, f.lit(start.get((table.namespace, part), 0)).cast("long")).otherwise(
                 first
             )
-        columns = [column(name) for name in rows.columns if name not in SYSTEM_COLUMNS]
+        columns = [get_column(name) for name in rows.columns if name not in SYSTEM_COLUMNS]
         return rows.select(
             *columns,
             *UMS_COLUMNS,
@@ -262,12 +264,14 @@ class HistoryInput(Input):
             (first + f.row_number().over(order) - 1).alias(_KAFKA_OFFSET),
         )
 
-    def _raw(self) -> DataFrame:
+    def _build_raw_records(self) -> DataFrame:
         """The rows as records: what a dead letter of one shows."""
         shape = f"key binary, value binary, headers {HEADERS}, topic string, partition int, offset long, timestamp timestamp"
         whole = self.run.spark.createDataFrame([], shape)
         for _, rows in self.frames:
-            value = f.to_json(f.struct(*[column(name) for name in rows.columns if name not in SYSTEM_COLUMNS]), WHOLE)
+            value = f.to_json(
+                f.struct(*[get_column(name) for name in rows.columns if name not in SYSTEM_COLUMNS]), WHOLE
+            )
             whole = whole.unionAll(
                 rows.select(
                     f.lit(None).cast("binary"),
@@ -283,19 +287,19 @@ class HistoryInput(Input):
 
     def shapes(self) -> list[tuple[HistoryTable, DataFrame]]:
         """Frames of all tables of the plan that have their columns; not to be read."""
-        return [(table, self._rows(table, Range(0, -1), {})) for table in self._plan.tables]
+        return [(table, self._read_chunk(table, OrderRange(0, -1), {})) for table in self._plan.tables]
 
-    def _release(self) -> None:
+    def _release_frames(self) -> None:
         for _, rows in self.frames:
             rows.unpersist()
         self.frames = []
 
     def close(self) -> None:
         """See ``Input.close``."""
-        self._release()
+        self._release_frames()
 
 
-def _quantiles(rows: DataFrame, target: int) -> list[Span]:
+def _find_quantiles(rows: DataFrame, target: int) -> list[Span]:
     """Spans of order numbers with about equally many rows each. Blocks: reads the numbers."""
     low, high, count = rows.agg(f.min("ums_id_"), f.max("ums_id_"), f.count(f.lit(1))).collect()[0]
     if not count:
@@ -319,6 +323,6 @@ def _newest_offsets(by_source: dict[str, dict[str, dict[str, int]]]) -> dict[str
     return newest
 
 
-def _newest_name(table: Found) -> str:
+def _newest_name(table: HistoryTableEntry) -> str:
     """The namespace of the newest version that was written."""
     return table.namespaces[-1] if table.namespaces else table.name

@@ -17,14 +17,14 @@ class Span(NamedTuple):
     rows: int
 
 
-class Range(NamedTuple):
+class OrderRange(NamedTuple):
     """The rows of a chunk: those with ``low <= ums_id_ <= high``."""
 
     low: int
     high: int
 
 
-def cut_ranges(spans: Iterable[Span], target: int) -> list[Range]:
+def cut_ranges(spans: Iterable[Span], target: int) -> list[OrderRange]:
     """Ranges that together hold every number of ``spans`` once, in order, each with about ``target`` rows.
 
     Numbers are taken to be spread evenly within a span; rows of one number are never parted.
@@ -35,7 +35,7 @@ def cut_ranges(spans: Iterable[Span], target: int) -> list[Range]:
         return []
     active: list[Span] = []
     begin, rows = points[0], 0.0
-    ranges: list[Range] = []
+    ranges: list[OrderRange] = []
     for point, following in itertools.pairwise(points):
         active = [span for span in active if span.high >= point]
         while waiting and waiting[-1].low == point:
@@ -44,9 +44,9 @@ def cut_ranges(spans: Iterable[Span], target: int) -> list[Range]:
         at = point
         while density and rows + density * (following - at) >= target:
             at = min(following, max(at + 1, at + int((target - rows) / density)))
-            ranges.append(Range(begin, at - 1))
+            ranges.append(OrderRange(begin, at - 1))
             begin, rows = at, 0.0
         rows += density * (following - at)
     if begin < points[-1]:
-        ranges.append(Range(begin, points[-1] - 1))
+        ranges.append(OrderRange(begin, points[-1] - 1))
     return ranges

@@ -18,7 +18,7 @@ BEFORE: Final = "source.before.rows"
 _GROUP: Final = "History"
 
 
-def _time(name: str, value: Any) -> str | None:
+def _check_time(name: str, value: Any) -> str | None:
     if value is None:
         return None
     try:
@@ -28,16 +28,16 @@ def _time(name: str, value: Any) -> str | None:
     return None
 
 
-def parse_time(text: str | None) -> datetime | None:
+def parse_time(time_text: str | None) -> datetime | None:
     """A time in ISO 8601, in UTC where it has no offset; None for None.
 
     Raises:
         ConfigInvalid: it is not a time.
     """
-    if text is None:
+    if time_text is None:
         return None
     try:
-        when = datetime.fromisoformat(text.strip())
+        when = datetime.fromisoformat(time_text.strip())
     except ValueError:
         raise ConfigInvalid("must be a time in ISO 8601, such as 2026-11-21T10:00:00Z or 2026-11-21") from None
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)
@@ -60,7 +60,7 @@ HISTORY_KEYS: Final = (
         default=None,
         importance=Importance.HIGH,
         group=_GROUP,
-        validator=_time,
+        validator=_check_time,
         example="2026-11-01T00:00:00Z",
         doc="Only changes made at that time or later (`ums_ts_`; ISO 8601, UTC where it has no offset). Not set: from the "
         "beginning.",
@@ -71,7 +71,7 @@ HISTORY_KEYS: Final = (
         default=None,
         importance=Importance.HIGH,
         group=_GROUP,
-        validator=_time,
+        validator=_check_time,
         example="2026-11-21",
         doc="Only changes made before that time. Not set: up to what the history has when the job starts first.",
     ),
@@ -85,7 +85,7 @@ HISTORY_KEYS: Final = (
 )
 
 
-def complaints(config: Config) -> list[str]:
+def check_options(config: Config) -> list[str]:
     """Complaints about options that don't go together, each as ``<option>: <text>``."""
     since, until = parse_time(config[SINCE]), parse_time(config[UNTIL])
     problems = []

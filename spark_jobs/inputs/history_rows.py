@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from connectors.options import ConfigDef
 from spark_jobs.contract import SYSTEM_COLUMNS, Column, Source, TableChanges, TableSchema
-from spark_jobs.frames import column
-from spark_jobs.inputs.history_options import HISTORY_KEYS, complaints
+from spark_jobs.frames import get_column
+from spark_jobs.inputs.history_options import HISTORY_KEYS, check_options
 from spark_jobs.metrics import JobMetric
 
 if TYPE_CHECKING:
@@ -30,23 +30,23 @@ class HistorySource(Source):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
-        return complaints(config)
+        return check_options(config)
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``."""
         del batch
         tables = []
         for table, rows in self.context.input.frames:
-            schema = self._schema(table, rows)
+            schema = self._make_table_schema(table, rows)
             names = [target.name for target in schema.columns]
-            tables.append(TableChanges(schema, rows.select(*[column(name) for name in (*names, *SYSTEM_COLUMNS)])))
+            tables.append(TableChanges(schema, rows.select(*[get_column(name) for name in (*names, *SYSTEM_COLUMNS)])))
         return tables
 
     def schemas(self) -> list[TableSchema]:
         """See ``Source.schemas``."""
-        return [self._schema(table, rows) for table, rows in self.context.input.shapes()]
+        return [self._make_table_schema(table, rows) for table, rows in self.context.input.shapes()]
 
-    def _schema(self, table: HistoryTable, rows: DataFrame) -> TableSchema:
+    def _make_table_schema(self, table: HistoryTable, rows: DataFrame) -> TableSchema:
         fields = {field.name: field for field in rows.schema.fields if field.name not in SYSTEM_COLUMNS}
         ordered = [*table.keys, *(name for name in fields if name not in table.keys)]
         return TableSchema(

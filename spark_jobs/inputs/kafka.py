@@ -37,12 +37,12 @@ class KafkaInput(Input):
         super().__init__(run)
         self._kafka = KafkaView(run.config)
         self._batch_kafka = KafkaView(run.config)  # for the thread of batches: clients are not shared
-        text = run.folder.read(TOPICS_FILE)
-        self._topic_ids: dict[str, str] = json.loads(text) if text else {}
+        ids_json = run.folder.read(TOPICS_FILE)
+        self._topic_ids: dict[str, str] = json.loads(ids_json) if ids_json else {}
 
     def position(self, batch: int) -> ranges.Offsets:
         """See ``Input.position``."""
-        return ranges.position(self.run.folder, batch) or {}
+        return ranges.read_position(self.run.folder, batch) or {}
 
     @classmethod
     def position_files(cls, folder: Folder, batch: int) -> list[str]:
@@ -62,7 +62,7 @@ class KafkaInput(Input):
         next_offsets = self._next_offsets(planned, last_batch)
         names = {topic for topic, _ in next_offsets}
         existing = self.run.retry(troubles.START, lambda: self._kafka.existing(names), batch=planned, longest_s=LOOK_S)
-        self._judge(next_offsets, existing)
+        self._judge_losses(next_offsets, existing)
 
     def _next_offsets(self, planned: int, last_batch: int | None) -> ranges.Offsets:
         """The offsets to be read next: a batch that was planned and not done is read again from its start."""
@@ -118,12 +118,14 @@ class KafkaInput(Input):
         group = config[STARTING_GROUP]
         if group is None or ranges.last_batch(self.run.folder) is not None or self.start():
             return usual
-        committed, existing = self.run.retry(troubles.START, lambda: self._committed(group), longest_s=LOOK_S)
-        self._judge({where: offset for where, offset in committed.items() if where[0] in existing}, existing)
+        committed, existing = self.run.retry(
+            troubles.START, lambda: self._read_committed_offsets(group), longest_s=LOOK_S
+        )
+        self._judge_losses({where: offset for where, offset in committed.items() if where[0] in existing}, existing)
         _log.info("the job begins at the offsets of the group %s in %d partitions", group, len(committed))
         return ranges.starting_text(existing, committed, latest=usual == "latest") if committed else usual
 
-    def _committed(self, group: str) -> tuple[ranges.Offsets, dict[str, ranges.Existing]]:
+    def _read_committed_offsets(self, group: str) -> tuple[ranges.Offsets, dict[str, ranges.ExistingTopic]]:
         """The group's offsets, and what there is.
 
         Raises:
@@ -146,24 +148,24 @@ class KafkaInput(Input):
             Fatal: records are missing (and ``source.fail.on.data.loss``).
         """
         folder = self.run.folder
-        start, end = ranges.start_of(folder, number), ranges.position(folder, number) or {}
+        start, end = ranges.start_of(folder, number), ranges.read_position(folder, number) or {}
         names = {topic for topic, _ in (*start, *end)}
         existing = self.run.retry(
             troubles.BATCH, lambda: self._batch_kafka.existing(names), batch=number, longest_s=LOOK_S
         )
-        self._judge(start, existing)
+        self._judge_losses(start, existing)
         earliest = {
             (topic, partition): offset
             for topic, content in existing.items()
             for partition, offset in content.first.items()
         }
-        batch_ranges = ranges.ranges(start, end, earliest)
+        batch_ranges = ranges.compute_ranges(start, end, earliest)
         return InputBatch(
             frame, batch_ranges, start | end, sum(after - first for first, after in batch_ranges.values())
         )
 
-    def _judge(self, next_offsets: ranges.Offsets, existing: dict[str, ranges.Existing]) -> None:
-        missing = ranges.losses(next_offsets, existing, self._topic_ids)
+    def _judge_losses(self, next_offsets: ranges.Offsets, existing: dict[str, ranges.ExistingTopic]) -> None:
+        missing = ranges.find_losses(next_offsets, existing, self._topic_ids)
         if missing and self.run.config["source.fail.on.data.loss"]:
             raise Fatal(ranges.loss_message(missing, self.run.job.checkpoint))
         for sentence in missing:
@@ -184,7 +186,7 @@ class KafkaInput(Input):
             return ""
         next_offsets = self._next_offsets(planned, last_batch)
         try:
-            sentences = ranges.losses(
+            sentences = ranges.find_losses(
                 next_offsets, self._kafka.existing({topic for topic, _ in next_offsets}), self._topic_ids
             )
         except (MillraceError, OSError):

@@ -15,7 +15,7 @@ _SCHEMA: Final = "path string, modificationTime timestamp, length long, content 
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 
 
-def listing(spark: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
+def list_files(spark: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
     """A stream of the paths of files that appear at ``path``.
 
     Args:

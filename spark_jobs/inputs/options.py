@@ -14,34 +14,36 @@ if TYPE_CHECKING:
 _OF_TOPICS: Final = ("source.topics", "source.topics.pattern", "source.min.partitions")
 
 
-def complaints(values: Mapping[str, Any]) -> list[ConfigProblem]:
+def check_input_options(values: Mapping[str, Any]) -> list[ConfigProblem]:
     """Complaints about options of the input that don't go together.
 
     Args:
         values: the options of the frame, parsed.
     """
     kind = values[SOURCE_TYPE]
-    problems = _topics(values) if kind == KAFKA else _no_topics(values)
+    problems = _check_topics(values) if kind == KAFKA else _no_topics(values)
     needs = _needs_kafka(values)
     if needs and not values["kafka.bootstrap.servers"]:
-        problems.append(_problem("kafka.bootstrap.servers", f"Missing required configuration: {needs}"))
+        problems.append(_make_problem("kafka.bootstrap.servers", f"Missing required configuration: {needs}"))
     return problems
 
 
-def _topics(values: Mapping[str, Any]) -> list[ConfigProblem]:
+def _check_topics(values: Mapping[str, Any]) -> list[ConfigProblem]:
     problems = []
     topics, pattern = values["source.topics"], values["source.topics.pattern"]
     if not topics and not pattern:
         problems.append(
-            _problem("source.topics", "Missing required configuration: give source.topics or source.topics.pattern")
+            _make_problem(
+                "source.topics", "Missing required configuration: give source.topics or source.topics.pattern"
+            )
         )
     if topics and pattern:
         problems.append(
-            _problem("source.topics.pattern", "source.topics and source.topics.pattern are both given; remove one")
+            _make_problem("source.topics.pattern", "source.topics and source.topics.pattern are both given; remove one")
         )
     if not values["source.format"]:
         problems.append(
-            _problem(
+            _make_problem(
                 "source.format",
                 'Missing required configuration "source.format" which has no default value: debezium, ums, '
                 "partition-update or plain.",
@@ -49,17 +51,19 @@ def _topics(values: Mapping[str, Any]) -> list[ConfigProblem]:
         )
     if values[TABLES] and values["transform.type"] == MATERIALIZE:
         problems.append(
-            _problem(
+            _make_problem(
                 TABLES, f"{TABLES} can't be used with transform.type={MATERIALIZE}, whose topics have one table each"
             )
         )
     if values[TABLES] and values["source.format"] == "partition-update":
         problems.append(
-            _problem(TABLES, f"{TABLES} can't be used with source.format=partition-update: choose by source.topics")
+            _make_problem(
+                TABLES, f"{TABLES} can't be used with source.format=partition-update: choose by source.topics"
+            )
         )
     if values[TABLES] and "records" in (values.get("sink.kafka.content"), values.get("sink.console.content")):
         problems.append(
-            _problem(
+            _make_problem(
                 TABLES,
                 f"{TABLES} can't be used where records are passed on as they are: set sink.kafka.content=rows "
                 "(sink.console.content=rows)",
@@ -71,13 +75,13 @@ def _topics(values: Mapping[str, Any]) -> list[ConfigProblem]:
 def _no_topics(values: Mapping[str, Any]) -> list[ConfigProblem]:
     kind = values[SOURCE_TYPE]
     problems = [
-        _problem(name, f"{name} can't be used with {SOURCE_TYPE}={kind}; remove it")
+        _make_problem(name, f"{name} can't be used with {SOURCE_TYPE}={kind}; remove it")
         for name in _OF_TOPICS
         if values[name]
     ]
     if values["transform.type"] == MATERIALIZE:
         problems.append(
-            _problem(
+            _make_problem(
                 "transform.type",
                 f"transform.type={MATERIALIZE} reads topics only: its state is kept per Kafka partition; remove "
                 f"{SOURCE_TYPE}={kind}, or write the rows to a topic by another job first",
@@ -85,25 +89,29 @@ def _no_topics(values: Mapping[str, Any]) -> list[ConfigProblem]:
         )
     if kind == HISTORY and values["trigger.mode"] != AVAILABLE_NOW:
         problems.append(
-            _problem(
+            _make_problem(
                 "trigger.mode",
                 f"{SOURCE_TYPE}={HISTORY} reads a history once, up to its end at the start, and stops: set "
                 f"trigger.mode={AVAILABLE_NOW}",
             )
         )
     if kind == FILES and values[TABLES]:
-        problems.append(_problem(TABLES, f"{TABLES} can't be used with {SOURCE_TYPE}={FILES}: the files are one table"))
+        problems.append(
+            _make_problem(TABLES, f"{TABLES} can't be used with {SOURCE_TYPE}={FILES}: the files are one table")
+        )
     if kind == HISTORY and values["source.format"]:
         problems.append(
-            _problem(
+            _make_problem(
                 "source.format", f"source.format can't be used with {SOURCE_TYPE}={HISTORY}: a history has one form"
             )
         )
     if kind == FILES and values["source.format"] == "partition-update":
-        problems.append(_problem("source.format", "source.format=partition-update can't be read from files; use plain"))
+        problems.append(
+            _make_problem("source.format", "source.format=partition-update can't be read from files; use plain")
+        )
     if values["source.value.encoding"] == "avro":
         problems.append(
-            _problem(
+            _make_problem(
                 "source.value.encoding",
                 "source.value.encoding=avro is for records of Kafka; for files of Avro set source.files.format=avro",
             )
@@ -111,18 +119,18 @@ def _no_topics(values: Mapping[str, Any]) -> list[ConfigProblem]:
     return problems
 
 
-def lag_complaints(configs: Iterable[Mapping[str, Any]], most: int | None) -> list[ConfigProblem]:
+def lag_complaints(configs: Iterable[Mapping[str, Any]], max_lag: int | None) -> list[ConfigProblem]:
     """Complaints about a limit between sinks whose source has no offsets that can be compared.
 
     Args:
         configs: the parsed configuration of each sink's job.
-        most: ``sinks.max.lag.records``; negative: no limit.
+        max_lag: ``sinks.max.lag.records``; negative: no limit.
     """
     kinds = sorted({config[SOURCE_TYPE] for config in configs} - {KAFKA})
-    if not kinds or most is None or most < 0:
+    if not kinds or max_lag is None or max_lag < 0:
         return []
-    text = f"{SINKS_MAX_LAG} can't be used with {SOURCE_TYPE}={kinds[0]}: it counts records of topics; remove it"
-    return [_problem(SINKS_MAX_LAG, text)]
+    problem = f"{SINKS_MAX_LAG} can't be used with {SOURCE_TYPE}={kinds[0]}: it counts records of topics; remove it"
+    return [_make_problem(SINKS_MAX_LAG, problem)]
 
 
 def input_lines(config: Mapping[str, Any]) -> list[str]:
@@ -155,5 +163,5 @@ def _needs_kafka(values: Mapping[str, Any]) -> str:
     return ""
 
 
-def _problem(name: str, text: str) -> ConfigProblem:
-    return ConfigProblem(name, text)
+def _make_problem(name: str, problem: str) -> ConfigProblem:
+    return ConfigProblem(name, problem)

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal
-from spark_jobs.progress import nested
+from spark_jobs.progress import nest_offsets
 from spark_jobs.ranges import parse_offsets
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _KEPT: Final = 3
 
 def save_position(folder: Folder, batch: int, position: Offsets) -> None:
     """Keep the position after ``batch``; those of batches that are long done go. Writes to the checkpoint."""
-    folder.write(position_file(batch), json.dumps(nested(position)))
+    folder.write(position_file(batch), json.dumps(nest_offsets(position)))
     for name in folder.list(_FOLDER):
         if name.isdigit() and int(name) <= batch - _KEPT:
             folder.delete(f"{_FOLDER}/{name}")
@@ -39,10 +39,10 @@ def position_after(folder: Folder, batch: int) -> Offsets:
     """
     if batch < 0:
         return {}
-    text = folder.read(position_file(batch))
-    if text is None:
+    offsets_json = folder.read(position_file(batch))
+    if offsets_json is None:
         raise Fatal(
             f"the checkpoint lacks {_FOLDER}/{batch}, by which records are numbered; restore it, or give the job a checkpoint "
             "of its own"
         )
-    return parse_offsets(text)
+    return parse_offsets(offsets_json)

@@ -10,7 +10,7 @@ from spark_jobs.java_sinks.model import FLAT, JavaOption, JavaSink
 from spark_jobs.java_sinks.table_names import translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 _PREFIX: Final = "sink.clickhouse."
 _URL: Final = f"{_PREFIX}url"
@@ -115,7 +115,7 @@ OPTIONS: Final = (
 )
 
 
-def _translate(request: Request, answer: Answer) -> None:
+def _translate_clickhouse(request: TranslationRequest, answer: TranslatedJob) -> None:
     scheme = "https" if request.flag("ssl") else "http"
     if request.has("hostname"):
         answer.put(_URL, f"{scheme}://{request.text('hostname')}:{request.text('port')}", "hostname")
@@ -142,5 +142,5 @@ SINK: Final = JavaSink(
     sink_type="clickhouse",
     form=FLAT,
     options=OPTIONS,
-    translate=_translate,
+    translate=_translate_clickhouse,
 )

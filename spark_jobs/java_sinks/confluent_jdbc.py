@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.java_sinks.jdbc import Names, translate_columns, translate_parameter, translate_rows, translate_url
+from spark_jobs.java_sinks.jdbc import (
+    JavaOptionNames,
+    translate_columns,
+    translate_parameter,
+    translate_rows,
+    translate_url,
+)
 from spark_jobs.java_sinks.model import FLAT, JavaOption, JavaSink
 from spark_jobs.java_sinks.table_names import SCHEMA, TABLE, Naming, translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
-_NAMES: Final = Names("pk.mode", "pk.fields")
+_NAMES: Final = JavaOptionNames("pk.mode", "pk.fields")
 _CONNECTION: Final = "connection."
 _MAPPING: Final = "topics.to.tables.mapping"
 
@@ -160,7 +166,7 @@ AIVEN_OPTIONS: Final = (
 )
 
 
-def _translate(request: Request, answer: Answer) -> None:
+def _translate_jdbc(request: TranslationRequest, answer: TranslatedJob) -> None:
     translate_url(request, answer)
     declared_options = request.sink.by_name
     for name, value in request.config.items():
@@ -172,10 +178,10 @@ def _translate(request: Request, answer: Answer) -> None:
     translate_columns("fields.whitelist", request, _NAMES, answer)
     if request.flag("handle.tombstone"):
         answer.put("source.tombstones", "ignore", "handle.tombstone")
-    translate_names(request, _naming(request), answer)
+    translate_names(request, _make_naming(request), answer)
 
 
-def _naming(request: Request) -> Naming:
+def _make_naming(request: TranslationRequest) -> Naming:
     fixed = {
         topic.strip(): table.strip() for topic, _, table in (item.partition(":") for item in request.items(_MAPPING))
     }
@@ -183,7 +189,7 @@ def _naming(request: Request) -> Naming:
     # A dot in a name separates the schema from the table, as in Java.
     return Naming(
         option="table.name.format",
-        clean=_normalize if normalized else _same,
+        clean=_normalize_topic if normalized else _keep_topic,
         flat="${namespace}" if normalized else "${database}.${table}",
         inside="${namespace}" if normalized else "${table}",
         source={},
@@ -191,11 +197,11 @@ def _naming(request: Request) -> Naming:
     )
 
 
-def _same(topic: str) -> str:
+def _keep_topic(topic: str) -> str:
     return topic
 
 
-def _normalize(topic: str) -> str:
+def _normalize_topic(topic: str) -> str:
     return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in topic)
 
 
@@ -205,7 +211,7 @@ CONFLUENT: Final = JavaSink(
     sink_type="jdbc",
     form=FLAT,
     options=CONFLUENT_OPTIONS,
-    translate=_translate,
+    translate=_translate_jdbc,
     prefixes={_CONNECTION: ""},
 )
 AIVEN: Final = replace(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from spark_jobs.java_sinks.model import AS_IS
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 JSON: Final = "json"
 AVRO: Final = "avro"
@@ -34,7 +34,7 @@ def encoding_of(class_name: str) -> str:
     return _READS.get(class_name.rpartition(".")[2].removesuffix("Converter"), "")
 
 
-def translate_converters(request: Request, answer: Answer) -> None:
+def translate_converters(request: TranslationRequest, answer: TranslatedJob) -> None:
     """Set ``source.value.encoding``, ``source.key.encoding`` and the schema registry."""
     value_class = request.text("value.converter")
     value = encoding_of(value_class)
@@ -69,8 +69,8 @@ def translate_converters(request: Request, answer: Answer) -> None:
         _translate_registry(request, answer)
 
 
-def _translate_registry(request: Request, answer: Answer) -> None:
+def _translate_registry(request: TranslationRequest, answer: TranslatedJob) -> None:
     prefix = "value.converter."
-    for name, text in request.config.items():
+    for name, option_value in request.config.items():
         if name.startswith(prefix):
-            answer.put(f"source.{_REGISTRY}{name.removeprefix(prefix).removeprefix(_REGISTRY)}", text, name)
+            answer.put(f"source.{_REGISTRY}{name.removeprefix(prefix).removeprefix(_REGISTRY)}", option_value, name)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.java_sinks.jdbc import Names, translate_rows, translate_url
+from spark_jobs.java_sinks.jdbc import JavaOptionNames, translate_rows, translate_url
 from spark_jobs.java_sinks.model import ENVELOPE, JavaOption, JavaSink
 from spark_jobs.java_sinks.table_names import SCHEMA, TABLE, Naming, translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 _POOL: Final = "each table is written by sink.jdbc.connections connections"
-_NAMES: Final = Names("primary.key.mode", "primary.key.fields")
+_NAMES: Final = JavaOptionNames("primary.key.mode", "primary.key.fields")
 _NAMING: Final = Naming(
     option="collection.name.format",
     clean=lambda topic: topic.replace(".", "_"),
@@ -185,7 +185,7 @@ OPTIONS: Final = (
 )
 
 
-def _translate(request: Request, answer: Answer) -> None:
+def _translate_jdbc(request: TranslationRequest, answer: TranslatedJob) -> None:
     translate_url(request, answer)
     translate_rows(request, _NAMES, answer)
     evolution = request.text("schema.evolution").lower()
@@ -227,6 +227,6 @@ SINK: Final = JavaSink(
     sink_type="jdbc",
     form=ENVELOPE,
     options=OPTIONS,
-    translate=_translate,
+    translate=_translate_jdbc,
     prefixes={"hibernate.": "there is no Hibernate here"},
 )

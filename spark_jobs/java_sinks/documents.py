@@ -11,7 +11,7 @@ from spark_jobs.java_sinks.table_names import TOPIC, Naming
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 _KEYS = "source.key.columns"
 
@@ -39,7 +39,7 @@ def topic_names(option: str, target: str, fixed: Mapping[str, str], pattern: str
     )
 
 
-def demand_key(request: Request, answer: Answer, reason: str) -> None:
+def demand_key(request: TranslationRequest, answer: TranslatedJob, reason: str) -> None:
     """Refuse keys that have no columns, unless the configuration names them.
 
     Args:
@@ -55,7 +55,7 @@ def demand_key(request: Request, answer: Answer, reason: str) -> None:
         )
 
 
-def translate_deletes(request: Request, answer: Answer, option: str, *, deletes: bool) -> None:
+def translate_deletes(request: TranslationRequest, answer: TranslatedJob, option: str, *, deletes: bool) -> None:
     """Whether records without a value, and deletes of envelopes, remove documents."""
     if request.form == ENVELOPE:
         if not deletes or request.drops_deletes:

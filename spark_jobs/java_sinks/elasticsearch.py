@@ -10,7 +10,7 @@ from spark_jobs.java_sinks.model import FLAT, JavaOption, JavaSink
 from spark_jobs.java_sinks.table_names import translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 _PREFIX: Final = "sink.opensearch."
 _INDEX: Final = f"{_PREFIX}index"
@@ -293,7 +293,7 @@ AIVEN_OPTIONS: Final = (
 _DROPPED: Final = "such records are put aside: name a dead letter topic to keep them"
 
 
-def _translate(request: Request, answer: Answer) -> None:
+def _translate_elasticsearch(request: TranslationRequest, answer: TranslatedJob) -> None:
     if request.flag("key.ignore"):
         answer.put("source.key.encoding", BYTES, "key.ignore")
     else:
@@ -326,7 +326,7 @@ CONFLUENT: Final = JavaSink(
     sink_type="opensearch",
     form=FLAT,
     options=CONFLUENT_OPTIONS,
-    translate=_translate,
+    translate=_translate_elasticsearch,
     prefixes={"elastic.https.": ""},
 )
 AIVEN: Final = JavaSink(
@@ -339,6 +339,6 @@ AIVEN: Final = JavaSink(
     sink_type="opensearch",
     form=FLAT,
     options=AIVEN_OPTIONS,
-    translate=_translate,
+    translate=_translate_elasticsearch,
     prefixes={"connection.ssl.": ""},
 )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from spark_jobs.java_sinks.model import AS_IS, JavaOption, JavaSink
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 OPTIONS: Final = (JavaOption(name="file", doc="The file that gets the lines.", to=("sink.lines.path", "sink.type")),)
 
 
-def _translate(request: Request, answer: Answer) -> None:
+def _translate_file(request: TranslationRequest, answer: TranslatedJob) -> None:
     if request.has("file"):
         answer.put("sink.lines.path", request.text("file"), "file")
     else:
@@ -33,5 +33,5 @@ SINK: Final = JavaSink(
     sink_type="lines",
     form=AS_IS,
     options=OPTIONS,
-    translate=_translate,
+    translate=_translate_file,
 )

@@ -8,7 +8,7 @@ from spark_jobs.java_sinks.converters import BYTES
 from spark_jobs.java_sinks.model import ENVELOPE, FLAT, JavaOption, JavaSink
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 _PREFIX: Final = "sink.iceberg."
 _CATALOG: Final = "iceberg.catalog."
@@ -139,7 +139,7 @@ OPTIONS: Final = (
 )
 
 
-def _translate(request: Request, answer: Answer) -> None:
+def _translate_iceberg(request: TranslationRequest, answer: TranslatedJob) -> None:
     _translate_catalog(request, answer)
     answer.put(f"{_OURS}name", request.text("iceberg.catalog"), "iceberg.catalog")
     for option, target in (("auto-create-enabled", "auto.create"), ("evolve-schema-enabled", "auto.evolve")):
@@ -169,7 +169,7 @@ def _translate(request: Request, answer: Answer) -> None:
             _translate_table(name, answer)
 
 
-def _translate_catalog(request: Request, answer: Answer) -> None:
+def _translate_catalog(request: TranslationRequest, answer: TranslatedJob) -> None:
     option = _CLASS if request.has(_CLASS) else _TYPE
     kind = request.text(option).lower()
     kind = _CLASSES.get(kind.rpartition(".")[2], kind) if option == _CLASS else kind
@@ -197,7 +197,7 @@ def _translate_catalog(request: Request, answer: Answer) -> None:
             )
 
 
-def _translate_tables(request: Request, answer: Answer) -> None:
+def _translate_tables(request: TranslationRequest, answer: TranslatedJob) -> None:
     if f"{_PREFIX}table" in request.config:
         return  # the user has decided
     tables = request.items(_TABLES)
@@ -217,7 +217,7 @@ def _translate_tables(request: Request, answer: Answer) -> None:
         answer.put(f"{_PREFIX}table.shared", "true", "topics")
 
 
-def _translate_table(name: str, answer: Answer) -> None:
+def _translate_table(name: str, answer: TranslatedJob) -> None:
     """An option of one table, ``iceberg.table.<table>.<option>``."""
     option = name.rpartition(".")[2]
     reasons = {"commit-branch": "rows are written to the branch main", "partition-by": _PARTITIONS}
@@ -233,7 +233,7 @@ SINK: Final = JavaSink(
     sink_type="iceberg",
     form=FLAT,
     options=OPTIONS,
-    translate=_translate,
+    translate=_translate_iceberg,
     prefixes={
         _CATALOG: "",
         _OF_TABLE: "",

@@ -10,7 +10,7 @@ from spark_jobs.java_sinks.converters import BYTES
 from spark_jobs.java_sinks.model import ENVELOPE, FLAT
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 URL: Final = "connection.url"
 _MODE: Final = "sink.jdbc.mode"
@@ -42,7 +42,7 @@ _REFUSED: Final = ("usessl", "requiressl", "stringtype", "connectiontimezone", "
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class JavaOptionNames:
     """The options of one JDBC sink that have another name in the others.
 
     Attributes:
@@ -54,7 +54,7 @@ class Names:
     key_fields: str
 
 
-def translate_url(request: Request, answer: Answer) -> None:
+def translate_url(request: TranslationRequest, answer: TranslatedJob) -> None:
     """The URL without its parameters, which become options."""
     url, separator, query = request.text(URL).partition("?")
     if not url:
@@ -64,7 +64,7 @@ def translate_url(request: Request, answer: Answer) -> None:
         translate_parameter(URL, name, value, answer)
 
 
-def translate_parameter(origin: str, name: str, value: str, answer: Answer) -> None:
+def translate_parameter(origin: str, name: str, value: str, answer: TranslatedJob) -> None:
     """A parameter of the JDBC driver."""
     lowered = name.lower()
     option = _PARAMETERS.get(lowered)
@@ -82,7 +82,7 @@ def translate_parameter(origin: str, name: str, value: str, answer: Answer) -> N
         answer.note(origin, f"the driver's parameter {name} has no effect: the sink uses a driver of its own")
 
 
-def translate_rows(request: Request, names: Names, answer: Answer) -> None:
+def translate_rows(request: TranslationRequest, names: JavaOptionNames, answer: TranslatedJob) -> None:
     """Mode, keys and deletes."""
     mode = request.text("insert.mode").lower()
     key_mode = request.text(names.key_mode).lower()
@@ -110,12 +110,12 @@ def translate_rows(request: Request, names: Names, answer: Answer) -> None:
         answer.put(_MODE, "split", "insert.mode")
         answer.put("sink.jdbc.delete.mode", "real", "delete.enabled")
     else:
-        _append(by_offset=by_offset, deletes=deletes, answer=answer)
+        _append_rows(by_offset=by_offset, deletes=deletes, answer=answer)
     _translate_keys(names, key_mode, fields, answer)
     _translate_deletes(request, names, deletes=deletes, key_mode=key_mode, answer=answer)
 
 
-def _append(*, by_offset: bool, deletes: bool, answer: Answer) -> None:
+def _append_rows(*, by_offset: bool, deletes: bool, answer: TranslatedJob) -> None:
     answer.put(_MODE, "insert", "insert.mode")
     columns = "ums_id_, ums_ts_, ums_op_ and ums_uid_"
     if by_offset:
@@ -129,7 +129,7 @@ def _append(*, by_offset: bool, deletes: bool, answer: Answer) -> None:
         answer.refuse("delete.enabled", "deletes need insert.mode=upsert with a key: appended rows are never removed")
 
 
-def _translate_keys(names: Names, key_mode: str, fields: list[str], answer: Answer) -> None:
+def _translate_keys(names: JavaOptionNames, key_mode: str, fields: list[str], answer: TranslatedJob) -> None:
     if key_mode == "record_value":
         if not fields:
             answer.refuse(
@@ -150,7 +150,9 @@ def _translate_keys(names: Names, key_mode: str, fields: list[str], answer: Answ
         answer.put(_KEYS, ",".join(fields), names.key_fields)
 
 
-def _translate_deletes(request: Request, names: Names, *, deletes: bool, key_mode: str, answer: Answer) -> None:
+def _translate_deletes(
+    request: TranslationRequest, names: JavaOptionNames, *, deletes: bool, key_mode: str, answer: TranslatedJob
+) -> None:
     if deletes and key_mode != "record_key":
         answer.refuse("delete.enabled", f"deletes need {names.key_mode}=record_key, as in Java")
     if request.form == ENVELOPE:
@@ -167,7 +169,7 @@ def _translate_deletes(request: Request, names: Names, *, deletes: bool, key_mod
             )
 
 
-def translate_columns(option: str, request: Request, names: Names, answer: Answer) -> None:
+def translate_columns(option: str, request: TranslationRequest, names: JavaOptionNames, answer: TranslatedJob) -> None:
     """A list of the columns to write, the key aside."""
     columns = request.items(option)
     if not columns:

@@ -78,7 +78,7 @@ class JavaSink:
     sink_type: str
     form: str
     options: tuple[JavaOption, ...]
-    translate: Callable[[Request, Answer], None]
+    translate: Callable[[TranslationRequest, TranslatedJob], None]
     prefixes: Mapping[str, str] = field(default_factory=dict)
     json_as_text: bool = False
 
@@ -106,7 +106,7 @@ class JavaSink:
 
 
 @dataclass(slots=True)
-class Request:
+class TranslationRequest:
     """A configuration to translate.
 
     Attributes:
@@ -156,7 +156,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Answer:
+class TranslatedJob:
     """The translation as it grows.
 
     Attributes:
@@ -177,13 +177,13 @@ class Answer:
         if origin:
             self.origins[option] = origin
 
-    def note(self, option: str, text: str) -> None:
+    def note(self, option: str, note_text: str) -> None:
         """Say what follows from an option that has no counterpart."""
-        self.problems.append(ConfigProblem(option, text, warning=True))
+        self.problems.append(ConfigProblem(option, note_text, warning=True))
 
-    def refuse(self, option: str, text: str) -> None:
+    def refuse(self, option: str, reason: str) -> None:
         """Say why the job can't run with an option."""
-        self.problems.append(ConfigProblem(option, text))
+        self.problems.append(ConfigProblem(option, reason))
 
     def add_step(self, name: str, kind: str, options: Mapping[str, str], origin: str = "") -> None:
         """Add a step to the job."""

@@ -10,7 +10,7 @@ from spark_jobs.java_sinks.model import ENVELOPE, FLAT, JavaOption, JavaSink
 from spark_jobs.java_sinks.table_names import TOPIC, translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 _PREFIX: Final = "sink.mongodb."
 _URI: Final = "connection.uri"
@@ -149,11 +149,11 @@ OPTIONS: Final = (
 )
 
 
-def _end_of(request: Request, option: str) -> str:
+def _end_of(request: TranslationRequest, option: str) -> str:
     return request.text(option).rpartition(".")[2].lower()
 
 
-def _translate(request: Request, answer: Answer) -> None:
+def _translate_mongodb(request: TranslationRequest, answer: TranslatedJob) -> None:
     _translate_address(request, answer)
     by_handler = request.has(_CDC)
     if by_handler and not _read_envelopes(request, answer):
@@ -177,7 +177,7 @@ def _translate(request: Request, answer: Answer) -> None:
     translate_names(request, topic_names("collection", f"{_PREFIX}collection", {}, pattern), answer)
 
 
-def _read_envelopes(request: Request, answer: Answer) -> bool:
+def _read_envelopes(request: TranslationRequest, answer: TranslatedJob) -> bool:
     """Whether a handler reads envelopes as a job does, which it then does."""
     if _end_of(request, _CDC) not in _ENVELOPES:
         answer.refuse(
@@ -192,7 +192,7 @@ def _read_envelopes(request: Request, answer: Answer) -> bool:
     return True
 
 
-def _is_by_position(request: Request, answer: Answer) -> bool:
+def _is_by_position(request: TranslationRequest, answer: TranslatedJob) -> bool:
     """Whether each record is a document of its own."""
     model, ids = _end_of(request, _MODEL), _end_of(request, _IDS)
     if model and model not in _REPLACING:
@@ -216,7 +216,7 @@ def _is_by_position(request: Request, answer: Answer) -> bool:
     return by_position
 
 
-def _name_documents(request: Request, answer: Answer) -> None:
+def _name_documents(request: TranslationRequest, answer: TranslatedJob) -> None:
     """The columns that name documents, and whether the name is a document."""
     ids = _end_of(request, _IDS)
     if ids in _PROVIDED:
@@ -238,7 +238,7 @@ def _name_documents(request: Request, answer: Answer) -> None:
     answer.put(_KEY_COLUMNS, ",".join(fields), f"{option}.list")
 
 
-def _translate_address(request: Request, answer: Answer) -> None:
+def _translate_address(request: TranslationRequest, answer: TranslatedJob) -> None:
     parts = urlsplit(request.text(_URI))
     login, _, hosts = parts.netloc.rpartition("@")
     query = f"?{parts.query}" if parts.query else ""
@@ -255,7 +255,7 @@ SINK: Final = JavaSink(
     sink_type="mongodb",
     form=FLAT,
     options=OPTIONS,
-    translate=_translate,
+    translate=_translate_mongodb,
     prefixes={
         "topic.override.": "all topics of a job are written in one way: make a connector for each",
         "timeseries.": _TIMES,

@@ -10,7 +10,7 @@ from spark_jobs.java_sinks.model import FLAT, JavaOption, JavaSink
 from spark_jobs.java_sinks.table_names import Naming, translate_names
 
 if TYPE_CHECKING:
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 _URL: Final = "sink.redis.url"
 _FORM: Final = "sink.redis.form"
@@ -101,7 +101,7 @@ OPTIONS: Final = (
 )
 
 
-def _translate(request: Request, answer: Answer) -> None:
+def _translate_redis(request: TranslationRequest, answer: TranslatedJob) -> None:
     _translate_address(request, answer)
     if request.has("redis.timeout"):
         answer.put("sink.redis.timeout.ms", f"{request.text('redis.timeout')}000", "redis.timeout")
@@ -126,10 +126,10 @@ def _translate(request: Request, answer: Answer) -> None:
             "keys are made of columns, and this converter reads none: name the columns of the key, which must be in the row, "
             "in source.key.columns",
         )
-    translate_names(request, _naming(request.text("redis.separator") if in_row else ""), answer)
+    translate_names(request, _make_naming(request.text("redis.separator") if in_row else ""), answer)
 
 
-def _naming(separator: str) -> Naming:
+def _make_naming(separator: str) -> Naming:
     return Naming(
         option="redis.key",
         clean=str,
@@ -144,7 +144,7 @@ def _naming(separator: str) -> Naming:
     )
 
 
-def _translate_address(request: Request, answer: Answer) -> None:
+def _translate_address(request: TranslationRequest, answer: TranslatedJob) -> None:
     uri = request.text("redis.uri")
     if not uri:
         scheme = "rediss" if request.flag("redis.tls") else "redis"
@@ -169,6 +169,6 @@ SINK: Final = JavaSink(
     sink_type="redis",
     form=FLAT,
     options=OPTIONS,
-    translate=_translate,
+    translate=_translate_redis,
     json_as_text=True,
 )

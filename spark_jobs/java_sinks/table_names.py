@@ -11,7 +11,7 @@ from spark_jobs.java_sinks.model import ENVELOPE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 TOPIC: Final = "${topic}"
 TABLE: Final = "sink.jdbc.table"
@@ -50,7 +50,7 @@ class Naming:
     pattern: str = ""
 
 
-def translate_names(request: Request, naming: Naming, answer: Answer) -> None:
+def translate_names(request: TranslationRequest, naming: Naming, answer: TranslatedJob) -> None:
     """Set the templates for tables, and the steps that rename tables where a template can't."""
     if naming.table in request.config:
         return  # the user has decided
@@ -66,12 +66,12 @@ def translate_names(request: Request, naming: Naming, answer: Answer) -> None:
         )
         return
     if TOPIC not in pattern:
-        _put(_replaced(pattern, naming.source), naming, answer)
+        _put_templates(_fill_placeholders(pattern, naming.source), naming, answer)
         return
     if not (envelopes or request.renames_topics or naming.fixed):
         topic = naming.flat if pattern == TOPIC else naming.inside
         if pattern == TOPIC or topic != "${table}" or not any("." in name for name in request.topics):
-            _put(pattern.replace(TOPIC, topic), naming, answer)
+            _put_templates(pattern.replace(TOPIC, topic), naming, answer)
             return
     if not request.topics:
         answer.refuse(
@@ -86,19 +86,19 @@ def translate_names(request: Request, naming: Naming, answer: Answer) -> None:
     _name_topics(request, naming, pattern, answer)
 
 
-def _name_topics(request: Request, naming: Naming, pattern: str, answer: Answer) -> None:
+def _name_topics(request: TranslationRequest, naming: Naming, pattern: str, answer: TranslatedJob) -> None:
     """A table for each topic."""
     tables: dict[str, list[str]] = {}
     for topic in request.topics:
         table = naming.fixed.get(topic) or pattern.replace(TOPIC, naming.clean(request.routed(topic)))
         tables.setdefault(table, []).append(topic)
     if len(tables) == 1:
-        _put(next(iter(tables)), naming, answer)
+        _put_templates(next(iter(tables)), naming, answer)
         if len(request.topics) > 1 and naming.shared:
             answer.put(naming.shared, "true", "transforms")
         return
     whole = "${database}.${table}" if any("." in table for table in tables) else "${table}"
-    _put(whole if naming.schema else "${namespace}", naming, answer)
+    _put_templates(whole if naming.schema else "${namespace}", naming, answer)
     for number, (table, topics) in enumerate(tables.items()):
         names = ",".join(_table_of(topic, request.form) for topic in topics)
         kind, target = ("route", "to") if len(topics) == 1 else ("union", "output")
@@ -116,11 +116,11 @@ def _table_of(topic: str, form: str) -> str:
     return ".".join(topic.split(".")[-2:]) if form == ENVELOPE else topic
 
 
-def _replaced(text: str, values: Mapping[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda match: values.get(match[0], match[0]), text)
+def _fill_placeholders(name_format: str, values: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda match: values.get(match[0], match[0]), name_format)
 
 
-def _put(name: str, naming: Naming, answer: Answer) -> None:
+def _put_templates(name: str, naming: Naming, answer: TranslatedJob) -> None:
     """Set the templates."""
     schema, _, table = name.rpartition(".") if naming.schema else ("", "", name)
     answer.put(naming.table, f"{table}{naming.suffix}", naming.option)

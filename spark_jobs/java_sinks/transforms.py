@@ -12,7 +12,7 @@ from spark_jobs.java_sinks.model import AS_IS, ENVELOPE, FLAT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spark_jobs.java_sinks.model import Answer, Request
+    from spark_jobs.java_sinks.model import TranslatedJob, TranslationRequest
 
 #: What to use in place of a transform that is refused.
 _INSTEAD: Final[Mapping[str, str]] = {
@@ -50,7 +50,7 @@ _HARMLESS: Final = {"type", "drop.tombstones", "delete.handling.mode", "delete.t
 _STEP: Final = "transform.steps"
 
 
-def translate_transforms(request: Request, answer: Answer) -> None:
+def translate_transforms(request: TranslationRequest, answer: TranslatedJob) -> None:
     """Turn each transform into steps, routes or the form of the records."""
     for alias in request.items("transforms"):
         prefix = f"transforms.{alias}."
@@ -72,14 +72,14 @@ def translate_transforms(request: Request, answer: Answer) -> None:
             continue
         translate = _TRANSLATED.get(kind)
         if translate is None or side == "Key":
-            _refuse(class_name, kind, origin, answer)
+            _refuse_transform(class_name, kind, origin, answer)
         elif request.form == AS_IS and kind != "RegexRouter":
             answer.refuse(origin, f"{class_name} can't be used: records are written as they are. Remove it")
         else:
-            translate(f"{_identifier(alias)}", origin, options, request, answer)
+            translate(f"{_make_step_name(alias)}", origin, options, request, answer)
 
 
-def _refuse(class_name: str, kind: str, origin: str, answer: Answer) -> None:
+def _refuse_transform(class_name: str, kind: str, origin: str, answer: TranslatedJob) -> None:
     instead = _INSTEAD.get(kind, f"a step ({_STEP}, docs/jobs/steps.md)")
     answer.refuse(
         origin,
@@ -88,7 +88,7 @@ def _refuse(class_name: str, kind: str, origin: str, answer: Answer) -> None:
     )
 
 
-def _drops_tombstones(kind: str, options: Mapping[str, str], request: Request) -> bool:
+def _drops_tombstones(kind: str, options: Mapping[str, str], request: TranslationRequest) -> bool:
     """Whether it is the usual way to drop tombstones; notes it."""
     predicate = request.config.get(f"predicates.{options['predicate']}.type", "").rpartition(".")[2]
     negated = options.get("negate", "false").lower() == "true"
@@ -98,7 +98,9 @@ def _drops_tombstones(kind: str, options: Mapping[str, str], request: Request) -
     return True
 
 
-def _unwrap(step: str, origin: str, options: Mapping[str, str], request: Request, answer: Answer) -> None:
+def _translate_unwrap(
+    step: str, origin: str, options: Mapping[str, str], request: TranslationRequest, answer: TranslatedJob
+) -> None:
     """ExtractNewRecordState: a job reads envelopes itself."""
     del step
     request.form = ENVELOPE
@@ -124,7 +126,9 @@ def _unwrap(step: str, origin: str, options: Mapping[str, str], request: Request
         request.drops_deletes |= (older or "drop") == "drop" and dropped
 
 
-def _route(step: str, origin: str, options: Mapping[str, str], request: Request, answer: Answer) -> None:
+def _translate_route(
+    step: str, origin: str, options: Mapping[str, str], request: TranslationRequest, answer: TranslatedJob
+) -> None:
     """RegexRouter: new names of the topics that are known."""
     del step
     request.renames_topics = True
@@ -140,31 +144,35 @@ def _route(step: str, origin: str, options: Mapping[str, str], request: Request,
             request.routes[topic] = pattern.sub(replacement, name, count=1)
 
 
-def _replace_field(step: str, origin: str, options: Mapping[str, str], request: Request, answer: Answer) -> None:
+def _replace_field(
+    step: str, origin: str, options: Mapping[str, str], request: TranslationRequest, answer: TranslatedJob
+) -> None:
     """ReplaceField: a step of type select."""
-    if not _rows(origin, request, answer):
+    if not _sees_flat_rows(origin, request, answer):
         return
-    excluded = _list(options.get("exclude") or options.get("blacklist", ""))
-    included = _list(options.get("include") or options.get("whitelist", ""))
-    pairs = [pair.partition(":") for pair in _list(options.get("renames", ""))]
+    excluded = _split_list(options.get("exclude") or options.get("blacklist", ""))
+    included = _split_list(options.get("include") or options.get("whitelist", ""))
+    pairs = [pair.partition(":") for pair in _split_list(options.get("renames", ""))]
     renames = {old.strip(): new.strip() for old, _, new in pairs}
     if not (excluded or included or renames):
         return
     if included:
-        parts = [_quoted(name) if name not in renames else _renamed(name, renames[name]) for name in included]
+        parts = [_quote_name(name) if name not in renames else _rename_column(name, renames[name]) for name in included]
     else:
         hidden = [*excluded, *renames]
-        parts = [f"* EXCEPT ({', '.join(_quoted(name) for name in hidden)})"]
-        parts += [_renamed(old, new) for old, new in renames.items() if old not in excluded]
+        parts = [f"* EXCEPT ({', '.join(_quote_name(name) for name in hidden)})"]
+        parts += [_rename_column(old, new) for old, new in renames.items() if old not in excluded]
     answer.add_step(step, "select", {"columns": ", ".join(parts)}, origin)
 
 
-def _cast(step: str, origin: str, options: Mapping[str, str], request: Request, answer: Answer) -> None:
+def _translate_cast(
+    step: str, origin: str, options: Mapping[str, str], request: TranslationRequest, answer: TranslatedJob
+) -> None:
     """Cast: a step of type select."""
-    if not _rows(origin, request, answer):
+    if not _sees_flat_rows(origin, request, answer):
         return
     option = f"{origin.removesuffix('type')}spec"
-    pairs = [pair.rpartition(":") for pair in _list(options.get("spec", ""))]
+    pairs = [pair.rpartition(":") for pair in _split_list(options.get("spec", ""))]
     columns = {name.strip(): kind.strip().lower() for name, _, kind in pairs}
     if not columns or "" in columns or not set(columns.values()) <= _TYPES.keys():
         answer.refuse(
@@ -172,12 +180,12 @@ def _cast(step: str, origin: str, options: Mapping[str, str], request: Request, 
             f"spec must be a list of column:type, with the types {', '.join(_TYPES)}; a whole value can't be cast",
         )
         return
-    parts = [f"* EXCEPT ({', '.join(_quoted(name) for name in columns)})"]
-    parts += [f"CAST({_quoted(name)} AS {_TYPES[kind]}) AS {_quoted(name)}" for name, kind in columns.items()]
+    parts = [f"* EXCEPT ({', '.join(_quote_name(name) for name in columns)})"]
+    parts += [f"CAST({_quote_name(name)} AS {_TYPES[kind]}) AS {_quote_name(name)}" for name, kind in columns.items()]
     answer.add_step(step, "select", {"columns": ", ".join(parts)}, origin)
 
 
-def _rows(origin: str, request: Request, answer: Answer) -> bool:
+def _sees_flat_rows(origin: str, request: TranslationRequest, answer: TranslatedJob) -> bool:
     """Whether the transform sees flat rows."""
     unwrapped = any(
         "ExtractNewRecordState" in request.config.get(f"transforms.{alias}.type", "")
@@ -193,26 +201,26 @@ def _rows(origin: str, request: Request, answer: Answer) -> bool:
     return False
 
 
-def _list(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
+def _split_list(item_list: str) -> list[str]:
+    return [item.strip() for item in item_list.split(",") if item.strip()]
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _renamed(old: str, new: str) -> str:
-    return f"{_quoted(old)} AS {_quoted(new)}"
+def _rename_column(old: str, new: str) -> str:
+    return f"{_quote_name(old)} AS {_quote_name(new)}"
 
 
-def _identifier(alias: str) -> str:
+def _make_step_name(alias: str) -> str:
     """A name of a step that is made of the transform's."""
     return "t_" + re.sub(r"[^A-Za-z0-9_]", "_", alias)
 
 
-_TRANSLATED: Final[Mapping[str, Callable[[str, str, Mapping[str, str], Request, Answer], None]]] = {
-    "ExtractNewRecordState": _unwrap,
-    "RegexRouter": _route,
+_TRANSLATED: Final[Mapping[str, Callable[[str, str, Mapping[str, str], TranslationRequest, TranslatedJob], None]]] = {
+    "ExtractNewRecordState": _translate_unwrap,
+    "RegexRouter": _translate_route,
     "ReplaceField": _replace_field,
-    "Cast": _cast,
+    "Cast": _translate_cast,
 }

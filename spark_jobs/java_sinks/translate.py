@@ -8,7 +8,7 @@ from connectors.api import Translation
 from connectors.options import ConfigProblem
 from spark_jobs.config_keys import FRAME, STEPS
 from spark_jobs.java_sinks.converters import translate_converters
-from spark_jobs.java_sinks.model import FLAT, Answer, JavaOption, Request
+from spark_jobs.java_sinks.model import FLAT, JavaOption, TranslatedJob, TranslationRequest
 from spark_jobs.java_sinks.transforms import translate_transforms
 from worker.job_config import JOB_CONFIG, tasks_note
 from worker.kafka_clients import SECURITY_PREFIXES
@@ -94,7 +94,7 @@ def group_of(config: Mapping[str, str]) -> str:
     return config.get(f"{_CONSUMER}{_GROUP}", "").strip() or f"connect-{config.get('name', '')}"
 
 
-def translate(sink: JavaSink, config: Mapping[str, str], converters: Mapping[str, str]) -> Translation:
+def translate_sink(sink: JavaSink, config: Mapping[str, str], converters: Mapping[str, str]) -> Translation:
     """The job that a Java sink's configuration means.
 
     Args:
@@ -108,8 +108,10 @@ def translate(sink: JavaSink, config: Mapping[str, str], converters: Mapping[str
     for side in ("key.converter", "value.converter"):
         if not written.get(side, "").strip():
             written |= {name: value for name, value in converters.items() if name.startswith(side)}
-    request = Request(sink, {**written, **job_options}, job_options.get("source.format", "").strip() or sink.form)
-    answer = Answer()
+    request = TranslationRequest(
+        sink, {**written, **job_options}, job_options.get("source.format", "").strip() or sink.form
+    )
+    answer = TranslatedJob()
     for name, value in written.items():
         if name in JOB_CONFIG.keys and name not in _BY_NAME:
             answer.put(name, value)
@@ -135,7 +137,7 @@ def is_option_of_job(name: str) -> bool:
     return name in FRAME.keys or name.startswith(_OWN_PREFIXES)
 
 
-def _translate_common(request: Request, answer: Answer) -> None:
+def _translate_common(request: TranslationRequest, answer: TranslatedJob) -> None:
     """Topics, the consumer group, dead letters."""
     config = request.config
     for option in COMMON:
@@ -144,8 +146,8 @@ def _translate_common(request: Request, answer: Answer) -> None:
             answer.put(option.to[0], value, option.name)
         elif option.without and value and value.lower() != option.default:
             answer.note(option.name, f"{option.name} has no effect: {option.without}")
-    for text in tasks_note(config):
-        answer.note("tasks.max", text)
+    for note in tasks_note(config):
+        answer.note("tasks.max", note)
     if request.has(_DEAD_LETTERS):
         _translate_dead_letters(request, answer)
     group = group_of(config)
@@ -158,7 +160,7 @@ def _translate_common(request: Request, answer: Answer) -> None:
             answer.note(name, f"{name} has no effect: the job's Kafka clients all have the options kafka.*")
 
 
-def _translate_dead_letters(request: Request, answer: Answer) -> None:
+def _translate_dead_letters(request: TranslationRequest, answer: TranslatedJob) -> None:
     if request.text("errors.tolerance").lower() != "all":
         answer.note(
             _DEAD_LETTERS, f"{_DEAD_LETTERS} has no effect with errors.tolerance=none: the job stops at such a record"
@@ -172,7 +174,7 @@ def _translate_dead_letters(request: Request, answer: Answer) -> None:
         answer.put(factor, request.text(factor), factor)
 
 
-def _translate_consumer(name: str, value: str, answer: Answer) -> None:
+def _translate_consumer(name: str, value: str, answer: TranslatedJob) -> None:
     option = name.removeprefix(_CONSUMER)
     if option == _GROUP:
         return
@@ -188,7 +190,7 @@ def _translate_consumer(name: str, value: str, answer: Answer) -> None:
         )
 
 
-def _translate_options(request: Request, answer: Answer) -> None:
+def _translate_options(request: TranslationRequest, answer: TranslatedJob) -> None:
     """The options of the sink that need no thought."""
     for option in request.sink.options:
         if not request.has(option.name):
@@ -205,7 +207,7 @@ def _translate_options(request: Request, answer: Answer) -> None:
             answer.refuse(option.name, f"{option.name}={value} can't be translated: {option.refused}")
 
 
-def _translate_value(option: JavaOption, value: str, answer: Answer) -> None:
+def _translate_value(option: JavaOption, value: str, answer: TranslatedJob) -> None:
     values = option.values or {}
     translated = values.get(value.lower())
     if translated is None:
@@ -216,7 +218,7 @@ def _translate_value(option: JavaOption, value: str, answer: Answer) -> None:
         answer.put(option.to[0], translated, option.name)
 
 
-def _note_unknown(request: Request, job_options: Mapping[str, str], answer: Answer) -> None:
+def _note_unknown(request: TranslationRequest, job_options: Mapping[str, str], answer: TranslatedJob) -> None:
     """Name what is no option of Java's sink either."""
     nested = ("key.converter.", "value.converter.", "header.converter.", "transforms.", "predicates.")
     overrides = (_CONSUMER, "producer.override.", "admin.override.")
@@ -226,7 +228,7 @@ def _note_unknown(request: Request, job_options: Mapping[str, str], answer: Answ
         if name.startswith((*nested, *overrides)) or name in ("task.class", "topics.regex"):
             continue
         reason = next(
-            (text for prefix, text in request.sink.prefixes.items() if name.startswith(prefix)),
+            (explanation for prefix, explanation in request.sink.prefixes.items() if name.startswith(prefix)),
             f"{request.sink.title} has no such option, and a job has none",
         )
         if not reason:

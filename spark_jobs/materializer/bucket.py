@@ -22,16 +22,16 @@ from connectors.backoff import pause_after
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.formats.masking import hide_reason
 from spark_jobs.materializer.config import Marker
-from spark_jobs.materializer.passes import Range, Result, check_marker
-from spark_jobs.materializer.store import Cache, Meta, Moved, Overlay
-from spark_jobs.materializer.transaction import Redo, Writer
+from spark_jobs.materializer.passes import PassRange, Result, check_marker
+from spark_jobs.materializer.store import BucketCache, Meta, Moved, Overlay
+from spark_jobs.materializer.transaction import BucketWriter, Redo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from spark_jobs.materializer.changelog import Changelog
     from spark_jobs.materializer.config import BucketOptions
-    from spark_jobs.materializer.contract import Engine, Input, Output
+    from spark_jobs.materializer.contract import Engine, InputRecord, OutputRecord
 
 _log = logging.getLogger(__name__)
 #: How often a transaction that failed is done again before the batch fails.
@@ -40,7 +40,7 @@ _BACKOFF_S: Final = 0.4
 _MOST_BACKOFF_S: Final = 5.0
 
 
-def crash(spec: str, point: str) -> None:
+def crash_at(spec: str, point: str) -> None:
     """Kill this process if ``spec`` (``<point>@<file>``) names ``point`` and its file can be removed: so it happens once.
 
     For crash tests; points: ``produce``, ``commit``, ``committed``, ``written``.
@@ -56,7 +56,7 @@ def crash(spec: str, point: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def catch_up(cache: Cache, changelog: Changelog, options: BucketOptions, bucket: int) -> tuple[Meta, int]:
+def catch_up(cache: BucketCache, changelog: Changelog, options: BucketOptions, bucket: int) -> tuple[Meta, int]:
     """Bring a cache to its changelog's end. Blocks; in bounded memory; what was read stays if it is interrupted.
 
     Returns:
@@ -97,17 +97,17 @@ class Bucket:
         self.options = options
         self.number = bucket
         self._changelog = changelog
-        self._cache = Cache(options.folder(bucket), options.job, bucket, options.changelog_id)
-        self._writer: Writer | None = None
+        self._cache = BucketCache(options.folder(bucket), options.job, bucket, options.changelog_id)
+        self._writer: BucketWriter | None = None
         #: Whose marker was the last one when the writer was made.
         self._before = ""
         self._meta = self._cache.meta()
         self._marker: Marker | None = None
         self._engine: Engine | None = None
         self._overlay: Overlay | None = None
-        self._emit: list[Output] = []
+        self._emit: list[OutputRecord] = []
         #: Records since the last commit, to be done again if the transaction fails.
-        self._chunk: list[Input] = []
+        self._chunk: list[InputRecord] = []
         #: With buckets by key: input partition -> the offset after its last record of this pass, once another one follows.
         self._passed: dict[int, int] = {}
         self._outputs = 0
@@ -141,7 +141,7 @@ class Bucket:
             fresh = self._writer is None
             if self._writer is None:
                 # First of all: only when nobody else can commit any more the end of the changelog is the end.
-                self._writer = Writer(self.options, self.number)
+                self._writer = BucketWriter(self.options, self.number)
             try:
                 self._catch_up()
                 marker = msgspec.json.decode(self._meta.marker, type=Marker) if self._meta.marker else None
@@ -159,7 +159,7 @@ class Bucket:
                 if self.options.buckets:
                     self._engine.limit_to(self.number, self.options.buckets)
                 self._marker = marker
-                self._begin()
+                self._begin_overlay()
             except Moved:
                 continue
             else:
@@ -209,7 +209,7 @@ class Bucket:
 
     # The pass
 
-    def run(self, records: Iterable[Input], span: Range, *, now_s: int | None = None) -> Result:
+    def run(self, records: Iterable[InputRecord], span: PassRange, *, now_s: int | None = None) -> Result:
         """Merge ``records``, move the marker to ``span.end``, do what is due. Blocks.
 
         Raises:
@@ -219,7 +219,7 @@ class Bucket:
         self._chunk, self._failures = [], 0
         cpu = time.process_time()
         try:
-            source: Iterator[Input] = iter(records)
+            source: Iterator[InputRecord] = iter(records)
             while True:
                 try:
                     self.prepare()
@@ -227,14 +227,14 @@ class Bucket:
                         break
                     self._position = check_marker(self.options, self.number, self._marker, span)
                     self._passed = {}
-                    self._replay()
-                    self._merge(source)
-                    self._expire(int(time.time()) if now_s is None else now_s)
-                    self._finish(span)
+                    self._replay_output()
+                    self._merge_records(source)
+                    self._expire_rows(int(time.time()) if now_s is None else now_s)
+                    self._finish_pass(span)
                     break
                 except (Redo, Moved) as error:
                     # What was not committed comes first; what was is below the marker and skipped.
-                    self._recover(error)
+                    self._recover_from(error)
                     source = chain(self._chunk, source)
                     self._chunk = []
             self._end_overlay()
@@ -244,15 +244,15 @@ class Bucket:
                 self.result.next_due = self._cache.next_due(txn)
             self.result.rows, self.result.bytes = self._cache.size()
         except BaseException:
-            self._abandon()
+            self._abandon_pass()
             raise
         self.result.cpu_s = time.process_time() - cpu
         return self.result
 
-    def _merge(self, source: Iterator[Input]) -> None:
+    def _merge_records(self, source: Iterator[InputRecord]) -> None:
         assert self._engine is not None and self._overlay is not None  # noqa: S101,PT018 - prepare has set them
         engine, emit, chunk, result = self._engine, self._emit, self._chunk, self.result
-        most, overlay, begin = self.options.max_bytes, self._overlay, self._position.next
+        max_size, overlay, begin = self.options.max_bytes, self._overlay, self._position.next
         size = 0
         partition = last = -1 if self.options.buckets else 0
         for record in source:
@@ -277,26 +277,26 @@ class Bucket:
                 done = True
             while not done:
                 # A fan-out that is larger than a transaction: the position stays before this record.
-                overlay = self._partial(self._at(offset, partition))
+                overlay = self._commit_partial(self._make_marker(offset, partition))
                 chunk[:] = [record]
                 done = engine.apply(record, overlay, emit)
             if emit:
                 self._hand_over()
             else:
                 result.suppressed += 1
-            if overlay.full or size >= most or self._output_bytes >= most:
-                self._commit(self._at(offset + 1, partition))
-                overlay, size = self._continued(), 0
+            if overlay.full or size >= max_size or self._output_bytes >= max_size:
+                self._commit_work(self._make_marker(offset + 1, partition))
+                overlay, size = self._restart_overlay(), 0
                 chunk.clear()
 
-    def _at(self, offset: int, partition: int) -> Marker:
+    def _make_marker(self, offset: int, partition: int) -> Marker:
         """The marker with everything done up to ``offset`` (excluded) of an input partition, and in those before it."""
         position = self._position
         if not self.options.buckets:
             return msgspec.structs.replace(position, next=offset)
         return msgspec.structs.replace(position, positions={**position.positions, **self._passed, partition: offset})
 
-    def _partial(self, position: Marker) -> Overlay:
+    def _commit_partial(self, position: Marker) -> Overlay:
         """Commit an unfinished piece of work at ``position``; the overlay to go on with."""
         assert self._overlay is not None  # noqa: S101
         if not self._overlay.changes and not self._emit:
@@ -305,27 +305,27 @@ class Bucket:
                 "asks for a commit and has changed nothing. This is a fault of the program."
             )
         self._hand_over()
-        self._commit(position)
-        return self._continued()
+        self._commit_work(position)
+        return self._restart_overlay()
 
-    def _continued(self) -> Overlay:
-        self._begin()
+    def _restart_overlay(self) -> Overlay:
+        self._begin_overlay()
         assert self._overlay is not None  # noqa: S101
         return self._overlay
 
-    def _expire(self, now_s: int) -> None:
+    def _expire_rows(self, now_s: int) -> None:
         assert self._engine is not None and self._overlay is not None  # noqa: S101,PT018
         if next(self._overlay.due(now_s), None) is None:
             return
         before = self.result.outputs
         overlay = self._overlay
         while not self._engine.expire(overlay, self._emit, now_s):
-            overlay = self._partial(self._reached())
+            overlay = self._commit_partial(self._find_reached_position())
             self._chunk.clear()
         self._hand_over()
         self.result.expired += self.result.outputs - before
 
-    def _replay(self) -> None:
+    def _replay_output(self) -> None:
         """Fill a new output topic from the state, or go on with that; see ``Marker.replay``."""
         assert self._engine is not None and self._overlay is not None  # noqa: S101,PT018
         marker = self._position
@@ -338,15 +338,15 @@ class Bucket:
             self._position = msgspec.structs.replace(
                 self._position, output_id=self.options.output_id, replay=None if following is None else following.hex()
             )
-            self._commit(self._position, force=True)
-            self._begin()
+            self._commit_work(self._position, force=True)
+            self._begin_overlay()
             if following is None:
                 return
             start = following
 
-    def _finish(self, span: Range) -> None:
+    def _finish_pass(self, span: PassRange) -> None:
         # Also offsets without a record (control records, compacted ones) are done.
-        position = self._reached()
+        position = self._find_reached_position()
         if self.options.buckets:
             reached = position.positions
             ends = {partition: max(end, reached.get(partition, 0)) for partition, (_, end) in span.parts.items()}
@@ -359,15 +359,17 @@ class Bucket:
             or (self._overlay is not None and self._overlay.changes)
             or (self._writer is not None and self._writer.open)
         ):
-            self._commit(position, force=True)
+            self._commit_work(position, force=True)
         self._chunk.clear()
 
-    def _reached(self) -> Marker:
-        return self._at(self._chunk[-1].offset + 1, self._chunk[-1].partition) if self._chunk else self._position
+    def _find_reached_position(self) -> Marker:
+        return (
+            self._make_marker(self._chunk[-1].offset + 1, self._chunk[-1].partition) if self._chunk else self._position
+        )
 
     # The transaction
 
-    def _begin(self) -> None:
+    def _begin_overlay(self) -> None:
         self._end_overlay()
         self._overlay = Overlay(
             self._cache, self._meta, max_changes=self.options.max_changes, max_bytes=self.options.max_bytes
@@ -380,7 +382,7 @@ class Bucket:
             self._overlay.end()
             self._overlay = None
 
-    def _open(self) -> Writer:
+    def _open_transaction(self) -> BucketWriter:
         writer = self._writer
         assert writer is not None  # noqa: S101 - prepare has made it
         if not writer.open:
@@ -394,8 +396,8 @@ class Bucket:
             return
         writer = self._writer
         if writer is None or not writer.open:
-            writer = self._open()
-            crash(self.options.kill, "produce")
+            writer = self._open_transaction()
+            crash_at(self.options.kill, "produce")
         writer.outputs(emit)
         self._outputs += len(emit)
         for _, value, timestamp, _ in emit:
@@ -405,7 +407,7 @@ class Bucket:
         self.result.outputs += len(emit)
         emit.clear()
 
-    def _dead_letter(self, record: Input, error: Skippable) -> None:
+    def _dead_letter(self, record: InputRecord, error: Skippable) -> None:
         letters = self.options.dead_letters
         topic = self.options.input_topic
         number = record.partition if self.options.buckets else self.number
@@ -421,14 +423,14 @@ class Bucket:
             # In the transaction that moves the marker over the record: there once, whatever happens.
             story = letters.story(topic, number, record.offset, error, "VALUE_CONVERTER")
             key, value = (None, None) if masked else (record.key, record.value)
-            self._open().dead_letter(letters.topic, key, value, story)
+            self._open_transaction().dead_letter(letters.topic, key, value, story)
             if letters.counter is not None:
                 letters.counter.add(1)
         else:
             letters.report(topic, number, record.offset, record.key, record.value, error)
         self.result.dead += 1
 
-    def _commit(self, position: Marker, *, force: bool = False) -> None:
+    def _commit_work(self, position: Marker, *, force: bool = False) -> None:
         """Commit what was done, with the marker at ``position``, then write the cache.
 
         Raises:
@@ -447,7 +449,7 @@ class Bucket:
             return
         began = time.monotonic()
         options = self.options
-        writer = self._open()
+        writer = self._open_transaction()
         writer.changes(changes.items())
         sequence = max(self._engine.sequence, self._position.sequence)
         marker = msgspec.structs.replace(position, sequence=sequence, owner=options.owner, writer=writer.token)
@@ -456,9 +458,9 @@ class Bucket:
             raw,
             None if options.buckets else marker.next,
             self._changelog.group_metadata(),
-            before_commit=lambda: crash(options.kill, "commit"),
+            before_commit=lambda: crash_at(options.kill, "commit"),
         )
-        crash(options.kill, "committed")
+        crash_at(options.kill, "committed")
         now_ms = int(time.time() * 1000)
         result = self.result
         result.transactions += 1
@@ -472,10 +474,10 @@ class Bucket:
         )
         self._end_overlay()
         self._cache.write(changes, before, self._meta)
-        crash(options.kill, "written")
+        crash_at(options.kill, "written")
         result.transaction_s += time.monotonic() - began
 
-    def _recover(self, error: Redo | Moved) -> None:
+    def _recover_from(self, error: Redo | Moved) -> None:
         """Make ready to do the transaction again."""
         self._failures += 1
         self.result.redone += 1
@@ -502,7 +504,7 @@ class Bucket:
         if self._failures > 1:
             time.sleep(pause_after(self._failures - 1, _BACKOFF_S, _MOST_BACKOFF_S))
 
-    def _abandon(self) -> None:
+    def _abandon_pass(self) -> None:
         """After an error that ends the pass: nothing of it may stay, and nothing of it be committed later."""
         self._emit.clear()
         self._chunk.clear()

@@ -38,7 +38,7 @@ _PASSING: Final = frozenset(
 _UNANSWERED: Final = frozenset({kafka_errors.TIMED_OUT, kafka_errors.TRANSPORT})
 
 
-class Step(NamedTuple):
+class ChangelogStep(NamedTuple):
     """A piece of the changelog in order.
 
     Attributes:
@@ -114,7 +114,7 @@ class Changelog:
             else:
                 return low, high
 
-    def read(self, partition: int, position: int, end: int, *, max_keys: int = 100_000) -> Iterator[Step]:
+    def read(self, partition: int, position: int, end: int, *, max_keys: int = 100_000) -> Iterator[ChangelogStep]:
         """Everything committed from ``position`` to ``end``, in steps of bounded size.
 
         Raises:
@@ -124,33 +124,33 @@ class Changelog:
         with limit(f"assign of {self.topic} [{partition}]", _TIMEOUT_S):
             self._consumer.assign([TopicPartition(self.topic, partition, position)])
         try:
-            yield from self._steps(partition, position, end, max_keys)
+            yield from self._read_steps(partition, position, end, max_keys)
         finally:
             with limit(f"unassign of {self.topic} [{partition}]", _TIMEOUT_S):
                 self._consumer.unassign()
 
-    def _steps(self, partition: int, position: int, end: int, max_keys: int) -> Iterator[Step]:
+    def _read_steps(self, partition: int, position: int, end: int, max_keys: int) -> Iterator[ChangelogStep]:
         changes: dict[bytes, bytes | None] = {}
         marker: bytes | None = None
         size = records = 0
-        wanted = 100
+        max_messages = 100
         deadline = time.monotonic() + _TIMEOUT_S
         while position < end:
             # ``consume`` waits for as many as are wanted: it must only take what is there.
             with limit(f"poll of {self.topic} [{partition}]", _TIMEOUT_S):
                 first = self._consumer.poll(0.5)
-                messages = [] if first is None else [first, *self._consumer.consume(wanted, timeout=0)]
+                messages = [] if first is None else [first, *self._consumer.consume(max_messages, timeout=0)]
             if messages:
                 deadline = time.monotonic() + _TIMEOUT_S
             elif time.monotonic() > deadline:
                 raise Retriable(
                     f"the changelog {self.topic} [{partition}] gives nothing from offset {position} (its end is {end})"
                 )
-            held = 0
+            record_size = 0
             for message in messages:
                 problem = message.error()
                 if problem is not None:
-                    position = max(position, self._end(problem, message, partition, position))
+                    position = max(position, self._end_offset(problem, message, partition, position))
                     continue
                 key, value, offset = message.key(), message.value(), int(message.offset() or 0)
                 if key is None:
@@ -165,42 +165,42 @@ class Changelog:
                     position = end if offset == end - 2 else position
                 else:
                     changes[key] = value
-                held += len(key) + len(value or b"")
+                record_size += len(key) + len(value or b"")
                 records += 1
-            size += held
+            size += record_size
             if messages:
                 # As many messages at a time as fit a step, judged by the last ones.
-                wanted = max(1, min(_MOST, (STEP_BYTES * len(messages)) // max(held, 1)))
+                max_messages = max(1, min(_MOST, (STEP_BYTES * len(messages)) // max(record_size, 1)))
             if size >= STEP_BYTES or len(changes) >= max_keys or position >= end:
-                yield Step(changes, marker, position, records)
+                yield ChangelogStep(changes, marker, position, records)
                 changes, marker, size, records = {}, None, 0, 0
 
-    def _end(self, problem: KafkaError, message: Any, partition: int, position: int) -> int:
+    def _end_offset(self, problem: KafkaError, message: Any, partition: int, position: int) -> int:
         """The offset that an end-of-partition event tells; raises for all other errors."""
         if problem.code() == kafka_errors.PARTITION_EOF:
             return int(message.offset())
-        text = f"the changelog {self.topic} [{partition}] can't be read at offset {position}: {problem}"
+        message_text = f"the changelog {self.topic} [{partition}] can't be read at offset {position}: {problem}"
         if problem.code() in (KafkaError.OFFSET_OUT_OF_RANGE, kafka_errors.AUTO_OFFSET_RESET):
             raise Fatal(
-                f"{text}. Records of the state were deleted (retention or DeleteRecords on {self.topic}; its "
+                f"{message_text}. Records of the state were deleted (retention or DeleteRecords on {self.topic}; its "
                 "cleanup.policy must be compact): run millrace job rebuild --state"
             )
         if problem.retriable() or not problem.fatal():
-            raise Retriable(text)
-        raise Fatal(text)
+            raise Retriable(message_text)
+        raise Fatal(message_text)
 
     def last_markers(self, partitions: Sequence[int]) -> dict[int, bytes]:
         """The newest marker of each partition; those without one are left out."""
-        found = {}
+        markers = {}
         for partition in partitions:
             low, high = self.ends(partition)
             back = 8
-            while high > low and partition not in found:
+            while high > low and partition not in markers:
                 start = max(low, high - back)
                 for step in self.read(partition, start, high):
                     if step.marker is not None:
-                        found[partition] = step.marker
+                        markers[partition] = step.marker
                 if start == low:
                     break
                 back *= 64
-        return found
+        return markers

@@ -46,7 +46,7 @@ KILL_VARIABLE: Final = "MILLRACE_MATERIALIZER_KILL"
 BUCKETS_FILE: Final = "_millrace_buckets"
 
 
-def _positive(name: str, value: Any) -> str | None:
+def _check_positive(name: str, value: Any) -> str | None:
     return None if value is None else between(1, 10_000)(name, value)
 
 
@@ -176,7 +176,7 @@ OPTIONS: Final = ConfigDef(
             type=_I,
             default=None,
             group=_STATE,
-            validator=_positive,
+            validator=_check_positive,
             doc="How many buckets the state has, each with a Spark task, a changelog partition and a transaction of its own. "
             "Not set: one for each input partition. With a number, rows are divided by their key and not by the input's "
             "partitions, so the input may be given partitions; that costs a second decoding and a shuffle of the input, and "
@@ -287,7 +287,7 @@ OPTIONS: Final = ConfigDef(
 )
 
 
-class Owner(msgspec.Struct, frozen=True):
+class MarkerOwner(msgspec.Struct, frozen=True):
     """Who wrote a marker: one run of a job. A run takes over from smaller epochs and gives way to all others."""
 
     epoch: int
@@ -319,7 +319,7 @@ class Marker(msgspec.Struct, frozen=True):
     topic: str
     topic_id: str
     partitions: int
-    owner: Owner
+    owner: MarkerOwner
     output_id: str
     writer: str = ""
     replay: str | None = None
@@ -352,7 +352,7 @@ class BucketOptions:
     """
 
     job: str
-    owner: Owner
+    owner: MarkerOwner
     client: dict[str, Any]
     group: str
     input_topic: str
@@ -442,11 +442,11 @@ def find_loop(config: Config, topics: Iterable[str]) -> str:
     )
 
 
-def registry(config: Config) -> dict[str, str]:
+def read_registry_properties(config: Config) -> dict[str, str]:
     """Properties of the schema registry's client; empty: there is none."""
-    own = config["materializer.schema.registry.url"]
-    if own:
-        return {"schema.registry.url": own}
+    registry_url = config["materializer.schema.registry.url"]
+    if registry_url:
+        return {"schema.registry.url": registry_url}
     prefix = "source.schema.registry."
     return {
         f"schema.registry.{name}" if name == "url" else name: value for name, value in config.prefixed(prefix).items()
@@ -459,17 +459,17 @@ def merge_options(config: Config) -> MergeOptions:
     Raises:
         OSError: a schema file can't be read.
     """
-    found = registry(config)
+    registry_settings = read_registry_properties(config)
     return MergeOptions(
         topic=config["sink.kafka.topic"],
         name=config["name"],
         input_format=config["source.format"],
         input_encoding=config["source.value.encoding"],
         input_schemas=tuple(Path(name).read_text(encoding="utf-8") for name in config["materializer.input.schemas"]),
-        registry=tuple(sorted(found.items())),
+        registry=tuple(sorted(registry_settings.items())),
         key_columns=tuple(config["materializer.key.columns"]),
         output_format=config["materializer.output.format"],
-        output_encoding=config["materializer.output.encoding"] or ("avro" if found else "json"),
+        output_encoding=config["materializer.output.encoding"] or ("avro" if registry_settings else "json"),
         emit_unchanged=config["materializer.emit.unchanged"],
         tombstones_on_delete=config["materializer.tombstones.on.delete"],
         grace_s=config["materializer.tombstone.grace.s"],
@@ -478,7 +478,7 @@ def merge_options(config: Config) -> MergeOptions:
     )
 
 
-def complaints(config: Config) -> list[str]:
+def find_problems(config: Config) -> list[str]:
     """What is wrong with the options together; no I/O but reading schema files."""
     problems = []
     topics = config["source.topics"] or []
@@ -488,7 +488,7 @@ def complaints(config: Config) -> list[str]:
             f"Invalid value {config['source.format']} for configuration source.format: the materializer merges "
             f"{', '.join(FORMATS)}"
         )
-    if config["materializer.output.encoding"] == "avro" and not registry(config):
+    if config["materializer.output.encoding"] == "avro" and not read_registry_properties(config):
         problems.append(
             "Missing required configuration materializer.schema.registry.url: materializer.output.encoding is avro"
         )
@@ -524,16 +524,17 @@ def bucket_complaints(config: Config) -> list[str]:
     state_buckets = folder.read(BUCKETS_FILE) if folder is not None else None
     if state_buckets is not None and state_buckets.strip().isdigit() and int(state_buckets) != buckets:
         problems.append(
-            f"Invalid value {buckets or 'null'} for configuration materializer.buckets: {changed(int(state_buckets))}"
+            f"Invalid value {buckets or 'null'} for configuration materializer.buckets: "
+            f"{describe_bucket_change(int(state_buckets))}"
         )
     return problems
 
 
-def changed(state_buckets: int) -> str:
+def describe_bucket_change(state_buckets: int) -> str:
     """The complaint where the state has another number of buckets by key than the job."""
-    text = f"{state_buckets} buckets by key" if state_buckets else "a bucket for each input partition"
+    bucket_kind = f"{state_buckets} buckets by key" if state_buckets else "a bucket for each input partition"
     return (
-        f"the state has {text}, and that can't be changed while it is in use. Set it back, or make a savepoint "
+        f"the state has {bucket_kind}, and that can't be changed while it is in use. Set it back, or make a savepoint "
         "(millrace job savepoint FILE --to DIR) and start the job from it with the new number: source.savepoint=DIR, a new "
         "checkpoint.location, state.dir and materializer.changelog.topic"
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spark_jobs.materializer.stages import Stages
 
 
-class Output(NamedTuple):
+class OutputRecord(NamedTuple):
     """One record for the output topic.
 
     Attributes:
@@ -31,7 +31,7 @@ class Output(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-class Input(NamedTuple):
+class InputRecord(NamedTuple):
     """One record of the input topic."""
 
     key: bytes | None
@@ -59,7 +59,7 @@ class LiveRow(NamedTuple):
     write_time_us: int
 
 
-class Store(Protocol):
+class StateStore(Protocol):
     """The bucket's state as the engine sees it: an ordered map, with what this transaction changed already in it.
 
     Keys are ordered bytewise: a partition's records share the prefix of its partition key, rows follow in clustering order.
@@ -90,7 +90,7 @@ class Store(Protocol):
 class Engine(Protocol):
     """Merges updates into the store and says what comes of it. One per bucket and pass; not shared between threads."""
 
-    def apply(self, record: Input, store: Store, emit: list[Output]) -> bool:
+    def apply(self, record: InputRecord, store: StateStore, emit: list[OutputRecord]) -> bool:
         """Fold one record in and append its events to ``emit``.
 
         Returns:
@@ -104,7 +104,7 @@ class Engine(Protocol):
             connectors.errors.Retriable: the registry is away.
         """
 
-    def route(self, record: Input) -> list[bytes]:
+    def route(self, record: InputRecord) -> list[bytes]:
         """The partition prefixes (``keys.partition_prefix``) of the rows that ``record`` changes; needs no store.
 
         Raises: as ``apply``.
@@ -113,14 +113,14 @@ class Engine(Protocol):
     def limit_to(self, bucket: int, buckets: int) -> None:
         """Apply from now on only the changes of rows that belong to ``bucket`` of ``buckets`` (``keys.bucket_of``)."""
 
-    def expire(self, store: Store, emit: list[Output], now_s: int) -> bool:
+    def expire(self, store: StateStore, emit: list[OutputRecord], now_s: int) -> bool:
         """Do what is due at ``now_s``: TTLs that ran out (events), tombstones whose grace is over (forgotten).
 
         Returns:
             True when nothing more is due; False: the store was full, call again after a commit.
         """
 
-    def replay(self, store: Store, emit: list[Output], start: bytes = b"") -> bytes | None:
+    def replay(self, store: StateStore, emit: list[OutputRecord], start: bytes = b"") -> bytes | None:
         """Append the event of a first sight (CREATE; Debezium's op r) of every live row of the state, in key order.
 
         For the rebuild of a lost output topic (``rebuild``): nothing in the store changes, ``sequence`` goes on.
@@ -134,7 +134,7 @@ class Engine(Protocol):
             Where to go on, after about a thousand events (the bucket commits them and calls again); None: that was all.
         """
 
-    def rows(self, store: Store, start: bytes = b"") -> Iterator[LiveRow]:
+    def rows(self, store: StateStore, start: bytes = b"") -> Iterator[LiveRow]:
         """Every live row of the state as it is now, in key order, lazily: the state as a table (``state_frame``)."""
 
     @property

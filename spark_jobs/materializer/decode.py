@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
-from connectors.formats.partition_update import Source
+from connectors.formats.partition_update import UpdateSource
 from connectors.formats.partition_update_raw import is_raw
 from spark_jobs.materializer.decode_avro import compile_reader
 from spark_jobs.materializer.decode_raw import read_raw
-from spark_jobs.materializer.decode_schema import Version, read_version
+from spark_jobs.materializer.decode_schema import UpdateVersion, read_version
 from worker.converters.avro import AVRO_OPTIONS
 from worker.converters.avro_read import avro_reader
 from worker.converters.avro_schema import AvroSettings, avro_text
-from worker.converters.json_read import parse, read_schema
+from worker.converters.json_read import parse_json, read_schema
 from worker.converters.registry import SchemaRegistryClient
 from worker.converters.registry_options import registry_settings
 
@@ -35,7 +35,7 @@ HEAD: Final = 5
 _KEPT: Final = 1000
 
 
-class Registry(Protocol):
+class SchemaIds(Protocol):
     """What the engine asks of a schema registry; both block."""
 
     def text(self, schema_id: int) -> str:
@@ -60,15 +60,15 @@ class RegistryClient:
         self._loop = asyncio.new_event_loop()
 
     def text(self, schema_id: int) -> str:
-        """See ``Registry``."""
+        """See ``SchemaIds``."""
         return self._loop.run_until_complete(self._client.text(schema_id))
 
     def register(self, subject: str, text: str) -> int:
-        """See ``Registry``."""
+        """See ``SchemaIds``."""
         return self._loop.run_until_complete(self._client.register(subject, text))
 
     def close(self) -> None:
-        """See ``Registry``."""
+        """See ``SchemaIds``."""
         if not self._loop.is_closed():
             self._loop.run_until_complete(self._client.close())
             self._loop.close()
@@ -88,7 +88,7 @@ def schema_id(data: bytes) -> int:
     return int.from_bytes(data[1:HEAD], "big")
 
 
-class Writer(msgspec.Struct):
+class WriterSchema(msgspec.Struct):
     """One writer's schema of partition updates.
 
     Attributes:
@@ -99,38 +99,38 @@ class Writer(msgspec.Struct):
         raw: whether messages hold the bytes of the source (``decode_raw``).
     """
 
-    version: Version
+    version: UpdateVersion
     order: int | None
     text: str
     read: Callable[[bytes, int], Any]
     raw: bool = False
 
 
-class _Envelope(msgspec.Struct):
+class _SchemaEnvelope(msgspec.Struct):
     schema: msgspec.Raw
     payload: msgspec.Raw
 
 
-class _Named(msgspec.Struct):
+class _NamedSchema(msgspec.Struct):
     schema: str
 
 
 class _OfSource(msgspec.Struct):
-    source: _Named
+    source: _NamedSchema
     update: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_split: Final = msgspec.json.Decoder(_Envelope).decode
+_split: Final = msgspec.json.Decoder(_SchemaEnvelope).decode
 _source: Final = msgspec.json.Decoder(_OfSource).decode
 
 
 def split_envelope(data: bytes) -> tuple[bytes, bytes] | None:
     """Schema and payload of a JSON message that has both; None of others."""
     try:
-        found = _split(data)
+        envelope = _split(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return bytes(found.schema), bytes(found.payload)
+    return bytes(envelope.schema), bytes(envelope.payload)
 
 
 class Writers:
@@ -141,14 +141,14 @@ class Writers:
         registry: the registry, made when it is first needed.
     """
 
-    def __init__(self, options: MergeOptions, registry: Callable[[], Registry]) -> None:
+    def __init__(self, options: MergeOptions, registry: Callable[[], SchemaIds]) -> None:
         self._registry = registry
-        self._by_id: dict[int, Writer] = {}
-        self._by_text: dict[bytes | str, Writer] = {}
-        self._by_ident: dict[tuple[str, bool], Writer] = {}
+        self._by_id: dict[int, WriterSchema] = {}
+        self._by_text: dict[bytes | str, WriterSchema] = {}
+        self._by_ident: dict[tuple[str, bool], WriterSchema] = {}
         self._texts = options.input_schemas
 
-    def by_id(self, number: int) -> Writer:
+    def by_id(self, number: int) -> WriterSchema:
         """The schema with an id of the registry.
 
         Raises:
@@ -159,33 +159,33 @@ class Writers:
         writer = self._by_id.get(number)
         if writer is None:
             writer = writer_of_avro(self._registry().text(number), number)
-            _keep(self._by_id, number, writer)
+            _keep_writer(self._by_id, number, writer)
         return writer
 
-    def by_description(self, description: bytes) -> Writer:
+    def by_description(self, description: bytes) -> WriterSchema:
         """The schema in Connect's JSON form that stands in a message; raises as ``by_id``."""
         writer = self._by_text.get(description)
         if writer is None:
-            schema = read_schema(parse(description), replace_null=False)
+            schema = read_schema(parse_json(description), replace_null=False)
             if schema is None:
                 raise Skippable("The message has no schema beside its payload (it is null).")
             writer = writer_of(schema, None, avro_text(schema, AVRO))
-            _keep(self._by_text, description, writer)
+            _keep_writer(self._by_text, description, writer)
         return writer
 
-    def by_text(self, text: str) -> Writer:
+    def by_text(self, schema_text: str) -> WriterSchema:
         """The schema that a catalog holds; raises as ``by_id``."""
-        writer = self._by_text.get(text)
+        writer = self._by_text.get(schema_text)
         if writer is None:
-            writer = writer_of_avro(text, None)
-            _keep(self._by_text, text, writer)
+            writer = writer_of_avro(schema_text, None)
+            _keep_writer(self._by_text, schema_text, writer)
         return writer
 
-    def by_ident(self, data: bytes) -> Writer:
+    def by_ident(self, data: bytes) -> WriterSchema:
         """The schema of a JSON message without one, among those that the options give; raises as ``by_id``."""
         if not self._by_ident:
-            for text in self._texts:
-                writer = writer_of_text(text)
+            for schema_text in self._texts:
+                writer = writer_of_text(schema_text)
                 self._by_ident[writer.version.ident, writer.raw] = writer
         try:
             message = _source(data)
@@ -195,59 +195,61 @@ class Writers:
                 f"This is no partition update in JSON: {error}. Check source.format and source.value.encoding "
                 "against what the topic has."
             ) from None
-        found = self._by_ident.get((ident, raw))
-        if found is None:
-            known = ", ".join(name + " raw" * of_raw for name, of_raw in self._by_ident) or "none"
+        match = self._by_ident.get((ident, raw))
+        if match is None:
+            known_idents = ", ".join(name + " raw" * of_raw for name, of_raw in self._by_ident) or "none"
             raise Skippable(
                 f"The message was written with the definition {ident}{' raw' * raw} of its table, whose schema is "
-                f"not known (known: {known}). Give it in materializer.input.schemas, write messages with their "
+                f"not known (known: {known_idents}). Give it in materializer.input.schemas, write messages with their "
                 "schema (schemas.enable=true), or use Avro with a registry."
             )
-        return found
+        return match
 
 
-def _keep(kept: dict[Any, Writer], key: Any, writer: Writer) -> None:
+def _keep_writer(kept: dict[Any, WriterSchema], key: Any, writer: WriterSchema) -> None:
     if len(kept) >= _KEPT:
         kept.pop(next(iter(kept)))
     kept[key] = writer
 
 
-def writer_of_avro(text: str, number: int | None) -> Writer:
+def writer_of_avro(schema_json: str, number: int | None) -> WriterSchema:
     """The writer's schema in Avro's text; raises as ``Writers.by_id``."""
-    schema = avro_reader(text, AVRO).schema
+    schema = avro_reader(schema_json, AVRO).schema
     if schema is None:
         raise Skippable("The schema is that of schemaless data, not of a partition update.")
-    return writer_of(schema, number, text)
+    return writer_of(schema, number, schema_json)
 
 
-def writer_of(schema: Schema, number: int | None, text: str) -> Writer:
+def writer_of(schema: Schema, number: int | None, schema_text: str) -> WriterSchema:
     """The writer's schema as Connect has it; raises as ``Writers.by_id``."""
     table, version = schema.parameter("table_id"), schema.parameter("schema_version")
     if table is not None and version is not None:
-        ident = Source(connector="", cluster="", keyspace="", table="", table_id=table, schema_version=version).schema
+        ident = UpdateSource(
+            connector="", cluster="", keyspace="", table="", table_id=table, schema_version=version
+        ).schema
     else:
-        ident = schema.name or text
+        ident = schema.name or schema_text
     if is_raw(schema):
-        of_raw, read = read_raw(schema, ident, text)
-        return Writer(of_raw, number, text, read, raw=True)
-    made = read_version(schema, ident)
-    return Writer(made, number, text, compile_reader(text, made))
+        of_raw, read = read_raw(schema, ident, schema_text)
+        return WriterSchema(of_raw, number, schema_text, read, raw=True)
+    table_version = read_version(schema, ident)
+    return WriterSchema(table_version, number, schema_text, compile_reader(schema_text, table_version))
 
 
-def writer_of_text(text: str) -> Writer:
+def writer_of_text(schema_text: str) -> WriterSchema:
     """The schema in a file: Avro, or Connect's JSON form.
 
     Raises:
         ConfigInvalid: it is neither.
     """
     try:
-        parsed = parse(text.encode())
+        parsed = parse_json(schema_text.encode())
         if isinstance(parsed, dict) and parsed.get("type") == "struct":
             schema = read_schema(parsed, replace_null=False)
             if schema is not None:
                 return writer_of(schema, None, avro_text(schema, AVRO))
-        return writer_of_avro(text, None)
+        return writer_of_avro(schema_text, None)
     except (Skippable, Fatal) as error:
         raise ConfigInvalid(
-            f"Invalid value {text[:60]}... for configuration materializer.input.schemas: {error}"
+            f"Invalid value {schema_text[:60]}... for configuration materializer.input.schemas: {error}"
         ) from None

@@ -11,14 +11,14 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.codegen import CodeBuilder, indent
+from connectors.codegen import CodeBuilder, indent_lines
 from connectors.errors import Skippable
-from spark_jobs.materializer.decode_schema import ComplexDeletion, Deletion, Liveness, Source, Stamp
+from spark_jobs.materializer.decode_schema import ComplexDeletion, DecodedDeletion, DecodedSource, Liveness, UpdateStamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spark_jobs.materializer.decode_schema import Part, Version
+    from spark_jobs.materializer.decode_schema import ColumnPart, UpdateVersion
 
 _MASK: Final = 0x8080808080808080
 _EIGHT: Final = 0x0080808080808080
@@ -78,37 +78,37 @@ def skip_blocks(data: bytes, position: int, skip_item: Callable[[bytes, int], in
             position = skip_item(data, position)
 
 
-def compile_reader(text: str, version: Version) -> Callable[[bytes, int], Any]:
+def compile_reader(avro_text: str, version: UpdateVersion) -> Callable[[bytes, int], Any]:
     """The function (message, position of the value in it) -> an object of ``version.update``.
 
     Args:
-        text: the writer's schema.
+        avro_text: the writer's schema.
         version: the version that was read from it.
 
     Raises:
         Skippable: the schema is no Avro schema of a partition update.
     """
-    return _Compiler(json.loads(text), version).function()
+    return _UpdateCompiler(json.loads(avro_text), version).function()
 
 
-def compile_envelope(text: str) -> Callable[[bytes, int], tuple[bool, int | None, tuple[int, int]]]:
+def compile_envelope(avro_text: str) -> Callable[[bytes, int], tuple[bool, int | None, tuple[int, int]]]:
     """The function (message, position of the value in it) -> ``source.snapshot``, ``source.read_time``, where ``update`` is.
 
     For messages that hold the bytes of an update; where it is: its start and end in the message.
 
     Args:
-        text: the writer's schema.
+        avro_text: the writer's schema.
 
     Raises:
         Skippable: the schema is not that of such messages.
     """
-    return _Compiler(json.loads(text), None).envelope()
+    return _UpdateCompiler(json.loads(avro_text), None).envelope()
 
 
-class _Compiler:
+class _UpdateCompiler:
     """Writes the source for one schema."""
 
-    def __init__(self, schema: Any, version: Version | None) -> None:
+    def __init__(self, schema: Any, version: UpdateVersion | None) -> None:
         self.schema = schema
         self.of_version = version
         self.named: dict[str, Any] = {}
@@ -117,9 +117,9 @@ class _Compiler:
             read_length=read_length,
             LENGTHS=LENGTHS,
             skip_blocks=skip_blocks,
-            Source=Source,
-            Stamp=Stamp,
-            Deletion=Deletion,
+            Source=DecodedSource,
+            Stamp=UpdateStamp,
+            Deletion=DecodedDeletion,
             Liveness=Liveness,
             ComplexDeletion=ComplexDeletion,
             double=struct.Struct("<d").unpack_from,
@@ -128,7 +128,7 @@ class _Compiler:
         )
 
     @property
-    def version(self) -> Version:
+    def version(self) -> UpdateVersion:
         """The version of a decoded update's schema."""
         if self.of_version is None:
             raise KeyError("no version")
@@ -149,7 +149,7 @@ class _Compiler:
         )
         return self.compiled(lambda avro: whole(avro, ""), "raw updates")
 
-    def compiled(self, read: Callable[[Any], tuple[list[str], str]], what: str) -> Callable[[bytes, int], Any]:
+    def compiled(self, read: Callable[[Any], tuple[list[str], str]], description: str) -> Callable[[bytes, int], Any]:
         """The function that reads a whole message as ``read`` says."""
         try:
             lines, name = read(self.schema)
@@ -161,11 +161,11 @@ class _Compiler:
         self.code.define(
             "decode_update(d, p)", [*lines, "if p != len(d): raise ValueError('bytes follow')", f"return {name}"]
         )
-        made = self.code.function("decode_update", f"avro reader of {what}")
+        function = self.code.function("decode_update", f"avro reader of {description}")
 
         def decode(data: bytes, position: int) -> Any:
             try:
-                return made(data, position)
+                return function(data, position)
             except _FAILURES as error:
                 raise Skippable(
                     f"The message does not match its Avro schema: {error!r}. It was cut, or written with another "
@@ -192,8 +192,8 @@ class _Compiler:
             if avro in {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}:
                 return {"type": avro}, space
             full = avro if "." in avro or not space else f"{space}.{avro}"
-            found: tuple[Any, str] = self.named.get(full) or self.named[avro]
-            return found
+            resolved_type: tuple[Any, str] = self.named.get(full) or self.named[avro]
+            return resolved_type
         if isinstance(avro["type"], dict | list):
             return self.resolved(avro["type"], space)
         if "name" in avro:
@@ -248,19 +248,19 @@ class _Compiler:
             case "string" | "bytes":
                 lines, n = self.length()
                 x = self.fresh()
-                text = "d[p:q].decode()" if kind == "string" else "d[p:q]"
-                return [*lines, f"q = p + {n}", f"{x} = {text}; p = q"], x
+                expression = "d[p:q].decode()" if kind == "string" else "d[p:q]"
+                return [*lines, f"q = p + {n}", f"{x} = {expression}; p = q"], x
             case "array":
                 return self.array(avro, space, self.value)
             case "record":
-                lines, parts = self.members(avro, space, {each["name"]: self.value for each in avro["fields"]})
+                lines, parts = self.members(avro, space, {field["name"]: self.value for field in avro["fields"]})
                 return lines, "{" + ", ".join(f"{name!r}: {part}" for name, part in parts.items()) + "}"
         raise KeyError(kind)
 
     def union(self, branches: list[Any], space: str, inner: Any) -> tuple[list[str], str]:
         """A union of null and one type."""
-        null = next(index for index, each in enumerate(branches) if each in ("null", {"type": "null"}))
-        (present,) = (each for index, each in enumerate(branches) if index != null)
+        null = next(index for index, branch in enumerate(branches) if branch in ("null", {"type": "null"}))
+        (present,) = (branch for index, branch in enumerate(branches) if index != null)
         lines, value = inner(present, space)
         x = self.fresh()
         return [
@@ -268,7 +268,7 @@ class _Compiler:
             "else:",
             f"    if d[p] != {2 - 2 * null}: bad()",
             "    p += 1",
-            *indent([*lines, f"{x} = {value}"]),
+            *indent_lines([*lines, f"{x} = {value}"]),
         ], x
 
     def array(self, avro: Any, space: str, inner: Any) -> tuple[list[str], str]:
@@ -283,30 +283,30 @@ class _Compiler:
             f"    if {n} < 0:",
             f"        {n} = -{n}; i, p = read_long(d, p)",
             f"    for {i} in range({n}):",
-            *indent([*lines, f"{x}.append({value})"], 2),
+            *indent_lines([*lines, f"{x}.append({value})"], 2),
         ], x
 
-    def members(self, avro: Any, space: str, wanted: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-        """The fields of a record in the writer's order; those that are not ``wanted`` are skipped."""
+    def members(self, avro: Any, space: str, readers: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+        """The fields of a record in the writer's order; those that are not ``readers`` are skipped."""
         lines: list[str] = []
         parts: dict[str, str] = {}
         for field in avro["fields"]:
-            inner = wanted.get(field["name"])
+            inner = readers.get(field["name"])
             if inner is None:
                 lines += self.skip(field["type"], space)
             else:
-                more, parts[field["name"]] = inner(field["type"], space)
-                lines += more
+                field_lines, parts[field["name"]] = inner(field["type"], space)
+                lines += field_lines
         return lines, parts
 
-    def record(self, wanted: Mapping[str, Any], make: Any) -> Any:
+    def record(self, readers: Mapping[str, Any], make: Any) -> Any:
         """How to read a record (or null) with ``make`` of the expressions of its parts."""
 
         def read(avro: Any, space: str) -> tuple[list[str], str]:
             avro, space = self.resolved(avro, space)
             if isinstance(avro, list):
                 return self.union(avro, space, read)
-            lines, parts = self.members(avro, space, wanted)
+            lines, parts = self.members(avro, space, readers)
             return lines, make(parts)
 
         return read
@@ -318,7 +318,7 @@ class _Compiler:
             if len(avro) == 2 and "null" in avro:
                 null = avro.index("null")
                 lines = self.skip(avro[1 - null], space) or ["pass"]
-                return ["p += 1", f"if d[p - 1] != {2 * null}:", *indent(lines)]
+                return ["p += 1", f"if d[p - 1] != {2 * null}:", *indent_lines(lines)]
             raise KeyError("a union of several types")
         kind = avro["type"]
         match kind:
@@ -365,7 +365,7 @@ class _Compiler:
             lambda part: f"Deletion({part['write_time']}, {part['local_deletion_time']})",
         )
         row = self.row(self.version.regular, stamp, deletion)
-        prefix = self.named_tuple([each.field for each in self.version.clustering], self.version.bound_prefix)
+        prefix = self.named_tuple([column.field for column in self.version.clustering], self.version.bound_prefix)
         bound = self.record(
             {"prefix": prefix, "inclusive": self.value},
             lambda part: f"{self.bind(self.version.bound)}({part['prefix']}, {part['inclusive']})",
@@ -384,7 +384,7 @@ class _Compiler:
         whole = self.record(
             {
                 "source": source,
-                "key": self.plain_tuple([each.field for each in self.version.key]),
+                "key": self.plain_tuple([column.field for column in self.version.key]),
                 "write_time": self.value,
                 "expires": self.value,
                 "deletion": deletion,
@@ -398,8 +398,8 @@ class _Compiler:
                 f"{part.get('ranges')})"
             ),
         )
-        made: tuple[list[str], str] = whole(avro, "")
-        return made
+        read_update: tuple[list[str], str] = whole(avro, "")
+        return read_update
 
     def list_of(self, inner: Any) -> Any:
         """How to read an array (or null) of what ``inner`` reads."""
@@ -418,30 +418,30 @@ class _Compiler:
             dict.fromkeys(fields, self.value), lambda part: "(" + "".join(f"{part[field]}, " for field in fields) + ")"
         )
 
-    def named_tuple(self, fields: list[str], made: type[Any]) -> Any:
+    def named_tuple(self, fields: list[str], tuple_class: type[Any]) -> Any:
         """How to read a record as an object of a class with ``fields``."""
         return self.record(
             dict.fromkeys(fields, self.value),
-            lambda part: f"{self.bind(made)}({', '.join(part[field] for field in fields)})",
+            lambda part: f"{self.bind(tuple_class)}({', '.join(part[field] for field in fields)})",
         )
 
-    def row(self, part: Part, stamp: Any, deletion: Any) -> Any:
+    def row(self, part: ColumnPart, stamp: Any, deletion: Any) -> Any:
         """How to read a row, or the static row."""
-        fields = [each.field for each in part.columns]
+        fields = [column.field for column in part.columns]
         liveness = self.record({"stamp": stamp}, lambda parts: f"Liveness({parts['stamp']})")
         complex_ = self.record(
             {"column": self.value, "write_time": self.value, "local_deletion_time": self.value},
             lambda parts: f"ComplexDeletion({parts['column']}, {parts['write_time']}, {parts['local_deletion_time']})",
         )
         cells = self.record(
-            {each.field: self.cell(part.cell_types[index], stamp) for index, each in enumerate(part.columns)},
+            {column.field: self.cell(part.cell_types[index], stamp) for index, column in enumerate(part.columns)},
             lambda parts: "(" + "".join(f"{parts.get(field)}, " for field in fields) + ")",
         )
         stamps = self.record(
             dict.fromkeys(fields, stamp),
             lambda parts: "{" + ", ".join(f"{name!r}: {value}" for name, value in parts.items()) + "}",
         )
-        clustering = self.plain_tuple([each.field for each in self.version.clustering])
+        clustering = self.plain_tuple([column.field for column in self.version.clustering])
         return self.record(
             {
                 "clustering": clustering,
@@ -460,21 +460,21 @@ class _Compiler:
             ),
         )
 
-    def cell(self, made: Any, stamp: Any) -> Any:
-        """How to read the cells of one column; ``made``: the class of its elements or fields, or None."""
-        if made is None:
+    def cell(self, cell_class: Any, stamp: Any) -> Any:
+        """How to read the cells of one column; ``cell_class``: the class of its elements or fields, or None."""
+        if cell_class is None:
             return self.value
-        if made.__name__ == "Element":
+        if cell_class.__name__ == "Element":
             return self.list_of(
                 self.record(
                     {"path": self.value, "value": self.value, "stamp": stamp},
-                    lambda part: f"{self.bind(made)}({part['path']}, {part['value']}, {part['stamp']})",
+                    lambda part: f"{self.bind(cell_class)}({part['path']}, {part['value']}, {part['stamp']})",
                 )
             )
         stamps = self.each_of(stamp)
         return self.record(
             {"fields": self.value, "deleted": self.value, "stamps": stamps},
-            lambda part: f"{self.bind(made)}({part['fields']}, {part['deleted']}, {part['stamps']})",
+            lambda part: f"{self.bind(cell_class)}({part['fields']}, {part['deleted']}, {part['stamps']})",
         )
 
     def each_of(self, inner: Any) -> Any:
@@ -484,7 +484,7 @@ class _Compiler:
             avro, space = self.resolved(avro, space)
             if isinstance(avro, list):
                 return self.union(avro, space, read)
-            lines, parts = self.members(avro, space, {each["name"]: inner for each in avro["fields"]})
+            lines, parts = self.members(avro, space, {field["name"]: inner for field in avro["fields"]})
             return lines, "{" + ", ".join(f"{name!r}: {value}" for name, value in parts.items()) + "}"
 
         return read

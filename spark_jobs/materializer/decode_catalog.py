@@ -21,13 +21,13 @@ from connectors.errors import Fatal
 from spark_jobs.materializer.rowstate import record_head
 
 if TYPE_CHECKING:
-    from spark_jobs.materializer.model import Column
+    from spark_jobs.materializer.model import StateColumn
 
 #: The only era of messages that belong to a table that is gone.
 GONE: Final = -1
 
 
-class Known(msgspec.Struct):
+class KnownVersion(msgspec.Struct):
     """One version that the bucket has seen.
 
     Attributes:
@@ -45,7 +45,7 @@ class Known(msgspec.Struct):
     regular: dict[str, int]
 
 
-class Catalog(msgspec.Struct):
+class BucketCatalog(msgspec.Struct):
     """See the module.
 
     Attributes:
@@ -57,21 +57,23 @@ class Catalog(msgspec.Struct):
     """
 
     tables: list[str] = []
-    versions: list[Known] = []
+    versions: list[KnownVersion] = []
     slots: tuple[int, int] = (0, 0)
     schema: str = ""
     form: str = ""
 
     @property
-    def newest(self) -> Known | None:
+    def newest(self) -> KnownVersion | None:
         """The version that the state is shown with."""
         return self.versions[-1] if self.versions else None
 
-    def find(self, ident: str) -> Known | None:
+    def find(self, ident: str) -> KnownVersion | None:
         """A version that was seen before."""
-        return next((each for each in self.versions if each.ident == ident), None)
+        return next((version for version in self.versions if version.ident == ident), None)
 
-    def add(self, ident: str, order: int | None, table: str, static: list[Column], regular: list[Column]) -> Known:
+    def add(
+        self, ident: str, order: int | None, table: str, static: list[StateColumn], regular: list[StateColumn]
+    ) -> KnownVersion:
         """Enter a version.
 
         Args:
@@ -81,44 +83,50 @@ class Catalog(msgspec.Struct):
             static: its static columns.
             regular: its other columns that are not in the key.
         """
-        return self.add_signatures(ident, order, table, list(map(signature, static)), list(map(signature, regular)))
+        return self.add_signatures(
+            ident, order, table, list(map(describe_column, static)), list(map(describe_column, regular))
+        )
 
-    def add_signatures(self, ident: str, order: int | None, table: str, static: list[str], regular: list[str]) -> Known:
+    def add_signatures(
+        self, ident: str, order: int | None, table: str, static: list[str], regular: list[str]
+    ) -> KnownVersion:
         """As ``add``, with columns by their signatures."""
         last = self.versions[-1].order if self.versions else 0
         if order is None:
             order = last + 1
-        place = next((index for index, each in enumerate(self.versions) if each.order > order), len(self.versions))
+        insert_at = next(
+            (index for index, version in enumerate(self.versions) if version.order > order), len(self.versions)
+        )
         if table not in self.tables:
-            if place == len(self.versions):
+            if insert_at == len(self.versions):
                 self.tables.append(table)
             else:
-                known = Known(ident, order, GONE, {}, {})
-                self.versions.insert(place, known)
-                return known
+                known_version = KnownVersion(ident, order, GONE, {}, {})
+                self.versions.insert(insert_at, known_version)
+                return known_version
         era = self.tables.index(table)
-        siblings = [each for each in self.versions if each.era == era]
-        before = next((each for each in reversed(siblings) if each.order <= order), None)
-        behind = next((each for each in siblings if each.order > order), None)
+        siblings = [version for version in self.versions if version.era == era]
+        before = next((version for version in reversed(siblings) if version.order <= order), None)
+        behind = next((version for version in siblings if version.order > order), None)
         counts = list(self.slots)
         bound: list[dict[str, int]] = []
         for index, columns in enumerate((static, regular)):
-            near = [(each.static, each.regular)[index] for each in (before, behind) if each is not None]
+            near = [(version.static, version.regular)[index] for version in (before, behind) if version is not None]
             slots: dict[str, int] = {}
             for name in columns:
-                slot = next((each[name] for each in near if name in each), None)
+                slot = next((version[name] for version in near if name in version), None)
                 if slot is None:
                     slot = counts[index]
                     counts[index] += 1
                 slots[name] = slot
             bound.append(slots)
         self.slots = (counts[0], counts[1])
-        known = Known(ident, order, era, *bound)
-        self.versions.insert(place, known)
-        return known
+        known_version = KnownVersion(ident, order, era, *bound)
+        self.versions.insert(insert_at, known_version)
+        return known_version
 
 
-def signature(column: Column) -> str:
+def describe_column(column: StateColumn) -> str:
     """What makes a column the same column in two versions: its name and its type."""
     if column.type is None:
         schema = column.schema
@@ -126,19 +134,19 @@ def signature(column: Column) -> str:
     return f"{column.name}\n{to_text(column.type).replace('varchar', 'text')}"
 
 
-def pack_catalog(catalog: Catalog) -> bytes:
+def pack_catalog(catalog: BucketCatalog) -> bytes:
     """The record of a catalog; never due."""
     return record_head(0) + msgspec.msgpack.encode(catalog)
 
 
-def unpack_catalog(record: bytes) -> Catalog:
+def unpack_catalog(record: bytes) -> BucketCatalog:
     """The catalog in a record.
 
     Raises:
         Fatal: it is none; the state is damaged.
     """
     try:
-        return msgspec.msgpack.decode(record[8:], type=Catalog)
+        return msgspec.msgpack.decode(record[8:], type=BucketCatalog)
     except msgspec.MsgspecError as error:
         raise Fatal(
             f"The catalog of the materializer's state can't be read: {error}. It is damaged or of another version; "

@@ -31,17 +31,17 @@ from connectors.schema import (
     Type,
 )
 from spark_jobs.config_keys import MERGE, REFUSE, SEPARATE, SHARDS
-from spark_jobs.materializer.decode import AVRO, HEAD, Registry, schema_id, split_envelope
-from spark_jobs.materializer.model import Column
+from spark_jobs.materializer.decode import AVRO, HEAD, SchemaIds, schema_id, split_envelope
+from spark_jobs.materializer.model import StateColumn
 from spark_jobs.shards import LOGICAL, NUMBERS, WHOLE, column_taken, logical_name, row_keys, shard_of, ums_shard
 from worker.converters.avro_read import AvroReader, avro_reader
-from worker.converters.json_read import parse, read_schema, reader
+from worker.converters.json_read import make_reader, parse_json, read_schema
 from worker.converters.json_text import JsonSettings, schema_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from spark_jobs.materializer.contract import Input
+    from spark_jobs.materializer.contract import InputRecord
     from spark_jobs.materializer.model import MergeOptions
 
 
@@ -57,8 +57,8 @@ class RowLayout(msgspec.Struct, frozen=True):
 
     ident: str
     constants: tuple[tuple[str, str], ...]
-    keys: tuple[Column, ...]
-    others: tuple[Column, ...]
+    keys: tuple[StateColumn, ...]
+    others: tuple[StateColumn, ...]
 
     @property
     def table(self) -> str:
@@ -67,7 +67,7 @@ class RowLayout(msgspec.Struct, frozen=True):
         return f"{constants['keyspace']}.{constants['table']}"
 
 
-class RowChange(NamedTuple):
+class SourceRowChange(NamedTuple):
     """What a message says of one row.
 
     Attributes:
@@ -105,14 +105,16 @@ def layout_text(layout: RowLayout) -> str:
     return msgspec.json.encode(_Description(list(layout.constants), len(layout.keys), fields)).decode()
 
 
-def read_layout(text: str) -> RowLayout:
+def read_layout(layout_json: str) -> RowLayout:
     """The inverse of ``layout_text``."""
-    found = msgspec.json.decode(text, type=_Description)
+    description = msgspec.json.decode(layout_json, type=_Description)
     columns = [
-        (name, None if schema is None else read_schema(parse(schema.encode()), replace_null=False))
-        for name, schema in found.fields
+        (name, None if schema is None else read_schema(parse_json(schema.encode()), replace_null=False))
+        for name, schema in description.fields
     ]
-    return make_layout(tuple(found.constants), dict(columns[: found.keys]), dict(columns[found.keys :]))
+    return make_layout(
+        tuple(description.constants), dict(columns[: description.keys]), dict(columns[description.keys :])
+    )
 
 
 def make_layout(
@@ -120,39 +122,45 @@ def make_layout(
 ) -> RowLayout:
     """A layout from names and schemas."""
     columns = tuple(
-        Column(name, name, "partition_key", None, plain(schema, optional=False)) for name, schema in keys.items()
+        StateColumn(name, name, "partition_key", None, simplify_schema(schema, optional=False))
+        for name, schema in keys.items()
     )
-    rest = tuple(Column(name, name, "regular", None, plain(schema, optional=True)) for name, schema in others.items())
-    ident = f"{crc32(repr((constants[2:4], columns, rest)).encode()):08x}"
-    return RowLayout(ident, constants, columns, rest)
+    other_columns = tuple(
+        StateColumn(name, name, "regular", None, simplify_schema(schema, optional=True))
+        for name, schema in others.items()
+    )
+    ident = f"{crc32(repr((constants[2:4], columns, other_columns)).encode()):08x}"
+    return RowLayout(ident, constants, columns, other_columns)
 
 
-def plain(schema: Schema | None, *, optional: bool) -> Schema | None:
+def simplify_schema(schema: Schema | None, *, optional: bool) -> Schema | None:
     """A column's schema in the output: without the default, which would stand for null."""
     return None if schema is None else replace(schema, optional=optional, default=None)
 
 
-def storable(schema: Schema | None, *, back: bool = False) -> Callable[[Any], Any] | None:
+def make_storable(schema: Schema | None, *, back: bool = False) -> Callable[[Any], Any] | None:
     """What makes a Connect value one that msgpack keeps (decimals as texts), or ``back``; None where nothing is to be done."""
     if schema is None:
         return None
     if schema.name == DECIMAL and schema.type is Type.BYTES:
         return _decimal_back if back else _decimal_text
-    if schema.type is Type.ARRAY and (inner := storable(schema.value_schema, back=back)) is not None:
+    if schema.type is Type.ARRAY and (inner := make_storable(schema.value_schema, back=back)) is not None:
         item = inner
-        return lambda value: None if value is None else [item(each) for each in value]
-    if schema.type is Type.MAP and (inner := storable(schema.value_schema, back=back)) is not None:
+        return lambda value: None if value is None else [item(element) for element in value]
+    if schema.type is Type.MAP and (inner := make_storable(schema.value_schema, back=back)) is not None:
         item = inner
-        return lambda value: None if value is None else {key: item(each) for key, each in value.items()}
+        return lambda value: None if value is None else {key: item(element) for key, element in value.items()}
     if schema.type is Type.STRUCT:
         members = {
-            each.name: change for each in schema.fields if (change := storable(each.schema, back=back)) is not None
+            element.name: change
+            for element in schema.fields
+            if (change := make_storable(element.schema, back=back)) is not None
         }
         if members:
             return lambda value: (
                 None
                 if value is None
-                else {name: members[name](each) if name in members else each for name, each in value.items()}
+                else {name: members[name](element) if name in members else element for name, element in value.items()}
             )
     return None
 
@@ -165,7 +173,7 @@ def _decimal_back(value: Any) -> Any:
     return None if value is None else Decimal(value)
 
 
-class RowReader:
+class RowEventReader:
     """Reads messages; remembers schemas.
 
     Args:
@@ -173,14 +181,14 @@ class RowReader:
         registry: the registry, made when it is first needed.
     """
 
-    def __init__(self, options: MergeOptions, registry: Callable[[], Registry]) -> None:
+    def __init__(self, options: MergeOptions, registry: Callable[[], SchemaIds]) -> None:
         self._options = options
         self._registry = registry
         self._readers: dict[int, AvroReader] = {}
         self._schemas: dict[bytes, tuple[Schema | None, Callable[[Any], Any]]] = {}
         self._layouts: dict[Any, tuple[RowLayout, list[Any]]] = {}
 
-    def changes(self, record: Input) -> list[RowChange]:
+    def changes(self, record: InputRecord) -> list[SourceRowChange]:
         """What a message says.
 
         Raises:
@@ -190,44 +198,46 @@ class RowReader:
         """
         if not record.value:
             return []
-        schema, value = self._value(record.value)
+        schema, value = self._decode_value(record.value)
         if not isinstance(value, dict):
             raise Skippable(
                 f"The message at offset {record.offset} is no {self._options.input_format} message: it is not a struct."
             )
         try:
             if self._options.input_format == "ums":
-                return self._ums(value, record)
-            return self._debezium(schema, value, record)
+                return self._read_ums(value, record)
+            return self._read_debezium(schema, value, record)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise Skippable(
                 f"The message at offset {record.offset} does not have the form of a {self._options.input_format} "
                 f"message: {error!r}. Set the input's format to what the topic has."
             ) from None
 
-    def _value(self, data: bytes) -> tuple[Schema | None, Any]:
+    def _decode_value(self, data: bytes) -> tuple[Schema | None, Any]:
         if self._options.input_encoding == "avro":
             number = schema_id(data)
-            found = self._readers.get(number)
-            if found is None:
-                found = self._readers[number] = avro_reader(self._registry().text(number), AVRO)
-            return found.schema, found.decode(data[HEAD:])
-        return self._json(data)
+            value_reader = self._readers.get(number)
+            if value_reader is None:
+                value_reader = self._readers[number] = avro_reader(self._registry().text(number), AVRO)
+            return value_reader.schema, value_reader.decode(data[HEAD:])
+        return self._decode_json(data)
 
-    def _json(self, data: bytes) -> tuple[Schema | None, Any]:
+    def _decode_json(self, data: bytes) -> tuple[Schema | None, Any]:
         parts = split_envelope(data) if data.startswith(b"{") else None
         if parts is None or self._options.input_format == "ums":
-            return None, parse(data)
+            return None, parse_json(data)
         description, payload = parts
-        known = self._schemas.get(description)
-        if known is None:
-            parsed = read_schema(parse(description), replace_null=False)
-            known = self._schemas[description] = parsed, reader(parsed, replace_null=False)
-        return known[0], known[1](parse(payload, exact=DECIMAL.encode() in description))
+        schema_reader = self._schemas.get(description)
+        if schema_reader is None:
+            parsed = read_schema(parse_json(description), replace_null=False)
+            schema_reader = self._schemas[description] = parsed, make_reader(parsed, replace_null=False)
+        return schema_reader[0], schema_reader[1](parse_json(payload, exact=DECIMAL.encode() in description))
 
     # -- Debezium
 
-    def _debezium(self, schema: Schema | None, value: dict[str, Any], record: Input) -> list[RowChange]:
+    def _read_debezium(
+        self, schema: Schema | None, value: dict[str, Any], record: InputRecord
+    ) -> list[SourceRowChange]:
         operation = value.get("op")
         if operation == "m":
             return []  # a message of the database's log, not of a table
@@ -240,10 +250,10 @@ class RowReader:
         source = value.get("source") or {}
         shard = shard_of(source)
         sharded = shard != WHOLE or logical_name(source) is not None
-        key = self._key(record, row, sharded=sharded)
+        key = self._read_primary_key(record, row, sharded=sharded)
         if self._options.shards == REFUSE and shard != WHOLE:
-            raise Fatal(_refused(".".join(str(source.get(name)) for name in LOGICAL), shard))
-        if self._separate:
+            raise Fatal(_describe_shard(".".join(str(source.get(name)) for name in LOGICAL), shard))
+        if self._is_separate:
             key = dict(zip(NUMBERS, shard, strict=True)) | key
         side = schema.field("before" if operation == "d" else "after") if schema is not None else None
         names = tuple(key)
@@ -257,21 +267,21 @@ class RowReader:
             ("table", str(table)),
             ("schema_version", ""),
         )
-        found = self._layouts.get((signature, constants))
-        if found is None:
+        layout_entry = self._layouts.get((signature, constants))
+        if layout_entry is None:
             columns = (
-                {each.name: each.schema for each in side.schema.fields}
+                {field.name: field.schema for field in side.schema.fields}
                 if side is not None
                 else dict.fromkeys(row or ())
             )
-            if self._separate:
+            if self._is_separate:
                 _check_names(columns, constants[3][1])
                 columns = dict.fromkeys(NUMBERS, INT64 if schema is not None else None) | columns
             others = {name: column for name, column in columns.items() if name not in key}
             layout = make_layout(constants, {name: columns.get(name) for name in names}, others)
-            stores = [storable(column.schema) for column in layout.others]
-            found = self._layouts[signature, constants] = layout, stores
-        layout, stores = found
+            stores = [make_storable(column.schema) for column in layout.others]
+            layout_entry = self._layouts[signature, constants] = layout, stores
+        layout, stores = layout_entry
         time = source.get("ts_us") or 1000 * (source.get("ts_ms") or value.get("ts_ms") or record.timestamp_ms)
         number = source_number(source)
         position = record.offset if number is None else number
@@ -284,25 +294,25 @@ class RowReader:
                     for column, store in zip(layout.others, stores, strict=True)
                 ]
             )
-        return [RowChange(layout, tuple(key.values()), values, position, time, snapshot)]
+        return [SourceRowChange(layout, tuple(key.values()), values, position, time, snapshot)]
 
     @property
-    def _separate(self) -> bool:
+    def _is_separate(self) -> bool:
         return self._options.shards == SEPARATE
 
-    def _key(self, record: Input, row: Mapping[str, Any] | None, *, sharded: bool) -> dict[str, Any]:
+    def _read_primary_key(self, record: InputRecord, row: Mapping[str, Any] | None, *, sharded: bool) -> dict[str, Any]:
         """The primary key, by name; of a sharded table without what is no column."""
         names = self._options.key_columns
         if names and row is not None:
             return {name: row[name] for name in names}
         if record.key:
-            _, key = self._value(record.key)
+            _, key = self._decode_value(record.key)
             if isinstance(key, dict) and sharded and row is not None and not names:
                 kept = row_keys(tuple(key), row)
                 if len(kept) < len(key) and self._options.shards == MERGE:
-                    other = ", ".join(sorted(key.keys() - {*kept}))
+                    shard_fields = ", ".join(sorted(key.keys() - {*kept}))
                     raise Fatal(
-                        f"The record's key has a field that names the shard ({other}), so changes of one row may lie "
+                        f"The record's key has a field that names the shard ({shard_fields}), so changes of one row may lie "
                         "in several partitions of the input, and each has a state of its own. For "
                         f"{SHARDS}={MERGE} let the connector leave it out (topic.key.enforce.uniqueness=false)."
                     )
@@ -316,7 +326,7 @@ class RowReader:
 
     # -- UMS
 
-    def _ums(self, value: dict[str, Any], record: Input) -> list[RowChange]:
+    def _read_ums(self, value: dict[str, Any], record: InputRecord) -> list[SourceRowChange]:
         protocol = value["protocol"]["type"]
         if protocol in ums.SIGNALS:
             return []  # a heartbeat or the end of something: no rows
@@ -330,13 +340,13 @@ class RowReader:
             raise Fatal("UMS does not say what the primary key is: name its columns in materializer.key.columns.")
         snapshot = protocol != ums.INCREMENT
         namespace, fields = value["schema"]["namespace"], value["schema"]["fields"]
-        signature = namespace, tuple((each["name"], each["type"]) for each in fields)
-        found = self._layouts.get(signature)
-        if found is None:
+        signature = namespace, tuple((item["name"], item["type"]) for item in fields)
+        layout_entry = self._layouts.get(signature)
+        if layout_entry is None:
             where = ums.Namespace.parse(namespace)
             if self._options.shards == REFUSE and where[5:] != ("0", "0"):
-                raise Fatal(_refused(".".join(where[:4]), where[5:]))
-            columns = {each["name"]: _UMS[each["type"]] for each in fields if each["name"] not in _SYSTEM}
+                raise Fatal(_describe_shard(".".join(where[:4]), where[5:]))
+            columns = {item["name"]: _UMS[item["type"]] for item in fields if item["name"] not in _SYSTEM}
             missing = [name for name in names if name not in columns]
             if missing:
                 raise Skippable(
@@ -344,7 +354,7 @@ class RowReader:
                     "materializer.key.columns."
                 )
             shard: tuple[int, ...] = ()
-            if self._separate:
+            if self._is_separate:
                 _check_names(columns, where.table)
                 shard = ums_shard(namespace)
                 columns = dict.fromkeys(NUMBERS, OPTIONAL_INT64) | columns
@@ -360,27 +370,27 @@ class RowReader:
                 {name: columns[name] for name in names},
                 {name: column for name, column in columns.items() if name not in names},
             )
-            found = self._layouts[signature] = layout, list(shard)
-        layout, shard_key = found[0], tuple(found[1])
-        places = {each["name"]: (index, _UMS_READ.get(each["type"])) for index, each in enumerate(fields)}
+            layout_entry = self._layouts[signature] = layout, list(shard)
+        layout, shard_key = layout_entry[0], tuple(layout_entry[1])
+        places = {item["name"]: (index, _UMS_READ.get(item["type"])) for index, item in enumerate(fields)}
         changes = []
-        for each in value["payload"]:
-            texts: Sequence[str | None] = each["tuple"]
+        for item in value["payload"]:
+            cell_texts: Sequence[str | None] = item["tuple"]
 
-            def one(name: str, texts: Sequence[str | None] = texts) -> Any:
+            def one(name: str, row_texts: Sequence[str | None] = cell_texts) -> Any:
                 index, read = places[name]
-                text = texts[index]
-                return text if text is None or read is None else read(text)
+                cell_text = row_texts[index]
+                return cell_text if cell_text is None or read is None else read(cell_text)
 
             operation = one(ums.OPERATION)
             if operation == ums.BEFORE:
                 continue
             if operation not in {ums.INSERT, ums.UPDATE, ums.DELETE}:
                 raise Skippable(f"The UMS message at offset {record.offset} has the operation {operation!r}.")
-            time = _micros(one(ums.TIMESTAMP)) if ums.TIMESTAMP in places else record.timestamp_ms * 1000
+            time = _to_micros(one(ums.TIMESTAMP)) if ums.TIMESTAMP in places else record.timestamp_ms * 1000
             values = None if operation == ums.DELETE else tuple([one(column.name) for column in layout.others])
             key = (*shard_key, *[one(column.name) for column in layout.keys[len(shard_key) :]])
-            changes.append(RowChange(layout, key, values, int(one(ums.ID)), time, snapshot))
+            changes.append(SourceRowChange(layout, key, values, int(one(ums.ID)), time, snapshot))
         return changes
 
 
@@ -412,12 +422,12 @@ _UMS_READ: Final[dict[str, Callable[[str], Any]]] = {
 
 def _check_names(columns: Iterable[str], table: str) -> None:
     """Raise ``Fatal`` for a table that has a column with the name of a number of its shard."""
-    taken = [name for name in columns if name.lower() in NUMBERS]
-    if taken:
-        raise Fatal(column_taken(table, taken[0]))
+    reserved_names = [name for name in columns if name.lower() in NUMBERS]
+    if reserved_names:
+        raise Fatal(column_taken(table, reserved_names[0]))
 
 
-def _refused(table: str, shard: Sequence[Any]) -> str:
+def _describe_shard(table: str, shard: Sequence[Any]) -> str:
     return (
         f"{table} is sharded: a message is of database and table partition {shard[0]}.{shard[1]}. Rows of two shards with "
         f"one key would overwrite each other. Set {SHARDS}={SEPARATE} to make both numbers part of the key, or "
@@ -425,8 +435,8 @@ def _refused(table: str, shard: Sequence[Any]) -> str:
     )
 
 
-def _micros(text: str) -> int:
+def _to_micros(datetime_text: str) -> int:
     """A UMS datetime in µs since 1970."""
-    moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    moment = datetime.fromisoformat(datetime_text).replace(tzinfo=UTC)
     seconds = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (seconds.days * 86_400 + seconds.seconds) * 1_000_000 + seconds.microseconds

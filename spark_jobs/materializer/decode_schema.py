@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from connectors.cql.types import CqlType, frozen, parse
+from connectors.cql.types import CqlType, freeze_type, parse_type
 from connectors.errors import Fatal, Skippable
-from connectors.formats.cql_schema import CQL_TYPE, reader
+from connectors.formats.cql_schema import CQL_TYPE, make_reader
 from connectors.formats.names import column_name
 from connectors.formats.partition_update import ELEMENT, FORM, FORM_VERSION, ORDER, UDT_FIELDS
 from connectors.schema import Schema, Type
-from spark_jobs.materializer.model import Column
+from spark_jobs.materializer.model import StateColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Stamp(msgspec.Struct, gc=False):
-    """See ``connectors.formats.partition_update.Stamp``."""
+class UpdateStamp(msgspec.Struct, gc=False):
+    """See ``connectors.formats.partition_update.CellStamp``."""
 
     write_time: int
     ttl: int | None = None
     expires: int | None = None
 
 
-class Deletion(msgspec.Struct, gc=False):
-    """See ``connectors.formats.partition_update.Deletion``."""
+class DecodedDeletion(msgspec.Struct, gc=False):
+    """See ``connectors.formats.partition_update.UpdateDeletion``."""
 
     write_time: int
     local_deletion_time: int
@@ -41,7 +41,7 @@ class Deletion(msgspec.Struct, gc=False):
 class Liveness(msgspec.Struct, gc=False):
     """A row was inserted; no stamp: the row's."""
 
-    stamp: Stamp | None = None
+    stamp: UpdateStamp | None = None
 
 
 class ComplexDeletion(msgspec.Struct, gc=False):
@@ -52,7 +52,7 @@ class ComplexDeletion(msgspec.Struct, gc=False):
     local_deletion_time: int
 
 
-class Source(msgspec.Struct, gc=False):
+class DecodedSource(msgspec.Struct, gc=False):
     """What the engine needs of a message's source; ``read_time``: when its connector read it, ms since 1970."""
 
     schema: str = ""
@@ -60,7 +60,7 @@ class Source(msgspec.Struct, gc=False):
     read_time: int | None = None
 
 
-class Part(msgspec.Struct):
+class ColumnPart(msgspec.Struct):
     """One of the two parts (static, regular) of the columns.
 
     Attributes:
@@ -72,7 +72,7 @@ class Part(msgspec.Struct):
         cell_types: per column the class of one element or of the fields, None of simple columns.
     """
 
-    columns: list[Column]
+    columns: list[StateColumn]
     readers: list[Callable[[Any], Any] | None]
     element_readers: list[dict[str, Callable[[Any], Any] | None]]
     udt_fields: list[list[str]]
@@ -80,7 +80,7 @@ class Part(msgspec.Struct):
     cell_types: list[type[Any] | None]
 
 
-class Version(msgspec.Struct):
+class UpdateVersion(msgspec.Struct):
     """One version of a table's definition, as a partition update's schema tells it.
 
     Attributes:
@@ -89,7 +89,7 @@ class Version(msgspec.Struct):
         constants: connector, cluster, keyspace, table, table_id, schema_version.
         key: columns of the partition key.
         clustering: columns of the clustering key.
-        key_readers, clustering_readers: as ``Part.readers``.
+        key_readers, clustering_readers: as ``ColumnPart.readers``.
         static, regular: the other columns.
         update, range, bound, bound_prefix: the classes of a message, a deleted range, one of its bounds, the values in it.
         decode_json: bytes to such an object.
@@ -98,12 +98,12 @@ class Version(msgspec.Struct):
     schema: Schema
     ident: str
     constants: dict[str, str]
-    key: list[Column]
-    clustering: list[Column]
+    key: list[StateColumn]
+    clustering: list[StateColumn]
     key_readers: list[Callable[[Any], Any] | None]
     clustering_readers: list[Callable[[Any], Any] | None]
-    static: Part
-    regular: Part
+    static: ColumnPart
+    regular: ColumnPart
     update: type[Any]
     bound: type[Any]
     range: type[Any]
@@ -111,7 +111,7 @@ class Version(msgspec.Struct):
     decode_json: Callable[[bytes], Any]
 
 
-def read_version(schema: Schema, ident: str) -> Version:
+def read_version(schema: Schema, ident: str) -> UpdateVersion:
     """The version that ``schema`` tells.
 
     Args:
@@ -139,22 +139,26 @@ def read_version(schema: Schema, ident: str) -> Version:
         name: schema.parameter(name) or ""
         for name in ("connector", "cluster", "keyspace", "table", "table_id", "schema_version")
     }
-    key_columns = [_column(each.name, each.schema, "partition_key") for each in key.schema.fields]
+    key_columns = [_make_column(field.name, field.schema, "partition_key") for field in key.schema.fields]
     clustering_columns = (
-        [_column(each.name, each.schema, "clustering") for each in clustering.schema.fields]
+        [_make_column(field.name, field.schema, "clustering") for field in clustering.schema.fields]
         if (clustering is not None)
         else []
     )
     clustering_class = (
-        _struct("Clustering", [(each.name, _plain(each.schema)) for each in clustering.schema.fields])
+        _make_struct("Clustering", [(field.name, _to_plain_type(field.schema)) for field in clustering.schema.fields])
         if (clustering is not None)
         else Any
     )
-    key_class = _struct("Key", [(each.name, _plain(each.schema)) for each in key.schema.fields])
-    regular_part = _part(row, "regular", clustering_class)
-    static_part = _part(static.schema if static is not None else None, "static", Any)
+    key_class = _make_struct("Key", [(field.name, _to_plain_type(field.schema)) for field in key.schema.fields])
+    regular_part = _read_part(row, "regular", clustering_class)
+    static_part = _read_part(static.schema if static is not None else None, "static", Any)
     prefix = (
-        _struct("Prefix", [(each.name, _plain(each.schema) | None) for each in clustering.schema.fields], optional=True)
+        _make_struct(
+            "Prefix",
+            [(field.name, _to_plain_type(field.schema) | None) for field in clustering.schema.fields],
+            optional=True,
+        )
         if clustering is not None
         else Any
     )
@@ -165,26 +169,26 @@ def read_version(schema: Schema, ident: str) -> Version:
     update = msgspec.defstruct(
         "Update",
         [
-            ("source", Source),
+            ("source", DecodedSource),
             ("key", key_class),
             ("write_time", int),
             ("ttl", int | None, None),
             ("expires", int | None, None),
-            ("deletion", Deletion | None, None),
+            ("deletion", DecodedDeletion | None, None),
             ("static", static_part.row | None, None),
             ("rows", list[regular_part.row] | None, None),  # type: ignore[name-defined]
             ("ranges", list[range_] | None, None),  # type: ignore[valid-type]
         ],
         gc=False,
     )
-    return Version(
+    return UpdateVersion(
         schema=schema,
         ident=ident,
         constants=constants,
         key=key_columns,
         clustering=clustering_columns,
-        key_readers=[value_reader(each.schema) for each in key.schema.fields],
-        clustering_readers=[value_reader(each.schema) for each in clustering.schema.fields]
+        key_readers=[value_reader(field.schema) for field in key.schema.fields],
+        clustering_readers=[value_reader(field.schema) for field in clustering.schema.fields]
         if clustering is not None
         else [],
         static=static_part,
@@ -209,7 +213,7 @@ def _json_decoder(update: type[Any]) -> Callable[[bytes], Any]:
     return decode
 
 
-def _struct(name: str, members: list[tuple[str, Any]], *, optional: bool = False) -> type[Any]:
+def _make_struct(name: str, members: list[tuple[str, Any]], *, optional: bool = False) -> type[Any]:
     """A class with the fields ``members``, called f0, f1 ... so that any name will do."""
     fields: list[Any] = [
         (f"f{index}", kind, None) if optional else (f"f{index}", kind) for index, (_, kind) in enumerate(members)
@@ -219,16 +223,25 @@ def _struct(name: str, members: list[tuple[str, Any]], *, optional: bool = False
     )
 
 
-def _part(row: Schema | None, kind: Any, clustering: Any) -> Part:
+def _optional_cells(cell_type: Any, schema: Schema) -> Any:
+    if find_cell_shape(schema) == "elements":
+        return list[cell_type] | None
+    return (cell_type or _to_plain_type(schema)) | None
+
+
+def _read_part(row: Schema | None, kind: Any, clustering: Any) -> ColumnPart:
     cells = row.field("cells") if row is not None else None
     fields = cells.schema.fields if cells is not None else ()
-    columns = [_column(each.name, each.schema, kind) for each in fields]
-    cell_types = [_cell_type(each.schema) for each in fields]
-    cells_class = _struct(
+    columns = [_make_column(field.name, field.schema, kind) for field in fields]
+    cell_types = [_cell_type(field.schema) for field in fields]
+    cells_class = _make_struct(
         "Cells",
         [
-            (each.name, (list[made] if shape(each.schema) == "elements" else made or _plain(each.schema)) | None)  # type: ignore[valid-type]
-            for each, made in zip(fields, cell_types, strict=True)
+            (
+                field.name,
+                _optional_cells(cell_type, field.schema),
+            )
+            for field, cell_type in zip(fields, cell_types, strict=True)
         ],
         optional=True,
     )
@@ -237,40 +250,44 @@ def _part(row: Schema | None, kind: Any, clustering: Any) -> Part:
         [
             ("clustering", clustering, ()) if clustering is Any else ("clustering", clustering),
             ("liveness", Liveness | None, None),
-            ("deletion", Deletion | None, None),
-            ("stamp", Stamp | None, None),
+            ("deletion", DecodedDeletion | None, None),
+            ("stamp", UpdateStamp | None, None),
             ("cells", cells_class | None, None),
             ("deleted", list[str] | None, None),
-            ("stamps", dict[str, Stamp | None] | None, None),
+            ("stamps", dict[str, UpdateStamp | None] | None, None),
             ("complex_deletions", list[ComplexDeletion] | None, None),
         ],
         gc=False,
     )
-    return Part(
+    return ColumnPart(
         columns,
-        [None if shape(each.schema) else value_reader(each.schema) for each in fields],
-        [_element_readers(each.schema) for each in fields],
-        [_udt_fields(each.schema) for each in fields],
+        [None if find_cell_shape(field.schema) else value_reader(field.schema) for field in fields],
+        [_element_readers(field.schema) for field in fields],
+        [_udt_fields(field.schema) for field in fields],
         row_class,
         cell_types,
     )
 
 
 def _udt_fields(schema: Schema) -> list[str]:
-    fields = schema.field("fields") if shape(schema) == "fields" else None
-    return [each.name for each in fields.schema.fields] if fields is not None else []
+    fields = schema.field("fields") if find_cell_shape(schema) == "fields" else None
+    return [field.name for field in fields.schema.fields] if fields is not None else []
 
 
 def _element_readers(schema: Schema) -> dict[str, Callable[[Any], Any] | None]:
     """The readers of one element's parts, or of a UDT's fields. JSON's fields come undecoded: blobs and floats need one too."""
-    kind = shape(schema)
+    kind = find_cell_shape(schema)
     if kind == "elements" and schema.value_schema is not None:
-        return {each.name: value_reader(each.schema) for each in schema.value_schema.fields}
+        return {field.name: value_reader(field.schema) for field in schema.value_schema.fields}
     fields = schema.field("fields") if kind == "fields" else None
-    return {column_name(each.name): reader(each.schema) for each in fields.schema.fields} if fields is not None else {}
+    return (
+        {column_name(field.name): make_reader(field.schema) for field in fields.schema.fields}
+        if fields is not None
+        else {}
+    )
 
 
-def shape(schema: Schema) -> str:
+def find_cell_shape(schema: Schema) -> str:
     """How the cells of a column are laid out: ``""`` (one value), ``elements`` or ``fields``."""
     inner = schema.value_schema
     if schema.type is Type.ARRAY and inner is not None and (inner.name or "").endswith(f".{ELEMENT}"):
@@ -279,15 +296,15 @@ def shape(schema: Schema) -> str:
 
 
 def _cell_type(schema: Schema) -> type[Any] | None:
-    kind = shape(schema)
+    kind = find_cell_shape(schema)
     if kind == "elements" and schema.value_schema is not None:
-        parts = {each.name: each.schema for each in schema.value_schema.fields}
+        parts = {field.name: field.schema for field in schema.value_schema.fields}
         return msgspec.defstruct(
             "Element",
             [
-                ("path", _plain(parts["path"])),
-                ("value", _plain(parts["value"]) | None, None),
-                ("stamp", Stamp | None, None),
+                ("path", _to_plain_type(parts["path"])),
+                ("value", _to_plain_type(parts["value"]) | None, None),
+                ("stamp", UpdateStamp | None, None),
             ],
             gc=False,
         )
@@ -297,14 +314,14 @@ def _cell_type(schema: Schema) -> type[Any] | None:
             [
                 ("fields", dict[str, Any] | None, None),
                 ("deleted", list[str] | None, None),
-                ("stamps", dict[str, Stamp | None] | None, None),
+                ("stamps", dict[str, UpdateStamp | None] | None, None),
             ],
             gc=False,
         )
     return None
 
 
-def _plain(schema: Schema) -> Any:
+def _to_plain_type(schema: Schema) -> Any:
     """The type to decode a value as; what JSON says in another form is read by ``value_reader`` afterwards."""
     match schema.type:
         case Type.STRING:
@@ -322,11 +339,11 @@ def _plain(schema: Schema) -> Any:
 
 def value_reader(schema: Schema) -> Callable[[Any], Any] | None:
     """What makes a decoded value one of ``connectors.cql.values``; None where it is one."""
-    return reader(schema) if schema.type in {Type.ARRAY, Type.STRUCT} else None
+    return make_reader(schema) if schema.type in {Type.ARRAY, Type.STRUCT} else None
 
 
-def _column(field: str, schema: Schema, kind: Any) -> Column:
-    return Column(column_name(field), field, kind, cql_type(schema), None, schema.parameter(ORDER) == "DESC")
+def _make_column(field: str, schema: Schema, kind: Any) -> StateColumn:
+    return StateColumn(column_name(field), field, kind, cql_type(schema), None, schema.parameter(ORDER) == "DESC")
 
 
 def cql_type(schema: Schema) -> CqlType:
@@ -336,35 +353,35 @@ def cql_type(schema: Schema) -> CqlType:
         Skippable: the schema has no parameter ``cql.type``.
         Fatal: a type is not understood, or is a counter.
     """
-    text = schema.parameter(CQL_TYPE)
-    if text is None:
+    type_text = schema.parameter(CQL_TYPE)
+    if type_text is None:
         raise Skippable(
             f"The schema {schema.name or schema.type} has no parameter {CQL_TYPE}: a partition update's columns "
             "have one (in Avro in connect.parameters; the converter's connect.meta.data must not be off)."
         )
-    kind = _filled(parse(text, lambda name: CqlType("udt", udt_name=name)), schema)
+    kind = _fill_udts(parse_type(type_text, lambda name: CqlType("udt", udt_name=name)), schema)
     if kind.name == "counter":
         raise Fatal("Counters can't be merged: leave their table out.")
     return kind
 
 
-def _filled(kind: CqlType, schema: Schema | None) -> CqlType:
+def _fill_udts(kind: CqlType, schema: Schema | None) -> CqlType:
     """``kind`` with the fields of its UDTs from ``schema``."""
     if schema is None or (kind.name != "udt" and not kind.arguments):
         return kind
     inner = schema.value_schema
-    whole = shape(schema)
+    whole = find_cell_shape(schema)
     if kind.name == "udt":
         members = schema
-        if whole == "fields" and (found := schema.field("fields")) is not None:
-            members = found.schema
-        arguments = tuple(cql_type(each.schema) for each in members.fields)
-        names = tuple(column_name(each.name) for each in members.fields)
-        return replace(kind, arguments=tuple(map(frozen, arguments)), field_names=names)
+        if whole == "fields" and (fields_field := schema.field("fields")) is not None:
+            members = fields_field.schema
+        arguments = tuple(cql_type(field.schema) for field in members.fields)
+        names = tuple(column_name(field.name) for field in members.fields)
+        return replace(kind, arguments=tuple(map(freeze_type, arguments)), field_names=names)
     if kind.name == "tuple":
-        parts = [each.schema for each in schema.fields]
+        parts = [field.schema for field in schema.fields]
     elif kind.name == "map" or whole == "elements":
-        fields = {each.name: each.schema for each in inner.fields} if inner is not None else {}
+        fields = {field.name: field.schema for field in inner.fields} if inner is not None else {}
         parts = {
             "map": [fields.get("path") or fields.get("key"), fields.get("value")],
             "set": [fields.get("path")],
@@ -372,4 +389,6 @@ def _filled(kind: CqlType, schema: Schema | None) -> CqlType:
         }[kind.name]  # type: ignore[assignment]
     else:
         parts = [inner]  # type: ignore[list-item]
-    return replace(kind, arguments=tuple(_filled(each, part) for each, part in zip(kind.arguments, parts, strict=True)))
+    return replace(
+        kind, arguments=tuple(_fill_udts(field, part) for field, part in zip(kind.arguments, parts, strict=True))
+    )

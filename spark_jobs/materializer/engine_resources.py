@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import Fatal
-from spark_jobs.materializer.decode import Registry, RegistryClient, Writers
-from spark_jobs.materializer.events import EventCodec, Shape, make_codec
+from spark_jobs.materializer.decode import RegistryClient, SchemaIds, Writers
+from spark_jobs.materializer.events import EventCodec, TableShape, make_codec
 
 if TYPE_CHECKING:
     from spark_jobs.materializer.model import MergeOptions
@@ -23,13 +23,13 @@ class Resources:
         registry: in place of the client that the options describe.
     """
 
-    def __init__(self, options: MergeOptions, registry: Registry | None = None) -> None:
+    def __init__(self, options: MergeOptions, registry: SchemaIds | None = None) -> None:
         self.options = options
         self._registry = registry
         self.writers = Writers(options, self.registry)
-        self._codecs: dict[Shape, EventCodec] = {}
+        self._codecs: dict[TableShape, EventCodec] = {}
 
-    def registry(self) -> Registry:
+    def registry(self) -> SchemaIds:
         """The registry's client.
 
         Raises:
@@ -41,13 +41,15 @@ class Resources:
             self._registry = RegistryClient(dict(self.options.registry))
         return self._registry
 
-    def codec(self, shape: Shape) -> EventCodec:
+    def codec(self, shape: TableShape) -> EventCodec:
         """The codec of a table's version; raises as ``make_codec``."""
-        made = self._codecs.get(shape)
-        if made is None:
-            made = make_codec(self.options, shape, lambda subject, text: self.registry().register(subject, text))
-            self._codecs[shape] = made
-        return made
+        cached_codec = self._codecs.get(shape)
+        if cached_codec is None:
+            cached_codec = make_codec(
+                self.options, shape, lambda subject, text: self.registry().register(subject, text)
+            )
+            self._codecs[shape] = cached_codec
+        return cached_codec
 
     def close(self) -> None:
         """Close the connections to the registry."""

@@ -8,19 +8,19 @@ import msgspec
 
 from connectors.errors import Fatal, Skippable
 from spark_jobs.config_keys import SHARDS
-from spark_jobs.materializer.decode_rows import RowChange, RowLayout, RowReader, layout_text, read_layout
+from spark_jobs.materializer.decode_rows import RowEventReader, RowLayout, SourceRowChange, layout_text, read_layout
 from spark_jobs.materializer.engine import FAILURES, Resources, UpdateEngine
-from spark_jobs.materializer.events import Shape
+from spark_jobs.materializer.events import TableShape
 from spark_jobs.materializer.keys import ROW, partition_prefix
 from spark_jobs.materializer.merge import replace_row
-from spark_jobs.materializer.model import Origin
+from spark_jobs.materializer.model import EventOrigin
 from spark_jobs.materializer.rowstate import new_row
 from spark_jobs.shards import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_jobs.materializer.contract import Input, Output, Store
+    from spark_jobs.materializer.contract import InputRecord, OutputRecord, StateStore
     from spark_jobs.materializer.model import MergeOptions
 
 
@@ -29,26 +29,26 @@ class RowEngine(UpdateEngine):
 
     def __init__(self, options: MergeOptions, sequence: int, resources: Resources, clock: Callable[[], int]) -> None:
         super().__init__(options, sequence, resources, clock)
-        self._reader = RowReader(options, resources.registry)
+        self._reader = RowEventReader(options, resources.registry)
         self._slots: dict[str, list[int]] = {}
         self._keys: tuple[str, ...] = ()
 
-    def _describe(self, text: str) -> Shape:
-        layout = read_layout(text)
+    def _describe_version(self, version_text: str) -> TableShape:
+        layout = read_layout(version_text)
         self._clustered = False
         self._partition_values = msgspec.msgpack.decode
         self._table = layout.table
         self._keys = tuple(column.name for column in layout.keys)
         self._slots = {}
-        return Shape(layout.constants, layout.keys, (), layout.others)
+        return TableShape(layout.constants, layout.keys, (), layout.others)
 
-    def route(self, record: Input) -> list[bytes]:
+    def route(self, record: InputRecord) -> list[bytes]:
         """See ``Engine``."""
         if record.value is None:
             return []
-        return [_prefix(change) for change in self._reader.changes(record)]
+        return [_key_prefix(change) for change in self._reader.changes(record)]
 
-    def apply(self, record: Input, store: Store, emit: list[Output]) -> bool:
+    def apply(self, record: InputRecord, store: StateStore, emit: list[OutputRecord]) -> bool:
         """See ``Engine``."""
         if record.value is None:
             return True
@@ -72,12 +72,12 @@ class RowEngine(UpdateEngine):
             self.stages.sample(changes[-1].write_time, None, record.timestamp_ms, self._now_ns)
         return True
 
-    def _apply_change(self, change: RowChange, offset: int, store: _Layer, emit: list[Output]) -> None:
+    def _apply_change(self, change: SourceRowChange, offset: int, store: _Layer, emit: list[OutputRecord]) -> None:
         slots = self._slots.get(change.layout.ident)
         if slots is None:
             slots = self._slots_of(change.layout)
         now_s = self._now_ns // 1_000_000_000
-        prefix = _prefix(change)
+        prefix = _key_prefix(change)
         if self._share is not None and not self._takes(prefix):
             return
         key = prefix + ROW
@@ -87,7 +87,7 @@ class RowEngine(UpdateEngine):
         else:
             state, before, _ = self._load(blob, change.key, [], emit, now_s)
         if replace_row(state, change.values, slots, change.position, now_s + self._grace):
-            origin = Origin(change.write_time, change.snapshot, offset, "write")
+            origin = EventOrigin(change.write_time, change.snapshot, offset, "write")
             self._finish(key, state, before, change.key, [], [], origin, store, emit, now_s)
 
     def _slots_of(self, layout: RowLayout) -> list[int]:
@@ -105,24 +105,24 @@ class RowEngine(UpdateEngine):
                 f"({', '.join(self._keys)}) in the state and would be "
                 f"({', '.join(names)}). Set it back, or start a job with another name and output."
             )
-        known = catalog.find(layout.ident)
-        if known is None:
-            known = catalog.add(layout.ident, None, layout.table, [], list(layout.others))
-            self._entered(known, layout_text(layout))
-        slots = list(known.regular.values())
+        known_version = catalog.find(layout.ident)
+        if known_version is None:
+            known_version = catalog.add(layout.ident, None, layout.table, [], list(layout.others))
+            self._entered(known_version, layout_text(layout))
+        slots = list(known_version.regular.values())
         slots = [slot if slot in self._live[1] else -1 for slot in slots]
         self._slots[layout.ident] = slots
         return slots
 
 
-def _prefix(change: RowChange) -> bytes:
+def _key_prefix(change: SourceRowChange) -> bytes:
     return partition_prefix(msgspec.msgpack.encode(change.key))
 
 
 class _Layer:
     """Changes above a store, so that a message is applied whole or not at all."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: StateStore) -> None:
         self._store = store
         self.changed: dict[bytes, bytes | None] = {}
 

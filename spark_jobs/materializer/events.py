@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from connectors.formats.cql_schema import typed
-from connectors.formats.names import part
+from connectors.formats.cql_schema import typed_schema
+from connectors.formats.names import schema_part
 from connectors.schema import INT64, OPTIONAL_INT64, STRING, Schema, struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_jobs.materializer.model import Column, MergeOptions, Origin
+    from spark_jobs.materializer.model import EventOrigin, MergeOptions, StateColumn
 
 #: Operations as Debezium names them.
 CREATE, UPDATE, DELETE, READ = "c", "u", "d", "r"
@@ -53,7 +53,7 @@ class EventCodec(Protocol):
         before: bytes | None,
         after: bytes | None,
         key: bytes,
-        origin: Origin,
+        origin: EventOrigin,
         sequence: int,
         now_ms: int,
     ) -> bytes:
@@ -71,7 +71,7 @@ class EventCodec(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableShape:
     """What a codec is made for: one version of a table.
 
     Attributes:
@@ -82,55 +82,55 @@ class Shape:
     """
 
     constants: tuple[tuple[str, str], ...]
-    keys: tuple[Column, ...]
-    static: tuple[Column, ...]
-    regular: tuple[Column, ...]
+    keys: tuple[StateColumn, ...]
+    static: tuple[StateColumn, ...]
+    regular: tuple[StateColumn, ...]
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[StateColumn, ...]:
         """In the order of an image."""
         return (*self.keys, *self.static, *self.regular)
 
 
-def base_name(options: MergeOptions, shape: Shape) -> str:
+def base_name(options: MergeOptions, shape: TableShape) -> str:
     """What the names of the output's schemas begin with."""
     constants = dict(shape.constants)
     names = (options.name, constants.get("keyspace", ""), constants.get("table", ""))
-    return ".".join(part(name) for name in names if name)
+    return ".".join(schema_part(name) for name in names if name)
 
 
-def column_schema(column: Column, base: str, *, optional: bool) -> Schema | None:
+def column_schema(column: StateColumn, base: str, *, optional: bool) -> Schema | None:
     """The schema of a column's values; None where the input did not say what they are."""
     if column.type is not None:
-        return typed(column.type, f"{base}.{column.field}", optional=optional)
+        return typed_schema(column.type, f"{base}.{column.field}", optional=optional)
     return column.schema
 
 
-def key_schema(options: MergeOptions, shape: Shape) -> Schema:
+def key_schema(options: MergeOptions, shape: TableShape) -> Schema:
     """The schema of keys; raises as ``value_schema``."""
     base = f"{base_name(options, shape)}.Key"
-    return struct(base, _members(shape.keys, base, optional=False))
+    return struct(base, _make_member_schemas(shape.keys, base, optional=False))
 
 
-def value_schema(options: MergeOptions, shape: Shape, *, optional: bool = False) -> Schema:
+def value_schema(options: MergeOptions, shape: TableShape, *, optional: bool = False) -> Schema:
     """The schema of images: the primary key's columns required, all others optional."""
     base = f"{base_name(options, shape)}.Value"
     return struct(
         base,
         {
-            **_members(shape.keys, base, optional=False),
-            **_members((*shape.static, *shape.regular), base, optional=True),
+            **_make_member_schemas(shape.keys, base, optional=False),
+            **_make_member_schemas((*shape.static, *shape.regular), base, optional=True),
         },
         optional=optional,
     )
 
 
-def _members(columns: Sequence[Column], base: str, *, optional: bool) -> dict[str, Schema]:
-    found = {column.field: column_schema(column, base, optional=optional) for column in columns}
-    return {name: schema for name, schema in found.items() if schema is not None}
+def _make_member_schemas(columns: Sequence[StateColumn], base: str, *, optional: bool) -> dict[str, Schema]:
+    schemas = {column.field: column_schema(column, base, optional=optional) for column in columns}
+    return {name: schema for name, schema in schemas.items() if schema is not None}
 
 
-def debezium_schema(options: MergeOptions, shape: Shape) -> Schema:
+def debezium_schema(options: MergeOptions, shape: TableShape) -> Schema:
     """The schema of Debezium's envelope."""
     base = base_name(options, shape)
     value = value_schema(options, shape, optional=True)
@@ -146,7 +146,7 @@ def debezium_schema(options: MergeOptions, shape: Shape) -> Schema:
     )
 
 
-def yelp_schema(options: MergeOptions, shape: Shape) -> Schema:
+def yelp_schema(options: MergeOptions, shape: TableShape) -> Schema:
     """The schema of Yelp's data pipeline messages, with the payloads inside instead of an id of their schema."""
     base = base_name(options, shape)
     value = value_schema(options, shape, optional=True)
@@ -165,7 +165,7 @@ def yelp_schema(options: MergeOptions, shape: Shape) -> Schema:
     )
 
 
-def source_constants(options: MergeOptions, shape: Shape) -> dict[str, str]:
+def source_constants(options: MergeOptions, shape: TableShape) -> dict[str, str]:
     """The members of ``SOURCE`` that all events of a table share."""
     constants = dict(shape.constants)
     return {
@@ -181,7 +181,7 @@ def source_constants(options: MergeOptions, shape: Shape) -> dict[str, str]:
 YELP_TYPES: Final = {CREATE: "create", UPDATE: "update", DELETE: "delete", READ: "refresh"}
 
 
-def make_codec(options: MergeOptions, shape: Shape, register: Callable[[str, str], int]) -> EventCodec:
+def make_codec(options: MergeOptions, shape: TableShape, register: Callable[[str, str], int]) -> EventCodec:
     """The codec for one version of a table, which masks columns by ``options.masks``.
 
     Args:
@@ -199,11 +199,11 @@ def make_codec(options: MergeOptions, shape: Shape, register: Callable[[str, str
     from connectors.formats.masking import parse_rules
     from spark_jobs.materializer.events_masked import MaskedCodec, masked_shape, masks_of
 
-    found = masks_of(shape, parse_rules(dict(options.masks), debezium=False))
-    return MaskedCodec(_plain_codec(options, masked_shape(shape, found), register), shape, found)
+    masks = masks_of(shape, parse_rules(dict(options.masks), debezium=False))
+    return MaskedCodec(_plain_codec(options, masked_shape(shape, masks), register), shape, masks)
 
 
-def _plain_codec(options: MergeOptions, shape: Shape, register: Callable[[str, str], int]) -> EventCodec:
+def _plain_codec(options: MergeOptions, shape: TableShape, register: Callable[[str, str], int]) -> EventCodec:
     from spark_jobs.materializer.events_avro import AvroCodec
     from spark_jobs.materializer.events_json import JsonCodec
     from spark_jobs.materializer.events_ums import UmsCodec

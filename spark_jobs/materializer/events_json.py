@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import Fatal
-from connectors.formats.cql_schema import renamer
+from connectors.formats.cql_schema import make_renamer
 from connectors.formats.names import fits_struct
 from connectors.schema import Type
-from spark_jobs.materializer.decode_rows import storable
+from spark_jobs.materializer.decode_rows import make_storable
 from spark_jobs.materializer.events import (
     YELP_TYPES,
-    Shape,
+    TableShape,
     column_schema,
     debezium_schema,
     key_schema,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.schema import Schema
-    from spark_jobs.materializer.model import Column, MergeOptions, Origin
+    from spark_jobs.materializer.model import EventOrigin, MergeOptions, StateColumn
 
 SETTINGS: Final = JsonSettings()
 _encode: Final = msgspec.json.Encoder().encode
@@ -39,11 +39,11 @@ _NO: Final = b"null"
 class JsonCodec:
     """An ``EventCodec``."""
 
-    def __init__(self, options: MergeOptions, shape: Shape) -> None:
+    def __init__(self, options: MergeOptions, shape: TableShape) -> None:
         """Compile it; see ``events.make_codec``."""
         debezium = options.output_format == "debezium"
-        self.image = images(shape.columns)
-        keys = images(shape.keys)
+        self.image = make_image_encoder(shape.columns)
+        keys = make_image_encoder(shape.keys)
         constants = _encode(source_constants(options, shape))[:-1].replace(b"%", b"%%")
         source = (
             b'%b,"ts_ms":%%d,"ts_us":%%d,"snapshot":"%%b","ums_id":%%d,"latency_ms":%%d,"offset":%%b,"cause":"%%b"}'
@@ -53,8 +53,8 @@ class JsonCodec:
         if options.output_encoding == "json-schemas":
             refuse_unknown(options, shape)
             schema = (debezium_schema if debezium else yelp_schema)(options, shape)
-            prefix, suffix = _envelope(schema)
-            key_prefix, key_suffix = _envelope(key_schema(options, shape))
+            prefix, suffix = _build_envelope(schema)
+            key_prefix, key_suffix = _build_envelope(key_schema(options, shape))
             self.key: Callable[[Sequence[Any]], bytes] = lambda values: (
                 b"%b%b%b" % (key_prefix, keys(values), key_suffix)
             )
@@ -65,22 +65,22 @@ class JsonCodec:
         prefix, suffix = prefix.replace(b"%", b"%%"), suffix.replace(b"%", b"%%")
         if debezium:
             self._form = prefix + b'{"before":%b,"after":%b,"source":' + source + b',"op":"%b","ts_ms":%d}' + suffix
-            self.event = self._debezium
+            self.event = self._format_debezium
         else:
             self._topic = _encode(options.topic)
             self._form = (
                 prefix + b'{"message_type":"%b","uuid":"%b","timestamp":%d,"topic":%b,"keys":%b,"payload":%b,'
                 b'"previous_payload":%b,"meta":' + source + b"}" + suffix
             )
-            self.event = self._yelp
+            self.event = self._format_yelp
 
-    def _debezium(
+    def _format_debezium(
         self,
         operation: str,
         before: bytes | None,
         after: bytes | None,
         key: bytes,
-        origin: Origin,
+        origin: EventOrigin,
         sequence: int,
         now_ms: int,
     ) -> bytes:
@@ -101,13 +101,13 @@ class JsonCodec:
             now_ms,
         )
 
-    def _yelp(
+    def _format_yelp(
         self,
         operation: str,
         before: bytes | None,
         after: bytes | None,
         key: bytes,
-        origin: Origin,
+        origin: EventOrigin,
         sequence: int,
         now_ms: int,
     ) -> bytes:
@@ -138,11 +138,11 @@ def event_uuid(key: bytes, sequence: int) -> bytes:
     return (md5(key, usedforsecurity=False).digest()[:8] + sequence.to_bytes(8, "big", signed=True)).hex().encode()
 
 
-def _envelope(schema: Schema) -> tuple[bytes, bytes]:
+def _build_envelope(schema: Schema) -> tuple[bytes, bytes]:
     return f'{{"schema":{schema_text(schema, SETTINGS)},"payload":'.encode(), b"}"
 
 
-def refuse_unknown(options: MergeOptions, shape: Shape) -> None:
+def refuse_unknown(options: MergeOptions, shape: TableShape) -> None:
     """Raise ``Fatal`` where an output with schemas is asked for, and the input does not tell the types."""
     unknown = [column.name for column in shape.columns if column.type is None and column.schema is None]
     if unknown:
@@ -152,18 +152,18 @@ def refuse_unknown(options: MergeOptions, shape: Shape) -> None:
         )
 
 
-def images(columns: Sequence[Column]) -> Callable[[Sequence[Any]], bytes]:
+def make_image_encoder(columns: Sequence[StateColumn]) -> Callable[[Sequence[Any]], bytes]:
     """The function from the values of ``columns`` to a JSON object."""
     names = [column.field for column in columns]
     fields: list[Any] = [f"f{index}" for index in range(len(columns))]
-    made: Any = (
+    make_struct: Any = (
         msgspec.defstruct("Image", fields, rename=dict(zip(fields, names, strict=True)), gc=False)
         if all(map(fits_struct, names))
         else lambda *values: dict(zip(names, values, strict=True))
     )
-    mends = [(index, mend) for index, column in enumerate(columns) if (mend := _mend(column)) is not None]
+    mends = [(index, mend) for index, column in enumerate(columns) if (mend := _make_value_fix(column)) is not None]
     if not mends:
-        return lambda values: _encode(made(*values))
+        return lambda values: _encode(make_struct(*values))
 
     def encode(values: Sequence[Any]) -> bytes:
         mended = list(values)
@@ -171,12 +171,12 @@ def images(columns: Sequence[Column]) -> Callable[[Sequence[Any]], bytes]:
             value = mended[index]
             if value is not None:
                 mended[index] = mend(value)
-        return _encode(made(*mended))
+        return _encode(make_struct(*mended))
 
     return encode
 
 
-def _mend(column: Column) -> Callable[[Any], Any] | None:
+def _make_value_fix(column: StateColumn) -> Callable[[Any], Any] | None:
     """What a value needs before msgspec writes it as JsonConverter would; None if nothing."""
     schema = column_schema(column, "v", optional=True)
     if schema is None:
@@ -187,7 +187,7 @@ def _mend(column: Column) -> Callable[[Any], Any] | None:
         return lambda value: msgspec.Raw(float_json(value, "", single=True))
     if schema.type in {Type.ARRAY, Type.STRUCT, Type.MAP} or (schema.name is not None and schema.type is Type.BYTES):
         encode = compile_encoder(schema, SETTINGS, envelope=False)
-        change = renamer(column.type) if column.type is not None else storable(schema, back=True)
+        change = make_renamer(column.type) if column.type is not None else make_storable(schema, back=True)
         if change is None:
             return lambda value: msgspec.Raw(encode(value) or _NO)
         return lambda value: msgspec.Raw(encode(change(value)) or _NO)

@@ -9,18 +9,18 @@ from connectors.cql.types import CqlType
 from connectors.formats.masking import Mask, Masks, row_masker
 from connectors.schema import OPTIONAL_STRING, Type
 from spark_jobs.masks import column_masks
-from spark_jobs.materializer.decode_rows import storable
-from spark_jobs.materializer.events import EventCodec, Shape, column_schema
+from spark_jobs.materializer.decode_rows import make_storable
+from spark_jobs.materializer.events import EventCodec, TableShape, column_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spark_jobs.materializer.model import Column
+    from spark_jobs.materializer.model import StateColumn
 
     Change = Callable[[Sequence[Any]], list[Any]]
 
 
-def masks_of(shape: Shape, masks: Masks) -> dict[str, Mask]:
+def masks_of(shape: TableShape, masks: Masks) -> dict[str, Mask]:
     """The masks of a table's columns by name.
 
     Raises:
@@ -35,16 +35,16 @@ def masks_of(shape: Shape, masks: Masks) -> dict[str, Mask]:
     return column_masks(columns, (f"{constants.get('keyspace', '')}.{constants.get('table', '')}",), masks)
 
 
-def masked_shape(shape: Shape, found: dict[str, Mask]) -> Shape:
+def masked_shape(shape: TableShape, masks: dict[str, Mask]) -> TableShape:
     """The table as its masked events show it."""
 
-    def masked(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-        return tuple(_masked(column, found[column.name]) if column.name in found else column for column in columns)
+    def masked(columns: tuple[StateColumn, ...]) -> tuple[StateColumn, ...]:
+        return tuple(_mask_column(column, masks[column.name]) if column.name in masks else column for column in columns)
 
     return replace(shape, keys=masked(shape.keys), static=masked(shape.static), regular=masked(shape.regular))
 
 
-def _masked(column: Column, mask: Mask) -> Column:
+def _mask_column(column: StateColumn, mask: Mask) -> StateColumn:
     if mask.schema.type is not Type.STRING:
         return column
     if column.type is not None:
@@ -55,10 +55,10 @@ def _masked(column: Column, mask: Mask) -> Column:
 class MaskedCodec:
     """An ``EventCodec`` around that of a masked shape; it gets plain values."""
 
-    def __init__(self, inner: EventCodec, shape: Shape, found: dict[str, Mask]) -> None:
+    def __init__(self, inner: EventCodec, shape: TableShape, masks: dict[str, Mask]) -> None:
         self._inner = inner
-        self._mask_key = _changer(shape.keys, found)
-        self._mask_image = _changer(shape.columns, found)
+        self._mask_key = _make_masker(shape.keys, masks)
+        self._mask_image = _make_masker(shape.columns, masks)
         self.event = inner.event
 
     def key(self, values: Sequence[Any]) -> bytes:
@@ -70,10 +70,10 @@ class MaskedCodec:
         return self._inner.image(self._mask_image(values))
 
 
-def _changer(columns: Sequence[Column], found: dict[str, Mask]) -> Change:
+def _make_masker(columns: Sequence[StateColumn], masks_by_name: dict[str, Mask]) -> Change:
     """The function that masks values of ``columns``, which are as the state keeps them."""
     names = [column.name for column in columns]
-    masks = [(name, found[name]) for name in names if name in found]
+    masks = [(name, masks_by_name[name]) for name in names if name in masks_by_name]
     by_row = row_masker(masks)
     steps = [(names.index(name), mask) for name, mask in masks if mask.convert is not None]
     stored = {
@@ -81,7 +81,7 @@ def _changer(columns: Sequence[Column], found: dict[str, Mask]) -> Change:
         for index, mask in steps
         if columns[index].type is None
         and mask.schema.type is not Type.STRING
-        and (store := storable(mask.schema)) is not None
+        and (store := make_storable(mask.schema)) is not None
     }
 
     def change(values: Sequence[Any]) -> list[Any]:

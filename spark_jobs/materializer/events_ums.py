@@ -14,9 +14,9 @@ import msgspec
 from connectors.formats import ums
 from connectors.formats.ums_cql import text_of, ums_type
 from connectors.schema import Type
-from spark_jobs.materializer.events import DELETE, READ, UPDATE, Shape
-from spark_jobs.materializer.events_avro import registered
-from spark_jobs.materializer.events_json import SETTINGS, images
+from spark_jobs.materializer.events import DELETE, READ, UPDATE, TableShape
+from spark_jobs.materializer.events_avro import register_schema
+from spark_jobs.materializer.events_json import SETTINGS, make_image_encoder
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_schema import AvroSettings
 from worker.converters.json_compile import compile_encoder
@@ -24,7 +24,7 @@ from worker.converters.json_compile import compile_encoder
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spark_jobs.materializer.model import Column, MergeOptions, Origin
+    from spark_jobs.materializer.model import EventOrigin, MergeOptions, StateColumn
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(list[str | None]).decode
@@ -43,7 +43,7 @@ _PLAIN: Final = {
 class UmsCodec:
     """An ``EventCodec``. An image is the JSON array of a tuple's texts behind the system fields."""
 
-    def __init__(self, options: MergeOptions, shape: Shape, register: Callable[[str, str], int]) -> None:
+    def __init__(self, options: MergeOptions, shape: TableShape, register: Callable[[str, str], int]) -> None:
         """Compile it; see ``events.make_codec``."""
         constants = dict(shape.constants)
         self._namespace = ums.Namespace(
@@ -56,12 +56,15 @@ class UmsCodec:
         keys = {column.name for column in shape.keys}
         self._fields = [
             *ums.SYSTEM_FIELDS,
-            *(ums.field(column.name, _type(column), nullable=column.name not in keys) for column in shape.columns),
+            *(
+                ums.make_field(column.name, _find_field_type(column), nullable=column.name not in keys)
+                for column in shape.columns
+            ),
         ]
-        self._texts = [_text(column) for column in shape.columns]
-        self._key = images(shape.keys)
+        self._texts = [_make_converter(column) for column in shape.columns]
+        self._key = make_image_encoder(shape.keys)
         if options.output_encoding == "avro":
-            head = registered(options, ums.MESSAGE, register, is_key=False)
+            head = register_schema(options, ums.MESSAGE, register, is_key=False)
             self._write: Any = compile_avro(ums.MESSAGE, AvroSettings(), head)
         else:
             self._write = compile_encoder(ums.MESSAGE, SETTINGS, envelope=options.output_encoding == "json-schemas")
@@ -73,7 +76,7 @@ class UmsCodec:
     def image(self, values: Sequence[Any]) -> bytes:
         """See ``EventCodec``."""
         return _encode(
-            [None if value is None else text(value) for value, text in zip(values, self._texts, strict=True)]
+            [None if value is None else to_text(value) for value, to_text in zip(values, self._texts, strict=True)]
         )
 
     def event(
@@ -82,7 +85,7 @@ class UmsCodec:
         before: bytes | None,
         after: bytes | None,
         key: bytes,
-        origin: Origin,
+        origin: EventOrigin,
         sequence: int,
         now_ms: int,
     ) -> bytes:
@@ -91,8 +94,8 @@ class UmsCodec:
         time = ums.datetime_text(origin.write_time)
         name = f"{sequence:x}-{crc32(key):08x}"
 
-        def made(mark: str, image: bytes | None) -> list[str | None]:
-            return [str(sequence), time, mark, f"{name}{mark}", *_decode(image or b"[]")]
+        def made(operation_code: str, image: bytes | None) -> list[str | None]:
+            return [str(sequence), time, operation_code, f"{name}{operation_code}", *_decode(image or b"[]")]
 
         if operation == UPDATE:
             tuples = [made(ums.BEFORE, before), made(ums.UPDATE, after)]
@@ -101,17 +104,17 @@ class UmsCodec:
         else:
             tuples = [made(ums.INSERT, after)]
         protocol = ums.INITIAL if operation == READ else ums.INCREMENT
-        encoded: bytes = self._write(ums.message(protocol, self._namespace, self._fields, tuples))
+        encoded: bytes = self._write(ums.make_message(protocol, self._namespace, self._fields, tuples))
         return encoded
 
 
-def _type(column: Column) -> str:
+def _find_field_type(column: StateColumn) -> str:
     if column.type is not None:
         return ums_type(column.type)
     return "string" if column.schema is None else _PLAIN.get(column.schema.type, "string")
 
 
-def _text(column: Column) -> Callable[[Any], str]:
+def _make_converter(column: StateColumn) -> Callable[[Any], str]:
     if column.type is not None:
         return text_of(column.type)
     return lambda value: value if isinstance(value, str) else _encode(value).decode().strip('"')

@@ -1,7 +1,7 @@
 """What concerns a whole partition: its record, and what a change of it does to the rows.
 
 The record is written with what is still to be visited (``rowstate.Open``) whenever a transaction is full, so that the work goes
-on where it stopped, whoever goes on. While it is open the rows from ``Open.start`` on are as they were before.
+on where it stopped, whoever goes on. While it is open the rows from ``OpenFanout.start`` on are as they were before.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import astuple
 
-from spark_jobs.materializer.keys import after
-from spark_jobs.materializer.merge import NO_LIMIT, Limit, add_range, hide, merge_row, range_at
-from spark_jobs.materializer.rowstate import Open, PartitionState, is_empty, lapse, new_row
+from spark_jobs.materializer.keys import end_of_prefix
+from spark_jobs.materializer.merge import NO_LIMIT, Limit, add_range, hide_cells, merge_row, range_at
+from spark_jobs.materializer.rowstate import MergedPartition, OpenFanout, is_empty, lapse_row, new_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spark_jobs.materializer.decode_bind import Binding
-    from spark_jobs.materializer.images import View
+    from spark_jobs.materializer.images import ImageView
 
 
-def cover(state: PartitionState | None, key: bytes) -> Limit:
+def find_covering_deletion(state: MergedPartition | None, key: bytes) -> Limit:
     """The deletion (partition's or range's) that covers a row, by the clustering part of its key."""
     if state is None:
         return NO_LIMIT
-    found = range_at(state.ranges, key) if state.ranges else NO_LIMIT
+    range_limit = range_at(state.ranges, key) if state.ranges else NO_LIMIT
     deletion = state.deletion
-    return found if deletion is None or deletion[0] < found[0] else deletion
+    return range_limit if deletion is None or deletion[0] < range_limit[0] else deletion
 
 
 def change_partition(
-    state: PartitionState, update: Any, binding: Binding, view: View, now_s: int, grace_s: int
+    state: MergedPartition, update: Any, binding: Binding, view: ImageView, now_s: int, grace_s: int
 ) -> bool:
     """Fold what a message says of a partition as a whole into its state; ``state.open`` says what rows it concerns.
 
@@ -54,19 +54,19 @@ def change_partition(
         state.deletion = (deletion.write_time, max(deletion.local_deletion_time, now_s) + grace_s)
         changed = True
         spans.append((b"", None))
-        _prune(state)
+        _prune_ranges(state)
         if state.static is not None:
-            hide(state.static, state.deletion)
+            hide_cells(state.static, state.deletion)
     limit = state.deletion or NO_LIMIT
-    for each in update.ranges or ():
-        found = range_bounds(each, binding.clustering, binding.clustering_readers)
-        if found is None:
+    for range_change in update.ranges or ():
+        bounds = range_bounds(range_change, binding.clustering, binding.clustering_readers)
+        if bounds is None:
             continue
-        start, end = found
-        forget = max(each.local_deletion_time, now_s) + grace_s
-        if each.write_time <= limit[0] and forget <= limit[1]:
+        start, end = bounds
+        forget = max(range_change.local_deletion_time, now_s) + grace_s
+        if range_change.write_time <= limit[0] and forget <= limit[1]:
             continue
-        state.ranges, news = add_range(state.ranges, (start, end, each.write_time, forget))
+        state.ranges, news = add_range(state.ranges, (start, end, range_change.write_time, forget))
         if news:
             changed = True
             spans.append((start, end))
@@ -79,45 +79,49 @@ def change_partition(
         ):
             changed = True
             state.static = static
-            lapse(static, now_s, grace_s)
+            lapse_row(static, now_s, grace_s)
     if state.static is not None and is_empty(state.static):
         state.static = None
-    if differ(before, view.image(state.static)):
+    if has_changed(before, view.image(state.static)):
         spans.append((b"", None))
     if spans:
         first = min(start for start, _ in spans)
-        state.open = Open(first, _last([end for _, end in spans]), before, update.write_time, "write")
+        state.open = OpenFanout(first, _find_last_end([end for _, end in spans]), before, update.write_time, "write")
     return changed
 
 
-def differ(before: Sequence[Any], now: Sequence[Any]) -> bool:
+def has_changed(before: Sequence[Any], now: Sequence[Any]) -> bool:
     """Whether static columns changed. 0.0 and -0.0, which compare equal, are told apart by their texts."""
     return before != now or repr(before) != repr(now)
 
 
-def _last(ends: list[bytes | None]) -> bytes | None:
+def _find_last_end(ends: list[bytes | None]) -> bytes | None:
     return None if None in ends else max(end for end in ends if end is not None)
 
 
-def _prune(state: PartitionState) -> None:
+def _prune_ranges(state: MergedPartition) -> None:
     """Drop the ranges that the partition's deletion makes needless."""
     if state.deletion is not None and state.ranges:
         time, forget = state.deletion
-        state.ranges = [each for each in state.ranges if each[2] > time or each[3] > forget]
+        state.ranges = [
+            deleted_range for deleted_range in state.ranges if deleted_range[2] > time or deleted_range[3] > forget
+        ]
 
 
 def range_bounds(
-    each: Any, encode: Callable[[Sequence[Any]], bytes], readers: Sequence[Any] | None
+    deleted_range: Any, encode: Callable[[Sequence[Any]], bytes], readers: Sequence[Any] | None
 ) -> tuple[bytes, bytes | None] | None:
     """Start (included) and end (excluded; None: open) of a deleted range, as clustering parts of keys; None: it is empty."""
-    start, first = _prefix(each.start, encode, readers)
-    end, last = _prefix(each.end, encode, readers)
-    low = b"" if not first else start if each.start.inclusive else after(start)
-    high = None if not last else after(end) if each.end.inclusive else end
+    start, first = _encode_bound(deleted_range.start, encode, readers)
+    end, last = _encode_bound(deleted_range.end, encode, readers)
+    low = b"" if not first else start if deleted_range.start.inclusive else end_of_prefix(start)
+    high = None if not last else end_of_prefix(end) if deleted_range.end.inclusive else end
     return None if low is None else (low, high)
 
 
-def _prefix(bound: Any, encode: Callable[[Sequence[Any]], bytes], readers: Sequence[Any] | None) -> tuple[bytes, int]:
+def _encode_bound(
+    bound: Any, encode: Callable[[Sequence[Any]], bytes], readers: Sequence[Any] | None
+) -> tuple[bytes, int]:
     values = [] if bound.prefix is None else list(astuple(bound.prefix))
     length = next((index for index, value in enumerate(values) if value is None), len(values))
     values = values[:length]
@@ -126,16 +130,16 @@ def _prefix(bound: Any, encode: Callable[[Sequence[Any]], bytes], readers: Seque
     return encode(values), length
 
 
-def lapse_partition(state: PartitionState, view: View, now_s: int, grace_s: int) -> None:
+def lapse_partition(state: MergedPartition, view: ImageView, now_s: int, grace_s: int) -> None:
     """Let time pass for a partition whose fan-outs are done; a static column that runs out opens one."""
     if state.deletion is not None and state.deletion[1] <= now_s:
         state.deletion = None
     if state.ranges:
-        state.ranges = [each for each in state.ranges if each[3] > now_s]
+        state.ranges = [deleted_range for deleted_range in state.ranges if deleted_range[3] > now_s]
     if state.static is not None:
         before = view.image(state.static)
-        lapse(state.static, now_s, grace_s)
+        lapse_row(state.static, now_s, grace_s)
         if is_empty(state.static):
             state.static = None
-        if differ(before, view.image(state.static)):
-            state.open = Open(b"", None, before, now_s * 1_000_000, "expiry")
+        if has_changed(before, view.image(state.static)):
+            state.open = OpenFanout(b"", None, before, now_s * 1_000_000, "expiry")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Retriable
 from spark_jobs.causes import crash_of
-from spark_jobs.materializer.passes import Pass, Request
+from spark_jobs.materializer.passes import Pass, PassRequest
 from spark_jobs.session import is_local
 from spark_jobs.watchdog import CRASH_FOLDER
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import JobContext
     from spark_jobs.materializer.config import BucketOptions
-    from spark_jobs.materializer.passes import Answer, Range, Result
+    from spark_jobs.materializer.passes import PassAnswer, PassRange, Result
 
 _END_S: Final = 10.0
 
 
-class Host:
+class MergeHost:
     """The process, from the driver's side: started by the first batch. ``run`` is called by one thread at a time.
 
     Args:
@@ -53,7 +53,7 @@ class Host:
         self._given_up = threading.Event()
 
     @classmethod
-    def of(cls, context: JobContext) -> Host | None:
+    def of(cls, context: JobContext) -> MergeHost | None:
         """The one of a job; None where Spark's tasks merge all batches."""
         config = context.config
         if not config["materializer.small.batch.records"] or config["materializer.buckets"]:
@@ -65,7 +65,7 @@ class Host:
         return cls(config["source.isolation.level"])
 
     def run(
-        self, by_topic: Mapping[str, BucketOptions], spans: Mapping[tuple[str, int], Range]
+        self, by_topic: Mapping[str, BucketOptions], spans: Mapping[tuple[str, int], PassRange]
     ) -> list[tuple[str, Result]]:
         """A pass over each bucket of ``spans``, several at a time. Blocks; errors of ours are in the results.
 
@@ -75,17 +75,17 @@ class Host:
         """
         new = {topic: options for topic, options in by_topic.items() if self._sent.get(topic) is not options}
         try:
-            connection = self._connected()
-            request = Request(
+            connection = self._connect_process()
+            request = PassRequest(
                 [Pass(*bucket, spans[bucket]) for bucket in sorted(spans)],
-                [_pickled(topic, options) for topic, options in new.items()],
+                [_pickle_options(topic, options) for topic, options in new.items()],
                 self._isolation,
             )
             connection.send(request)
             self._sent |= new
-            answer: Answer = connection.recv()
+            answer: PassAnswer = connection.recv()
         except (EOFError, OSError) as error:
-            raise self._death() from error
+            raise self._make_death_error() from error
         if answer.trace:
             self.close()  # what it holds may be anything
             raise RuntimeError(f"the merge failed: {answer.trace}")
@@ -117,7 +117,7 @@ class Host:
         self._process = self._connection = self._folder = None
         self._sent = {}
 
-    def _connected(self) -> Connection:
+    def _connect_process(self) -> Connection:
         if self._given_up.is_set():
             raise Retriable("the batch is given up")
         if self._connection is not None:
@@ -139,7 +139,7 @@ class Host:
         self._connection = Connection(ours.detach())
         return self._connection
 
-    def _death(self) -> Exception:
+    def _make_death_error(self) -> Exception:
         """The error for a process that is gone."""
         said = ""
         if self._process is not None and self._folder is not None:
@@ -150,7 +150,7 @@ class Host:
         return Retriable("the batch is given up") if self._given_up.is_set() else crash_of(said)
 
 
-def _pickled(topic: str, options: BucketOptions) -> bytes:
+def _pickle_options(topic: str, options: BucketOptions) -> bytes:
     """The options of a topic without what counts dead letters: that is this process's."""
     from pyspark import cloudpickle
 

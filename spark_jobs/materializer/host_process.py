@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.materializer.input_reader import InputReader
-from spark_jobs.materializer.passes import Answer
-from spark_jobs.materializer.residents import Residents, guarded
+from spark_jobs.materializer.passes import PassAnswer
+from spark_jobs.materializer.residents import Residents, run_guarded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_jobs.materializer.config import BucketOptions
-    from spark_jobs.materializer.passes import Pass, Request, Result
+    from spark_jobs.materializer.passes import Pass, PassRequest, Result
 
 #: Passes at a time: most of a small one is waiting for Kafka's answers.
 _THREADS: Final = 4
@@ -40,17 +40,19 @@ class _Lane:
     """A thread with its own buckets, clients and engines."""
 
     def __init__(self) -> None:
-        self._todo: queue.SimpleQueue[tuple[Request, Sequence[Pass], queue.SimpleQueue[Answer]]] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[tuple[PassRequest, Sequence[Pass], queue.SimpleQueue[PassAnswer]]] = (
+            queue.SimpleQueue()
+        )
         self._residents = Residents()
         self._options: dict[str, BucketOptions] = {}
         self._reader: InputReader | None = None
-        threading.Thread(target=self._loop, name="buckets", daemon=True).start()
+        threading.Thread(target=self._run_requests, name="buckets", daemon=True).start()
 
-    def begin(self, request: Request, passes: Sequence[Pass], answers: queue.SimpleQueue[Answer]) -> None:
+    def begin(self, request: PassRequest, passes: Sequence[Pass], answers: queue.SimpleQueue[PassAnswer]) -> None:
         """Have the passes done one after the other, and an answer put."""
         self._todo.put((request, passes, answers))
 
-    def _loop(self) -> None:
+    def _run_requests(self) -> None:
         while True:
             request, passes, answers = self._todo.get()
             try:
@@ -58,19 +60,19 @@ class _Lane:
                     # Unpickled here: threads share nothing.
                     topic, options = pickle.loads(raw)  # noqa: S301 - from our own driver
                     self._options[topic] = options
-                answers.put(Answer([(work.topic, self._run(work, request.isolation)) for work in passes]))
+                answers.put(PassAnswer([(work.topic, self._run_pass(work, request.isolation)) for work in passes]))
             except Exception:  # noqa: BLE001 - the driver shows it
-                answers.put(Answer((), traceback.format_exc()))
+                answers.put(PassAnswer((), traceback.format_exc()))
 
-    def _run(self, work: Pass, isolation: str) -> Result:
+    def _run_pass(self, work: Pass, isolation: str) -> Result:
         options = self._options[work.topic]
         if work.span.start < 0:
-            return guarded(options, work.bucket, (), work.span, residents=self._residents)
+            return run_guarded(options, work.bucket, (), work.span, residents=self._residents)
         if self._reader is None:
             self._reader = InputReader(options.client, options.group, isolation)
         records = self._reader.records(work.topic, work.bucket, work.span)
         try:
-            return guarded(options, work.bucket, records, work.span, residents=self._residents)
+            return run_guarded(options, work.bucket, records, work.span, residents=self._residents)
         finally:
             records.close()
 
@@ -82,7 +84,7 @@ class _Lanes:
         self._lanes: list[_Lane] = []
         self._lane_of: dict[tuple[str, int], int] = {}
 
-    def run(self, request: Request) -> Answer:
+    def run(self, request: PassRequest) -> PassAnswer:
         """Do all passes of a request. Blocks."""
         shares: dict[int, list[Pass]] = {}
         for work in request.passes:
@@ -90,7 +92,7 @@ class _Lanes:
             shares.setdefault(number, []).append(work)
         while len(self._lanes) < _THREADS:
             self._lanes.append(_Lane())
-        answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[PassAnswer] = queue.SimpleQueue()
         began = time.process_time()
         for number, lane in enumerate(self._lanes):
             passes = shares.get(number, [])
@@ -102,12 +104,12 @@ class _Lanes:
         results = [result for answer in done for result in answer.results]
         for _, result in results:  # threads can't tell their CPU from that of the clients' threads
             result.cpu_s = (time.process_time() - began) / len(results)
-        return Answer(results, trace)
+        return PassAnswer(results, trace)
 
 
-def serve(connection: Connection) -> None:
+def serve_requests(connection: Connection) -> None:
     """Answer requests until the process ends. One at a time."""
-    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[PassRequest] = queue.SimpleQueue()
 
     def answer() -> None:
         try:
@@ -142,7 +144,7 @@ def main(descriptor: int, folder: str) -> None:
     with Path(folder, str(os.getpid())).open("w", encoding="utf-8") as words:
         faulthandler.enable(words)
         try:
-            serve(Connection(descriptor))
+            serve_requests(Connection(descriptor))
         except (EOFError, OSError):
             os._exit(0)  # the driver is done, or gone
 

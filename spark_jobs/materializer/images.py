@@ -9,21 +9,21 @@ import msgspec
 from connectors.schema import Type
 from spark_jobs.materializer.contract import LiveRow
 from spark_jobs.materializer.events import column_schema
-from spark_jobs.materializer.events_json import images as json_images
+from spark_jobs.materializer.events_json import make_image_encoder as json_images
 from spark_jobs.materializer.rowstate import forget_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from connectors.schema import Schema
-    from spark_jobs.materializer.events import Shape
-    from spark_jobs.materializer.model import Column
+    from spark_jobs.materializer.events import TableShape
+    from spark_jobs.materializer.model import StateColumn
     from spark_jobs.materializer.rowstate import Element, RowState
 
     Assemble = Callable[[Mapping[bytes, Element]], Any]
 
 
-class View:
+class ImageView:
     """The static row, or rows, as the newest version shows them.
 
     Attributes:
@@ -33,7 +33,7 @@ class View:
         nothing: what a row without cells shows.
     """
 
-    def __init__(self, columns: Sequence[Column], slots: Sequence[int], count: int) -> None:
+    def __init__(self, columns: Sequence[StateColumn], slots: Sequence[int], count: int) -> None:
         """Make it.
 
         Args:
@@ -48,7 +48,7 @@ class View:
         self._slots = list(slots)
         self._whole = self._slots == list(range(count))
         self._multi = [
-            (index, slot, assembler(column))
+            (index, slot, make_assembler(column))
             for index, (slot, column) in enumerate(zip(slots, columns, strict=True))
             if column.type is not None and column.type.is_multicell
         ]
@@ -77,7 +77,7 @@ class View:
             forget_cells(state, self.dead)
 
 
-def lives(state: RowState, image: Sequence[Any]) -> bool:
+def is_living(state: RowState, image: Sequence[Any]) -> bool:
     """Whether a row exists: it has liveness, or a regular cell that lives."""
     return (state.live is not None and not state.live[2]) or image.count(None) != len(image)
 
@@ -95,24 +95,26 @@ _DDL: Final = {
 }
 
 
-def ddl(schema: Schema | None) -> str:
+def format_spark_type(schema: Schema | None) -> str:
     """Spark SQL's type of the JSON form of values (bytes are Base64)."""
     if schema is None:
         return "string"
     if schema.type is Type.ARRAY:
-        return f"array<{ddl(schema.value_schema)}>"
+        return f"array<{format_spark_type(schema.value_schema)}>"
     if schema.type is Type.MAP:
-        return f"map<{ddl(schema.key_schema)},{ddl(schema.value_schema)}>"
+        return f"map<{format_spark_type(schema.key_schema)},{format_spark_type(schema.value_schema)}>"
     if schema.type is Type.STRUCT:
-        return "struct<" + ",".join(f"`{each.name}`:{ddl(each.schema)}" for each in schema.fields) + ">"
+        return (
+            "struct<" + ",".join(f"`{field.name}`:{format_spark_type(field.schema)}" for field in schema.fields) + ">"
+        )
     return _DDL[schema.type]
 
 
-def live_rows(shape: Shape) -> Callable[[Sequence[Any], int], LiveRow]:
+def live_rows(shape: TableShape) -> Callable[[Sequence[Any], int], LiveRow]:
     """The function from all values of a row, and its newest write time, to a ``LiveRow``."""
     columns = shape.columns
     schemas = [column_schema(column, "v", optional=True) for column in columns]
-    types = tuple(ddl(schema) for schema in schemas)
+    types = tuple(format_spark_type(schema) for schema in schemas)
     names = [column.name for column in columns]
     floats = [
         name
@@ -124,16 +126,16 @@ def live_rows(shape: Shape) -> Callable[[Sequence[Any], int], LiveRow]:
     table = f"{constants.get('keyspace', '')}.{constants.get('table', '')}"
 
     def make(values: Sequence[Any], time: int) -> LiveRow:
-        found = dict(zip(names, msgspec.json.decode(encode(values)).values(), strict=True))
+        values_by_name = dict(zip(names, msgspec.json.decode(encode(values)).values(), strict=True))
         for name in floats:
-            if found[name] is not None:
-                found[name] = float(found[name])
-        return LiveRow(table, found, types, time)
+            if values_by_name[name] is not None:
+                values_by_name[name] = float(values_by_name[name])
+        return LiveRow(table, values_by_name, types, time)
 
     return make
 
 
-def assembler(column: Column) -> Assemble:
+def make_assembler(column: StateColumn) -> Assemble:
     """What makes a multicell column's value of its cells; None where none lives.
 
     Elements are in the order of their paths, as queries show them.
@@ -143,18 +145,20 @@ def assembler(column: Column) -> Assemble:
         names = [(name, name.encode()) for name in kind.field_names]
 
         def fields(elements: Mapping[bytes, Element]) -> dict[str, Any] | None:
-            found = {name: element.value for name, key in names if (element := elements.get(key)) is not None}
-            if all(value is None for value in found.values()):
+            fields_by_name = {name: element.value for name, key in names if (element := elements.get(key)) is not None}
+            if all(value is None for value in fields_by_name.values()):
                 return None
-            return {name: found.get(name) for name, _ in names}
+            return {name: fields_by_name.get(name) for name, _ in names}
 
         return fields
     if kind is not None and kind.name == "set":
-        return lambda elements: [element.path for element in _living(elements)] or None
+        return lambda elements: [element.path for element in _select_living(elements)] or None
     if kind is not None and kind.name == "map":
-        return lambda elements: [{"key": element.path, "value": element.value} for element in _living(elements)] or None
-    return lambda elements: [element.value for element in _living(elements)] or None
+        return lambda elements: (
+            [{"key": element.path, "value": element.value} for element in _select_living(elements)] or None
+        )
+    return lambda elements: [element.value for element in _select_living(elements)] or None
 
 
-def _living(elements: Mapping[bytes, Element]) -> list[Element]:
+def _select_living(elements: Mapping[bytes, Element]) -> list[Element]:
     return [element for _, element in sorted(elements.items()) if element.value is not None]

@@ -9,13 +9,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs import kafka_errors
-from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.contract import InputRecord
 from spark_jobs.watchdog import limit
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from spark_jobs.materializer.passes import Range
+    from spark_jobs.materializer.passes import PassRange
 
 _TIMEOUT_S: Final = 30.0
 #: The most that waits inside the consumer.
@@ -56,7 +56,7 @@ class InputReader:
         with limit("the end of the consumer of the input", _TIMEOUT_S):
             self._consumer.close()
 
-    def records(self, topic: str, partition: int, span: Range) -> Generator[Input]:
+    def records(self, topic: str, partition: int, span: PassRange) -> Generator[InputRecord]:
         """The records of ``span`` in order; offsets may be left out (control records, compaction).
 
         Raises:
@@ -85,34 +85,35 @@ class InputReader:
                     problem = message.error()
                     if problem is not None:
                         position = max(
-                            position, self._end(problem, message, TopicPartition(topic, partition, position))
+                            position, self._end_offset(problem, message, TopicPartition(topic, partition, position))
                         )
                         continue
                     offset = int(message.offset() or 0)
                     position = offset + 1
                     if offset >= end:
                         break
-                    yield Input(message.key(), message.value(), offset, message.timestamp()[1])
+                    yield InputRecord(message.key(), message.value(), offset, message.timestamp()[1])
         finally:
             with limit(f"unassign of {topic} [{partition}]", _TIMEOUT_S):
                 self._consumer.unassign()
 
-    def _end(self, problem: KafkaError, message: Any, where: TopicPartition) -> int:
+    def _end_offset(self, problem: KafkaError, message: Any, where: TopicPartition) -> int:
         """The offset of an end-of-partition event; raises for all other errors."""
         if problem.code() == kafka_errors.PARTITION_EOF:
             return int(message.offset())
-        text = f"{where.topic} [{where.partition}] can't be read at offset {where.offset}: {problem}"
+        message_text = f"{where.topic} [{where.partition}] can't be read at offset {where.offset}: {problem}"
         if problem.code() in _GONE:
             try:
                 with limit(f"the question for the first offset of {where.topic} [{where.partition}]", _TIMEOUT_S):
                     first, _ = self._consumer.get_watermark_offsets(where, timeout=_TIMEOUT_S)
             except KafkaException as error:
-                raise Retriable(text) from error
+                raise Retriable(message_text) from error
             if first > where.offset:
                 raise Fatal(
-                    f"{text}; the records before offset {first} were deleted unread (retention, DeleteRecords). Start the job "
+                    f"{message_text}; the records before offset {first} were deleted unread (retention, DeleteRecords). Start "
+                    "the job "
                     "again: it says what is missing and how to continue"
                 )
         if problem.retriable() or not problem.fatal():
-            raise Retriable(text)
-        raise Fatal(text)
+            raise Retriable(message_text)
+        raise Fatal(message_text)

@@ -17,17 +17,17 @@ from spark_jobs import clients, ranges
 from spark_jobs.causes import cause_of
 from spark_jobs.checkpoint import open_folder
 from spark_jobs.contract import Batch, JobContext, Sink
-from spark_jobs.frames import ArrowTask, Selection, columns_of
+from spark_jobs.frames import ArrowTask, FrameSelection, columns_of
 from spark_jobs.lag import KafkaView
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
 from spark_jobs.materializer.changelog import Changelog
-from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, Owner
-from spark_jobs.materializer.contract import Input
-from spark_jobs.materializer.host import Host
-from spark_jobs.materializer.passes import RESULT_SCHEMA, Range, Result, decode_result, encode_result
+from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, MarkerOwner
+from spark_jobs.materializer.contract import InputRecord
+from spark_jobs.materializer.host import MergeHost
+from spark_jobs.materializer.passes import RESULT_SCHEMA, PassRange, Result, decode_result, encode_result
 from spark_jobs.materializer.per_topic import config_for
-from spark_jobs.materializer.residents import guarded
+from spark_jobs.materializer.residents import run_guarded
 from spark_jobs.materializer.routing import merge_by_key
 from spark_jobs.materializer.stages import StageNumbers
 from spark_jobs.materializer.timers import Timers
@@ -97,27 +97,27 @@ class MaterializerSink(Sink):
             0,
         )
         self._stages = StageNumbers()
-        self._columns: Selection | None = None
+        self._columns: FrameSelection | None = None
         self._arguments: list[Column] = []
         #: Merges small batches; None: Spark's tasks merge all.
-        self._host = Host.of(context)
+        self._host = MergeHost.of(context)
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """See ``config.complaints``."""
-        return options.complaints(config)
+        return options.find_problems(config)
 
     @classmethod
     def check(cls, config: Config) -> list[str]:
         """Whether input, output and changelog are what they must be, as far as they exist. Blocks."""
         problems: list[str] = []
         try:
-            admin = topics.Topics(clients.confluent(config))
+            admin = topics.KafkaTopics(clients.build_client_config(config))
             names = input_topics(config)
             loop = options.find_loop(config, names)
             problems += [loop] if loop else []
             for topic in names:
-                own = config_for(config, topic)
+                topic_config = config_for(config, topic)
                 source = admin.find(topic)
                 if source is None:
                     problems.append(
@@ -125,8 +125,11 @@ class MaterializerSink(Sink):
                         "changelog gets as many partitions"
                     )
                     continue
-                changelog, output = admin.find(options.changelog_topic(own)), admin.find(own["sink.kafka.topic"])
-                problems += _complaints(own, source, changelog, output)
+                changelog, output = (
+                    admin.find(options.changelog_topic(topic_config)),
+                    admin.find(topic_config["sink.kafka.topic"]),
+                )
+                problems += _check_topics(topic_config, source, changelog, output)
         except (Retriable, Fatal) as error:
             return [f"kafka.bootstrap.servers: {error}"]
         return problems
@@ -136,12 +139,13 @@ class MaterializerSink(Sink):
         """The topics and what would be made. Blocks."""
         lines: list[str] = []
         try:
-            admin = topics.Topics(clients.confluent(config))
-            for own in (config_for(config, topic) for topic in input_topics(config)):
-                changelog, output = options.changelog_topic(own), own["sink.kafka.topic"]
+            admin = topics.KafkaTopics(clients.build_client_config(config))
+            for topic_config in (config_for(config, topic) for topic in input_topics(config)):
+                changelog, output = options.changelog_topic(topic_config), topic_config["sink.kafka.topic"]
+                output_format = topic_config["materializer.output.format"]
                 lines += [
-                    f"state: topic {changelog} (compacted), cached in {own['state.dir']}",
-                    f"output: topic {output}, {own['materializer.output.format']}, transactions {own['name']}-<partition>",
+                    f"state: topic {changelog} (compacted), cached in {topic_config['state.dir']}",
+                    f"output: topic {output}, {output_format}, transactions {topic_config['name']}-<partition>",
                 ]
                 for name in (changelog, output):
                     topic = admin.find(name)
@@ -192,22 +196,22 @@ class MaterializerSink(Sink):
         if loop:
             raise Fatal(loop)
         for topic in new:
-            self._states[topic] = self._take(topic)
+            self._states[topic] = self._take_over(topic)
 
-    def _take(self, topic: str) -> TopicState:
+    def _take_over(self, topic: str) -> TopicState:
         """The state of an input topic, taken over from an earlier run. Blocks; raises as ``open``."""
         config = config_for(self.context.config, topic)
-        prepared = prepare(config, self.engine(config), self._letters(), log=self.context.log.warning)
+        prepared = prepare_topics(config, self.engine(config), self._make_dead_letters(), log=self.context.log.warning)
         changelog = Changelog(prepared.client, prepared.changelog_topic, prepared.group)
         try:
             markers = read_markers(changelog, prepared.count)
         finally:
             changelog.close()
-        state = TopicState(owned(prepared, markers), set(markers))
+        state = TopicState(take_ownership(prepared, markers), set(markers))
         state.timers.ask(markers)
         return state
 
-    def _letters(self) -> Any:
+    def _make_dead_letters(self) -> Any:
         if self.context.config["errors.tolerance"] != "all":
             return None
         from spark_jobs.dead_letters import DeadLetters
@@ -230,36 +234,38 @@ class MaterializerSink(Sink):
                 "from the input, or give the job another name and checkpoint to begin anew."
             )
         self._demand_states(batch)
-        spans = self._spans(batch)
+        spans = self._plan_passes(batch)
         if not spans:
             return 0
         records = sum(end - start for start, end in batch.ranges.values())
         if self._host is not None and records <= self.context.config["materializer.small.batch.records"]:
-            return self._account(self._host.run(self._by_topic(), spans))
+            return self._count_results(self._host.run(self._by_topic(), spans))
         if self._columns is None:
-            self._columns = Selection(batch.raw, *_COLUMNS)
+            self._columns = FrameSelection(batch.raw, *_COLUMNS)
             self._arguments = columns_of(_COLUMNS)
         raw = self._columns.of(batch.raw)
         by_topic = self._by_topic()
         if self.context.config["materializer.buckets"]:
-            rows = self._collect(merge_by_key(raw, by_topic, spans))
+            rows = self._collect_results(merge_by_key(raw, by_topic, spans))
         else:
-            rows = self._collect(ArrowTask(stream_task(by_topic, spans), _results(), self._arguments).over(raw))
+            rows = self._collect_results(
+                ArrowTask(stream_task(by_topic, spans), _make_result_schema(), self._arguments).over(raw)
+            )
         # A range may hold no record at all (control records of transactions, compaction): its marker moves too. Buckets by key
         # all move, so that they stand at the same offsets between two batches.
         done = {(topic, result.bucket) for topic, result in rows}
         empty = {bucket: span for bucket, span in spans.items() if bucket not in done}
         if empty:
-            rows += self._maintain(empty)
-        return self._account(rows)
+            rows += self._run_passes(empty)
+        return self._count_results(rows)
 
-    def _spans(self, batch: Batch) -> dict[BucketKey, Range]:
+    def _plan_passes(self, batch: Batch) -> dict[BucketKey, PassRange]:
         """The passes that a batch needs.
 
         Raises:
             Fatal: a topic was given partitions, and its buckets are not chosen by key.
         """
-        spans: dict[BucketKey, Range] = {}
+        spans: dict[BucketKey, PassRange] = {}
         if self.context.config["materializer.buckets"]:
             parts: dict[str, dict[int, tuple[int, int]]] = {}
             for (topic, partition), offsets in batch.ranges.items():
@@ -267,7 +273,7 @@ class MaterializerSink(Sink):
             for topic, offsets_by_partition in parts.items():
                 state = self._states[topic]
                 for bucket in range(state.options.count):
-                    spans[topic, bucket] = Range(first=bucket not in state.known, parts=offsets_by_partition)
+                    spans[topic, bucket] = PassRange(first=bucket not in state.known, parts=offsets_by_partition)
             return spans
         for (topic, partition), (start, end) in batch.ranges.items():
             state = self._states[topic]
@@ -277,7 +283,7 @@ class MaterializerSink(Sink):
                     "started): rows may have moved to other partitions, away from their state. Divide the state by key with a "
                     "savepoint and materializer.buckets (docs/jobs/savepoints.md), or run millrace job rebuild with --state."
                 )
-            spans[topic, partition] = Range(start, end, first=partition not in state.known)
+            spans[topic, partition] = PassRange(start, end, first=partition not in state.known)
         return spans
 
     def _demand_states(self, batch: Batch) -> None:
@@ -319,15 +325,17 @@ class MaterializerSink(Sink):
         self._idled = now
         seconds = time.time()
         due = {
-            (topic, bucket): Range() for topic, state in self._states.items() for bucket in state.timers.due(seconds)
+            (topic, bucket): PassRange()
+            for topic, state in self._states.items()
+            for bucket in state.timers.due(seconds)
         }
         if due:
-            self._account(self._maintain(due))
+            self._count_results(self._run_passes(due))
 
-    def _maintain(self, spans: Mapping[BucketKey, Range]) -> list[tuple[str, Result]]:
+    def _run_passes(self, spans: Mapping[BucketKey, PassRange]) -> list[tuple[str, Result]]:
         if self._host is not None:
             return self._host.run(self._by_topic(), spans)
-        return self._collect(buckets_frame(self.context.spark, self._by_topic(), spans))
+        return self._collect_results(buckets_frame(self.context.spark, self._by_topic(), spans))
 
     def give_up(self) -> None:
         """See ``Sink.give_up``."""
@@ -339,13 +347,13 @@ class MaterializerSink(Sink):
         if self._host is not None:
             self._host.close()
 
-    def _collect(self, frame: Any) -> list[tuple[str, Result]]:
+    def _collect_results(self, frame: Any) -> list[tuple[str, Result]]:
         try:
             return [(row[0], decode_result(row[1])) for row in frame.collect()]
         except Exception as error:
             raise cause_of(error) from error
 
-    def _account(self, results: Sequence[tuple[str, Result]]) -> int:
+    def _count_results(self, results: Sequence[tuple[str, Result]]) -> int:
         for topic, result in results:
             state = self._states[topic]
             if not result.error:
@@ -373,33 +381,37 @@ class MaterializerSink(Sink):
         sizes = [size for state in self._states.values() for size in state.sizes.values()]
         metrics["materializer_state_rows"] = sum(size[0] for size in sizes)
         metrics["materializer_state_bytes"] = sum(size[1] for size in sizes)
-        outputs = sum(each.outputs for each in rows)
+        outputs = sum(result_row.outputs for result_row in rows)
         if outputs:
-            metrics["materializer_publish_latency_ms"] = sum(each.latency_ms for each in rows) / outputs
-        transactions = sum(each.transactions for each in rows)
+            metrics["materializer_publish_latency_ms"] = sum(result_row.latency_ms for result_row in rows) / outputs
+        transactions = sum(result_row.transactions for result_row in rows)
         if transactions:
-            metrics["materializer_transaction_ms"] = 1000 * sum(each.transaction_s for each in rows) / transactions
-        metrics |= self._stages.metrics(each.stages for each in rows)
+            metrics["materializer_transaction_ms"] = (
+                1000 * sum(result_row.transaction_s for result_row in rows) / transactions
+            )
+        metrics |= self._stages.metrics(result_row.stages for result_row in rows)
         raise_errors(rows)
         return outputs
 
 
-def _results() -> StructType:
+def _make_result_schema() -> StructType:
     """``RESULT_SCHEMA``, which Spark would have its JVM read."""
     from pyspark.sql import types as t
 
     return t.StructType([t.StructField(name, t.StringType()) for name in ("topic", "result")])
 
 
-def buckets_frame(spark: SparkSession, by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, Range]) -> Any:
+def buckets_frame(
+    spark: SparkSession, by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, PassRange]
+) -> Any:
     """A frame whose collection runs a pass without input over each bucket of ``spans``, one task each."""
     return spark.range(0, len(spans), 1, len(spans)).mapInArrow(idle_task(by_topic, dict(spans)), RESULT_SCHEMA)
 
 
-def run_buckets(spark: SparkSession, found: BucketOptions, spans: Mapping[int, Range]) -> list[Result]:
+def run_buckets(spark: SparkSession, bucket_options: BucketOptions, spans: Mapping[int, PassRange]) -> list[Result]:
     """Run a pass without input over each bucket of one topic. Blocks; errors are in the results."""
-    topic = found.input_topic
-    frame = buckets_frame(spark, {topic: found}, {(topic, bucket): span for bucket, span in spans.items()})
+    topic = bucket_options.input_topic
+    frame = buckets_frame(spark, {topic: bucket_options}, {(topic, bucket): span for bucket, span in spans.items()})
     return [decode_result(row[1]) for row in frame.collect()]
 
 
@@ -421,23 +433,23 @@ def input_topics(config: Config) -> list[str]:
 def raise_errors(rows: Sequence[Result]) -> None:
     """Raise what the buckets could not do: ``Fatal`` before ``Retriable``."""
     for kind, error in (("Fatal", Fatal), ("Skippable", Fatal), ("Retriable", Retriable)):
-        texts = [each.text for each in rows if each.error == kind]
-        if texts:
-            raise error("\n".join(dict.fromkeys(texts)))
+        messages = [result.text for result in rows if result.error == kind]
+        if messages:
+            raise error("\n".join(dict.fromkeys(messages)))
 
 
-def _complaints(
+def _check_topics(
     config: Config, source: topics.Topic, changelog: topics.Topic | None, output: topics.Topic | None
 ) -> list[str]:
-    most = config["materializer.record.max.bytes"]
+    max_bytes = config["materializer.record.max.bytes"]
     buckets = config["materializer.buckets"] or 0
     problems = []
     if changelog is not None:
         problems += topics.changelog_complaints(
-            changelog, partitions=source.partitions, buckets=buckets, record_max_bytes=most
+            changelog, partitions=source.partitions, buckets=buckets, record_max_bytes=max_bytes
         )
     if output is not None:
-        problems += topics.size_complaints(output, most)
+        problems += topics.size_complaints(output, max_bytes)
         if config["materializer.output.partitioner"] == "bucket" and output.partitions < source.partitions:
             problems.append(
                 f"the output topic {output.name} has {output.partitions} partitions, the input "
@@ -446,7 +458,7 @@ def _complaints(
     return problems
 
 
-def prepare(
+def prepare_topics(
     config: Config,
     engine: Callable[[int], Engine],
     dead_letters: Any,
@@ -460,14 +472,14 @@ def prepare(
         Retriable: no broker answers.
         Fatal: a topic can't be used or made.
     """
-    client = clients.confluent(config)
-    admin = topics.Topics(client)
+    client = clients.build_client_config(config)
+    admin = topics.KafkaTopics(client)
     source = admin.require(config["source.topics"][0])
-    most = config["materializer.record.max.bytes"]
+    max_bytes = config["materializer.record.max.bytes"]
     replication = config["materializer.topics.replication.factor"]
     name, target = options.changelog_topic(config), config["sink.kafka.topic"]
     changelog, output = admin.find(name), admin.find(target)
-    problems = _complaints(config, source, changelog, output)
+    problems = _check_topics(config, source, changelog, output)
     if not problems:
         if changelog is None:
             count = config["materializer.buckets"] or source.partitions
@@ -477,23 +489,25 @@ def prepare(
                 count,
                 replication,
                 topics.changelog_settings(
-                    record_max_bytes=most,
+                    record_max_bytes=max_bytes,
                     min_lag_ms=config["materializer.changelog.min.compaction.lag.ms"],
                     delete_retention_ms=config["materializer.changelog.delete.retention.ms"],
                 ),
             )
         if output is None:
             log("making the output topic %s with %d partitions", target, source.partitions)
-            output = admin.make(target, source.partitions, replication, topics.output_settings(record_max_bytes=most))
+            output = admin.make(
+                target, source.partitions, replication, topics.output_settings(record_max_bytes=max_bytes)
+            )
         # Again: somebody else may have made them at the same time.
-        problems = _complaints(config, source, changelog, output)
+        problems = _check_topics(config, source, changelog, output)
     if problems or changelog is None or output is None:
         raise Fatal("\n".join(problems))
     for sentence in topics.output_warnings(output):
         log(sentence)
     return BucketOptions(
         job=config["name"],
-        owner=Owner(0, secrets.token_hex(8)),
+        owner=MarkerOwner(0, secrets.token_hex(8)),
         client=client,
         group=config["kafka.group.id"] or f"millrace-{config['name']}",
         input_topic=source.name,
@@ -510,7 +524,7 @@ def prepare(
         delete_retention_ms=int(changelog.config.get("delete.retention.ms", 86_400_000)),
         max_changes=config["materializer.transaction.max.changes"],
         max_bytes=config["materializer.transaction.max.bytes"],
-        record_max_bytes=most,
+        record_max_bytes=max_bytes,
         transaction_timeout_ms=config["materializer.transaction.timeout.ms"],
         resident_buckets=config["materializer.resident.buckets"],
         dead_letters=dead_letters,
@@ -523,24 +537,24 @@ def prepare(
 
 def read_markers(changelog: Changelog, partitions: int) -> dict[int, Marker]:
     """The newest marker of each bucket that has one. Blocks."""
-    found = changelog.last_markers(range(partitions))
-    return {bucket: msgspec.json.decode(raw, type=Marker) for bucket, raw in found.items()}
+    raw_markers = changelog.last_markers(range(partitions))
+    return {bucket: msgspec.json.decode(raw, type=Marker) for bucket, raw in raw_markers.items()}
 
 
-def owned(found: BucketOptions, markers: Mapping[int, Marker]) -> BucketOptions:
+def take_ownership(bucket_options: BucketOptions, markers: Mapping[int, Marker]) -> BucketOptions:
     """The options of a run that takes over from all that came before."""
-    epoch = max((each.owner.epoch for each in markers.values()), default=0) + 1
-    return replace(found, owner=Owner(epoch, found.owner.run))
+    epoch = max((marker.owner.epoch for marker in markers.values()), default=0) + 1
+    return replace(bucket_options, owner=MarkerOwner(epoch, bucket_options.owner.run))
 
 
 # In the tasks
 
 
-def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, Range]) -> Task:
+def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, PassRange]) -> Task:
     """The function for ``mapInArrow`` over a batch's records: one stream is one Kafka partition. Gives a row: the result."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = next((each for each in batches if each.num_rows), None)
+        first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return
         topic, bucket = first.column("topic")[0].as_py(), first.column("partition")[0].as_py()
@@ -548,7 +562,9 @@ def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey,
         # Decoding makes millions of small objects and no cycles: the collector would take half of the time.
         gc.disable()
         try:
-            result = guarded(by_topic[topic], bucket, inputs(topic, bucket, first, batches), spans[topic, bucket])
+            result = run_guarded(
+                by_topic[topic], bucket, read_inputs(topic, bucket, first, batches), spans[topic, bucket]
+            )
         finally:
             if with_collector_off:
                 gc.enable()
@@ -557,7 +573,7 @@ def stream_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey,
     return frozen_after("materializer", task)
 
 
-def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, Range]) -> Task:
+def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, PassRange]) -> Task:
     """The function for ``mapInArrow`` over row numbers, each of which stands for a bucket without input."""
     buckets = sorted(spans)
 
@@ -565,12 +581,14 @@ def idle_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[BucketKey, R
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 topic, bucket = buckets[number]
-                yield encode_result(topic, guarded(by_topic[topic], bucket, (), spans[topic, bucket]))
+                yield encode_result(topic, run_guarded(by_topic[topic], bucket, (), spans[topic, bucket]))
 
     return frozen_after("materializer", task)
 
 
-def inputs(topic: str, bucket: int, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[Input]:
+def read_inputs(
+    topic: str, bucket: int, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]
+) -> Iterator[InputRecord]:
     """The records of an Arrow stream.
 
     Raises:
@@ -582,17 +600,17 @@ def inputs(topic: str, bucket: int, first: pa.RecordBatch, others: Iterator[pa.R
     batch: pa.RecordBatch | None = first
     while batch is not None:
         if batch.num_rows:
-            found = pc.min_max(batch.column("partition")).as_py()
+            partition_bounds = pc.min_max(batch.column("partition")).as_py()
             names = pc.unique(batch.column("topic")).to_pylist()
-            if found["min"] != bucket or found["max"] != bucket or names != [topic]:
+            if partition_bounds["min"] != bucket or partition_bounds["max"] != bucket or names != [topic]:
                 raise Fatal(
-                    f"a Spark task was given records of {names}, partitions {found['min']} to "
-                    f"{found['max']}, not of {topic} [{bucket}] alone: the materializer needs one task per "
+                    f"a Spark task was given records of {names}, partitions {partition_bounds['min']} to "
+                    f"{partition_bounds['max']}, not of {topic} [{bucket}] alone: the materializer needs one task per "
                     "partition; don't set source.min.partitions or repartition"
                 )
             milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
             yield from map(
-                Input,
+                InputRecord,
                 batch.column("key").to_pylist(),
                 batch.column("value").to_pylist(),
                 batch.column("offset").to_pylist(),

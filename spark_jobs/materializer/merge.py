@@ -1,6 +1,7 @@
 """Cassandra's merge of one change into one row. Pure; the rules are in docs/jobs/MERGE.md.
 
-A change is what the decoder made of a message's row (``decode.RowLike``), in the message's own names; ``Bound`` says which slot
+A change is what the decoder made of a message's row (``decode.RowLike``), in the message's own names; ``BoundColumns`` says
+which slot
 of the state each of its columns is. Every function changes the state in place and says whether it did.
 """
 
@@ -41,7 +42,7 @@ class Multi(NamedTuple):
     fields: tuple[tuple[str, str, bytes, Callable[[Any], Any] | None, Callable[[Any], bytes]], ...] = ()
 
 
-class Bound(NamedTuple):
+class BoundColumns(NamedTuple):
     """The columns of one part (static or regular) of a message's version, bound to slots.
 
     Attributes:
@@ -71,7 +72,7 @@ Range = tuple[bytes, bytes | None, int, int]
 
 
 def merge_row(
-    state: RowState, row: Any, time: int, expires: int, bound: Bound, limit: Limit, now_s: int, grace_s: int
+    state: RowState, row: Any, time: int, expires: int, bound: BoundColumns, limit: Limit, now_s: int, grace_s: int
 ) -> bool:
     """Fold what a message says of a row into its state.
 
@@ -98,17 +99,17 @@ def merge_row(
     liveness = row.liveness
     if liveness is not None:
         stamp = liveness.stamp
-        own = (time, expires) if stamp is None else (stamp.write_time, stamp.expires or 0)
+        row_stamp = (time, expires) if stamp is None else (stamp.write_time, stamp.expires or 0)
         live = state.live
-        if own[0] > hidden and (live is None or own > live[:2]):
-            state.live = (*own, 0)
+        if row_stamp[0] > hidden and (live is None or row_stamp > live[:2]):
+            state.live = (*row_stamp, 0)
             changed = True
     if row.complex_deletions:
-        for each in row.complex_deletions:
-            slot = bound.complex.get(each.column)
+        for complex_deletion in row.complex_deletions:
+            slot = bound.complex.get(complex_deletion.column)
             if slot is not None:
-                forget = max(each.local_deletion_time, now_s) + grace_s
-                changed |= _delete_column(state, slot, (each.write_time, forget), floor)
+                forget = max(complex_deletion.local_deletion_time, now_s) + grace_s
+                changed |= _delete_column(state, slot, (complex_deletion.write_time, forget), floor)
     cells = row.cells
     if cells is not None:
         if type(cells) is not tuple:
@@ -118,18 +119,18 @@ def merge_row(
         elif time > hidden:
             changed |= _simple_cells(state, cells, time, expires, bound)
         if bound.multi:
-            own = (time, expires)
+            row_stamp = (time, expires)
             for multi in bound.multi:
                 value = cells[multi.place]
                 if value is not None:
                     cells_of = _udt_cells if multi.kind == "udt" else _element_cells
-                    changed |= cells_of(state, multi, value, own, floor, now_s + grace_s)
+                    changed |= cells_of(state, multi, value, row_stamp, floor, now_s + grace_s)
     if row.deleted:
         changed |= _buried_cells(state, row, time, bound, floor, now_s + grace_s)
     return changed
 
 
-def _simple_cells(state: RowState, cells: Sequence[Any], time: int, expires: int, bound: Bound) -> bool:
+def _simple_cells(state: RowState, cells: Sequence[Any], time: int, expires: int, bound: BoundColumns) -> bool:
     """Cells that share a stamp that nothing hides: the usual case, and the hot loop."""
     values, times, extra = state.values, state.times, state.extra
     delta = time - state.base
@@ -138,49 +139,54 @@ def _simple_cells(state: RowState, cells: Sequence[Any], time: int, expires: int
     if plain is not None and extra is None and not expires:
         for slot, value in zip(plain, cells, strict=True):
             if value is not None:
-                known = times[slot]
-                if known is None or delta > known:
+                known_time = times[slot]
+                if known_time is None or delta > known_time:
                     values[slot] = value
                     times[slot] = delta
                     changed = True
-                elif delta == known and value != values[slot]:
+                elif delta == known_time and value != values[slot]:
                     serialize = bound.serialize[slot]
                     if serialize(value) > serialize(values[slot]):
                         values[slot] = value
                         changed = True
         return changed
-    for place, slot, read in bound.simple:
-        value = cells[place]
+    for value_index, slot, read in bound.simple:
+        value = cells[value_index]
         if value is not None:
-            changed |= _set(state, slot, value if read is None else read(value), time, expires, bound)
+            changed |= _set_cell(state, slot, value if read is None else read(value), time, expires, bound)
     return changed
 
 
 def _stamped_cells(
-    state: RowState, cells: Sequence[Any], stamps: Mapping[str, Any], shared: tuple[int, int], bound: Bound, hidden: int
+    state: RowState,
+    cells: Sequence[Any],
+    stamps: Mapping[str, Any],
+    shared: tuple[int, int],
+    bound: BoundColumns,
+    hidden: int,
 ) -> bool:
     """Cells of which some have stamps of their own."""
     changed = False
     fields = dict(bound.names.values())
-    for place, slot, read in bound.simple:
-        value = cells[place]
+    for index, slot, read in bound.simple:
+        value = cells[index]
         if value is not None:
-            own = stamps.get(fields[slot])
-            time, expires = shared if own is None else (own.write_time, own.expires or 0)
+            cell_stamp = stamps.get(fields[slot])
+            time, expires = shared if cell_stamp is None else (cell_stamp.write_time, cell_stamp.expires or 0)
             if time > hidden:
-                changed |= _set(state, slot, value if read is None else read(value), time, expires, bound)
+                changed |= _set_cell(state, slot, value if read is None else read(value), time, expires, bound)
     return changed
 
 
-def _set(state: RowState, slot: int, value: Any, time: int, expires: int, bound: Bound) -> bool:
+def _set_cell(state: RowState, slot: int, value: Any, time: int, expires: int, bound: BoundColumns) -> bool:
     """Set a simple cell if it wins; the caller has seen that nothing hides it."""
-    known = state.times[slot]
+    known_time = state.times[slot]
     delta = time - state.base
     extra = state.extra
-    if known is not None:
-        if delta < known:
+    if known_time is not None:
+        if delta < known_time:
             return False
-        if delta == known:
+        if delta == known_time:
             old_expires, forget = extra.get(slot, (0, 0)) if extra else (0, 0)
             old = state.values[slot]
             if forget and not old_expires:
@@ -202,24 +208,24 @@ def _set(state: RowState, slot: int, value: Any, time: int, expires: int, bound:
     return True
 
 
-def _buried_cells(state: RowState, row: Any, time: int, bound: Bound, floor: Limit, forget: int) -> bool:
+def _buried_cells(state: RowState, row: Any, time: int, bound: BoundColumns, floor: Limit, forget: int) -> bool:
     """Tombstones of simple columns."""
     changed = False
     stamps = row.stamps
     for name in row.deleted:
-        found = bound.names.get(name)
-        if found is None:
+        slot_field = bound.names.get(name)
+        if slot_field is None:
             continue
-        slot, field = found
-        own = None if stamps is None else stamps.get(field)
-        when = time if own is None else own.write_time
+        slot, field = slot_field
+        cell_stamp = None if stamps is None else stamps.get(field)
+        when = time if cell_stamp is None else cell_stamp.write_time
         if when <= floor[0] and forget <= floor[1]:
             continue
-        known = state.times[slot]
+        known_time = state.times[slot]
         delta = when - state.base
-        if known is not None and (
-            delta < known
-            or (delta == known and state.values[slot] is None and (not (state.extra or {}).get(slot, (0, 0))[0]))
+        if known_time is not None and (
+            delta < known_time
+            or (delta == known_time and state.values[slot] is None and (not (state.extra or {}).get(slot, (0, 0))[0]))
         ):
             continue
         state.values[slot] = None
@@ -231,7 +237,7 @@ def _buried_cells(state: RowState, row: Any, time: int, bound: Bound, floor: Lim
     return changed
 
 
-def _column(state: RowState, slot: int) -> Complex:
+def _get_multicell(state: RowState, slot: int) -> Complex:
     if state.complex is None:
         state.complex = {}
     column = state.complex.get(slot)
@@ -247,7 +253,7 @@ def _delete_column(state: RowState, slot: int, deletion: Limit, floor: Limit) ->
     column = None if state.complex is None else state.complex.get(slot)
     if column is not None and column.deletion is not None and column.deletion[0] >= deletion[0]:
         return False
-    column = _column(state, slot)
+    column = _get_multicell(state, slot)
     column.deletion = deletion
     _hide_elements(column, deletion)
     return True
@@ -259,14 +265,14 @@ def _element_cells(
     """Cells of a list, set or map."""
     changed = False
     named = multi.kind != "list"
-    for each in value:
-        path = each.path if multi.path is None else multi.path(each.path)
-        item = each.value
+    for cell in value:
+        path = cell.path if multi.path is None else multi.path(cell.path)
+        item = cell.value
         if item is not None and multi.read is not None:
             item = multi.read(item)
-        stamp = each.stamp
+        stamp = cell.stamp
         time, expires = shared if stamp is None else (stamp.write_time, stamp.expires or 0)
-        changed |= _element(
+        changed |= _set_element(
             state,
             multi.slot,
             multi.order(path),
@@ -290,11 +296,11 @@ def _udt_cells(state: RowState, multi: Multi, value: Any, shared: tuple[int, int
         time, expires = shared if stamp is None else (stamp.write_time, stamp.expires or 0)
         if item is not None and read is not None:
             item = read(item)
-        changed |= _element(state, multi.slot, key, Element(None, item, time, expires), serialize, floor, forget)
+        changed |= _set_element(state, multi.slot, key, Element(None, item, time, expires), serialize, floor, forget)
     return changed
 
 
-def _element(
+def _set_element(
     state: RowState, slot: int, key: bytes, new: Element, serialize: Callable[[Any], bytes], floor: Limit, forget: int
 ) -> bool:
     """Set one cell of a multicell column if it wins and nothing hides it."""
@@ -308,13 +314,13 @@ def _element(
     if old is not None:
         if new.time < old.time:
             return False
-        if new.time == old.time and not _wins(new, old, serialize):
+        if new.time == old.time and not _is_winner(new, old, serialize):
             return False
-    _column(state, slot).elements[key] = new
+    _get_multicell(state, slot).elements[key] = new
     return True
 
 
-def _wins(new: Element, old: Element, serialize: Callable[[Any], bytes]) -> bool:
+def _is_winner(new: Element, old: Element, serialize: Callable[[Any], bytes]) -> bool:
     """Whether ``new`` is more than ``old``, both of one time; equal ones are not."""
     if old.forget and not old.expires:
         return False
@@ -332,11 +338,11 @@ def delete_row(state: RowState, deletion: Limit, limit: Limit = NO_LIMIT) -> boo
     if state.deletion is not None and state.deletion[0] >= deletion[0]:
         return False
     state.deletion = deletion
-    hide(state, deletion)
+    hide_cells(state, deletion)
     return True
 
 
-def hide(state: RowState, limit: Limit) -> bool:
+def hide_cells(state: RowState, limit: Limit) -> bool:
     """Drop what a deletion hides, but of tombstones only those that it outlasts.
 
     Returns:
@@ -394,14 +400,16 @@ def replace_row(state: RowState, values: Sequence[Any] | None, slots: Sequence[i
         version: the position; the state's write times are positions.
         forget: when the deletion may be forgotten.
     """
-    known = state.live[0] if state.live is not None else state.deletion[0] if state.deletion is not None else NEVER
-    if version < known:
+    known_version = (
+        state.live[0] if state.live is not None else state.deletion[0] if state.deletion is not None else NEVER
+    )
+    if version < known_version:
         return False
     row: list[Any] = [None] * len(state.values)
     for slot, value in zip(slots, values or (), strict=values is not None):
         if slot >= 0:
             row[slot] = value
-    if version == known and (state.live is None) == (values is None) and state.values == row:
+    if version == known_version and (state.live is None) == (values is None) and state.values == row:
         return False  # a repetition
     state.values, state.base = row, version
     state.times = [None if value is None else 0 for value in row]
@@ -423,56 +431,56 @@ def add_range(ranges: Sequence[Range], new: Range) -> tuple[list[Range], bool]:
         return list(ranges), False
     result: list[Range] = []
     changed = False
-    place: bytes | None = start  # what of the new one is not done begins here; None: nothing is left
+    position: bytes | None = start  # what of the new one is not done begins here; None: nothing is left
     for old in ranges:
         low, high, old_time, old_forget = old
-        if place is None or (high is not None and high <= place) or (end is not None and low >= end):
-            if place is not None and end is not None and low >= end:
-                result.append((place, end, time, forget))
-                place, changed = None, True
+        if position is None or (high is not None and high <= position) or (end is not None and low >= end):
+            if position is not None and end is not None and low >= end:
+                result.append((position, end, time, forget))
+                position, changed = None, True
             result.append(old)
             continue
-        if low < place:
-            result.append((low, place, old_time, old_forget))
-            low = place
-        elif place < low:
-            result.append((place, low, time, forget))
+        if low < position:
+            result.append((low, position, old_time, old_forget))
+            low = position
+        elif position < low:
+            result.append((position, low, time, forget))
             changed = True
         stop: bytes | None
-        rest: Range | None
+        remainder: Range | None
         if end is not None and (high is None or end < high):
-            stop, rest = end, (end, high, old_time, old_forget)
+            stop, remainder = end, (end, high, old_time, old_forget)
         else:
-            stop, rest = high, None
+            stop, remainder = high, None
         # Kept until nothing that either of them hid may come back.
         result.append((low, stop, max(time, old_time), max(forget, old_forget) if time != old_time else old_forget))
         changed |= time > old_time or (time < old_time and forget > old_forget)
-        if rest is not None:
-            result.append(rest)
-            place = None
+        if remainder is not None:
+            result.append(remainder)
+            position = None
         else:
-            place = stop if stop != end else None
-    if place is not None:
-        result.append((place, end, time, forget))
+            position = stop if stop != end else None
+    if position is not None:
+        result.append((position, end, time, forget))
         changed = True
     joined: list[Range] = []
-    for each in result:
-        if joined and joined[-1][1] == each[0] and joined[-1][2:] == each[2:]:
-            joined[-1] = (joined[-1][0], each[1], *each[2:])
+    for deleted_range in result:
+        if joined and joined[-1][1] == deleted_range[0] and joined[-1][2:] == deleted_range[2:]:
+            joined[-1] = (joined[-1][0], deleted_range[1], *deleted_range[2:])
         else:
-            joined.append(each)
+            joined.append(deleted_range)
     return joined, changed
 
 
 def range_at(ranges: Sequence[Range], key: bytes) -> Limit:
     """The deletion that covers a row, by the clustering part of its key; ``NO_LIMIT`` if none does."""
-    place = bisect_right(ranges, key, key=_start) - 1
-    if place >= 0:
-        _, end, time, forget = ranges[place]
+    index = bisect_right(ranges, key, key=_get_range_start) - 1
+    if index >= 0:
+        _, end, time, forget = ranges[index]
         if end is None or key < end:
             return time, forget
     return NO_LIMIT
 
 
-def _start(each: Range) -> bytes:
-    return each[0]
+def _get_range_start(deleted_range: Range) -> bytes:
+    return deleted_range[0]

@@ -60,7 +60,7 @@ class MergeOptions:
     shards: Literal["refuse", "separate", "merge"] = "refuse"
 
 
-class Column(NamedTuple):
+class StateColumn(NamedTuple):
     """One column of one version of a table.
 
     Attributes:
@@ -80,7 +80,7 @@ class Column(NamedTuple):
     reversed: bool = False
 
 
-class Origin(NamedTuple):
+class EventOrigin(NamedTuple):
     """What events say of where a change came from.
 
     Attributes:
@@ -96,7 +96,7 @@ class Origin(NamedTuple):
     cause: str
 
 
-class Latency:
+class PublishLatency:
     """Publish latencies (write time to now, ms) since they were taken last: a value for a metric."""
 
     __slots__ = ("count", "largest", "total")
@@ -108,9 +108,9 @@ class Latency:
 
     def take(self) -> tuple[int, int, int]:
         """Number, sum and maximum (ms), and start anew."""
-        taken = self.count, self.total, self.largest
+        totals = self.count, self.total, self.largest
         self.count = self.total = self.largest = 0
-        return taken
+        return totals
 
 
 def state_key_parts(key: bytes) -> tuple[bytes, int, bytes]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from connectors.errors import Fatal
-from spark_jobs.materializer.config import Marker, changed
-from spark_jobs.materializer.stages import Histogram  # noqa: TC001 - msgspec reads the annotation at run time
+from spark_jobs.materializer.config import Marker, describe_bucket_change
+from spark_jobs.materializer.stages import StageHistogram  # noqa: TC001 - msgspec reads the annotation at run time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RESULT_SCHEMA: Final = "topic string, result string"
 
 
-class Range(msgspec.Struct, frozen=True):
+class PassRange(msgspec.Struct, frozen=True):
     """The work of a pass over one bucket.
 
     Attributes:
@@ -61,7 +61,7 @@ class Result(msgspec.Struct):
     rows: int = 0
     bytes: int = 0
     next_due: int | None = None
-    stages: dict[str, Histogram] = {}
+    stages: dict[str, StageHistogram] = {}
     discarded: str = ""
     #: An error of ours instead of a stack trace through the JVM: the class's name and the text.
     error: str = ""
@@ -73,11 +73,11 @@ class Pass(NamedTuple):
 
     topic: str
     bucket: int
-    span: Range
+    span: PassRange
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PassRequest:
     """A request to ``host_process``: passes, all of different buckets.
 
     Attributes:
@@ -91,7 +91,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PassAnswer:
     """Its answer: a result for each pass, or the trace of an unexpected error."""
 
     results: Sequence[tuple[str, Result]]
@@ -112,7 +112,7 @@ def decode_result(raw: Any) -> Result:
     return msgspec.json.decode(raw, type=Result)
 
 
-def check_marker(options: BucketOptions, number: int, marker: Marker | None, span: Range) -> Marker:
+def check_marker(options: BucketOptions, number: int, marker: Marker | None, span: PassRange) -> Marker:
     """The marker of bucket ``number`` from which its pass continues; a new one if it has none yet.
 
     Raises:
@@ -144,7 +144,7 @@ def check_marker(options: BucketOptions, number: int, marker: Marker | None, spa
             "with source.savepoint once more, which continues that."
         )
     if marker.buckets != options.buckets:
-        raise Fatal(f"materializer.buckets: {changed(marker.buckets)}.")
+        raise Fatal(f"materializer.buckets: {describe_bucket_change(marker.buckets)}.")
     if marker.topic != options.input_topic or marker.topic_id != options.input_id:
         raise Fatal(
             f"the state of bucket {number} is of the topic {marker.topic} (id {marker.topic_id}), "

@@ -69,18 +69,18 @@ def problems_of(config: Config, topics: Sequence[str]) -> list[str]:
     """
     if is_per_topic(config):
         if config[_CHANGELOG] is not None and TOPIC not in config[_CHANGELOG]:
-            text = (
+            problem = (
                 f"Invalid value {config[_CHANGELOG]} for configuration {_CHANGELOG}: {_OUTPUT} has {TOPIC}, so each topic "
                 f"needs its own changelog: add {TOPIC}, or leave it out"
             )
-            return [text]
+            return [problem]
         return []
     if len(topics) != 1:
-        text = (
+        problem = (
             f"Invalid value {list(topics) or config['source.topics.pattern']} for configuration source.topics: a materializer "
             f"over several topics needs an output for each of them: write {TOPIC} into {_OUTPUT} (example: {TOPIC}.rows)"
         )
-        return [text]
+        return [problem]
     if TOPIC in str(config[_CHANGELOG] or ""):
         return [
             f"Invalid value {config[_CHANGELOG]} for configuration {_CHANGELOG}: {TOPIC} needs {TOPIC} in {_OUTPUT} too"

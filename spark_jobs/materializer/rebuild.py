@@ -20,8 +20,15 @@ from spark_jobs.gateway import hadoop_configuration, jvm_of
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
 from spark_jobs.materializer.changelog import Changelog
-from spark_jobs.materializer.job import input_topics, owned, prepare, raise_errors, read_markers, run_buckets
-from spark_jobs.materializer.passes import Range, Result
+from spark_jobs.materializer.job import (
+    input_topics,
+    prepare_topics,
+    raise_errors,
+    read_markers,
+    run_buckets,
+    take_ownership,
+)
+from spark_jobs.materializer.passes import PassRange, Result
 from spark_jobs.materializer.per_topic import choose_topic, config_for
 from spark_jobs.session import build_session
 
@@ -43,15 +50,15 @@ def main(argv: Sequence[str]) -> int:
         "start it again afterwards. See docs/jobs/materializer.md.",
     )
     parser.add_argument("file", metavar="FILE", help="the job, YAML or JSON")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
+    modes = parser.add_mutually_exclusive_group(required=True)
+    modes.add_argument(
         "--output",
         action="store_true",
         help="write every row of the state to the output topic, which was lost or is another one now; "
         "the job then goes on behind it. Goes on where it was if it is interrupted, and does "
         "nothing if all is there",
     )
-    what.add_argument(
+    modes.add_argument(
         "--state",
         action="store_true",
         help="throw the state and the checkpoint away: at its next start the job reads its input from "
@@ -65,30 +72,30 @@ def main(argv: Sequence[str]) -> int:
         "the new ones",
     )
     parser.add_argument("--topic", help="the input topic, of a job that materializes several")
-    given = parser.parse_args(list(argv))
-    job = load_job(given.file)
-    if not given.state:
-        choose_topic(job.config, given.topic)
-    with stopped(job):
-        if given.state:
-            for line in reset_state(job, drop_output=given.drop_output):
+    arguments = parser.parse_args(list(argv))
+    job = load_job(arguments.file)
+    if not arguments.state:
+        choose_topic(job.config, arguments.topic)
+    with lock_job(job):
+        if arguments.state:
+            for line in reset_state(job, drop_output=arguments.drop_output):
                 print(line)  # noqa: T201 - a command
             return 0
         spark = session_of(job)
         try:
-            config = choose_topic(job.config, given.topic)
+            config = choose_topic(job.config, arguments.topic)
             with progress(f"writing {config['sink.kafka.topic']} again", quiet_s=2):
                 rows = rebuild_output(spark, config, options.EngineFactory(options.merge_options(config)))
         finally:
             spark.stop()
-    events = sum(each.outputs for each in rows)
+    events = sum(result.outputs for result in rows)
     target = config["sink.kafka.topic"]
-    text = (
+    summary = (
         f"{events} events were written to {target}"
         if events
         else f"{target} has all rows already (to have them written again, delete the topic)"
     )
-    print(text)  # noqa: T201 - a command
+    print(summary)  # noqa: T201 - a command
     return 0
 
 
@@ -98,7 +105,7 @@ def load_job(file: str) -> Job:
     Raises:
         ConfigInvalid: it is wrong, or does not materialize.
     """
-    job = frame_config.load(file)
+    job = frame_config.load_job(file)
     if not job.materializes:
         raise ConfigInvalid(f"{file}: the job {job.name} has no transform.type=materialize, so it has no state")
     return job
@@ -114,22 +121,22 @@ def session_of(job: Job) -> SparkSession:
 
 
 @contextmanager
-def stopped(job: Job) -> Iterator[None]:
+def lock_job(job: Job) -> Iterator[None]:
     """Hold the job's locks.
 
     Raises:
         AlreadyRuns: it runs. (A run on another machine is found by the marker's owner: it stops with an error.)
     """
     locks = [Control(job.folder).lock, checkpoint_lock(job.checkpoint)]
-    taken: list[Any] = []
+    held_locks: list[Any] = []
     try:
         for lock in locks:
             if lock is not None:
                 lock.acquire(f"job {job.name}")
-                taken.append(lock)
+                held_locks.append(lock)
         yield
     finally:
-        for lock in reversed(taken):
+        for lock in reversed(held_locks):
             lock.release()
 
 
@@ -143,18 +150,18 @@ def rebuild_output(spark: SparkSession, config: Config, engine: Callable[[int], 
         Fatal: there is no state.
         Retriable: Kafka does not answer; call again.
     """
-    found = prepare(config, engine, None, rebuild_output=True, log=logging.getLogger(__name__).info)
-    changelog = Changelog(found.client, found.changelog_topic, found.group)
+    bucket_options = prepare_topics(config, engine, None, rebuild_output=True, log=logging.getLogger(__name__).info)
+    changelog = Changelog(bucket_options.client, bucket_options.changelog_topic, bucket_options.group)
     try:
-        markers = read_markers(changelog, found.count)
+        markers = read_markers(changelog, bucket_options.count)
     finally:
         changelog.close()
     if not markers:
         raise Fatal(
-            f"the changelog {found.changelog_topic} is empty: there is no state to write an output from; run "
+            f"the changelog {bucket_options.changelog_topic} is empty: there is no state to write an output from; run "
             "millrace job rebuild with --state to make it again from the input"
         )
-    rows = run_buckets(spark, owned(found, markers), {bucket: Range() for bucket in markers})
+    rows = run_buckets(spark, take_ownership(bucket_options, markers), {bucket: PassRange() for bucket in markers})
     raise_errors(rows)
     return rows
 
@@ -177,7 +184,7 @@ def reset_state(job: Job, *, drop_output: bool = False) -> list[str]:
             "source.savepoint is set: without its checkpoint the job would start from the savepoint, and not from its input; "
             "remove the option"
         )
-    admin = topics.Topics(clients.confluent(config))
+    admin = topics.KafkaTopics(clients.build_client_config(config))
     sources = [admin.require(topic) for topic in input_topics(config)]
     lines = []
     # The checkpoint goes first: without it the job reads everything, with it alone it would refuse to go on.

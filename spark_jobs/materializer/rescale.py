@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import Fatal
-from spark_jobs.materializer.decode_catalog import GONE, Catalog, Known
+from spark_jobs.materializer.decode_catalog import GONE, BucketCatalog, KnownVersion
 from spark_jobs.materializer.keys import PARTITION
 from spark_jobs.materializer.model import state_key_parts
 from spark_jobs.materializer.rowstate import pack_partition, pack_row, unpack_partition, unpack_row
@@ -50,14 +50,14 @@ class Renumbering(msgspec.Struct, frozen=True):
             partition = unpack_partition(blob)
             partition.era = self.eras.get(partition.era, _FORGOTTEN)
             if partition.static is not None:
-                self._renumber(partition.static, self.static, self.counts[0])
+                self._renumber_row(partition.static, self.static, self.counts[0])
             packed = pack_partition(partition)
             return blob if packed is None else packed
         row = unpack_row(blob)
-        self._renumber(row, self.regular, self.counts[1])
+        self._renumber_row(row, self.regular, self.counts[1])
         return pack_row(row)
 
-    def _renumber(self, row: RowState, slots: Mapping[int, int], count: int) -> None:
+    def _renumber_row(self, row: RowState, slots: Mapping[int, int], count: int) -> None:
         row.era = self.eras.get(row.era, _FORGOTTEN)
         values: list[Any] = [None] * count
         times: list[int | None] = [None] * count
@@ -71,20 +71,20 @@ class Renumbering(msgspec.Struct, frozen=True):
             row.complex = {slots[slot]: entry for slot, entry in row.complex.items() if slot in slots}
 
 
-def merge_catalogs(catalogs: Sequence[Catalog], *, ordered_by_registry: bool) -> Catalog:
+def merge_catalogs(catalogs: Sequence[BucketCatalog], *, ordered_by_registry: bool) -> BucketCatalog:
     """One catalog with every version that some bucket has seen, in their order.
 
     Args:
         catalogs: of all buckets.
-        ordered_by_registry: whether ``Known.order`` is an id of the registry, so that orders of two buckets compare.
+        ordered_by_registry: whether ``KnownVersion.order`` is an id of the registry, so that orders of two buckets compare.
 
     Raises:
         Fatal: the buckets have seen versions whose order is not known.
     """
-    first = max(catalogs, key=lambda catalog: len(catalog.versions), default=Catalog())
+    first = max(catalogs, key=lambda catalog: len(catalog.versions), default=BucketCatalog())
     if all(catalog == first for catalog in catalogs):
         return first
-    merged = Catalog()
+    merged = BucketCatalog()
     sources = [(catalog, version) for catalog in catalogs for version in catalog.versions]
     if ordered_by_registry:
         sources.sort(key=lambda pair: (pair[1].order, pair[1].era == GONE))
@@ -96,7 +96,7 @@ def merge_catalogs(catalogs: Sequence[Catalog], *, ordered_by_registry: bool) ->
         if merged.find(version.ident) is not None:
             continue
         table = catalog.tables[version.era] if version.era != GONE else None
-        _enter(merged, version, table, version.order if ordered_by_registry else None)
+        _enter_version(merged, version, table, version.order if ordered_by_registry else None)
     newest = merged.newest
     for catalog in catalogs:
         if newest is not None and catalog.newest is not None and catalog.newest.ident == newest.ident:
@@ -104,12 +104,12 @@ def merge_catalogs(catalogs: Sequence[Catalog], *, ordered_by_registry: bool) ->
     return merged
 
 
-def _check_order(first: Catalog, catalogs: Iterable[Catalog]) -> None:
+def _check_order(first: BucketCatalog, catalogs: Iterable[BucketCatalog]) -> None:
     """Whether each bucket saw some of the versions of the one that saw most, in the same order."""
     names = [version.ident for version in first.versions]
     for catalog in catalogs:
-        rest = iter(names)
-        if not all(version.ident in rest for version in catalog.versions):
+        remaining_names = iter(names)
+        if not all(version.ident in remaining_names for version in catalog.versions):
             raise Fatal(
                 "the buckets have seen different versions of the table, and without a schema registry nothing says which is "
                 f"the newer one ({', '.join(names)}; {', '.join(version.ident for version in catalog.versions)}). Start the "
@@ -118,14 +118,14 @@ def _check_order(first: Catalog, catalogs: Iterable[Catalog]) -> None:
             )
 
 
-def _enter(merged: Catalog, version: Known, table: str | None, order: int | None) -> None:
+def _enter_version(merged: BucketCatalog, version: KnownVersion, table: str | None, order: int | None) -> None:
     if table is None:
-        merged.versions.append(Known(version.ident, version.order, GONE, {}, {}))
+        merged.versions.append(KnownVersion(version.ident, version.order, GONE, {}, {}))
     else:
         merged.add_signatures(version.ident, order, table, list(version.static), list(version.regular))
 
 
-def renumbering(catalog: Catalog, merged: Catalog) -> Renumbering:
+def make_renumbering(catalog: BucketCatalog, merged: BucketCatalog) -> Renumbering:
     """How the rows of a bucket with ``catalog`` are adapted to ``merged``, which has all its versions."""
     static: dict[int, int] = {}
     regular: dict[int, int] = {}

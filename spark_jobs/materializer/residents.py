@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spark_jobs.materializer.config import BucketOptions
-    from spark_jobs.materializer.contract import Engine, Input
-    from spark_jobs.materializer.passes import Range
+    from spark_jobs.materializer.contract import Engine, InputRecord
+    from spark_jobs.materializer.passes import PassRange
 
 #: Jobs, or topics of a job with many, whose clients one Python worker keeps.
 _RESIDENT_JOBS: Final = 8
 
 
-class Resident:
+class ResidentBuckets:
     """Holds what one Python worker process keeps between tasks: a consumer, and for some buckets producer and cache."""
 
     def __init__(self, options: BucketOptions) -> None:
@@ -59,7 +59,7 @@ class Resident:
 
 
 class Residents:
-    """Holds every ``Resident`` of this process: one per job, and per input topic of a job with many.
+    """Holds every ``ResidentBuckets`` of this process: one per job, and per input topic of a job with many.
 
     The one global of the materializer: Spark keeps Python worker processes between tasks but hands them only the task, and
     a producer and a map for each task would cost 60-80 ms. One run of a job at a time: of another run, the former is
@@ -67,9 +67,9 @@ class Residents:
     """
 
     def __init__(self) -> None:
-        self._by_job: OrderedDict[str, Resident] = OrderedDict()
+        self._by_job: OrderedDict[str, ResidentBuckets] = OrderedDict()
 
-    def get(self, options: BucketOptions) -> Resident:
+    def get(self, options: BucketOptions) -> ResidentBuckets:
         """The resident of this run; the one that was not used for longest is closed if there are too many."""
         current = self._by_job.get(options.job)
         if current is not None and (
@@ -82,7 +82,7 @@ class Residents:
         if current is None:
             while len(self._by_job) >= _RESIDENT_JOBS:
                 self._by_job.popitem(last=False)[1].close()
-            current = self._by_job[options.job] = Resident(options)
+            current = self._by_job[options.job] = ResidentBuckets(options)
         self._by_job.move_to_end(options.job)
         return current
 
@@ -104,7 +104,7 @@ RESIDENTS: Final = Residents()
 # Tasks call these: a task that names ``RESIDENTS`` itself would be sent to the worker with a copy of it.
 
 
-def get_resident(options: BucketOptions) -> Resident:
+def get_resident(options: BucketOptions) -> ResidentBuckets:
     """See ``Residents.get``, of this process."""
     return RESIDENTS.get(options)
 
@@ -114,11 +114,11 @@ def discard_resident(job: str) -> None:
     RESIDENTS.discard(job)
 
 
-def guarded(
+def run_guarded(
     options: BucketOptions,
     number: int,
-    records: Iterable[Input],
-    span: Range,
+    records: Iterable[InputRecord],
+    span: PassRange,
     *,
     now_s: int | None = None,
     residents: Residents = RESIDENTS,

@@ -13,10 +13,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Skippable
-from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.contract import InputRecord
 from spark_jobs.materializer.keys import bucket_of
 from spark_jobs.materializer.passes import RESULT_SCHEMA, encode_result
-from spark_jobs.materializer.residents import get_resident, guarded
+from spark_jobs.materializer.residents import get_resident, run_guarded
 from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.materializer.config import BucketOptions
     from spark_jobs.materializer.contract import Engine
-    from spark_jobs.materializer.passes import Range
+    from spark_jobs.materializer.passes import PassRange
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -34,7 +34,7 @@ _ROUTED: Final = "topic string, bucket int, key binary, value binary, partition 
 _COLUMNS: Final = ("topic", "bucket", "key", "value", "partition", "offset", "time")
 
 
-def merge_by_key(raw: Any, by_topic: Mapping[str, BucketOptions], spans: Mapping[tuple[str, int], Range]) -> Any:
+def merge_by_key(raw: Any, by_topic: Mapping[str, BucketOptions], spans: Mapping[tuple[str, int], PassRange]) -> Any:
     """A frame whose collection merges records into the buckets of their keys; a result for each bucket that gets records.
 
     Args:
@@ -49,7 +49,7 @@ def merge_by_key(raw: Any, by_topic: Mapping[str, BucketOptions], spans: Mapping
     return sorted_by_bucket.mapInArrow(merge_task(by_topic, dict(spans)), RESULT_SCHEMA)
 
 
-def buckets_of(engine: Engine, record: Input, buckets: int) -> list[int]:
+def buckets_of(engine: Engine, record: InputRecord, buckets: int) -> list[int]:
     """The buckets that a record changes. What can't be decoded goes to the first one, which puts it aside or stops.
 
     Raises:
@@ -77,7 +77,7 @@ def route_task(by_topic: Mapping[str, BucketOptions]) -> Task:
             for row, (topic, key, value, offset, partition) in enumerate(zip(*columns, strict=True)):
                 options = by_topic[topic]
                 targets = buckets_of(
-                    get_resident(options).router, Input(key, value, offset, 0, partition), options.buckets
+                    get_resident(options).router, InputRecord(key, value, offset, 0, partition), options.buckets
                 )
                 buckets += targets
                 rows += [row] * len(targets)
@@ -99,16 +99,16 @@ def route_task(by_topic: Mapping[str, BucketOptions]) -> Task:
     return frozen_after("materializer routing", task)
 
 
-def merge_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[tuple[str, int], Range]) -> Task:
+def merge_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[tuple[str, int], PassRange]) -> Task:
     """The function for ``mapInArrow`` over routed records in order of bucket, partition and offset: a row per bucket."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with_collector_off = gc.isenabled()
         gc.disable()  # as in ``job.stream_task``
         try:
-            for (topic, bucket), group in groupby(_rows(batches), itemgetter(0, 1)):
+            for (topic, bucket), group in groupby(_iter_rows(batches), itemgetter(0, 1)):
                 yield encode_result(
-                    topic, guarded(by_topic[topic], bucket, (row[2] for row in group), spans[topic, bucket])
+                    topic, run_guarded(by_topic[topic], bucket, (row[2] for row in group), spans[topic, bucket])
                 )
         finally:
             if with_collector_off:
@@ -117,7 +117,7 @@ def merge_task(by_topic: Mapping[str, BucketOptions], spans: Mapping[tuple[str, 
     return frozen_after("materializer", task)
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, Input]]:
+def _iter_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, InputRecord]]:
     for batch in batches:
         topic, bucket, key, value, partition, offset, time = (batch.column(name).to_pylist() for name in _COLUMNS)
-        yield from zip(topic, bucket, map(Input, key, value, offset, time, partition), strict=True)
+        yield from zip(topic, bucket, map(InputRecord, key, value, offset, time, partition), strict=True)

@@ -66,7 +66,7 @@ class RowState(msgspec.Struct, array_like=True, gc=False):
     complex: dict[int, Complex] | None = None
 
 
-class Open(msgspec.Struct, array_like=True, gc=False):
+class OpenFanout(msgspec.Struct, array_like=True, gc=False):
     """A fan-out that is not done: the keys still to be visited, and the static columns that they were shown with.
 
     ``visited`` are keys from ``start`` on that need no visit: the message that opened the fan-out had these rows, and each was
@@ -81,7 +81,7 @@ class Open(msgspec.Struct, array_like=True, gc=False):
     visited: list[bytes] = []
 
 
-class PartitionState(msgspec.Struct, array_like=True, gc=False):
+class MergedPartition(msgspec.Struct, array_like=True, gc=False):
     """What concerns a partition as a whole.
 
     Attributes:
@@ -97,12 +97,12 @@ class PartitionState(msgspec.Struct, array_like=True, gc=False):
     deletion: tuple[int, int] | None = None
     ranges: list[tuple[bytes, bytes | None, int, int]] = []
     static: RowState | None = None
-    open: Open | None = None
+    open: OpenFanout | None = None
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_row: Final = msgspec.msgpack.Decoder(RowState).decode
-_decode_partition: Final = msgspec.msgpack.Decoder(PartitionState).decode
+_decode_partition: Final = msgspec.msgpack.Decoder(MergedPartition).decode
 
 
 def new_row(era: int, clustering: list[Any], base: int, slots: int) -> RowState:
@@ -135,10 +135,10 @@ def unpack_row(record: bytes) -> RowState:
     try:
         return _decode_row(record[8:])
     except msgspec.MsgspecError as error:
-        raise Fatal(_damaged(error)) from None
+        raise Fatal(_describe_damage(error)) from None
 
 
-def pack_partition(state: PartitionState) -> bytes | None:
+def pack_partition(state: MergedPartition) -> bytes | None:
     """The record of a partition, None where nothing is to be kept; raises as ``pack_row``."""
     if state.deletion is None and not state.ranges and state.static is None and state.open is None:
         return None
@@ -155,15 +155,15 @@ def pack_partition(state: PartitionState) -> bytes | None:
         raise Skippable("A write time does not fit into 64 bits: it is no time in µs since 1970.") from None
 
 
-def unpack_partition(record: bytes) -> PartitionState:
+def unpack_partition(record: bytes) -> MergedPartition:
     """The partition in a record; raises as ``unpack_row``."""
     try:
         return _decode_partition(record[8:])
     except msgspec.MsgspecError as error:
-        raise Fatal(_damaged(error)) from None
+        raise Fatal(_describe_damage(error)) from None
 
 
-def _damaged(error: Exception) -> str:
+def _describe_damage(error: Exception) -> str:
     return (
         f"A record of the materializer's state can't be read: {error}. It is damaged or of another version; rebuild the "
         "state from the input."
@@ -232,7 +232,7 @@ def forget_cells(state: RowState, slots: tuple[int, ...]) -> None:
             state.complex.pop(slot, None)
 
 
-def lapse(state: RowState, now_s: int, grace_s: int) -> bool:
+def lapse_row(state: RowState, now_s: int, grace_s: int) -> bool:
     """Let time pass: what has expired becomes a tombstone that keeps its rank, tombstones past their grace are forgotten.
 
     Returns:

@@ -22,14 +22,14 @@ from spark_jobs.checkpoint import open_folder, spark_path
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
 from spark_jobs.materializer.changelog import MARKER_KEY, Changelog
-from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, Owner
+from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, MarkerOwner
 from spark_jobs.materializer.decode_catalog import pack_catalog, unpack_catalog
-from spark_jobs.materializer.job import input_topics, prepare
+from spark_jobs.materializer.job import input_topics, prepare_topics
 from spark_jobs.materializer.keys import CATALOG
 from spark_jobs.materializer.per_topic import config_for
-from spark_jobs.materializer.rescale import Renumbering, merge_catalogs, renumbering
+from spark_jobs.materializer.rescale import Renumbering, make_renumbering, merge_catalogs
 from spark_jobs.materializer.residents import discard_resident, get_resident
-from spark_jobs.materializer.transaction import Redo, Writer
+from spark_jobs.materializer.transaction import BucketWriter, Redo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -137,20 +137,20 @@ def _save_state(spark: SparkSession, config: Config, bucket_options: BucketOptio
         count=bucket_options.count,
         buckets=bucket_options.buckets,
         partitioner=config["materializer.output.partitioner"],
-        content=_content(_read(spark, location, folder, files)),
+        content=_count_content(_read_files(spark, location, folder, files)),
     )
 
 
 def _saved_options(config: Config) -> BucketOptions | None:
     """As much as reading the state needs; the input need not be as it was. None: the topic has no changelog."""
-    client = clients.confluent(config)
+    client = clients.build_client_config(config)
     name = options.changelog_topic(config)
-    changelog = topics.Topics(client).find(name)
+    changelog = topics.KafkaTopics(client).find(name)
     if changelog is None:
         return None
     return BucketOptions(
         job=config["name"],
-        owner=Owner(0, secrets.token_hex(8)),
+        owner=MarkerOwner(0, secrets.token_hex(8)),
         client=client,
         group=f"millrace-{config['name']}-state",
         input_topic="",
@@ -174,17 +174,17 @@ def export_task(bucket_options: BucketOptions) -> Task:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 bucket = get_resident(bucket_options).bucket(number)
-                for page in _pages(bucket.export()):
-                    yield _page(number, page)
+                for page in _split_pages(bucket.export()):
+                    yield _build_page(number, page)
                 if bucket.marker:
-                    yield _page(number, [(MARKER_KEY, bucket.marker)])
+                    yield _build_page(number, [(MARKER_KEY, bucket.marker)])
         # The job continues with resources of its own.
         discard_resident(bucket_options.job)
 
     return task
 
 
-def _pages(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+def _split_pages(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
     page: list[tuple[bytes, bytes]] = []
     size = 0
     for pair in pairs:
@@ -197,7 +197,7 @@ def _pages(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, b
         yield page
 
 
-def _page(bucket: int, pairs: list[tuple[bytes, bytes]]) -> pa.RecordBatch:
+def _build_page(bucket: int, pairs: list[tuple[bytes, bytes]]) -> pa.RecordBatch:
     import pyarrow as pa
 
     keys, values = zip(*pairs, strict=True)
@@ -207,14 +207,14 @@ def _page(bucket: int, pairs: list[tuple[bytes, bytes]]) -> pa.RecordBatch:
     )
 
 
-def _read(spark: SparkSession, location: str, folder: str, files: list[str]) -> DataFrame:
+def _read_files(spark: SparkSession, location: str, folder: str, files: list[str]) -> DataFrame:
     path = f"{spark_path(location)}/{folder}"
     if not files:
         return spark.createDataFrame([], _SCHEMA)
     return spark.read.schema(_SCHEMA).parquet(*(f"{path}/{name}" for name in files))
 
 
-def _content(rows: DataFrame) -> dict[int, SavedBucket]:
+def _count_content(rows: DataFrame) -> dict[int, SavedBucket]:
     from pyspark.sql import functions as f
 
     rows_by_bucket = rows.groupBy("bucket").agg(f.count("*"), f.bit_xor(f.xxhash64("key", "value"))).collect()
@@ -242,14 +242,14 @@ def restore_states(
     """
     log = logging.getLogger(f"spark_jobs.{config['name']}")
     saved = read_saved(state, location).topics
-    admin = topics.Topics(clients.confluent(config))
+    admin = topics.KafkaTopics(clients.build_client_config(config))
     # Before topics are made, which a job that is refused would leave behind.
     for topic, part in saved.items():
         check_buckets(part, config["materializer.buckets"] or 0, admin.require(topic).partitions, topic)
     for topic, part in saved.items():
         config_of_topic = config_for(config, topic)
         engine = EngineFactory(options.merge_options(config_of_topic))
-        bucket_options = prepare(config_of_topic, engine, None, log=log.warning)
+        bucket_options = prepare_topics(config_of_topic, engine, None, log=log.warning)
         count = restore_state(spark, config_of_topic, bucket_options, location, savepoint, part, log.warning)
         log.info("the state of %s, %d buckets, was written from the savepoint %s", topic, count, location)
 
@@ -295,8 +295,8 @@ def restore_state(
         raise Fatal(f"the savepoint {location} is damaged: {saved.folder} lacks {', '.join(missing)}")
     if done and done >= (set(range(bucket_options.count)) if rescaled else set(saved.content)):
         return 0
-    rows = _read(spark, location, saved.folder, saved.files)
-    if _content(rows) != saved.content:
+    rows = _read_files(spark, location, saved.folder, saved.files)
+    if _count_content(rows) != saved.content:
         raise Fatal(
             f"the savepoint {location} is damaged: the records in {saved.folder} are not those that were saved (their "
             "number or checksum differs). Make another one"
@@ -304,12 +304,12 @@ def restore_state(
     markers = {int(row[0]): msgspec.json.decode(row[2], type=Marker) for row in rows.where("key = X''").collect()}
     _check_topics(markers, saved, config, bucket_options, warn)
     plan = (
-        _plan(rows, markers, saved, bucket_options, savepoint, config)
+        _plan_buckets(rows, markers, saved, bucket_options, savepoint, config)
         if rescaled
-        else _copies(markers, bucket_options, savepoint)
+        else _plan_copies(markers, bucket_options, savepoint)
     )
     todo = [bucket for bucket in plan.markers if bucket not in done]
-    results = _targets(spark, rows, bucket_options, todo, rescaled=rescaled).mapInArrow(
+    results = _make_target_records(spark, rows, bucket_options, todo, rescaled=rescaled).mapInArrow(
         write_task(bucket_options, plan), "bucket int"
     )
     return len(results.collect())
@@ -339,10 +339,12 @@ def check_target(there: Mapping[int, Marker], savepoint: str, topic: str) -> Non
     Raises:
         Fatal: it has another state.
     """
-    other = next((marker for marker in there.values() if marker.savepoint != savepoint), None)
-    if other is not None:
+    other_marker = next((marker for marker in there.values() if marker.savepoint != savepoint), None)
+    if other_marker is not None:
         owner = (
-            f"the savepoint {other.savepoint}" if other.savepoint else "a job that did not start from this savepoint"
+            f"the savepoint {other_marker.savepoint}"
+            if other_marker.savepoint
+            else "a job that did not start from this savepoint"
         )
         raise Fatal(
             f"the changelog {topic} has the state of {owner} already: give materializer.changelog.topic another name (and "
@@ -399,20 +401,20 @@ def _check_topics(
             )
     same_output = any(marker.output_id == bucket_options.output_id for marker in markers.values())
     if same_output and saved.partitioner != bucket_options.partitioner:
-        output = topics.Topics(bucket_options.client).require(bucket_options.output_topic)
-        text = (
+        output = topics.KafkaTopics(bucket_options.client).require(bucket_options.output_topic)
+        problem = (
             f"materializer.output.partitioner was {saved.partitioner} and is {bucket_options.partitioner}: later events of a "
             f"row go to another partition of {bucket_options.output_topic} than its earlier ones"
         )
         if "compact" in output.config.get("cleanup.policy", ""):
             raise Fatal(
-                f"{text}, and the topic is compacted: it would keep the last event of each partition. Give "
+                f"{problem}, and the topic is compacted: it would keep the last event of each partition. Give "
                 f"sink.kafka.topic another name, and fill it with millrace job rebuild --output (job {config['name']})"
             )
-        warn("%s: a reader that needs their order compares ums_id_ or the time of the event", text)
+        warn("%s: a reader that needs their order compares ums_id_ or the time of the event", problem)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class BucketPlan(msgspec.Struct, frozen=True):
     """The contents of the new buckets.
 
     Attributes:
@@ -426,25 +428,25 @@ class Plan(msgspec.Struct, frozen=True):
     renumberings: dict[int, Renumbering] = {}
 
 
-def _copies(markers: Mapping[int, Marker], bucket_options: BucketOptions, savepoint: str) -> Plan:
-    return Plan(
+def _plan_copies(markers: Mapping[int, Marker], bucket_options: BucketOptions, savepoint: str) -> BucketPlan:
+    return BucketPlan(
         {
             bucket: msgspec.structs.replace(
-                marker, owner=Owner(0, ""), savepoint=savepoint, partitions=bucket_options.partitions
+                marker, owner=MarkerOwner(0, ""), savepoint=savepoint, partitions=bucket_options.partitions
             )
             for bucket, marker in markers.items()
         }
     )
 
 
-def _plan(
+def _plan_buckets(
     rows: DataFrame,
     markers: Mapping[int, Marker],
     saved: SavedState,
     bucket_options: BucketOptions,
     savepoint: str,
     config: Config,
-) -> Plan:
+) -> BucketPlan:
     """The new buckets' marker and catalog, and what becomes of the records of each old bucket."""
     from pyspark.sql import functions as f
 
@@ -452,9 +454,9 @@ def _plan(
     catalogs = {int(row[0]): unpack_catalog(bytes(row[2])) for row in heads}
     ordered = config["source.format"] == "partition-update" and config["source.value.encoding"] == "avro"
     merged = merge_catalogs(list(catalogs.values()), ordered_by_registry=ordered)
-    renumberings = {bucket: renumbering(catalog, merged) for bucket, catalog in catalogs.items()}
+    renumberings = {bucket: make_renumbering(catalog, merged) for bucket, catalog in catalogs.items()}
     marker = joined_marker(markers, saved, bucket_options, savepoint)
-    return Plan(
+    return BucketPlan(
         dict.fromkeys(range(bucket_options.buckets), marker),
         pack_catalog(merged) if merged.versions else b"",
         {bucket: change for bucket, change in renumberings.items() if not change.changes_nothing},
@@ -490,7 +492,7 @@ def joined_marker(
         topic=any_one.topic,
         topic_id=any_one.topic_id,
         partitions=bucket_options.partitions,
-        owner=Owner(0, ""),
+        owner=MarkerOwner(0, ""),
         output_id=any_one.output_id,
         buckets=bucket_options.buckets,
         positions=positions,
@@ -507,7 +509,7 @@ def target_column(buckets: int) -> Any:
     )
 
 
-def _targets(
+def _make_target_records(
     spark: SparkSession, rows: DataFrame, bucket_options: BucketOptions, todo: list[int], *, rescaled: bool
 ) -> DataFrame:
     """(target, bucket, key, value) of all records, in order of target; and one row without a key for each target."""
@@ -525,13 +527,13 @@ def _targets(
     return chosen.repartition(max(len(todo), 1), "target").sortWithinPartitions("target")
 
 
-def write_task(bucket_options: BucketOptions, plan: Plan) -> Task:
-    """The function for ``mapInArrow`` over ``_targets``: writes each target's bucket; a row with its number for each."""
+def write_task(bucket_options: BucketOptions, plan: BucketPlan) -> Task:
+    """The function for ``mapInArrow`` over ``_make_target_records``: writes each bucket and gives a row with its number."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        for target, group in groupby(_rows(batches), itemgetter(0)):
+        for target, group in groupby(_iter_records(batches), itemgetter(0)):
             try:
                 _write_bucket(
                     bucket_options, target, plan, ((row[1], row[2], row[3]) for row in group if row[2] is not None)
@@ -543,16 +545,16 @@ def write_task(bucket_options: BucketOptions, plan: Plan) -> Task:
     return task
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes, bytes]]:
+def _iter_records(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes, bytes]]:
     for batch in batches:
         yield from zip(*(batch.column(index).to_pylist() for index in range(4)), strict=True)
 
 
 def _write_bucket(
-    bucket_options: BucketOptions, number: int, plan: Plan, rows: Iterator[tuple[int, bytes, bytes]]
+    bucket_options: BucketOptions, number: int, plan: BucketPlan, rows: Iterator[tuple[int, bytes, bytes]]
 ) -> None:
     """Write one bucket in transactions of bounded size. The marker of all but the last says that it is not complete."""
-    writer = Writer(bucket_options, number)
+    writer = BucketWriter(bucket_options, number)
     changelog = Changelog(bucket_options.client, bucket_options.changelog_topic, bucket_options.group)
     try:
         marker = msgspec.structs.replace(plan.markers[number], writer=writer.token)
@@ -565,15 +567,17 @@ def _write_bucket(
             changes.append((key, blob))
             size += len(key) + len(blob)
             if len(changes) >= bucket_options.max_changes or size >= bucket_options.max_bytes:
-                _commit(writer, changelog, changes, unfinished)
+                _commit_changes(writer, changelog, changes, unfinished)
                 changes, size = [], 0
-        _commit(writer, changelog, changes, msgspec.json.encode(marker))
+        _commit_changes(writer, changelog, changes, msgspec.json.encode(marker))
     finally:
         changelog.close()
         writer.close()
 
 
-def _commit(writer: Writer, changelog: Changelog, changes: list[tuple[bytes, bytes]], marker: bytes) -> None:
+def _commit_changes(
+    writer: BucketWriter, changelog: Changelog, changes: list[tuple[bytes, bytes]], marker: bytes
+) -> None:
     writer.begin()
     writer.changes(changes)
     writer.commit(marker, None, changelog.group_metadata())

@@ -28,7 +28,7 @@ _PARTS: Final = 8
 _PART_BITS: Final = 3
 
 
-class Histogram(msgspec.Struct):
+class StageHistogram(msgspec.Struct):
     """Whole milliseconds by bucket, an eighth of a power of two wide: a quantile is at most 12.5 % too high.
 
     Attributes:
@@ -54,13 +54,13 @@ class Histogram(msgspec.Struct):
         self.total += value
         self.largest = max(self.largest, value)
 
-    def merge(self, other: Histogram) -> None:
+    def merge(self, histogram: StageHistogram) -> None:
         """Add all that another one has counted."""
-        for bucket, count in other.counts.items():
+        for bucket, count in histogram.counts.items():
             self.counts[bucket] = self.counts.get(bucket, 0) + count
-        self.count += other.count
-        self.total += other.total
-        self.largest = max(self.largest, other.largest)
+        self.count += histogram.count
+        self.total += histogram.total
+        self.largest = max(self.largest, histogram.largest)
 
     def quantile(self, share: float) -> int:
         """The value that ``share`` (0 to 1) of all values do not exceed, rounded up to the end of its bucket; 0 of none."""
@@ -68,11 +68,11 @@ class Histogram(msgspec.Struct):
         for bucket in sorted(self.counts):
             left -= self.counts[bucket]
             if left <= 0:
-                return min(_end(bucket), self.largest)
+                return min(_compute_bucket_end(bucket), self.largest)
         return self.largest
 
 
-def _end(bucket: int) -> int:
+def _compute_bucket_end(bucket: int) -> int:
     if bucket < _PARTS:
         return bucket
     bits, part = divmod(bucket, _PARTS)
@@ -88,7 +88,7 @@ class Stages:
 
     def __init__(self) -> None:
         self.due_ns = 0
-        self._found: dict[str, Histogram] = {}
+        self._found: dict[str, StageHistogram] = {}
 
     def sample(self, write_us: int, read_ms: int | None, topic_ms: int, now_ns: int) -> None:
         """Take one.
@@ -101,26 +101,26 @@ class Stages:
         """
         self.due_ns = now_ns + _EVERY_NS
         now_ms, write_ms = now_ns // 1_000_000, write_us // 1000
-        self._add(WRITE_TO_ROWS, now_ms - write_ms)
+        self._add_sample(WRITE_TO_ROWS, now_ms - write_ms)
         if read_ms is None:
             return
-        self._add(WRITE_TO_READ, read_ms - write_ms)
-        self._add(READ_TO_ROWS, now_ms - read_ms)
+        self._add_sample(WRITE_TO_READ, read_ms - write_ms)
+        self._add_sample(READ_TO_ROWS, now_ms - read_ms)
         # A timestamp from before the reading is the write time that the connector gave it.
         if topic_ms >= read_ms:
-            self._add(READ_TO_TOPIC, topic_ms - read_ms)
-            self._add(TOPIC_TO_ROWS, now_ms - topic_ms)
+            self._add_sample(READ_TO_TOPIC, topic_ms - read_ms)
+            self._add_sample(TOPIC_TO_ROWS, now_ms - topic_ms)
 
-    def _add(self, stage: str, value: int) -> None:
-        found = self._found.get(stage)
-        if found is None:
-            found = self._found[stage] = Histogram()
-        found.add(value)
+    def _add_sample(self, stage: str, value: int) -> None:
+        histogram = self._found.get(stage)
+        if histogram is None:
+            histogram = self._found[stage] = StageHistogram()
+        histogram.add(value)
 
-    def take(self) -> dict[str, Histogram]:
+    def take(self) -> dict[str, StageHistogram]:
         """What was sampled since the last call, by stage."""
-        found, self._found = self._found, {}
-        return found
+        samples, self._found = self._found, {}
+        return samples
 
 
 class StageNumbers:
@@ -129,14 +129,14 @@ class StageNumbers:
     def __init__(self) -> None:
         self._totals: dict[str, tuple[int, int]] = {}
 
-    def metrics(self, parts: Iterable[Mapping[str, Histogram]]) -> dict[str, float]:
+    def metrics(self, parts: Iterable[Mapping[str, StageHistogram]]) -> dict[str, float]:
         """The metrics that change with a batch; ``parts``: what its buckets sampled."""
-        found: dict[str, Histogram] = {}
+        histograms: dict[str, StageHistogram] = {}
         for part in parts:
             for stage, histogram in part.items():
-                found.setdefault(stage, Histogram()).merge(histogram)
+                histograms.setdefault(stage, StageHistogram()).merge(histogram)
         result: dict[str, float] = {}
-        for stage, histogram in found.items():
+        for stage, histogram in histograms.items():
             total, count = self._totals.get(stage, (0, 0))
             total, count = self._totals[stage] = total + histogram.total, count + histogram.count
             name = f"materializer_latency_{stage}"

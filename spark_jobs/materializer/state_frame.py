@@ -15,9 +15,9 @@ from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
 from spark_jobs.materializer.bucket import catch_up
 from spark_jobs.materializer.changelog import Changelog
-from spark_jobs.materializer.config import BucketOptions, EngineFactory, Owner
+from spark_jobs.materializer.config import BucketOptions, EngineFactory, MarkerOwner
 from spark_jobs.materializer.per_topic import choose_topic
-from spark_jobs.materializer.store import Cache, Moved, Overlay
+from spark_jobs.materializer.store import BucketCache, Moved, Overlay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,21 +50,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--output", metavar="PATH", help="write the rows there instead")
     parser.add_argument("--format", default="parquet", help="of --output: parquet (default), json, csv, avro")
     parser.add_argument("--topic", help="the input topic, of a job that materializes several")
-    given = parser.parse_args(list(argv))
-    job = load_job(given.file)
-    config = choose_topic(job.config, given.topic)
+    arguments = parser.parse_args(list(argv))
+    job = load_job(arguments.file)
+    config = choose_topic(job.config, arguments.topic)
     spark = session_of(job)
     try:
         frame = state_frame(spark, config)
-        if given.where:
-            frame = frame.where(given.where)
-        if given.output:
-            frame.write.format(given.format).mode("errorifexists").save(given.output)
-            print(f"written to {given.output}")  # noqa: T201 - a command
-        elif given.count:
+        if arguments.where:
+            frame = frame.where(arguments.where)
+        if arguments.output:
+            frame.write.format(arguments.format).mode("errorifexists").save(arguments.output)
+            print(f"written to {arguments.output}")  # noqa: T201 - a command
+        elif arguments.count:
             print(frame.count())  # noqa: T201 - a command
         else:
-            frame.show(given.show, truncate=False)
+            frame.show(arguments.show, truncate=False)
     finally:
         spark.stop()
     return 0
@@ -86,17 +86,21 @@ def state_frame(spark: SparkSession, config: Config, engine: Callable[[int], Eng
         Fatal: there is no state.
         Retriable: Kafka does not answer.
     """
-    found = _options(config, engine or EngineFactory(options.merge_options(config)))
-    heads = spark.range(0, found.partitions, 1, found.partitions).mapInArrow(_heads(found), "head string").collect()
+    bucket_options = _read_bucket_options(config, engine or EngineFactory(options.merge_options(config)))
+    heads = (
+        spark.range(0, bucket_options.partitions, 1, bucket_options.partitions)
+        .mapInArrow(_read_heads(bucket_options), "head string")
+        .collect()
+    )
     columns: dict[str, str] = {}
     for row in heads:
-        head = msgspec.json.decode(row[0], type=_Head)
+        head = msgspec.json.decode(row[0], type=_BucketHead)
         if head.error:
             raise Retriable(head.error) if head.retriable else Fatal(head.error)
         # Of a column with several types the newest row's counts: it stands in the newest version.
         columns |= head.columns
-    rows = spark.range(0, found.partitions, 1, found.partitions).mapInArrow(
-        _rows(found), f"row string, {WRITE_TIME} long, {BUCKET} int"
+    rows = spark.range(0, bucket_options.partitions, 1, bucket_options.partitions).mapInArrow(
+        _read_rows(bucket_options), f"row string, {WRITE_TIME} long, {BUCKET} int"
     )
     from pyspark.sql import functions as f
 
@@ -110,7 +114,7 @@ def state_frame(spark: SparkSession, config: Config, engine: Callable[[int], Eng
     ).select("r.*", WRITE_TIME, BUCKET)
 
 
-class _Head(msgspec.Struct):
+class _BucketHead(msgspec.Struct):
     """What one bucket has: column -> type."""
 
     columns: dict[str, str] = {}
@@ -118,16 +122,16 @@ class _Head(msgspec.Struct):
     retriable: bool = False
 
 
-def _options(config: Config, engine: Callable[[int], Engine]) -> BucketOptions:
-    client = clients.confluent(config)
-    admin = topics.Topics(client)
+def _read_bucket_options(config: Config, engine: Callable[[int], Engine]) -> BucketOptions:
+    client = clients.build_client_config(config)
+    admin = topics.KafkaTopics(client)
     name = options.changelog_topic(config)
     changelog = admin.find(name)
     if changelog is None:
         raise Fatal(f"there is no changelog {name}: the job {config['name']} has no state (has it ever run?)")
     return BucketOptions(
         job=config["name"],
-        owner=Owner(0, ""),
+        owner=MarkerOwner(0, ""),
         client=client,
         group=f"millrace-{config['name']}-state",
         input_topic="",
@@ -143,21 +147,21 @@ def _options(config: Config, engine: Callable[[int], Engine]) -> BucketOptions:
     )
 
 
-def _live(found: BucketOptions, bucket: int) -> Iterator[LiveRow]:
+def _iter_live_rows(bucket_options: BucketOptions, bucket: int) -> Iterator[LiveRow]:
     """The live rows of one bucket, from a cache that is brought to the changelog's end first."""
-    changelog = Changelog(found.client, found.changelog_topic, found.group)
+    changelog = Changelog(bucket_options.client, bucket_options.changelog_topic, bucket_options.group)
     try:
-        cache = Cache(found.folder(bucket), found.job, bucket, found.changelog_id)
+        cache = BucketCache(bucket_options.folder(bucket), bucket_options.job, bucket, bucket_options.changelog_id)
         try:
             while True:
                 # Another task of this host may do the same at the same time.
                 with suppress(Moved):
-                    meta, _ = catch_up(cache, changelog, found, bucket)
+                    meta, _ = catch_up(cache, changelog, bucket_options, bucket)
                     overlay = Overlay(cache, meta, max_changes=1, max_bytes=1)
                     break
             changelog.close()
             try:
-                yield from found.engine(0).rows(overlay)
+                yield from bucket_options.engine(0).rows(overlay)
             finally:
                 overlay.end()
         finally:
@@ -166,48 +170,48 @@ def _live(found: BucketOptions, bucket: int) -> Iterator[LiveRow]:
         changelog.close()
 
 
-def _heads(found: BucketOptions) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _read_heads(bucket_options: BucketOptions) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
             for bucket in batch.column(0).to_pylist():
-                head = _Head()
+                head = _BucketHead()
                 try:
-                    row = next(_live(found, bucket), None)
+                    row = next(_iter_live_rows(bucket_options, bucket), None)
                     if row is not None:
                         head.columns = dict(zip(row.values, row.types, strict=True))
                 except (Retriable, Fatal) as error:
-                    head = _Head(error=str(error), retriable=isinstance(error, Retriable))
+                    head = _BucketHead(error=str(error), retriable=isinstance(error, Retriable))
                 yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(head).decode()])], names=["head"])
 
     return task
 
 
-def _rows(found: BucketOptions) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _read_rows(bucket_options: BucketOptions) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for bucket in batch.column(0).to_pylist():
-                texts: list[str] = []
+                row_texts: list[str] = []
                 times: list[int] = []
-                for row in _live(found, bucket):
-                    texts.append(msgspec.json.encode(row.values).decode())
+                for row in _iter_live_rows(bucket_options, bucket):
+                    row_texts.append(msgspec.json.encode(row.values).decode())
                     times.append(row.write_time_us)
-                    if len(texts) == _ROWS:
-                        yield _page(texts, times, bucket)
-                        texts, times = [], []
-                if texts:
-                    yield _page(texts, times, bucket)
+                    if len(row_texts) == _ROWS:
+                        yield _build_page(row_texts, times, bucket)
+                        row_texts, times = [], []
+                if row_texts:
+                    yield _build_page(row_texts, times, bucket)
 
     return task
 
 
-def _page(texts: list[str], times: list[int], bucket: int) -> pa.RecordBatch:
+def _build_page(row_texts: list[str], times: list[int], bucket: int) -> pa.RecordBatch:
     import pyarrow as pa
 
     arrays: list[Any] = [
-        pa.array(texts, pa.string()),
+        pa.array(row_texts, pa.string()),
         pa.array(times, pa.int64()),
-        pa.array([bucket] * len(texts), pa.int32()),
+        pa.array([bucket] * len(row_texts), pa.int32()),
     ]
     return cast("pa.RecordBatch", pa.RecordBatch.from_arrays(arrays, names=["row", WRITE_TIME, BUCKET]))

@@ -105,7 +105,7 @@ def after_prefix(prefix: bytes) -> bytes | None:
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
 
 
-class Cache:
+class BucketCache:
     """One bucket's LMDB environment. Blocks; used by one thread; other processes may have it open too."""
 
     def __init__(self, folder: Path, job: str, bucket: int, topic_id: str) -> None:
@@ -118,41 +118,41 @@ class Cache:
         self._empty = Meta(job, bucket, topic_id, boot=boot_id())
         #: Why the former contents were thrown away; empty: they were not.
         self.discarded = ""
-        self._open()
+        self._open_environment()
         try:
-            found = self.meta()
+            cache_meta = self.meta()
         except DAMAGED as error:
             self.reset(f"it is damaged ({error})")
             return
-        for name, text in (
+        for name, reason_text in (
             ("format", "it has format {}, not {}"),
             ("topic_id", "it is of changelog topic {}, not {}"),
             ("job", "it is of job {}, not {}"),
             ("bucket", "it is of bucket {}, not {}"),
             ("boot", "it is of an earlier boot of this machine"),
         ):
-            there, here = getattr(found, name), getattr(self._empty, name)
+            there, here = getattr(cache_meta, name), getattr(self._empty, name)
             if there != here:
-                self.reset(text.format(there, here))
+                self.reset(reason_text.format(there, here))
                 return
 
-    def _open(self) -> None:
+    def _open_environment(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
-                self._environment()
+                self._map_environment()
             except DAMAGED as error:
                 self.discarded = f"it is damaged ({error})"
                 shutil.rmtree(self.folder)
                 self.folder.mkdir(parents=True)
-                self._environment()
+                self._map_environment()
         except (OSError, lmdb.Error) as error:
             raise Retriable(
                 f"the state cache {self.folder} can't be opened: {error}. Check state.dir (rights, "
                 "space); everything in it can be removed: it is rebuilt from the changelog."
             ) from error
 
-    def _environment(self) -> None:
+    def _map_environment(self) -> None:
         data = self.folder / "data.mdb"
         size = data.stat().st_size if data.exists() else 0
         self.env = lmdb.open(
@@ -173,12 +173,12 @@ class Cache:
         """Close the environment."""
         self.env.close()
 
-    def reset(self, why: str) -> None:
+    def reset(self, reason: str) -> None:
         """Throw everything away and start empty. Other processes keep the removed files, and with them their own cache."""
         self.env.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._open()
-        self.discarded = why
+        self._open_environment()
+        self.discarded = reason
 
     def meta(self) -> Meta:
         """What the cache holds now; an empty cache's is at position 0."""
@@ -228,7 +228,7 @@ class Cache:
                 with self.env.begin(write=True) as txn:
                     if self.read_meta(txn).position != before.position:
                         raise Moved(f"{self.folder} was written by another process")
-                    self._write(txn, puts, deletes)
+                    self._write_changes(txn, puts, deletes)
                     txn.put(_META, msgspec.json.encode(after), db=self.about)
             except lmdb.MapFullError:
                 size = int(self.env.info()["map_size"])
@@ -242,45 +242,50 @@ class Cache:
             else:
                 return
 
-    def _write(self, txn: lmdb.Transaction, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+    def _write_changes(self, txn: lmdb.Transaction, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
         index = txn.cursor(self.index)
         if txn.stat(self.index)["entries"]:
             for key in deletes:
-                self._forget(txn, index, key)
+                self._forget_due(txn, index, key)
             for key, value in puts:
-                self._forget(txn, index, key, value[:8])
-        dues = [self._entry(due_of(value), key) for key, value in puts if value[:8] != _NEVER]
+                self._forget_due(txn, index, key, value[:8])
+        dues = [self._make_due_entry(due_of(value), key) for key, value in puts if value[:8] != _NEVER]
         dues.sort()
         index.putmulti(dues)
         for key in deletes:
-            db, at = (self.rows, key) if len(key) < LINK else self._locate(txn, key)
+            db, at = (self.rows, key) if len(key) < LINK else self._locate_value(txn, key)
             if at:
                 txn.delete(at, db=db)
         # One call for all that are short enough, which nearly always is all.
         txn.cursor(self.rows).putmulti([pair for pair in puts if len(pair[0]) < LINK])
         for key, value in puts:
             if len(key) >= LINK:
-                db, at = self._locate(txn, key, create=True)
+                db, at = self._locate_value(txn, key, create=True)
                 txn.put(at, value, db=db)
 
-    def _forget(self, txn: lmdb.Transaction, index: lmdb.Cursor, key: bytes, new: bytes = b"") -> None:
+    def _forget_due(self, txn: lmdb.Transaction, index: lmdb.Cursor, key: bytes, new: bytes = b"") -> None:
         """Remove what ``due`` says of ``key``'s old value, unless the new one is due at the same time."""
         old = self.get(txn, key)
-        if old is not None and old[:8] != _NEVER and old[:8] != new and index.set_key(self._entry(due_of(old), key)[0]):
+        if (
+            old is not None
+            and old[:8] != _NEVER
+            and old[:8] != new
+            and index.set_key(self._make_due_entry(due_of(old), key)[0])
+        ):
             index.delete()
 
     @staticmethod
-    def _entry(time: int, key: bytes) -> tuple[bytes, bytes]:
+    def _make_due_entry(time: int, key: bytes) -> tuple[bytes, bytes]:
         prefix = _INDEX.pack(time + _SIGN)
         if len(key) < LINK:
             return prefix + key, b""
         return prefix + hashlib.sha256(key).digest(), key
 
-    def _locate(self, txn: Any, key: bytes, *, create: bool = False) -> tuple[Any, bytes]:
+    def _locate_value(self, txn: Any, key: bytes, *, create: bool = False) -> tuple[Any, bytes]:
         """Where the value of a long key stands: database and key there; an empty key: nowhere yet."""
-        db, base, rest = self.rows, b"", key
-        while len(rest) >= LINK:
-            link = base + rest[:LINK]
+        db, base, remaining_key = self.rows, b"", key
+        while len(remaining_key) >= LINK:
+            link = base + remaining_key[:LINK]
             target = txn.get(link, db=db)
             if target is None:
                 if not create:
@@ -289,22 +294,22 @@ class Cache:
                 target = _INDEX.pack(_INDEX.unpack(last)[0] + 1)
                 txn.put(b"next", target, db=self.about)
                 txn.put(link, target, db=db)
-            db, base, rest = self.long, target, rest[LINK:]
-        return db, base + rest
+            db, base, remaining_key = self.long, target, remaining_key[LINK:]
+        return db, base + remaining_key
 
     def get(self, txn: Any, key: bytes) -> bytes | None:
         """The value of any key."""
         if len(key) < LINK:
-            found: bytes | None = txn.get(key, db=self.rows)
-            return found
-        db, at = self._locate(txn, key)
+            value: bytes | None = txn.get(key, db=self.rows)
+            return value
+        db, at = self._locate_value(txn, key)
         return txn.get(at, db=db) if at else None
 
     def scan(self, txn: lmdb.Transaction, low: bytes, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Pairs from ``low`` (included) to ``high`` (excluded; None: the end) in order."""
-        return self._walk(txn, self.rows, b"", b"", low, high)
+        return self._walk_link(txn, self.rows, b"", b"", low, high)
 
-    def _walk(
+    def _walk_link(
         self,
         txn: Any,
         db: Any,
@@ -327,7 +332,7 @@ class Cache:
             if len(key) - len(base) == LINK:
                 # Its keys are all above ``low`` unless ``low`` goes on below it.
                 if whole >= low or low.startswith(whole):
-                    yield from self._walk(txn, self.long, value, whole, low, high)
+                    yield from self._walk_link(txn, self.long, value, whole, low, high)
             elif whole >= low:
                 yield whole, value
 
@@ -358,7 +363,7 @@ class Cache:
 class Overlay:
     """``contract.Store``: the cache at one moment with the changes of this transaction above it. ``end`` it after use."""
 
-    def __init__(self, cache: Cache, before: Meta, *, max_changes: int, max_bytes: int) -> None:
+    def __init__(self, cache: BucketCache, before: Meta, *, max_changes: int, max_bytes: int) -> None:
         """Begin reading at ``before``.
 
         Raises:
@@ -387,8 +392,8 @@ class Overlay:
         if key in self.changes:
             return self.changes[key]
         if len(key) < LINK:
-            found: bytes | None = self._get(key, None, self._rows)
-            return found
+            value: bytes | None = self._get(key, None, self._rows)
+            return value
         return self.cache.get(self._txn, key)
 
     def put(self, key: bytes, value: bytes | None) -> None:
@@ -406,7 +411,7 @@ class Overlay:
         """Whether this transaction has changed as much as one may."""
         return len(self.changes) >= self._max_changes or self.bytes >= self._max_bytes
 
-    def _ordered(self) -> list[bytes]:
+    def _sort_keys(self) -> list[bytes]:
         """The changed keys in order. A row of many transactions is put often and scanned seldom: sorted on demand."""
         ordered, fresh = self._sorted, self._fresh
         if len(fresh) <= _INSERTED:
@@ -425,7 +430,7 @@ class Overlay:
         if end is not None and (high is None or end < high):
             high = end
         stored = self.cache.scan(self._txn, low, high)
-        ordered, changes = self._ordered(), self.changes
+        ordered, changes = self._sort_keys(), self.changes
         at = bisect_left(ordered, low)
         if at == len(ordered) or (high is not None and ordered[at] >= high):
             for key, value in stored:
@@ -434,9 +439,9 @@ class Overlay:
                 if now is not None:
                     yield key, now
             return
-        yield from self._merged(stored, low, high)
+        yield from self._merge_changes(stored, low, high)
 
-    def _merged(
+    def _merge_changes(
         self, stored: Iterator[tuple[bytes, bytes]], low: bytes, high: bytes | None
     ) -> Iterator[tuple[bytes, bytes]]:
         ordered, changes = self._sorted, self.changes

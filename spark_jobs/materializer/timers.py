@@ -21,7 +21,7 @@ class Timers:
 
     def ask(self, buckets: Iterable[int]) -> None:
         """Add buckets of which nothing is known."""
-        self._unknown.update(each for each in buckets if each not in self._next)
+        self._unknown.update(bucket for bucket in buckets if bucket not in self._next)
 
     def report(self, bucket: int, due_s: int | None) -> None:
         """What a bucket said: its next due time, or None for never."""

@@ -41,7 +41,7 @@ class Topic:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-class Topics:
+class KafkaTopics:
     """An admin client. Its methods raise ``Retriable`` where no broker answers, ``Fatal`` where one refuses."""
 
     def __init__(self, client: Mapping[str, Any]) -> None:
@@ -61,20 +61,20 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, kafka_errors.UNKNOWN_TOPIC):
                 return None
-            raise _judged(f"topic {name} can't be looked up", error) from error
+            raise _judge_error(f"topic {name} can't be looked up", error) from error
         return Topic(
             name,
             str(described.topic_id),
             len(described.partitions),
-            {each.name: str(each.value) for each in config.values()},
+            {entry.name: str(entry.value) for entry in config.values()},
         )
 
     def require(self, name: str) -> Topic:
         """The topic, which must exist."""
-        found = self.find(name)
-        if found is None:
+        topic = self.find(name)
+        if topic is None:
             raise Fatal(f"topic {name} does not exist")
-        return found
+        return topic
 
     def make(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> Topic:
         """Make a topic unless it is there, and wait until it can be used."""
@@ -82,11 +82,11 @@ class Topics:
         try:
             create_topic(self._admin, topic, _TIMEOUT_S)
         except KafkaException as error:
-            raise _judged(f"topic {name} can't be made", error) from error
-        found = self.find(name)
-        if found is None:
+            raise _judge_error(f"topic {name} can't be made", error) from error
+        present_topic = self.find(name)
+        if present_topic is None:
             raise Retriable(f"topic {name} was created, and a broker does not know it")
-        return found
+        return present_topic
 
     def delete(self, name: str) -> None:
         """Delete a topic and wait until it is gone."""
@@ -97,7 +97,7 @@ class Topics:
             raise Retriable(f"topic {name} can't be deleted: Kafka does not answer") from error
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise _judged(f"topic {name} can't be deleted", error) from error
+                raise _judge_error(f"topic {name} can't be deleted", error) from error
         deadline = time.monotonic() + _TIMEOUT_S
         while self.find(name) is not None:
             if time.monotonic() > deadline:
@@ -105,7 +105,7 @@ class Topics:
             time.sleep(0.05)
 
 
-def _judged(text: str, error: KafkaException) -> Exception:
+def _judge_error(message: str, error: KafkaException) -> Exception:
     problem: KafkaError = error.args[0]
     lasting = problem.code() in (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -116,7 +116,7 @@ def _judged(text: str, error: KafkaException) -> Exception:
         KafkaError.INVALID_PARTITIONS,
         KafkaError.TOPIC_DELETION_DISABLED,
     )
-    return (Fatal if lasting else Retriable)(f"{text}: {problem}")
+    return (Fatal if lasting else Retriable)(f"{message}: {problem}")
 
 
 def changelog_settings(*, record_max_bytes: int, min_lag_ms: int, delete_retention_ms: int) -> dict[str, str]:
@@ -161,16 +161,16 @@ def output_warnings(topic: Topic) -> list[str]:
 
 def changelog_complaints(topic: Topic, *, partitions: int, buckets: int = 0, record_max_bytes: int) -> list[str]:
     """Why a topic can't be the changelog of an input with ``partitions``, or of ``buckets`` by key; empty: it can."""
-    found = []
+    problems = []
     if buckets and topic.partitions != buckets:
-        found.append(
+        problems.append(
             f"materializer.buckets is {buckets}, but the changelog {topic.name} has {topic.partitions} partitions: the state "
             "was made with another number of buckets. Set it back, or make a savepoint (millrace job savepoint FILE --to "
             "DIR) and start the job from it with source.savepoint=DIR, another materializer.changelog.topic, a new "
             "checkpoint.location and a new state.dir"
         )
     elif not buckets and topic.partitions != partitions:
-        found.append(
+        problems.append(
             f"the changelog {topic.name} has {topic.partitions} partitions, the input {partitions}: they "
             "must be the same, as each input partition has its state in the changelog partition of the same "
             "number. If the input was given partitions, divide the state by key with a savepoint and materializer.buckets "
@@ -178,20 +178,20 @@ def changelog_complaints(topic: Topic, *, partitions: int, buckets: int = 0, rec
         )
     policy = topic.config.get("cleanup.policy", "")
     if policy != "compact":
-        found.append(
+        problems.append(
             f"the changelog {topic.name} has cleanup.policy={policy}: state would be deleted; set it to compact"
         )
-    found += size_complaints(topic, record_max_bytes)
-    return found
+    problems += size_complaints(topic, record_max_bytes)
+    return problems
 
 
 def size_complaints(topic: Topic, record_max_bytes: int) -> list[str]:
     """Whether a topic takes records as large as the job may write."""
-    most = int(topic.config.get("max.message.bytes", "0") or 0)
-    if 0 < most < record_max_bytes:
+    max_bytes = int(topic.config.get("max.message.bytes", "0") or 0)
+    if 0 < max_bytes < record_max_bytes:
         return [
             (
-                f"topic {topic.name} has max.message.bytes={most}, less than "
+                f"topic {topic.name} has max.message.bytes={max_bytes}, less than "
                 f"materializer.record.max.bytes={record_max_bytes}; raise the one or lower the other"
             )
         ]

@@ -12,14 +12,14 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from connectors.errors import Fatal, Retriable
 from spark_jobs import kafka_errors
 from spark_jobs.materializer.changelog import MARKER_KEY
-from spark_jobs.producers import reason
+from spark_jobs.producers import find_fatal_reason
 from spark_jobs.watchdog import limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spark_jobs.materializer.config import BucketOptions
-    from spark_jobs.materializer.contract import Output
+    from spark_jobs.materializer.contract import OutputRecord
 
 _TIMEOUT_S: Final = 30.0
 #: A transaction in which nothing moves for this long is done again by a new producer: that takes a second where brokers answer,
@@ -58,13 +58,13 @@ _FENCED: Final = frozenset(
 class Redo(Exception):
     """The transaction is gone: catch up with the changelog, and do again what is not in it."""
 
-    def __init__(self, why: str, *, replace: bool) -> None:
-        super().__init__(why)
+    def __init__(self, reason_text: str, *, replace: bool) -> None:
+        super().__init__(reason_text)
         #: Whether the producer can't be used any more.
         self.replace = replace
 
 
-class Writer:
+class BucketWriter:
     """A transactional producer. Making one blocks 60-80 ms: it fences others of the bucket and ends their transaction."""
 
     def __init__(self, options: BucketOptions, bucket: int) -> None:
@@ -106,7 +106,7 @@ class Writer:
         )
         self._produce = self._producer.produce
         try:
-            self._connect()
+            self._connect_producer()
         except BaseException:
             self.close()
             raise
@@ -120,7 +120,7 @@ class Writer:
     def _stalled_s(self) -> float:
         return min(_STALLED_S, self._timeout_s)
 
-    def _connect(self) -> None:
+    def _connect_producer(self) -> None:
         options = self._options
         try:
             # Connects, first to an address of bootstrap.servers, then to a broker as the cluster names it. Without the latter
@@ -145,7 +145,7 @@ class Writer:
         self.open = True
         self._marker_at = None
 
-    def outputs(self, records: Iterable[Output]) -> None:
+    def outputs(self, records: Iterable[OutputRecord]) -> None:
         """Hand output records over; blocks while the queue is full."""
         topic, where = self._options.output_topic, self._where
         for key, value, timestamp, headers in records:
@@ -172,24 +172,26 @@ class Writer:
         except BufferError:
             self._wait(topic, value, key, partition, more)
         except KafkaException as error:
-            self._refused(error, topic, value, key)
+            self._make_refusal(error, topic, value, key)
 
-    def _wait(self, topic: str, value: bytes | None, key: bytes | None, partition: int, more: dict[str, Any]) -> None:
+    def _wait(
+        self, topic: str, value: bytes | None, key: bytes | None, partition: int, options: dict[str, Any]
+    ) -> None:
         deadline = time.monotonic() + self._options.transaction_timeout_ms / 1000
         while True:
             try:
                 self._producer.poll(0.05)
-                self._produce(topic, value, key, partition, **more)
+                self._produce(topic, value, key, partition, **options)
             except BufferError:
                 if time.monotonic() > deadline:
                     raise Redo(f"the brokers take nothing for {topic}", replace=True) from None
             except KafkaException as error:
-                self._refused(error, topic, value, key)
+                self._make_refusal(error, topic, value, key)
             else:
                 return
 
-    def _refused(self, error: KafkaException, topic: str, value: bytes | None, key: bytes | None) -> None:
-        problem = reason(self._producer, error).args[0]
+    def _make_refusal(self, error: KafkaException, topic: str, value: bytes | None, key: bytes | None) -> None:
+        problem = find_fatal_reason(self._producer, error).args[0]
         if problem.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise Fatal(
                 f"a record for {topic} has {len(value or b'')} bytes, more than "
@@ -210,12 +212,12 @@ class Writer:
         """
         options = self._options
         try:
-            self._produce(options.changelog_topic, marker, MARKER_KEY, self._bucket, on_delivery=self._delivered)
+            self._produce(options.changelog_topic, marker, MARKER_KEY, self._bucket, on_delivery=self._note_delivery)
         except BufferError as error:
             raise Redo(str(error), replace=True) from error
         except KafkaException as error:
             raise Redo(
-                f"the marker of {self.identity}: {reason(self._producer, error).args[0]}", replace=True
+                f"the marker of {self.identity}: {find_fatal_reason(self._producer, error).args[0]}", replace=True
             ) from error
         if position is not None:
             self._call(
@@ -236,7 +238,7 @@ class Writer:
     def _flush(self) -> None:
         """Wait until every record is delivered, or given up by the producer."""
         waiting, since = len(self._producer), time.monotonic()
-        while left := self._unsent():
+        while left := self._count_unsent():
             now = time.monotonic()
             if left != waiting:
                 waiting, since = left, now
@@ -245,14 +247,14 @@ class Writer:
                     f"no record of {self.identity} was delivered for {self._stalled_s:g} s, {left} wait", replace=True
                 )
 
-    def _unsent(self) -> int:
+    def _count_unsent(self) -> int:
         try:
             with limit(f"flush of {self.identity}", self._timeout_s):
                 return self._producer.flush(0.5)
         except KafkaException as error:  # fatal ones only: another producer has taken over, for instance
             raise Redo(f"records of {self.identity}: {error.args[0]}", replace=True) from error
 
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+    def _note_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             self._marker_at = message.offset()
         else:
@@ -271,29 +273,29 @@ class Writer:
             return False
         return True
 
-    def _call(self, what: str, call: Callable[[], None], patience_s: float = 2 * _TIMEOUT_S) -> None:
+    def _call(self, action: str, call: Callable[[], None], patience_s: float = 2 * _TIMEOUT_S) -> None:
         """``call`` with the retries that librdkafka asks for, its errors as ours."""
         deadline = time.monotonic() + patience_s
-        told = False
+        is_reported = False
         while True:
             try:
-                with limit(f"{what} of {self.identity}", min(patience_s, self._timeout_s)):
+                with limit(f"{action} of {self.identity}", min(patience_s, self._timeout_s)):
                     call()
             except KafkaException as error:
                 problem: KafkaError = error.args[0]
-                text = f"{what} of {self.identity}: {problem}"
+                message = f"{action} of {self.identity}: {problem}"
                 if problem.retriable() and time.monotonic() < deadline:
-                    if not told:
-                        _log.warning("%s; trying again", text)
-                    told = True
+                    if not is_reported:
+                        _log.warning("%s; trying again", message)
+                    is_reported = True
                     continue
                 if problem.code() in _LASTING:
                     raise Fatal(
-                        f"{text}. Check the rights and limits of the topics {self._options.output_topic} and "
+                        f"{message}. Check the rights and limits of the topics {self._options.output_topic} and "
                         f"{self._options.changelog_topic}, of the transactional id and of the group "
                         f"{self._options.group}."
                     ) from error
                 replace = problem.fatal() or problem.code() in _FENCED or not problem.txn_requires_abort()
-                raise Redo(text, replace=replace) from error
+                raise Redo(message, replace=replace) from error
             else:
                 return

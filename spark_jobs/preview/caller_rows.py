@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from connectors.options import Config
-    from spark_jobs.preview.request import GivenRow
+    from spark_jobs.preview.request import CallerRow
 
 #: The topic that given rows have.
 TOPIC: Final = "(given)"
 
 
-def by_table(rows: Sequence[GivenRow], tables: Sequence[TableSchema]) -> dict[str, list[tuple[int, GivenRow]]]:
+def by_table(rows: Sequence[CallerRow], tables: Sequence[TableSchema]) -> dict[str, list[tuple[int, CallerRow]]]:
     """The rows by the namespace of their table, each with its number from 1.
 
     A table that has not been seen goes by the name that the row has for it.
@@ -31,14 +31,14 @@ def by_table(rows: Sequence[GivenRow], tables: Sequence[TableSchema]) -> dict[st
     Raises:
         ConfigInvalid: a name may be each of several tables.
     """
-    result: dict[str, list[tuple[int, GivenRow]]] = {}
+    result: dict[str, list[tuple[int, CallerRow]]] = {}
     for number, row in enumerate(rows, 1):
         table = find_table("(given rows)", row.table, tables)
         result.setdefault(row.table if table is None else table.namespace, []).append((number, row))
     return result
 
 
-def check_columns(schema: TableSchema, rows: Sequence[tuple[int, GivenRow]]) -> None:
+def check_columns(schema: TableSchema, rows: Sequence[tuple[int, CallerRow]]) -> None:
     """Refuse rows with columns that their table does not have, or without its key.
 
     Raises:
@@ -56,7 +56,7 @@ def check_columns(schema: TableSchema, rows: Sequence[tuple[int, GivenRow]]) -> 
             )
 
 
-def infer_schema(spark: SparkSession, namespace: str, rows: Sequence[GivenRow], config: Config) -> TableSchema:
+def infer_schema(spark: SparkSession, namespace: str, rows: Sequence[CallerRow], config: Config) -> TableSchema:
     """The schema that the rows of a new table show; the key is that of the option ``source.key.columns``."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
@@ -64,8 +64,8 @@ def infer_schema(spark: SparkSession, namespace: str, rows: Sequence[GivenRow], 
     merged: dict[str, Any] = {}
     for row in rows:
         merged |= {name: value for name, value in row.row.items() if value is not None or name not in merged}
-    text = spark.range(1).select(f.schema_of_json(f.lit(json.dumps(merged)))).collect()[0][0]
-    parsed = parse_type(text)
+    type_text = spark.range(1).select(f.schema_of_json(f.lit(json.dumps(merged)))).collect()[0][0]
+    parsed = parse_type(type_text)
     types = {column.name: column.dataType for column in parsed.fields} if isinstance(parsed, t.StructType) else {}
     key = config.raw.get(f"source.key.columns.{namespace}") or config.raw.get("source.key.columns") or ""
     names = [name.strip() for name in key.split(",") if name.strip() in merged]
@@ -79,7 +79,7 @@ def infer_schema(spark: SparkSession, namespace: str, rows: Sequence[GivenRow], 
     )
 
 
-def to_changes(spark: SparkSession, schema: TableSchema, rows: Sequence[tuple[int, GivenRow]]) -> TableChanges:
+def to_changes(spark: SparkSession, schema: TableSchema, rows: Sequence[tuple[int, CallerRow]]) -> TableChanges:
     """The rows as changes of their table, in the order of their numbers. Lazy.
 
     A value that does not fit its column makes the frame fail when it is computed.

@@ -18,9 +18,9 @@ from spark_jobs.preview.request import preview_address, preview_settings, read_r
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_jobs.application_address import Address
+    from spark_jobs.application_address import ApplicationAddress
     from spark_jobs.job import Job
-    from spark_jobs.preview.request import Request
+    from spark_jobs.preview.request import FlowPreviewRequest
 
 _log: Final = logging.LoggerAdapter(logging.getLogger("spark_jobs.preview"), {})
 _KINDS: Final = {"ConfigInvalid": ConfigInvalid, "StepRefused": ConfigInvalid, "Retriable": Retriable}
@@ -33,7 +33,7 @@ _MARGIN_S: Final = 1.0
 _ELSEWHERE: Final = ("Unfit", "Restarting")
 
 
-def command(address: Address, idle_s: float, *, detached: bool) -> list[str]:
+def build_preview_command(address: ApplicationAddress, idle_s: float, *, detached: bool) -> list[str]:
     """The command line of an application for previews; no configuration is on it."""
     return [
         sys.executable, "-m", "spark_jobs.application", str(address.folder), address.key, address.name,
@@ -60,8 +60,8 @@ async def preview_flow(
     request = replace(request, timeout_s=min(request.timeout_s, max(deadline_s - _MARGIN_S, deadline_s / 2)))
     # The sinks of a flow have the same source and steps.
     job = (await asyncio.to_thread(build_flow, properties))[0]
-    if text := refusal(job, request):
-        raise ConfigInvalid(text)
+    if reason := describe_refusal(job, request):
+        raise ConfigInvalid(reason)
     idle_s = job.config["preview.idle.ms"] / 1000
     try:
         async with asyncio.timeout(deadline_s):
@@ -73,7 +73,7 @@ async def preview_flow(
         ) from None
 
 
-def refusal(job: Job, request: Request) -> str:
+def describe_refusal(job: Job, request: FlowPreviewRequest) -> str:
     """Why there is no preview of a job, and what to do; empty: there is one. Pure."""
     if job.materializes:
         return (
@@ -91,7 +91,7 @@ def refusal(job: Job, request: Request) -> str:
 
 
 async def ask_preview(
-    properties: Mapping[str, str], request: Request, *, idle_s: float, detached: bool = False
+    properties: Mapping[str, str], request: FlowPreviewRequest, *, idle_s: float, detached: bool = False
 ) -> dict[str, Any]:
     """``FlowPreview`` of the REST API.
 
@@ -109,22 +109,27 @@ async def ask_preview(
     flow_address = address_of(properties)
     if flow_address is not None and flow_address.socket.exists():
         message = to_message(request, properties, spark_settings(properties))
-        answer = await _ask(FlowConnection(flow_address, message, _ignore, _log), join=True)
+        answer = await _request_answer(FlowConnection(flow_address, message, _ignore_event, _log), join=True)
         if answer is not None and answer.get("kind") not in _ELSEWHERE:
-            return _result(answer, flow_address, warm=True)
+            return _read_result(answer, flow_address, warm=True)
     address = preview_address()
     message = to_message(request, properties, preview_settings(properties))
     until = asyncio.get_running_loop().time() + _RESTART_S
     while True:
         warm = address.socket.exists()
         connection = FlowConnection(
-            address, message, _ignore, _log, launch=command(address, idle_s, detached=detached), detached=detached
+            address,
+            message,
+            _ignore_event,
+            _log,
+            launch=build_preview_command(address, idle_s, detached=detached),
+            detached=detached,
         )
-        answer = await _ask(connection)
+        answer = await _request_answer(connection)
         if answer is None:
             raise Retriable(f"the preview {connection.end_text(1)}; its output is in {address.output}")
         if answer.get("kind") not in _ELSEWHERE:
-            return _result(answer, address, warm=warm)
+            return _read_result(answer, address, warm=warm)
         if asyncio.get_running_loop().time() > until:
             raise Retriable(
                 "the application for previews is busy with a flow that has other settings of Spark (spark.*): ask again later"
@@ -132,7 +137,7 @@ async def ask_preview(
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _ask(connection: FlowConnection, *, join: bool = False) -> dict[str, Any] | None:
+async def _request_answer(connection: FlowConnection, *, join: bool = False) -> dict[str, Any] | None:
     """The answer of an application; None if it ended before, or if it does not run and ``join`` forbids to start it.
 
     Raises:
@@ -153,11 +158,11 @@ async def _ask(connection: FlowConnection, *, join: bool = False) -> dict[str, A
     return next((event for event in answers if event.get("event") == "previewed"), None)
 
 
-def _ignore(event: dict[str, Any]) -> None:
+def _ignore_event(event: dict[str, Any]) -> None:
     del event
 
 
-def _result(answer: Mapping[str, Any], address: Address, *, warm: bool) -> dict[str, Any]:
+def _read_result(answer: Mapping[str, Any], address: ApplicationAddress, *, warm: bool) -> dict[str, Any]:
     if "error" in answer:
         raise _KINDS.get(str(answer.get("kind")), Fatal)(answer["error"])
     result: dict[str, Any] = answer["result"]

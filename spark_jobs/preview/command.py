@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _START_S: Final = 90.0
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The parser of the command."""
     top = argparse.ArgumentParser(
         prog="millrace job preview",
@@ -50,16 +50,16 @@ def main(argv: Sequence[str]) -> int:
         ConfigInvalid: the job or the rows are wrong.
         MillraceError: the preview can't be had.
     """
-    options = parser().parse_args(argv)
-    file = config.read(options.file)
+    options = make_parser().parse_args(argv)
+    file = config.read_file(options.file)
     config.build_flow(file)  # its complaints name file and line
-    properties, _ = config.resolve(file.properties)
+    properties, _ = config.resolve_references(file.properties)
     body: dict[str, Any] = {"limit": options.limit, "timeout_ms": options.timeout * 1000}
     if options.rows is not None:
         body["rows"] = read_rows_file(options.rows)
     answer = asyncio.run(preview_flow(properties, body, deadline_s=options.timeout + _START_S, detached=True))
-    text = json.dumps(answer, indent=2, ensure_ascii=False) if options.json else "\n".join(preview_lines(answer))
-    sys.stdout.write(f"{text}\n")
+    output = json.dumps(answer, indent=2, ensure_ascii=False) if options.json else "\n".join(preview_lines(answer))
+    sys.stdout.write(f"{output}\n")
     failing = (
         answer["errors"] or "error" in answer or any(step["error_count"] or "error" in step for step in answer["steps"])
     )
@@ -73,13 +73,13 @@ def read_rows_file(path: str) -> Any:
         ConfigInvalid: it can't be read.
     """
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
+        file_text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigInvalid(f"{path}: can't be read: {error}") from error
     try:
-        return json.loads(text)
+        return json.loads(file_text)
     except json.JSONDecodeError as error:
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        lines = [(number, line) for number, line in enumerate(file_text.splitlines(), 1) if line.strip()]
         if len(lines) < 2:
             raise ConfigInvalid(f"{path}:{error.lineno}: is not JSON: {error.msg} (column {error.colno})") from None
     rows = []

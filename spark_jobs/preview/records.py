@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from connectors.options import Config
-    from spark_jobs.ranges import Existing
+    from spark_jobs.ranges import ExistingTopic
 
 #: Bytes of keys and values that are kept, at most.
 MOST_BYTES: Final = 4 << 20
@@ -33,7 +33,7 @@ _SILENT: Final = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Record:
+class PreviewRecord:
     """A record of Kafka; ordered by time, then by position.
 
     Attributes:
@@ -68,12 +68,12 @@ class Newest:
     def __init__(self, limit: int, most_bytes: int = MOST_BYTES) -> None:
         self._limit = limit
         self._most_bytes = most_bytes
-        self._heap: list[tuple[tuple[int, str, int, int], Record]] = []
+        self._heap: list[tuple[tuple[int, str, int, int], PreviewRecord]] = []
         self._bytes = 0
         #: Whether records were left out because of their size.
         self.cut = False
 
-    def add(self, record: Record) -> None:
+    def add(self, record: PreviewRecord) -> None:
         """Take a record, and leave out the oldest ones that are too many."""
         heapq.heappush(self._heap, ((record.timestamp, record.topic, record.partition, record.offset), record))
         self._bytes += record.size
@@ -81,7 +81,7 @@ class Newest:
             self.cut |= len(self._heap) <= self._limit
             self._bytes -= heapq.heappop(self._heap)[1].size
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[PreviewRecord]:
         """The records in the order of their positions."""
         return sorted(
             (record for _, record in self._heap), key=lambda record: (record.topic, record.partition, record.offset)
@@ -91,7 +91,7 @@ class Newest:
         return len(self._heap)
 
 
-def windows(existing: Mapping[str, Existing], limit: int) -> dict[tuple[str, int], tuple[int, int]]:
+def compute_windows(existing: Mapping[str, ExistingTopic], limit: int) -> dict[tuple[str, int], tuple[int, int]]:
     """The offsets of each partition to look at: (first, after the last one); partitions without records are left out. Pure."""
     partitions = sum(len(topic.end) for topic in existing.values())
     span = max(1, min(limit, _MOST_OFFSETS // max(1, partitions)))
@@ -104,7 +104,7 @@ def windows(existing: Mapping[str, Existing], limit: int) -> dict[tuple[str, int
     return result
 
 
-def read_newest(config: Config, limit: int, deadline_s: float) -> tuple[list[Record], list[str]]:
+def read_newest(config: Config, limit: int, deadline_s: float) -> tuple[list[PreviewRecord], list[str]]:
     """The newest records of the flow's topics, over all partitions by their timestamps. Blocks, ``deadline_s`` at most.
 
     Nothing is committed, and no group is joined.
@@ -128,9 +128,9 @@ def read_newest(config: Config, limit: int, deadline_s: float) -> tuple[list[Rec
         notes.append(f"no topic matches {config['source.topics.pattern']}")
     newest = Newest(limit)
     for factor in (1, _SECOND_LOOK):
-        spans = windows(existing, limit * factor)
+        spans = compute_windows(existing, limit * factor)
         newest = Newest(limit)
-        whole = _read(config, spans, newest, until)
+        whole = _read_spans(config, spans, newest, until)
         if not whole:
             notes.append("the topics were not read to their ends in time; newer records may be missing")
         complete = all(existing[name].first[partition] == first for (name, partition), (first, _) in spans.items())
@@ -141,13 +141,13 @@ def read_newest(config: Config, limit: int, deadline_s: float) -> tuple[list[Rec
     return newest.records(), notes
 
 
-def _read(config: Config, spans: Mapping[tuple[str, int], tuple[int, int]], newest: Newest, until: float) -> bool:
+def _read_spans(config: Config, spans: Mapping[tuple[str, int], tuple[int, int]], newest: Newest, until: float) -> bool:
     """Read the spans; returns whether all were read before ``until``."""
     if not spans:
         return True
     consumer = Consumer(
         {
-            **clients.confluent(
+            **clients.build_client_config(
                 config,
                 # Of rights alone: the offsets to read are given, so the group is not joined, and nothing is committed.
                 group_id=config["kafka.group.id"],
@@ -165,7 +165,7 @@ def _read(config: Config, spans: Mapping[tuple[str, int], tuple[int, int]], newe
         consumer.assign([TopicPartition(name, partition, first) for (name, partition), (first, _) in spans.items()])
         while unread and time.monotonic() < until:
             for message in consumer.consume(500, _POLL_S):
-                _take(message, unread, newest, config)
+                _take_message(message, unread, newest, config)
     except KafkaException as error:
         raise Retriable(f"Kafka can't be read: {error.args[0].str()}") from error
     finally:
@@ -173,7 +173,7 @@ def _read(config: Config, spans: Mapping[tuple[str, int], tuple[int, int]], newe
     return not unread
 
 
-def _take(message: Any, unread: dict[tuple[str, int], tuple[int, int]], newest: Newest, config: Config) -> None:
+def _take_message(message: Any, unread: dict[tuple[str, int], tuple[int, int]], newest: Newest, config: Config) -> None:
     error = message.error()
     where = (message.topic(), message.partition())
     if error is not None:
@@ -186,13 +186,15 @@ def _take(message: Any, unread: dict[tuple[str, int], tuple[int, int]], newest: 
         return  # written after the start
     offset = message.offset()
     newest.add(
-        Record(message.timestamp()[1], *where, offset, message.key(), message.value(), tuple(message.headers() or ()))
+        PreviewRecord(
+            message.timestamp()[1], *where, offset, message.key(), message.value(), tuple(message.headers() or ())
+        )
     )
     if offset + 1 >= unread[where][1]:
         del unread[where]
 
 
-def to_frame(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
+def to_frame(spark: SparkSession, records: Sequence[PreviewRecord]) -> DataFrame:
     """The records with the columns of ``contract.RAW_COLUMNS``, in one partition."""
     import pyarrow as pa
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
-from spark_jobs.application_address import Address, make_key, runtime_path, spark_settings
+from spark_jobs.application_address import ApplicationAddress, make_key, runtime_path, spark_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _FIELD: Final = "preview"
 
 
 @dataclass(frozen=True, slots=True)
-class GivenRow:
+class CallerRow:
     """A change that the caller gives.
 
     Attributes:
@@ -48,7 +48,7 @@ class GivenRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class FlowPreviewRequest:
     """The rows to send through a flow.
 
     Attributes:
@@ -58,12 +58,12 @@ class Request:
     """
 
     limit: int = DEFAULT_ROWS
-    rows: tuple[GivenRow, ...] | None = None
+    rows: tuple[CallerRow, ...] | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class PreviewMessage:
     """A request on its way to an application.
 
     Attributes:
@@ -72,12 +72,12 @@ class Message:
         settings: Spark's settings that the application must have.
     """
 
-    request: Request
+    request: FlowPreviewRequest
     configuration: dict[str, str]
     settings: dict[str, str]
 
 
-def read_request(body: Mapping[str, Any]) -> Request:
+def read_request(body: Mapping[str, Any]) -> FlowPreviewRequest:
     """The request of ``body`` (``limit``, ``rows``, ``timeout_ms``).
 
     Raises:
@@ -89,10 +89,10 @@ def read_request(body: Mapping[str, Any]) -> Request:
     if not isinstance(timeout_ms, int | float) or isinstance(timeout_ms, bool) or timeout_ms <= 0:
         raise ConfigInvalid("timeout_ms must be a number of milliseconds")
     rows = body.get("rows")
-    return Request(limit, None if rows is None else read_rows(rows), timeout_ms / 1000)
+    return FlowPreviewRequest(limit, None if rows is None else read_rows(rows), timeout_ms / 1000)
 
 
-def read_rows(rows: Any) -> tuple[GivenRow, ...]:
+def read_rows(rows: Any) -> tuple[CallerRow, ...]:
     """Rows as a request or a file has them: a list of objects with ``table``, ``row`` and ``op``.
 
     Raises:
@@ -110,13 +110,15 @@ def read_rows(rows: Any) -> tuple[GivenRow, ...]:
             raise ConfigInvalid(f'row {number} must be {{"table": ..., "op": ..., "row": {{...}}}}')
         if op not in OPERATIONS:
             raise ConfigInvalid(f"row {number}: op must be one of {', '.join(OPERATIONS)}")
-        result.append(GivenRow(table, row, op))
+        result.append(CallerRow(table, row, op))
     return tuple(result)
 
 
-def to_message(request: Request, configuration: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, Any]:
+def to_message(
+    request: FlowPreviewRequest, configuration: Mapping[str, str], settings: Mapping[str, str]
+) -> dict[str, Any]:
     """The first line of a connection that asks for a preview, as an object."""
-    rows: Sequence[GivenRow] | None = request.rows
+    rows: Sequence[CallerRow] | None = request.rows
     return {
         _FIELD: {
             "limit": request.limit,
@@ -128,7 +130,7 @@ def to_message(request: Request, configuration: Mapping[str, str], settings: Map
     }
 
 
-def from_message(line: str) -> Message | None:
+def from_message(line: str) -> PreviewMessage | None:
     """The request for a preview that ``line`` is; None for the configuration of a flow, whose values are all strings.
 
     Raises:
@@ -140,7 +142,7 @@ def from_message(line: str) -> Message | None:
         return None
     if not isinstance(document, dict) or not isinstance(document.get(_FIELD), dict):
         return None
-    return Message(read_request(document[_FIELD]), document["configuration"], document["settings"])
+    return PreviewMessage(read_request(document[_FIELD]), document["configuration"], document["settings"])
 
 
 def preview_settings(properties: Mapping[str, str]) -> dict[str, str]:
@@ -149,6 +151,6 @@ def preview_settings(properties: Mapping[str, str]) -> dict[str, str]:
     return {**settings, "spark.master": _MASTER}
 
 
-def preview_address() -> Address:
+def preview_address() -> ApplicationAddress:
     """The one application for previews of this user and installation: it restarts for other settings."""
-    return Address(APPLICATION, runtime_path(), make_key("", "application for previews"))
+    return ApplicationAddress(APPLICATION, runtime_path(), make_key("", "application for previews"))

@@ -14,29 +14,29 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError
-from spark_jobs.causes import cause_of, described
+from spark_jobs.causes import cause_of, describe_error
 from spark_jobs.config_keys import KAFKA, SOURCE_TYPE, TABLES
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, Batch, JobContext, TableChanges
-from spark_jobs.flow_plan import columns_of, unmatched
+from spark_jobs.flow_plan import columns_of, find_unmatched
 from spark_jobs.masked_frames import mask_changes
 from spark_jobs.masks import rules_of
 from spark_jobs.preview.caller_rows import by_table, check_columns, infer_schema, to_changes
 from spark_jobs.preview.letters import CollectedLetters
 from spark_jobs.preview.limits import Cancelled
 from spark_jobs.preview.records import read_newest, to_frame
-from spark_jobs.preview.trace import Line, compare, hide, json_value, reason_of
-from spark_jobs.sources.table_filter import selects
+from spark_jobs.preview.trace import Line, compare_rows, hide_values, json_value, reason_of
+from spark_jobs.sources.table_filter import is_selected
 from spark_jobs.sources.tables import SchemaFiles, from_json
 from spark_jobs.steps.contract import StepRun, StepTable
-from spark_jobs.steps.derive import attempt
+from spark_jobs.steps.derive import try_expression
 from spark_jobs.steps.failures import REASON
 from spark_jobs.steps.flow import HIDDEN_REASON, empty_changes, reason_for
-from spark_jobs.steps.lineage import Stage, hidden_columns
+from spark_jobs.steps.lineage import LineageStage, hidden_columns
 from spark_jobs.steps.mask import MaskStep
-from spark_jobs.steps.model import Output
+from spark_jobs.steps.model import OutputTable
 from spark_jobs.steps.names import check_names
 from spark_jobs.steps.options import build_functions, build_steps
-from spark_jobs.steps.python.functions import register, with_functions
+from spark_jobs.steps.python.functions import register_functions, with_functions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from spark_jobs.contract import Source, TableSchema
     from spark_jobs.job import Job
     from spark_jobs.preview.limits import Limit
-    from spark_jobs.preview.records import Record
-    from spark_jobs.preview.request import GivenRow, Request
+    from spark_jobs.preview.records import PreviewRecord
+    from spark_jobs.preview.request import CallerRow, FlowPreviewRequest
     from spark_jobs.steps.contract import BadRows, Step
 
 #: Rows of a table after a step, at most: a step may make several of one.
@@ -71,7 +71,7 @@ _FAILURES: Final = (MillraceError, PySparkException, Py4JError)
 
 
 @dataclass(slots=True)
-class _Table:
+class _PreviewTable:
     """A table at one point of the flow, with its rows on the driver."""
 
     step_table: StepTable
@@ -86,16 +86,16 @@ class _Table:
 class _Passed:
     """A step that was computed."""
 
-    stage: Stage
-    before: list[_Table]
-    after: list[_Table]
-    dropped: list[tuple[_Table, Line, str]] = field(default_factory=list)
-    changed: list[tuple[_Table, Line, str]] = field(default_factory=list)
+    stage: LineageStage
+    before: list[_PreviewTable]
+    after: list[_PreviewTable]
+    dropped: list[tuple[_PreviewTable, Line, str]] = field(default_factory=list)
+    changed: list[tuple[_PreviewTable, Line, str]] = field(default_factory=list)
     #: Table, row, reason.
     errors: list[tuple[str, Line, str]] = field(default_factory=list)
 
 
-def run_preview(job: Job, request: Request, spark: SparkSession, limit: Limit) -> dict[str, Any]:
+def run_preview(job: Job, request: FlowPreviewRequest, spark: SparkSession, limit: Limit) -> dict[str, Any]:
     """Rows through the steps of a job, as ``FlowPreview`` of the REST API without what the application adds. Blocks.
 
     Args:
@@ -115,7 +115,7 @@ def run_preview(job: Job, request: Request, spark: SparkSession, limit: Limit) -
 class _Preview:
     """One preview."""
 
-    def __init__(self, job: Job, request: Request, spark: SparkSession, limit: Limit) -> None:
+    def __init__(self, job: Job, request: FlowPreviewRequest, spark: SparkSession, limit: Limit) -> None:
         self._job = job
         self._request = request
         self._spark = spark
@@ -129,7 +129,7 @@ class _Preview:
         self._letters = CollectedLetters(job.name, spark.sparkContext, masked=self._secretive)
         log = logging.LoggerAdapter(logging.getLogger(f"spark_jobs.preview.{job.name}"), {})
         self._context = JobContext(job.name, job.config, spark, log, dead_letters=self._letters)
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, PreviewRecord] = {}
         self._notes: list[str] = []
         self._answer_bytes = 0
 
@@ -140,19 +140,19 @@ class _Preview:
             "source": "newest" if self._request.rows is None else "given",
             "records": 0,
         }
-        inputs: list[_Table] = []
+        inputs: list[_PreviewTable] = []
         absent: list[StepTable] = []
         passed: list[_Passed] = []
         error, failed = "", None
         source = self._job.source_class()(self._context)
         try:
             self._register_functions()
-            inputs, absent = self._inputs(source, answer)
+            inputs, absent = self._find_inputs(source, answer)
             before = inputs
             for step in self._steps:
                 failed = step
                 self._limit.check()
-                passed.append(self._pass(step, before, absent))
+                passed.append(self._apply_step(step, before, absent))
                 before, absent = passed[-1].after, []
                 failed = None
         except Cancelled as cancelled:
@@ -160,34 +160,34 @@ class _Preview:
         except _FAILURES as trouble:
             if failed is None and isinstance(trouble, ConfigInvalid):
                 raise
-            error = self._limit.reason or self._explain(trouble)
+            error = self._limit.reason or self._explain_error(trouble)
         finally:
             source.close()
             for step in self._steps:
                 step.close()
         if error and failed is None:
             answer["error"] = error
-        return answer | self._answer(inputs, passed, failed, error)
+        return answer | self._build_answer(inputs, passed, failed, error)
 
     def _register_functions(self) -> None:
         functions = build_functions(self._job.config)
-        register(self._spark, functions)
+        register_functions(self._spark, functions)
         self._functions = frozenset(function.name.lower() for function in functions)
 
     # Rows.
 
-    def _inputs(self, source: Source, answer: dict[str, Any]) -> tuple[list[_Table], list[StepTable]]:
+    def _find_inputs(self, source: Source, answer: dict[str, Any]) -> tuple[list[_PreviewTable], list[StepTable]]:
         """The tables before the first step, and those that have no row, if a step needs them."""
         rows = self._request.rows
         if rows is None:
-            changes = source.changes(self._read())
+            changes = source.changes(self._read_records())
             answer["records"], known_tables = len(self._records), source.schemas()
         else:
             known_tables = self._known_tables(source, rows)
             changes = self._caller_rows(rows, known_tables)
             answer["records"] = len(rows)
         self._limit.check()
-        tables = [self._collect(StepTable(table)) for table in mask_changes(changes, self._masks)]
+        tables = [self._collect_rows(StepTable(table)) for table in mask_changes(changes, self._masks)]
         tables.sort(key=lambda table: table.schema.namespace)
         present = {table.schema.namespace for table in tables}
         absent = []
@@ -197,41 +197,41 @@ class _Preview:
             absent = [StepTable(table, present=False) for table in empty]
         return tables, absent
 
-    def _read(self) -> Batch:
+    def _read_records(self) -> Batch:
         """The newest records of the topics."""
         records, notes = read_newest(self._job.config, self._request.limit, self._limit.left_s() * _READING)
         self._notes += notes
         if not records:
             self._notes.append("the topics have no records: give rows in the request")
-        self._records = {_record(record.topic, record.partition, record.offset): record for record in records}
-        return self._batch(records)
+        self._records = {_format_position(record.topic, record.partition, record.offset): record for record in records}
+        return self._make_batch(records)
 
-    def _batch(self, records: Sequence[Record]) -> Batch:
+    def _make_batch(self, records: Sequence[PreviewRecord]) -> Batch:
         ranges: dict[tuple[str, int], tuple[int, int]] = {}
         for record in records:
             first, _ = ranges.get((record.topic, record.partition), (record.offset, 0))
             ranges[record.topic, record.partition] = (first, record.offset + 1)
         return Batch(0, to_frame(self._spark, records), ranges, list)
 
-    def _known_tables(self, source: Source, rows: Sequence[GivenRow]) -> list[TableSchema]:
+    def _known_tables(self, source: Source, rows: Sequence[CallerRow]) -> list[TableSchema]:
         """The tables that the flow has seen; of topics also those of the newest records, if ``rows`` have others."""
         if self._job.config[SOURCE_TYPE] != KAFKA:
-            text = SchemaFiles(self._spark, self._job.checkpoint).load()
-            return [] if text is None else list(from_json(text)[0].values())
-        source.changes(self._batch([]))  # loads the tables seen so far
+            tables_json = SchemaFiles(self._spark, self._job.checkpoint).load()
+            return [] if tables_json is None else list(from_json(tables_json)[0].values())
+        source.changes(self._make_batch([]))  # loads the tables seen so far
         tables = source.schemas()
         if {schema.namespace for schema in tables}.issuperset(by_table(rows, tables)):
             return tables
-        self._learn(source)
+        self._learn_tables(source)
         return source.schemas()
 
-    def _caller_rows(self, rows: Sequence[GivenRow], known_tables: Sequence[TableSchema]) -> list[TableChanges]:
+    def _caller_rows(self, rows: Sequence[CallerRow], known_tables: Sequence[TableSchema]) -> list[TableChanges]:
         """The rows of the request as changes of the tables that are known, or of new ones."""
         schemas = {schema.namespace: schema for schema in known_tables}
         chosen = self._job.config[TABLES] or ()
         result = []
         for namespace, numbered in by_table(rows, known_tables).items():
-            if not selects(chosen, namespace):
+            if not is_selected(chosen, namespace):
                 raise ConfigInvalid(
                     f"row {numbered[0][0]}: the flow does not read table {namespace}: {TABLES} is {', '.join(chosen)}"
                 )
@@ -247,19 +247,19 @@ class _Preview:
             try:
                 changes.frame.collect()
             except (PySparkException, Py4JJavaError) as error:
-                raise self._misfit(schema, numbered) from error
+                raise self._find_misfit(schema, numbered) from error
             result.append(changes)
         return result
 
-    def _learn(self, source: Source) -> None:
+    def _learn_tables(self, source: Source) -> None:
         """Let the source find tables in the newest records."""
         try:
-            source.changes(self._read())
+            source.changes(self._read_records())
         except _FAILURES as error:
-            self._notes.append(f"tables were not looked for in the newest records: {self._explain(error)}")
+            self._notes.append(f"tables were not looked for in the newest records: {self._explain_error(error)}")
         self._records = {}
 
-    def _misfit(self, schema: TableSchema, rows: Sequence[tuple[int, GivenRow]]) -> Exception:
+    def _find_misfit(self, schema: TableSchema, rows: Sequence[tuple[int, CallerRow]]) -> Exception:
         """The error for the first row that does not fit its table."""
         for number, row in rows:
             self._limit.check()
@@ -270,7 +270,7 @@ class _Preview:
                 return ConfigInvalid(f"row {number} does not fit table {schema.namespace} ({listed})")
         return Fatal(f"the given rows of table {schema.namespace} can't be read")
 
-    def _collect(self, table: StepTable) -> _Table:
+    def _collect_rows(self, table: StepTable) -> _PreviewTable:
         """The rows of a table on the driver; the table reads them from there from now on. Runs a Spark job."""
         frame, schema = table.changes.frame, table.changes.schema
         self._limit.check()
@@ -279,11 +279,11 @@ class _Preview:
             raise Fatal(f"table {schema.namespace} has more than {_MOST_ROWS} rows: ask for fewer records")
         local = self._spark.createDataFrame(rows, frame.schema)
         lines = to_lines(rows, len(schema.columns), [column.name for column in schema.columns])
-        return _Table(StepTable(TableChanges(schema, local), table.present), tuple(lines))
+        return _PreviewTable(StepTable(TableChanges(schema, local), table.present), tuple(lines))
 
     # Steps.
 
-    def _pass(self, step: Step, before: list[_Table], absent: list[StepTable]) -> _Passed:
+    def _apply_step(self, step: Step, before: list[_PreviewTable], absent: list[StepTable]) -> _Passed:
         run = StepRun(self._spark, guarded=True, functions=self._functions)
         tables = sorted(
             [*(table.step_table for table in before), *absent], key=lambda table: table.changes.schema.namespace
@@ -292,23 +292,24 @@ class _Preview:
         try:
             result = step.apply(tables, run)
             check_names(step.name, [table.changes.schema for table in result])
-            after = [self._collect(table) for table in result if table.present]
+            after = [self._collect_rows(table) for table in result if table.present]
             planned = tuple(step.plan(schemas))
-            stage = Stage(step, tuple(schemas), planned, tuple(table.schema for table in after))
+            stage = LineageStage(step, tuple(schemas), planned, tuple(table.schema for table in after))
             passed = _Passed(stage, before, after)
             for bad in run.bad:
                 schema = next(schema for schema in schemas if schema.namespace == bad.table)
                 lines = {line.uid: line for table in before if table.schema == schema for line in table.lines}
                 passed.errors += [
-                    (name, lines.get(line.uid, line), reason) for name, line, reason in self._errors(bad, schema)
+                    (name, lines.get(line.uid, line), reason)
+                    for name, line, reason in self._list_row_errors(bad, schema)
                 ]
-            self._differences(passed, run)
+            self._note_differences(passed, run)
         finally:
             for frame in run.persisted:
                 frame.unpersist()
         return passed
 
-    def _errors(self, bad: BadRows, schema: TableSchema) -> list[tuple[str, Line, str]]:
+    def _list_row_errors(self, bad: BadRows, schema: TableSchema) -> list[tuple[str, Line, str]]:
         """The rows that a step can't compute, each with its reason."""
         self._limit.check()
         with_reasons = REASON in bad.rows.columns
@@ -332,7 +333,7 @@ class _Preview:
             result.append((bad.table, line, reason))
         return result
 
-    def _differences(self, passed: _Passed, run: StepRun) -> None:
+    def _note_differences(self, passed: _Passed, run: StepRun) -> None:
         """Note rows that the step leaves out or changes, with the reason."""
         operations: dict[str, set[str]] = {}
         for table in passed.after:
@@ -341,12 +342,12 @@ class _Preview:
         records = {line.record for table in passed.after for line in table.lines}
         failed = {line.uid for _, line, _ in passed.errors}
         for table in passed.before:
-            difference = compare(table.lines, operations, records, failed)
+            difference = compare_rows(table.lines, operations, records, failed)
             if not difference.dropped and not difference.changed:
                 continue
             results = self._condition_results(passed.stage, table, run)
             otherwise = passed.stage.step.left_out()
-            has_conditions = any(isinstance(item, Output) for item in passed.stage.planned)
+            has_conditions = any(isinstance(item, OutputTable) for item in passed.stage.planned)
             moved = "the key or its conditions change" if has_conditions else otherwise
             passed.dropped += [
                 (table, line, reason_of(results.get(line.uid), otherwise)) for line in difference.dropped
@@ -356,14 +357,14 @@ class _Preview:
                 for line, op in difference.changed
             ]
 
-    def _condition_results(self, stage: Stage, table: _Table, run: StepRun) -> dict[str, dict[str, Any]]:
+    def _condition_results(self, stage: LineageStage, table: _PreviewTable, run: StepRun) -> dict[str, dict[str, Any]]:
         """The values of the step's conditions for each row of a table, by its uid and the text of the condition."""
-        from spark_jobs.frames import numbered
+        from spark_jobs.frames import number_columns
 
         conditions = {
             part.text: part.sql
             for item in stage.planned
-            if isinstance(item, Output)
+            if isinstance(item, OutputTable)
             for branch in with_functions(item, run.functions).branches
             if branch.source.namespace == table.schema.namespace
             for part in branch.conditions
@@ -371,9 +372,9 @@ class _Preview:
         if not conditions:
             return {}
         self._limit.check()
-        frame = numbered(table.step_table.changes.frame, len(table.schema.columns))
+        frame = number_columns(table.step_table.changes.frame, len(table.schema.columns))
         columns = [
-            attempt(run, f"struct(({sql}) AS value)").getField("value").alias(f"v{number}")
+            try_expression(run, f"struct(({sql}) AS value)").getField("value").alias(f"v{number}")
             for number, sql in enumerate(conditions.values())
         ]
         rows = frame.select("ums_uid_", *KAFKA_COLUMNS, *columns).collect()
@@ -381,32 +382,34 @@ class _Preview:
 
     # The answer.
 
-    def _explain(self, error: BaseException) -> str:
+    def _explain_error(self, error: BaseException) -> str:
         """The error in words; what Spark says may quote values."""
         cause = cause_of(error)
         if self._secretive and not isinstance(cause, MillraceError):
             return HIDDEN_REASON
-        return described(cause)
+        return describe_error(cause)
 
-    def _answer(self, inputs: list[_Table], passed: list[_Passed], failed: Step | None, error: str) -> dict[str, Any]:
+    def _build_answer(
+        self, inputs: list[_PreviewTable], passed: list[_Passed], failed: Step | None, error: str
+    ) -> dict[str, Any]:
         stages = [step.stage for step in passed]
         hidden = hidden_columns(stages)
         if any(isinstance(step, MaskStep) for step in self._steps[len(passed) :]):
             # Which columns that one would mask is not known for sure.
             hidden = [_all_columns(inputs), *(_all_columns(step.after) for step in passed)]
-        steps = [self._step(step, hidden[number], hidden[number + 1]) for number, step in enumerate(passed)]
+        steps = [self._describe_step(step, hidden[number], hidden[number + 1]) for number, step in enumerate(passed)]
         if failed is not None:
             steps.append(_failed_step(failed, error, passed[-1].after if passed else inputs))
-        shown_inputs = [self._table(table, hidden[0]) for table in inputs]
+        shown_inputs = [self._describe_table(table, hidden[0]) for table in inputs]
         # Given rows are not decoded; records in which tables were looked for are not part of the preview.
         letters = self._letters.bad() if self._request.rows is None else []
         bad = [self._bad_record(*record) for record in letters]
-        warnings = [*self._notes, *(unmatched(stages) if len(stages) == len(self._steps) else [])]
+        warnings = [*self._notes, *(find_unmatched(stages) if len(stages) == len(self._steps) else [])]
         if self._answer_bytes > _MOST_ANSWER:
             warnings.append(f"rows were cut off: an answer has {_MOST_ANSWER >> 20} MiB at most")
         return {"inputs": shown_inputs, "errors": bad, "steps": steps, "warnings": warnings}
 
-    def _step(
+    def _describe_step(
         self, passed: _Passed, hidden_before: frozenset[tuple[str, str]], hidden_after: frozenset[tuple[str, str]]
     ) -> dict[str, Any]:
         step = passed.stage.step
@@ -417,31 +420,31 @@ class _Preview:
                 "table": table,
                 "op": line.op,
                 "reason": reason,
-                "values": self._values(table, line, hidden_before),
+                "values": self._hide_masked_values(table, line, hidden_before),
             }
 
-        most = self._request.limit
-        errors = [row(table, line, reason) for table, line, reason in passed.errors[:most]]
+        max_rows = self._request.limit
+        errors = [row(table, line, reason) for table, line, reason in passed.errors[:max_rows]]
         return {
             "name": step.name,
             "type": step.context.raw.get("type", ""),
             "rows_in": sum(len(table.lines) for table in passed.before),
             "rows_out": sum(len(table.lines) for table in passed.after),
-            "tables": [self._table(table, hidden_after) for table in passed.after],
-            "dropped": [row(table.schema.namespace, line, reason) for table, line, reason in passed.dropped[:most]],
-            "changed": [row(table.schema.namespace, line, reason) for table, line, reason in passed.changed[:most]],
+            "tables": [self._describe_table(table, hidden_after) for table in passed.after],
+            "dropped": [row(table.schema.namespace, line, reason) for table, line, reason in passed.dropped[:max_rows]],
+            "changed": [row(table.schema.namespace, line, reason) for table, line, reason in passed.changed[:max_rows]],
             "errors": [{name: value for name, value in error.items() if name != "op"} for error in errors],
             "dropped_count": len(passed.dropped),
             "changed_count": len(passed.changed),
             "error_count": len(passed.errors),
         }
 
-    def _table(self, table: _Table, hidden: frozenset[tuple[str, str]]) -> dict[str, Any]:
+    def _describe_table(self, table: _PreviewTable, hidden: frozenset[tuple[str, str]]) -> dict[str, Any]:
         rows = []
         for line in table.lines:
             if self._answer_bytes > _MOST_ANSWER:
                 break
-            values = self._values(table.schema.namespace, line, hidden)
+            values = self._hide_masked_values(table.schema.namespace, line, hidden)
             rows.append({"record": line.record, "op": line.op, "values": values})
         return {
             "table": table.schema.namespace,
@@ -451,15 +454,15 @@ class _Preview:
             "count": len(table.lines),
         }
 
-    def _values(self, namespace: str, line: Line, hidden: frozenset[tuple[str, str]]) -> dict[str, Any]:
+    def _hide_masked_values(self, namespace: str, line: Line, hidden: frozenset[tuple[str, str]]) -> dict[str, Any]:
         if self._answer_bytes > _MOST_ANSWER:
             return {}
-        values = hide(line.values, {name for table, name in hidden if table == namespace})
+        values = hide_values(line.values, {name for table, name in hidden if table == namespace})
         self._answer_bytes += len(str(values))
         return values
 
     def _bad_record(self, topic: str, partition: int, offset: int, reason: str) -> dict[str, Any]:
-        where = _record(topic, partition, offset)
+        where = _format_position(topic, partition, offset)
         shown: dict[str, Any] = {"record": where, "reason": reason}
         record = self._records.get(where)
         if record is not None and not self._secretive:
@@ -471,11 +474,11 @@ class _Preview:
         return shown
 
 
-def _all_columns(tables: Sequence[_Table]) -> frozenset[tuple[str, str]]:
+def _all_columns(tables: Sequence[_PreviewTable]) -> frozenset[tuple[str, str]]:
     return frozenset((table.schema.namespace, column.name) for table in tables for column in table.schema.columns)
 
 
-def _failed_step(step: Step, error: str, before: Sequence[_Table]) -> dict[str, Any]:
+def _failed_step(step: Step, error: str, before: Sequence[_PreviewTable]) -> dict[str, Any]:
     counts = dict.fromkeys(("dropped_count", "changed_count", "error_count"), 0)
     lists: Mapping[str, list[Any]] = {"tables": [], "dropped": [], "changed": [], "errors": []}
     return {
@@ -498,7 +501,7 @@ def to_lines(rows: Any, columns: int, names: Sequence[str]) -> list[Line]:
     return [
         Line(
             to_uid(system["ums_uid_"][number], *records[number]),
-            _record(*records[number]),
+            _format_position(*records[number]),
             system["ums_op_"][number],
             {name: json_value(column[number]) for name, column in zip(names, values, strict=True)},
         )
@@ -508,8 +511,8 @@ def to_lines(rows: Any, columns: int, names: Sequence[str]) -> list[Line]:
 
 def to_uid(uid: str, topic: str, partition: int, offset: int) -> str:
     """The identity of a row in a preview: sources may send a row twice, with the same ``ums_uid_``."""
-    return f"{uid} {_record(topic, partition, offset)}"
+    return f"{uid} {_format_position(topic, partition, offset)}"
 
 
-def _record(topic: str, partition: int, offset: int) -> str:
+def _format_position(topic: str, partition: int, offset: int) -> str:
     return f"{topic}-{partition} offset {offset}"

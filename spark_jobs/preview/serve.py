@@ -8,7 +8,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import MillraceError
-from spark_jobs.causes import cause_of, described
+from spark_jobs.causes import cause_of, describe_error
 from worker.secrets.masking import SecretMasker, scrub_all
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_jobs.preview.limits import Limit
-    from spark_jobs.preview.request import Message
+    from spark_jobs.preview.request import PreviewMessage
 
 _log = logging.getLogger("spark_jobs.preview")
 
 
 def answer_preview(
-    message: Message, open_session: Callable[[str, dict[str, str]], SparkSession], limit: Limit
+    message: PreviewMessage, open_session: Callable[[str, dict[str, str]], SparkSession], limit: Limit
 ) -> dict[str, Any]:
     """The answer to a request: ``{"result": ...}``, or ``{"error": text, "kind": name of the error's class}``. Blocks.
 
@@ -36,9 +36,9 @@ def answer_preview(
 
     masker = SecretMasker()
     try:
-        masker.learn(message.configuration, config.parts(message.configuration).definition.keys.values())
+        masker.learn(message.configuration, config.find_parts(message.configuration).definition.keys.values())
         begin = time.monotonic()
-        result = _result(message, open_session, limit)
+        result = _run_preview(message, open_session, limit)
         result["duration_ms"] = round((time.monotonic() - begin) * 1000)
         answer: dict[str, Any] = {"result": result}
     except MillraceError as error:
@@ -46,13 +46,13 @@ def answer_preview(
     except Exception as error:  # noqa: BLE001 - the client gets it, whatever it is
         _log.error("a preview failed: %s", masker.scrub(traceback.format_exc()))
         cause = cause_of(error)
-        answer = {"error": described(cause), "kind": type(cause).__name__}
+        answer = {"error": describe_error(cause), "kind": type(cause).__name__}
     scrubbed: dict[str, Any] = scrub_all(answer, masker.scrub)
     return scrubbed
 
 
-def _result(
-    message: Message, open_session: Callable[[str, dict[str, str]], SparkSession], limit: Limit
+def _run_preview(
+    message: PreviewMessage, open_session: Callable[[str, dict[str, str]], SparkSession], limit: Limit
 ) -> dict[str, Any]:
     from spark_jobs import config
 

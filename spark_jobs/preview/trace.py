@@ -46,7 +46,7 @@ class Difference:
     changed: tuple[tuple[Line, str], ...]
 
 
-def compare(
+def compare_rows(
     before: Sequence[Line], after: Mapping[str, Collection[str]], records: Collection[str], failed: Collection[str]
 ) -> Difference:
     """The rows of ``before`` that are gone or changed.
@@ -77,9 +77,9 @@ def reason_of(conditions: Mapping[str, Any] | None, otherwise: str) -> str:
         conditions: what each condition gives for the row, by its text; None where it is not known.
         otherwise: the reason where every condition holds.
     """
-    for text, value in (conditions or {}).items():
+    for condition, value in (conditions or {}).items():
         if value is not True:
-            return f"the condition {text} is {'false' if value is False else 'null'}"
+            return f"the condition {condition} is {'false' if value is False else 'null'}"
     return otherwise
 
 
@@ -102,6 +102,6 @@ def json_value(value: Any) -> Any:
     return str(value) if isinstance(value, Decimal | timedelta) else json_value(str(value))
 
 
-def hide(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def hide_values(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """The values with those of ``names`` hidden; null stays null, as masks keep it."""
     return {name: HIDDEN if name in names and value is not None else value for name, value in values.items()}

@@ -12,8 +12,8 @@ from compose.local.console import progress
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.control import Control
 from spark_jobs.job import control_folder
-from spark_jobs.savepoints.make import absolute, make_savepoint, summary
-from spark_jobs.savepoints.requests import Request, ask
+from spark_jobs.savepoints.make import make_absolute, make_savepoint, summarize_savepoint
+from spark_jobs.savepoints.requests import JobSavepointRequest, request_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,27 +37,29 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--stop", action="store_true", help="the job stops after the savepoint")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds to wait (default 600)")
     arguments = parser.parse_args(list(argv))
-    location = absolute(arguments.to)
+    location = make_absolute(arguments.to)
     name = arguments.name or location.rsplit("/", 1)[-1]
     stopping = []
     for part in find_parts(arguments.job):
         control = Control(control_folder(part.name))
         target = f"{location}/{part.sink}" if part.sink else location
         if control.running():
-            request = Request(secrets.token_hex(8), target, name, time.time() + arguments.timeout, arguments.stop)
+            request = JobSavepointRequest(
+                secrets.token_hex(8), target, name, time.time() + arguments.timeout, arguments.stop
+            )
             with progress(f"waiting for the savepoint of {part.name}", quiet_s=2):
-                result = ask(control.folder, request, alive=control.running, timeout_s=arguments.timeout)
+                result = request_savepoint(control.folder, request, alive=control.running, timeout_s=arguments.timeout)
             if arguments.stop:
                 stopping.append(control)
         else:
             result = make_stopped(part.job or _load_of(control, part.name), target, name)
-        print(describe(result))  # noqa: T201 - a command
+        print(describe_savepoint(result))  # noqa: T201 - a command
     for control in stopping:
         _wait_for_end(control, arguments.timeout)
     return 0
 
 
-class Part(NamedTuple):
+class SavepointPart(NamedTuple):
     """A job that a savepoint is made of.
 
     Attributes:
@@ -71,7 +73,7 @@ class Part(NamedTuple):
     job: Job | None = None
 
 
-def find_parts(text: str) -> list[Part]:
+def find_parts(file_or_name: str) -> list[SavepointPart]:
     """The jobs of a flow, which is given by its file or its name: one for each sink.
 
     Raises:
@@ -79,14 +81,16 @@ def find_parts(text: str) -> list[Part]:
     """
     from spark_jobs import cli, config
 
-    if Path(text).is_file():
+    if Path(file_or_name).is_file():
         return [
-            Part(job.name, "" if job.membership is None else job.membership.sink, job)
-            for job in config.build_flow(config.read(text))
+            SavepointPart(job.name, "" if job.membership is None else job.membership.sink, job)
+            for job in config.build_flow(config.read_file(file_or_name))
         ]
     names = cli.known_jobs()
-    flows = {} if text in names else {name: cli.describe(name) for name in names}
-    return [Part(name, status["sink"]) for name, status in flows.items() if status.get("flow") == text] or [Part(text)]
+    flows = {} if file_or_name in names else {name: cli.describe_job(name) for name in names}
+    return [
+        SavepointPart(name, status["sink"]) for name, status in flows.items() if status.get("flow") == file_or_name
+    ] or [SavepointPart(file_or_name)]
 
 
 def _load_of(control: Control, name: str) -> Job:
@@ -103,7 +107,7 @@ def _load_of(control: Control, name: str) -> Job:
             f"no job {name} runs on this machine, and its file is not known: name the file instead. (A connector's job: "
             "resume it, or write its configuration into a file.)"
         )
-    job = next((job for job in config.build_flow(config.read(file)) if job.name == name), None)
+    job = next((job for job in config.build_flow(config.read_file(file)) if job.name == name), None)
     if job is None:
         raise ConfigInvalid(f"no job {name} runs on this machine, and its file {file} has no such job or sink any more")
     return job
@@ -118,9 +122,9 @@ def make_stopped(job: Job, location: str, name: str) -> dict[str, Any]:
     """
     from spark_jobs.causes import cause_of
     from spark_jobs.checkpoint import open_folder
-    from spark_jobs.materializer.rebuild import session_of, stopped
+    from spark_jobs.materializer.rebuild import lock_job, session_of
 
-    with stopped(job):
+    with lock_job(job):
         spark = session_of(job)
         try:
             with progress(f"writing the savepoint {name}", quiet_s=2):
@@ -129,7 +133,7 @@ def make_stopped(job: Job, location: str, name: str) -> dict[str, Any]:
             raise cause_of(error) from error
         finally:
             spark.stop()
-    return summary(manifest, location)
+    return summarize_savepoint(manifest, location)
 
 
 def _wait_for_end(control: Control, timeout_s: float) -> None:
@@ -142,7 +146,7 @@ def _wait_for_end(control: Control, timeout_s: float) -> None:
         time.sleep(0.1)
 
 
-def describe(result: dict[str, Any]) -> str:
+def describe_savepoint(result: dict[str, Any]) -> str:
     """A line for people."""
     state = (
         "" if result["records"] is None else f", {result['records']} records of state in {result['buckets']} buckets"

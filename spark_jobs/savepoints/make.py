@@ -14,7 +14,7 @@ from spark_jobs.savepoints.manifest import (
     FORMAT,
     FORMAT_WITH_STEPS,
     MANIFEST_FILE,
-    Manifest,
+    SavepointManifest,
     encode_manifest,
     read_manifest,
 )
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _STATE: Final = "state-"
 
 
-def make_savepoint(job: Job, spark: SparkSession, checkpoint: Folder, location: str, name: str) -> Manifest:
+def make_savepoint(job: Job, spark: SparkSession, checkpoint: Folder, location: str, name: str) -> SavepointManifest:
     """Write the position and the state of a job into ``location``, the manifest last. Blocks.
 
     The job must not do a batch meanwhile. What an attempt that was killed has left in ``location`` is removed first.
@@ -54,7 +54,7 @@ def make_savepoint(job: Job, spark: SparkSession, checkpoint: Folder, location: 
         )
     state = job.sink_class().save_state(job.config, spark, location)
     steps = save_steps(build_steps(job.config), spark, job.checkpoint, batch, location)
-    manifest = Manifest(
+    manifest = SavepointManifest(
         format=FORMAT_WITH_STEPS if steps else FORMAT,
         id=secrets.token_hex(8),
         name=name,
@@ -93,16 +93,16 @@ def inputs_of(job: Job) -> list[str]:
     config = job.config
     if config["source.type"] == KAFKA:
         return list(config["source.topics"] or [config["source.topics.pattern"]])
-    return [absolute(config[f"source.{config['source.type']}.path"])]
+    return [make_absolute(config[f"source.{config['source.type']}.path"])]
 
 
-def absolute(location: str) -> str:
+def make_absolute(location: str) -> str:
     """``location`` independent of the working folder."""
     local = local_path(location)
     return location.rstrip("/") if local is None else str(local)
 
 
-def summary(manifest: Manifest, location: str) -> dict[str, Any]:
+def summarize_savepoint(manifest: SavepointManifest, location: str) -> dict[str, Any]:
     """A savepoint for people and programs."""
     state = manifest.state or {}
     return {
@@ -132,7 +132,7 @@ def list_savepoints(folder: Path, sink: str = "") -> list[dict[str, Any]]:
         if not (path / MANIFEST_FILE).is_file():
             continue
         try:
-            savepoints.append(shown | summary(read_manifest(LocalFolder(path), str(path)), str(path)))
+            savepoints.append(shown | summarize_savepoint(read_manifest(LocalFolder(path), str(path)), str(path)))
         except Fatal as error:
             name = (path.parent if sink else path).name
             savepoints.append(shown | {"name": name, "location": str(path), "error": str(error)})

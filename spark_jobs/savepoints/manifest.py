@@ -24,7 +24,7 @@ MANIFEST_FILE: Final = "savepoint.json"
 _TRY: Final = "make another savepoint with `millrace job savepoint FILE --to DIR`"
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class SavepointManifest(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a savepoint.
 
     Attributes:
@@ -68,20 +68,20 @@ class _Versioned(msgspec.Struct):
     format: int
 
 
-def encode_manifest(manifest: Manifest) -> str:
+def encode_manifest(manifest: SavepointManifest) -> str:
     """The text of the file: the manifest and its checksum."""
     body = msgspec.json.encode(manifest)
     return msgspec.json.encode(_Sealed(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))).decode()
 
 
-def decode_manifest(text: str, location: str) -> Manifest:
+def decode_manifest(manifest_json: str, location: str) -> SavepointManifest:
     """The inverse of ``encode_manifest``.
 
     Raises:
         Fatal: it is incomplete, damaged, or of another layout.
     """
     try:
-        sealed = msgspec.json.decode(text, type=_Sealed)
+        sealed = msgspec.json.decode(manifest_json, type=_Sealed)
     except msgspec.MsgspecError as error:
         raise Fatal(f"the savepoint {location} is incomplete or damaged: {MANIFEST_FILE}: {error}; {_TRY}") from None
     body = bytes(sealed.savepoint)
@@ -95,28 +95,28 @@ def decode_manifest(text: str, location: str) -> Manifest:
                 f"{FORMAT_WITH_STEPS} only: "
                 f"start the job from it with the version that made it, and {_TRY} of this version"
             )
-        return msgspec.json.decode(body, type=Manifest)
+        return msgspec.json.decode(body, type=SavepointManifest)
     except msgspec.MsgspecError as error:
         raise Fatal(f"the savepoint {location} can't be read: {MANIFEST_FILE}: {error}; {_TRY}") from None
 
 
-def read_manifest(folder: Folder, location: str) -> Manifest:
+def read_manifest(folder: Folder, location: str) -> SavepointManifest:
     """The manifest of the savepoint in ``folder``. Blocks.
 
     Raises:
         Fatal: it does not exist, or it can't be used.
     """
-    text = folder.read(MANIFEST_FILE)
-    if text is None:
+    manifest_json = folder.read(MANIFEST_FILE)
+    if manifest_json is None:
         raise Fatal(
             f"there is no savepoint in {location}: it has no {MANIFEST_FILE}. The file is written last, so a savepoint that "
             "was interrupted lacks it; check the path, or make the savepoint again"
         )
-    return decode_manifest(text, location)
+    return decode_manifest(manifest_json, location)
 
 
-def refusals(
-    manifest: Manifest,
+def find_refusals(
+    manifest: SavepointManifest,
     *,
     sink: str,
     source_type: str,

@@ -42,7 +42,7 @@ def read_position(folder: Folder, input_class: type[Input]) -> tuple[int | None,
     if folder.read(schema_watch.FILE) is not None:
         names.append(schema_watch.FILE)
     names += input_class.position_files(folder, batch)
-    files = {name: text for name in names if (text := folder.read(name)) is not None}
+    files = {name: content for name in names if (content := folder.read(name)) is not None}
     missing = [name for name in names if name not in files]
     if missing:
         raise Fatal(f"the checkpoint lacks {', '.join(missing)}, so the job's position is not known")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import Fatal
-from spark_jobs.savepoints.make import make_savepoint, summary
+from spark_jobs.savepoints.make import make_savepoint, summarize_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ _ANSWER: Final = "savepoint-answer.json"
 _POLL_S: Final = 0.05
 
 
-class Request(msgspec.Struct, frozen=True):
+class JobSavepointRequest(msgspec.Struct, frozen=True):
     """A request for a savepoint.
 
     Attributes:
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True):
     stop: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SavepointAnswer(msgspec.Struct, frozen=True):
     """The result: a savepoint's summary, or the error."""
 
     id: str
@@ -60,14 +60,14 @@ class Inbox:
         self._answer = folder / _ANSWER
         self._clock = clock
 
-    def next(self) -> Request | None:
+    def next(self) -> JobSavepointRequest | None:
         """The request that waits, or None. An expired one is dropped."""
         try:
-            text = self._request.read_bytes()
+            request_json = self._request.read_bytes()
         except FileNotFoundError:
             return None
         try:
-            request = msgspec.json.decode(text, type=Request)
+            request = msgspec.json.decode(request_json, type=JobSavepointRequest)
         except msgspec.MsgspecError:
             request = None
         if request is None or request.until < self._clock():
@@ -75,26 +75,26 @@ class Inbox:
             return None
         return request
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: SavepointAnswer) -> None:
         """Answer the request."""
-        _write(self._answer, answer)
+        _write_message(self._answer, answer)
         self._request.unlink(missing_ok=True)
 
 
-def serve(request: Request, job: Job, spark: SparkSession, checkpoint: Folder) -> Answer:
+def answer_request(request: JobSavepointRequest, job: Job, spark: SparkSession, checkpoint: Folder) -> SavepointAnswer:
     """Make the savepoint that is asked for, of a job that does nothing meanwhile; errors are in the answer. Blocks."""
     try:
         manifest = make_savepoint(job, spark, checkpoint, request.location, request.name)
     except Exception as error:  # noqa: BLE001 - the job continues, and the caller gets the error
-        from spark_jobs.causes import cause_of, described
+        from spark_jobs.causes import cause_of, describe_error
 
-        return Answer(request.id, request.name, error=described(cause_of(error)))
-    return Answer(request.id, request.name, summary(manifest, request.location))
+        return SavepointAnswer(request.id, request.name, error=describe_error(cause_of(error)))
+    return SavepointAnswer(request.id, request.name, summarize_savepoint(manifest, request.location))
 
 
-def ask(
+def request_savepoint(
     folder: Path,
-    request: Request,
+    request: JobSavepointRequest,
     *,
     alive: Callable[[], bool],
     timeout_s: float,
@@ -130,25 +130,25 @@ def ask(
         (folder / _REQUEST).unlink(missing_ok=True)
 
 
-def post_request(folder: Path, request: Request) -> None:
+def post_request(folder: Path, request: JobSavepointRequest) -> None:
     """Ask the running job of ``folder``; a request that waits already is replaced."""
-    _write(folder / _REQUEST, request)
+    _write_message(folder / _REQUEST, request)
 
 
-def read_state(folder: Path) -> tuple[Request | None, Answer | None]:
+def read_state(folder: Path) -> tuple[JobSavepointRequest | None, SavepointAnswer | None]:
     """The request that waits, or is being worked on, and the last answer."""
     waiting = Inbox(folder).next()
     return waiting, _read_answer(folder / _ANSWER)
 
 
-def _read_answer(path: Path) -> Answer | None:
+def _read_answer(path: Path) -> SavepointAnswer | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Answer)
+        return msgspec.json.decode(path.read_bytes(), type=SavepointAnswer)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
 
 
-def _write(path: Path, message: msgspec.Struct) -> None:
+def _write_message(path: Path, message: msgspec.Struct) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_bytes(msgspec.json.encode(message))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import ConfigInvalid, Retriable
 from spark_jobs.checkpoint import LocalFolder, local_path
 from spark_jobs.control import Control
-from spark_jobs.flow_sinks import divide, selected_names
+from spark_jobs.flow_sinks import divide_sinks, selected_names
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints.make import delete_savepoint, list_savepoints
 from spark_jobs.savepoints.manifest import MANIFEST_FILE
-from spark_jobs.savepoints.requests import Request, post_request, read_state
+from spark_jobs.savepoints.requests import JobSavepointRequest, post_request, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +48,11 @@ def named_location(config: Config, name: str = "", sink: str = "") -> str:
 def jobs_of(config: Config) -> dict[str, str]:
     """The names of a flow's jobs by sink; a flow with one sink has one, by an empty name."""
     selected = selected_names(config.raw)
-    sinks = {sink.name: sink.properties["name"] for sink in divide(config.raw) if sink.name in selected}
+    sinks = {sink.name: sink.properties["name"] for sink in divide_sinks(config.raw) if sink.name in selected}
     return sinks or {"": str(config["name"])}
 
 
-def create(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
+def create_savepoint(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
     """Ask every running job of the flow for a savepoint, and don't wait for it.
 
     Raises:
@@ -73,7 +73,9 @@ def create(config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
             raise Retriable(f"there is a savepoint {name} already ({location}): delete it, or choose another name")
         if read_state(control.folder)[0] is not None:
             raise Retriable("a savepoint is being made already: GET lists it once it is complete")
-        requests[control.folder] = Request(secrets.token_hex(8), location, name, time.time() + _PATIENCE_S, stop)
+        requests[control.folder] = JobSavepointRequest(
+            secrets.token_hex(8), location, name, time.time() + _PATIENCE_S, stop
+        )
     for folder, posted in requests.items():
         post_request(folder, posted)
     return {"name": name, "location": named_location(config, name), "stop": stop}
@@ -85,7 +87,7 @@ def list_all(config: Config) -> list[dict[str, Any]]:
     Raises:
         ConfigInvalid: they are not on this machine.
     """
-    folder = _local(config)
+    folder = _find_local_folder(config)
     savepoints: list[dict[str, Any]] = []
     requests: list[dict[str, Any]] = []
     for sink, job in jobs_of(config).items():
@@ -99,13 +101,13 @@ def list_all(config: Config) -> list[dict[str, Any]]:
     return requests + sorted(savepoints, key=lambda savepoint: -int(savepoint.get("created_ms", 0)))
 
 
-def delete(config: Config, request: Mapping[str, Any]) -> bool:
+def remove_savepoint(config: Config, request: Mapping[str, Any]) -> bool:
     """Remove a savepoint with the parts of all sinks; whether there was one.
 
     Raises:
         ConfigInvalid: it is not on this machine, or the name is not possible.
     """
-    _local(config)
+    _find_local_folder(config)
     location = named_location(config, str(request["name"]))
     whole = Path(local_path(location) or location)
     deleted = [delete_savepoint(LocalFolder(whole / sink)) for sink in jobs_of(config)]
@@ -114,7 +116,7 @@ def delete(config: Config, request: Mapping[str, Any]) -> bool:
     return any(deleted)
 
 
-def _local(config: Config) -> Path:
+def _find_local_folder(config: Config) -> Path:
     base = named_location(config)
     folder = local_path(base)
     if folder is None:

@@ -10,7 +10,7 @@ from spark_jobs import registry
 from spark_jobs.checkpoint import open_folder
 from spark_jobs.ranges import last_batch
 from spark_jobs.savepoints.make import inputs_of
-from spark_jobs.savepoints.manifest import Manifest, read_manifest, refusals
+from spark_jobs.savepoints.manifest import SavepointManifest, find_refusals, read_manifest
 from spark_jobs.savepoints.position import write_position
 from spark_jobs.savepoints.steps import restore_steps, step_refusals
 from spark_jobs.steps.options import build_steps
@@ -59,13 +59,13 @@ def start_from_savepoint(job: Job, spark: SparkSession, checkpoint: Folder) -> N
     log.info("the job starts from the savepoint %s (job %s, batch %s)", location, manifest.job, manifest.batch)
 
 
-def demand_fit(manifest: Manifest, job: Job, spark_version: str, location: str) -> None:
+def demand_fit(manifest: SavepointManifest, job: Job, spark_version: str, location: str) -> None:
     """Whether the job may start from the savepoint.
 
     Raises:
         Fatal: it may not; with every reason.
     """
-    reasons = refusals(
+    reasons = find_refusals(
         manifest,
         sink=job.sink_name,
         source_type=job.config["source.type"],

@@ -15,7 +15,7 @@ import msgspec
 
 from connectors.errors import Fatal
 from spark_jobs.checkpoint import open_folder, spark_path
-from spark_jobs.steps.definition import differences
+from spark_jobs.steps.definition import describe_differences
 from spark_jobs.steps.delta_log import read_facts
 from spark_jobs.steps.state import BATCH, FOLDER
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from spark_jobs.checkpoint import Folder
-    from spark_jobs.savepoints.manifest import Manifest
+    from spark_jobs.savepoints.manifest import SavepointManifest
     from spark_jobs.steps.contract import Step
 
 #: The folder of a step's values in its state.
@@ -90,7 +90,7 @@ def save_steps(
                 name: _save_table(
                     spark, f"{checkpoint}/{FOLDER}/{step.name}/{name}", batch, location, f"{root}/{step.name}/{name}"
                 )
-                for name in _tables(folder, step.name)
+                for name in _list_tables(folder, step.name)
             },
         )
         for step in steps
@@ -98,7 +98,7 @@ def save_steps(
     }
 
 
-def _tables(folder: Folder, step: str) -> list[str]:
+def _list_tables(folder: Folder, step: str) -> list[str]:
     """The names of the tables in a step's state; what a killed process has left without a log is not one."""
     state = f"{FOLDER}/{step}"
     return sorted(name for name in folder.list(state) if folder.list(f"{state}/{name}/_delta_log"))
@@ -107,8 +107,8 @@ def _tables(folder: Folder, step: str) -> list[str]:
 def _values_at(folder: Folder, step: str, batch: int) -> dict[str, Any]:
     names = [name.removesuffix(".json") for name in folder.list(f"{FOLDER}/{step}/{_VALUES}")]
     done = [int(name) for name in names if name.isdigit() and int(name) <= batch]
-    text = folder.read(f"{FOLDER}/{step}/{_VALUES}/{max(done)}.json") if done else None
-    values: dict[str, Any] = json.loads(text) if text else {}
+    values_json = folder.read(f"{FOLDER}/{step}/{_VALUES}/{max(done)}.json") if done else None
+    values: dict[str, Any] = json.loads(values_json) if values_json else {}
     return values
 
 
@@ -117,7 +117,7 @@ def _save_table(spark: SparkSession, path: str, batch: int, location: str, folde
     facts = read_facts(spark, path)
     rows = spark.read.format("delta").load(path).where(f"{BATCH} <= {batch}")
     target = f"{spark_path(location)}/{folder}"
-    count, digest = _copy(rows, lambda writer: writer.option("compression", "zstd").parquet(target))
+    count, digest = _copy_rows(rows, lambda writer: writer.option("compression", "zstd").parquet(target))
     files = sorted(name for name in open_folder(location, spark).list(folder) if name.endswith(".parquet"))
     return SavedTable(
         folder=folder,
@@ -129,22 +129,26 @@ def _save_table(spark: SparkSession, path: str, batch: int, location: str, folde
     )
 
 
-def _copy(rows: DataFrame, write: Callable[[DataFrameWriter], None]) -> tuple[int, int]:
+def _copy_rows(rows: DataFrame, write: Callable[[DataFrameWriter], None]) -> tuple[int, int]:
     """Write rows somewhere; how many there are, and the exclusive or of their hashes."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    seen = Observation()
+    observation = Observation()
     spark = rows.sparkSession
     before = spark.conf.get(_HASH_MAPS)
     spark.conf.set(_HASH_MAPS, "true")
     try:
         # By name: a table's columns may have another order after its schema has changed.
         digest = f.bit_xor(f.xxhash64(*(f.col(f"`{name}`") for name in sorted(rows.columns))))
-        write(rows.observe(seen, f.count(f.lit(1)).alias("rows"), f.coalesce(digest, f.lit(0)).alias("digest")).write)
+        write(
+            rows.observe(
+                observation, f.count(f.lit(1)).alias("rows"), f.coalesce(digest, f.lit(0)).alias("digest")
+            ).write
+        )
     finally:
         spark.conf.set(_HASH_MAPS, str(before))
-    return int(seen.get["rows"]), int(seen.get["digest"])
+    return int(observation.get["rows"]), int(observation.get["digest"])
 
 
 def step_refusals(saved: Mapping[str, SavedStep], steps: Sequence[Step]) -> list[str]:
@@ -161,12 +165,12 @@ def step_refusals(saved: Mapping[str, SavedStep], steps: Sequence[Step]) -> list
                 f"it holds no state of the step {name}, which would give wrong rows without the rows before the savepoint: "
                 "add the step once the job runs, or start without the savepoint"
             )
-        elif changed := differences(saved[name].definition, step.definition()):
+        elif changed := describe_differences(saved[name].definition, step.definition()):
             reasons.append(f"the state of the step {name} was made with {', '.join(changed)}")
     return reasons
 
 
-def restore_steps(manifest: Manifest, spark: SparkSession, location: str, checkpoint: str) -> None:
+def restore_steps(manifest: SavepointManifest, spark: SparkSession, location: str, checkpoint: str) -> None:
     """Write the states into a checkpoint without batches; what an interrupted attempt has left there is replaced. Blocks.
 
     Raises:
@@ -175,8 +179,8 @@ def restore_steps(manifest: Manifest, spark: SparkSession, location: str, checkp
     folder = open_folder(checkpoint, spark)
     for name, step in manifest.steps.items():
         state = f"{FOLDER}/{name}"
-        for other in set(folder.list(state)) - step.tables.keys():
-            folder.remove(f"{state}/{other}")
+        for extra_table in set(folder.list(state)) - step.tables.keys():
+            folder.remove(f"{state}/{extra_table}")
         for table, saved in step.tables.items():
             _restore_table(spark, saved, location, f"{checkpoint}/{state}/{table}")
         if step.values:
@@ -194,7 +198,7 @@ def _restore_table(spark: SparkSession, saved: SavedTable, location: str, path: 
         writer = writer.format("delta").mode("overwrite").option("overwriteSchema", "true").options(**saved.properties)
         (writer.partitionBy(*saved.partitioned_by) if saved.partitioned_by else writer).save(spark_path(path))
 
-    count, digest = _copy(rows, write)
+    count, digest = _copy_rows(rows, write)
     if (count, digest) != (saved.rows, saved.digest):
         raise Fatal(
             f"the savepoint {location} is damaged: {saved.folder} has {count} rows with the checksum {digest}, and "

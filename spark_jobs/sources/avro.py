@@ -21,7 +21,7 @@ from connectors.errors import ConfigInvalid, Skippable
 from connectors.schema import Schema, Type
 from spark_jobs.json_options import WHOLE
 from spark_jobs.sources.avro_decimals import variable_decimal
-from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type, suited
+from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type, suit_column
 from worker.converters.avro import AVRO_OPTIONS
 from worker.converters.avro_read import avro_reader
 from worker.converters.avro_schema import AvroSettings
@@ -49,15 +49,15 @@ _NAMES: Final = {
 }
 
 
-class Registry:
+class RegistrySchemas:
     """Asks the schema registry for schemas by id, on the driver; blocks. Answers are kept by the caller."""
 
     def __init__(self, config: Config) -> None:
-        given = config.prefixed("source.schema.registry.")
-        known = set(AVRO_OPTIONS.keys) | {alias for key in AVRO_OPTIONS.keys.values() for alias in key.aliases}
+        registry_options = config.prefixed("source.schema.registry.")
+        known_names = set(AVRO_OPTIONS.keys) | {alias for key in AVRO_OPTIONS.keys.values() for alias in key.aliases}
         options = {
-            f"schema.registry.{name}" if f"schema.registry.{name}" in known else name: value
-            for name, value in given.items()
+            f"schema.registry.{name}" if f"schema.registry.{name}" in known_names else name: value
+            for name, value in registry_options.items()
         }
         if not options.get("schema.registry.url"):
             raise ConfigInvalid(
@@ -84,24 +84,25 @@ class Registry:
         return asyncio.run(ask())
 
 
-def connect_schema(text: str) -> Schema | None:
+def connect_schema(avro_text: str) -> Schema | None:
     """The Connect schema of an Avro schema; logical types that only Avro knows get Debezium's names.
 
     Raises:
         Skippable: it is none, or has no counterpart.
     """
     return avro_reader(
-        json.dumps(_named(json.loads(text))), AvroSettings(metadata=True, enhanced=False, scrub=False)
+        json.dumps(_name_types(json.loads(avro_text))), AvroSettings(metadata=True, enhanced=False, scrub=False)
     ).schema
 
 
-def _named(schema: Any) -> Any:
+def _name_types(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_named(branch) for branch in schema]
+        return [_name_types(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     result = {
-        key: part if key in _KEPT_AS or key.startswith("connect.") else _named(part) for key, part in schema.items()
+        key: part if key in _KEPT_AS or key.startswith("connect.") else _name_types(part)
+        for key, part in schema.items()
     }
     name = _NAMES.get((str(schema.get("type")), str(schema.get("logicalType"))))
     if name is not None:
@@ -109,49 +110,51 @@ def _named(schema: Any) -> Any:
     return result
 
 
-def reader_text(text: str) -> str:
+def reader_text(avro_text: str) -> str:
     """The schema for ``from_avro``: without logical types, decimals with the largest precision that their bytes can have."""
-    return json.dumps(_bare(json.loads(text)))
+    return json.dumps(_strip_schema(json.loads(avro_text)))
 
 
-def _bare(schema: Any) -> Any:
+def _strip_schema(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_bare(branch) for branch in schema]
+        return [_strip_schema(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     result = {
-        key: part if key in _KEPT_AS else _bare(part)
+        key: part if key in _KEPT_AS else _strip_schema(part)
         for key, part in schema.items()
         if not key.startswith("connect.") and key not in {"logicalType", "doc"}
     }
     if schema.get("logicalType") == "decimal" and schema.get("type") in {"bytes", "fixed"}:
-        result |= {"logicalType": "decimal", "precision": _precision(schema.get("size"))}
+        result |= {"logicalType": "decimal", "precision": _compute_precision(schema.get("size"))}
     return result
 
 
-def _precision(size: int | None) -> int:
+def _compute_precision(size: int | None) -> int:
     """The digits of a decimal of ``size`` bytes (None: any number): Avro takes one with more for plain bytes."""
     if size is None:
         return MAX_PRECISION
     return min(len(str((1 << max(8 * size - 1, 1)) - 1)) - 1, MAX_PRECISION)
 
 
-def decoded(column: Column, text: str, members: Mapping[str, Collection[str] | None] | None = None) -> Column:
+def decode_column(
+    column: Column, avro_text: str, members: Mapping[str, Collection[str] | None] | None = None
+) -> Column:
     """The struct in ``column`` (a record's bytes); one with null everywhere where the bytes don't fit the schema.
 
     Args:
         column: the bytes.
-        text: the schema of the writer.
+        avro_text: the schema of the writer.
         members: members that are read, others are skipped: by name, the members of a struct, or None for all; None: all.
     """
     options = {"mode": "PERMISSIVE"}
     if members is not None:
-        options["avroSchema"] = json.dumps(_bare(pruned(json.loads(text), members)))
-    return from_avro(f.substring(column, HEAD_SIZE + 1, 1 << 30), reader_text(text), options)
+        options["avroSchema"] = json.dumps(_strip_schema(prune_schema(json.loads(avro_text), members)))
+    return from_avro(f.substring(column, HEAD_SIZE + 1, 1 << 30), reader_text(avro_text), options)
 
 
-def pruned(schema: Any, members: Mapping[str, Collection[str] | None]) -> Any:
-    """The schema of a record without fields that are not in ``members``; see ``decoded``.
+def prune_schema(schema: Any, members: Mapping[str, Collection[str] | None]) -> Any:
+    """The schema of a record without fields that are not in ``members``; see ``decode_column``.
 
     A field of a named type stays, because later fields may refer to it.
     """
@@ -177,28 +180,28 @@ def _is_simple(schema: Any) -> bool:
     return schema in {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
 
-def head(schema_id: int) -> Column:
+def encode_head(schema_id: int) -> Column:
     """How messages of a schema begin."""
     return f.lit(bytes([0]) + schema_id.to_bytes(HEAD_SIZE - 1, "big"))
 
 
-def member(column: Column, name: str) -> Column:
+def get_member(column: Column, name: str) -> Column:
     """A member of a struct, whatever its name."""
     return column.getField(name)
 
 
-def value(column: Column, schema: Schema, target: t.DataType) -> Column:
+def build_value(column: Column, schema: Schema, target: t.DataType) -> Column:
     """``column``, as ``from_avro`` gives values of ``schema``, as ``target``."""
-    schema = suited(schema, target)
-    made = _made(column, schema)
-    own = spark_type(schema)
-    return made if own == target else _cast(made, own, target)
+    schema = suit_column(schema, target)
+    value_expression = _build_value(column, schema)
+    own_type = spark_type(schema)
+    return value_expression if own_type == target else _cast_column(value_expression, own_type, target)
 
 
-def _made(column: Column, schema: Schema) -> Column:
+def _build_value(column: Column, schema: Schema) -> Column:
     form = form_of(schema)
     if form is Form.CELL:
-        return _made(member(column, "value"), schema.fields[0].schema)
+        return _build_value(get_member(column, "value"), schema.fields[0].schema)
     if form is Form.VARIABLE_DECIMAL:
         return variable_decimal(column, schema)
     if form is Form.DAYS:
@@ -206,7 +209,7 @@ def _made(column: Column, schema: Schema) -> Column:
     if form in {Form.MILLIS, Form.MICROS}:
         return (f.timestamp_millis if form is Form.MILLIS else f.timestamp_micros)(column)
     if form is Form.NANOS:
-        return f.timestamp_micros(_whole(column, 1000))
+        return f.timestamp_micros(_divide_down(column, 1000))
     if form is Form.TIME_MILLIS:
         return column.cast("long") * f.lit(1_000_000)
     if form is Form.TIME_MICROS:
@@ -219,25 +222,33 @@ def _made(column: Column, schema: Schema) -> Column:
         keys, values = schema.key_schema, schema.value_schema
         return f.map_from_entries(
             f.transform(
-                column, lambda each: f.struct(_made(member(each, "key"), keys), _made(member(each, "value"), values))
+                column,
+                lambda element: f.struct(
+                    _build_value(get_member(element, "key"), keys), _build_value(get_member(element, "value"), values)
+                ),
             )
         )
     if schema.type in {Type.INT8, Type.INT16} or form is Form.DECIMAL:
         return column.cast(spark_type(schema))  # decimals in a fixed of few bytes come with fewer digits
-    if not _differs(schema):
+    if not _needs_change(schema):
         return column
     if schema.type is Type.STRUCT:
-        members = f.struct(*[_made(member(column, each.name), each.schema).alias(each.name) for each in schema.fields])
+        members = f.struct(
+            *[
+                _build_value(get_member(column, element.name), element.schema).alias(element.name)
+                for element in schema.fields
+            ]
+        )
         return f.when(column.isNotNull(), members)
     inner = schema.value_schema
     if inner is None:
         return column
     if schema.type is Type.MAP:
-        return f.transform_values(column, lambda _, each: _made(each, inner))
-    return f.transform(column, lambda each: _made(each, inner))
+        return f.transform_values(column, lambda _, element: _build_value(element, inner))
+    return f.transform(column, lambda element: _build_value(element, inner))
 
 
-def _whole(column: Column, by: int) -> Column:
+def _divide_down(column: Column, by: int) -> Column:
     """Division that rounds down, in whole numbers: a double has too few digits for nanoseconds."""
     return f.call_function("div", column - f.pmod(column, f.lit(by)), f.lit(by))
 
@@ -251,60 +262,60 @@ def _is_entries(schema: Schema) -> bool:
     )
 
 
-def _differs(schema: Schema) -> bool:
+def _needs_change(schema: Schema) -> bool:
     """Whether something in ``schema`` is not what ``from_avro`` gives already."""
     if form_of(schema) is not Form.PLAIN or schema.type in {Type.INT8, Type.INT16} or _is_entries(schema):
         return True
-    return any(_differs(each.schema) for each in schema.fields) or (
-        schema.value_schema is not None and _differs(schema.value_schema)
+    return any(_needs_change(field.schema) for field in schema.fields) or (
+        schema.value_schema is not None and _needs_change(schema.value_schema)
     )
 
 
-def _cast(column: Column, own: t.DataType, target: t.DataType) -> Column:
+def _cast_column(column: Column, own_type: t.DataType, target: t.DataType) -> Column:
     """A cast to a wider type; members of structs are found by name. As text nested values are JSON, and bytes Base64."""
-    if own == target:
+    if own_type == target:
         return column
-    if isinstance(target, t.StringType) and isinstance(own, (t.StructType, t.ArrayType, t.MapType)):
+    if isinstance(target, t.StringType) and isinstance(own_type, (t.StructType, t.ArrayType, t.MapType)):
         return f.to_json(column, WHOLE)
-    if isinstance(target, t.StringType) and isinstance(own, t.BinaryType):
+    if isinstance(target, t.StringType) and isinstance(own_type, t.BinaryType):
         return f.base64(column)
-    if isinstance(own, t.StructType) and isinstance(target, t.StructType):
-        have = {field.name: field.dataType for field in own.fields}
+    if isinstance(own_type, t.StructType) and isinstance(target, t.StructType):
+        member_types = {field.name: field.dataType for field in own_type.fields}
         members = [
             (
-                _cast(member(column, field.name), have[field.name], field.dataType)
-                if field.name in have
+                _cast_column(get_member(column, field.name), member_types[field.name], field.dataType)
+                if field.name in member_types
                 else f.lit(None).cast(field.dataType)
             ).alias(field.name)
             for field in target.fields
         ]
         return f.when(column.isNotNull(), f.struct(*members))
-    if isinstance(own, t.ArrayType) and isinstance(target, t.ArrayType):
-        one, two = own.elementType, target.elementType
-        return f.transform(column, lambda each: _cast(each, one, two))
-    if isinstance(own, t.MapType) and isinstance(target, t.MapType):
-        one, two = own.valueType, target.valueType
+    if isinstance(own_type, t.ArrayType) and isinstance(target, t.ArrayType):
+        from_type, two = own_type.elementType, target.elementType
+        return f.transform(column, lambda each: _cast_column(each, from_type, two))
+    if isinstance(own_type, t.MapType) and isinstance(target, t.MapType):
+        from_type, two = own_type.valueType, target.valueType
         return (
-            f.transform_values(column, lambda _, each: _cast(each, one, two))
-            if own.keyType == target.keyType
+            f.transform_values(column, lambda _, each: _cast_column(each, from_type, two))
+            if own_type.keyType == target.keyType
             else column.cast(target)
         )
     return column.cast(target)
 
 
-def parse_schema_id(text: str, part: str) -> int:
+def parse_schema_id(head_hex: str, part: str) -> int:
     """The schema id in the head of a record, which is given as hexadecimal digits.
 
     Args:
-        text: the digits.
-        part: ``key`` or ``value``, for the error.
+        head_hex: the digits.
+        part: ``key`` or ``build_value``, for the error.
 
     Raises:
         Skippable: it is no head of the registry's wire format.
     """
-    if len(text) != 10 or not text.startswith("00"):
+    if len(head_hex) != 10 or not head_hex.startswith("00"):
         raise Skippable(
             f"The {part} was not written in the schema registry's wire format (unknown magic byte). Set "
             f"source.{part}.encoding to what the topic holds."
         )
-    return int.from_bytes(bytes.fromhex(text)[1:], "big")
+    return int.from_bytes(bytes.fromhex(head_hex)[1:], "big")

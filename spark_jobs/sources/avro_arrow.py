@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from connectors.schema import Schema, Type
-from spark_jobs.sources.avro_vectors import Broken, Unsupported
-from spark_jobs.sources.columns import arrow_type, fixer, recast
-from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type, suited
+from spark_jobs.sources.avro_vectors import Broken, UnsupportedSchema
+from spark_jobs.sources.columns import arrow_type, make_value_fixer, recast_array
+from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type, suit_column
 from worker.converters.avro_schema import UNION
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from spark_jobs.sources.avro_vectors import Column, Data
+    from spark_jobs.sources.avro_vectors import Data, VectorColumn
 
-    Make = Callable[[Data, Column], pa.Array]
+    Make = Callable[[Data, VectorColumn], pa.Array]
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _LARGEST: Final = (1 << 63) - 1
@@ -75,76 +75,76 @@ def array_maker(schema: Schema, target: t.DataType, column: str = "") -> Make:
     Raises:
         Unsupported: no such array is decimals here.
     """
-    schema = suited(schema, target)
-    make = _maker(schema, column)
+    schema = suit_column(schema, target)
+    make = _make_array_maker(schema, column)
     written_type = spark_type(schema)
     if written_type == target:
         return make
     widened = isinstance(written_type, _WIDENED) and isinstance(target, _WIDENED)
     if not widened and not (isinstance(written_type, t.DateType) and isinstance(target, t.TimestampType)):
-        raise Unsupported(f"column {column}: {written_type.simpleString()} as {target.simpleString()}")
+        raise UnsupportedSchema(f"column {column}: {written_type.simpleString()} as {target.simpleString()}")
     target_type = arrow_type(target)
-    return lambda data, values: recast(make(data, values), target_type)
+    return lambda data, values: recast_array(make(data, values), target_type)
 
 
-def _maker(schema: Schema, column: str) -> Make:
+def _make_array_maker(schema: Schema, column: str) -> Make:
     form = form_of(schema)
     if form in _FACTORS:
         factor, kind = _FACTORS[form]
-        return lambda _, values: _scaled(values, factor, kind)
+        return lambda _, values: _make_scaled_array(values, factor, kind)
     if form is Form.NANOS:
-        return lambda _, values: _numbers(values.arrays[0] // 1000, values, pa.int64()).view(_TIMESTAMP)
+        return lambda _, values: _number_array(values.arrays[0] // 1000, values, pa.int64()).view(_TIMESTAMP)
     if form is Form.DAYS:
-        return lambda _, values: _numbers(values.arrays[0], values, pa.int32()).view(pa.date32())
+        return lambda _, values: _number_array(values.arrays[0], values, pa.int32()).view(pa.date32())
     if form is Form.DECIMAL:
         decimal = arrow_type(spark_type(schema))
-        return lambda data, values: _decimals(data, values, decimal)
+        return lambda data, values: _make_decimal_array(data, values, decimal)
     if form is Form.VARIABLE_DECIMAL:
         return _variable_decimals(schema, column)
     if form in _PATTERNS:
         pattern, of_text = _PATTERNS[form]
         return lambda data, values: _from_text(data, values, pattern, of_text)
     if form is Form.CELL:
-        content = _maker(schema.fields[0].schema, column)
+        content = _make_array_maker(schema.fields[0].schema, column)
         return lambda data, values: content(data, values.children["value"].masked(values.valid))
     if schema.type is Type.STRUCT:
-        return _structs(schema, column)
+        return _make_struct_maker(schema, column)
     if schema.type in {Type.ARRAY, Type.MAP}:
-        return _lists(schema, column)
+        return _list_maker(schema, column)
     if form not in {Form.PLAIN, Form.ENTRIES}:
-        raise Unsupported(f"column {column}: {form}")
+        raise UnsupportedSchema(f"column {column}: {form}")
     if schema.type is Type.STRING:
         return strings_of
     if schema.type is Type.BYTES:
-        return _binary
+        return _make_binary_array
     number = _NUMBERS[schema.type]
-    return lambda _, values: _numbers(values.arrays[0], values, number)
+    return lambda _, values: _number_array(values.arrays[0], values, number)
 
 
-def _nulls(valid: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
+def _invert_flags(valid: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
     return None if valid is None else ~valid
 
 
-def _validity(valid: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
+def _make_validity(valid: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def _numbers(numbers: npt.NDArray[Any], values: Column, kind: pa.DataType) -> pa.Array:
+def _number_array(numbers: npt.NDArray[Any], values: VectorColumn, kind: pa.DataType) -> pa.Array:
     """An array of ``numbers``, with nulls where ``values`` has some; raises ``ArrowInvalid`` where one does not fit."""
-    return pa.array(numbers, mask=_nulls(values.valid)).cast(kind)
+    return pa.array(numbers, mask=_invert_flags(values.valid)).cast(kind)
 
 
-def _scaled(values: Column, factor: int, kind: pa.DataType) -> pa.Array:
+def _make_scaled_array(values: VectorColumn, factor: int, kind: pa.DataType) -> pa.Array:
     numbers = values.arrays[0]
     if factor > 1:
         limit = _LARGEST // factor
         if ((numbers > limit) | (numbers < -limit)).any():
             raise Broken("a time has more than 64 bits")
         numbers = numbers * factor
-    return _numbers(numbers, values, pa.int64()).view(kind)
+    return _number_array(numbers, values, pa.int64()).view(kind)
 
 
-def _binary(data: Data, values: Column) -> pa.Array:
+def _make_binary_array(data: Data, values: VectorColumn) -> pa.Array:
     """Bytes where they stand, as a binary array of their written_type."""
     begin, size = values.arrays
     bounds = np.empty(2 * values.count + 1, np.int64)
@@ -158,18 +158,18 @@ def _binary(data: Data, values: Column) -> pa.Array:
         pa.binary(), 2 * values.count, [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(data.bytes)]
     )
     positions = np.arange(0, 2 * values.count, 2, dtype=np.int32)
-    return whole.take(pa.array(positions, mask=_nulls(values.valid)))
+    return whole.take(pa.array(positions, mask=_invert_flags(values.valid)))
 
 
-def strings_of(data: Data, values: Column) -> pa.Array:
+def strings_of(data: Data, values: VectorColumn) -> pa.Array:
     """Strings, or an enum's symbols; raises ``ArrowInvalid`` where bytes are not UTF-8."""
     if values.symbols:
-        codes = pa.array(values.arrays[0].astype(np.int32), mask=_nulls(values.valid))
+        codes = pa.array(values.arrays[0].astype(np.int32), mask=_invert_flags(values.valid))
         return pa.array(values.symbols, pa.string()).take(codes)
-    return _binary(data, values).cast(pa.string())
+    return _make_binary_array(data, values).cast(pa.string())
 
 
-def _from_text(data: Data, values: Column, pattern: str, kind: pa.DataType) -> pa.Array:
+def _from_text(data: Data, values: VectorColumn, pattern: str, kind: pa.DataType) -> pa.Array:
     """The dates or times that strings in ISO 8601 name; other strings than of the usual form are left to the JVM."""
     strings = strings_of(data, values)
     if not pc.all(pc.match_substring_regex(strings, pattern), min_count=0).as_py():
@@ -177,7 +177,7 @@ def _from_text(data: Data, values: Column, pattern: str, kind: pa.DataType) -> p
     return strings.cast(kind)
 
 
-def _decimals(data: Data, values: Column, kind: pa.DataType) -> pa.Array:
+def _make_decimal_array(data: Data, values: VectorColumn, kind: pa.DataType) -> pa.Array:
     begin, size = values.arrays
     present = slice(None) if values.valid is None else values.valid
     if (size[present] < 1).any() or (size > 16).any():
@@ -193,17 +193,17 @@ def _decimals(data: Data, values: Column, kind: pa.DataType) -> pa.Array:
         upper = words[long, 1] = first[long] >> (128 - 8 * size[long])
         if ((upper >= _UPPER_LIMIT) | (upper <= -_UPPER_LIMIT)).any():
             raise Broken(f"a decimal has more than {MAX_PRECISION} digits")
-    return pa.Array.from_buffers(kind, values.count, [_validity(values.valid), pa.py_buffer(words)])
+    return pa.Array.from_buffers(kind, values.count, [_make_validity(values.valid), pa.py_buffer(words)])
 
 
 def _variable_decimals(schema: Schema, column: str) -> Make:
     """Decimals with a scale of their written_type each, one by one: ``Skippable`` for one that its column can't hold."""
-    fix = fixer(schema, column)
+    fix = make_value_fixer(schema, column)
     kind = arrow_type(spark_type(schema))
 
-    def make(data: Data, values: Column) -> pa.Array:
+    def make(data: Data, values: VectorColumn) -> pa.Array:
         scales = values.children["scale"].arrays[0].tolist()
-        unscaled = _binary(data, values.children["value"].masked(values.valid)).to_pylist()
+        unscaled = _make_binary_array(data, values.children["value"].masked(values.valid)).to_pylist()
         decimals: list[Any] = []
         for scale, number in zip(scales, unscaled, strict=True):
             if number is None or fix is None:
@@ -218,30 +218,34 @@ def _variable_decimals(schema: Schema, column: str) -> Make:
     return make
 
 
-def _structs(schema: Schema, column: str) -> Make:
+def _make_struct_maker(schema: Schema, column: str) -> Make:
     if schema.name == UNION:
-        raise Unsupported(f"column {column}: a union with several branches and null")
-    makers = {member.name: _maker(member.schema, column) for member in schema.fields}
+        raise UnsupportedSchema(f"column {column}: a union with several branches and null")
+    makers = {member.name: _make_array_maker(member.schema, column) for member in schema.fields}
     kind = arrow_type(spark_type(schema))
     if not makers:
-        raise Unsupported(f"column {column}: a record without fields")
+        raise UnsupportedSchema(f"column {column}: a record without fields")
 
-    def make(data: Data, values: Column) -> pa.Array:
+    def make(data: Data, values: VectorColumn) -> pa.Array:
         arrays = [make_member(data, values.children[name].masked(values.valid)) for name, make_member in makers.items()]
-        return pa.Array.from_buffers(kind, values.count, [_validity(values.valid)], children=arrays)
+        return pa.Array.from_buffers(kind, values.count, [_make_validity(values.valid)], children=arrays)
 
     return make
 
 
-def _lists(schema: Schema, column: str) -> Make:
+def _list_maker(schema: Schema, column: str) -> Make:
     """Arrays and maps; maps whose keys are no strings are written as arrays of entries."""
     if schema.value_schema is None:
-        raise Unsupported(f"column {column}: {schema.type} without a type of its elements")
+        raise UnsupportedSchema(f"column {column}: {schema.type} without a type of its elements")
     kind = arrow_type(spark_type(schema))
-    item = _maker(schema.value_schema, column)
-    key = _maker(schema.key_schema, column) if schema.key_schema is not None and schema.type is Type.MAP else None
+    item = _make_array_maker(schema.value_schema, column)
+    key = (
+        _make_array_maker(schema.key_schema, column)
+        if schema.key_schema is not None and schema.type is Type.MAP
+        else None
+    )
 
-    def make(data: Data, values: Column) -> pa.Array:
+    def make(data: Data, values: VectorColumn) -> pa.Array:
         items = values.children["items"]
         counts = values.arrays[0]
         offsets = np.zeros(values.count + 1, np.int32)
@@ -253,7 +257,7 @@ def _lists(schema: Schema, column: str) -> Make:
             _demand_distinct(keys, counts)
             entries = [keys, item(data, items.children["value"])]
             children = pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])
-        buffers = [_validity(values.valid), pa.py_buffer(offsets)]
+        buffers = [_make_validity(values.valid), pa.py_buffer(offsets)]
         return pa.Array.from_buffers(kind, values.count, buffers, children=[children])
 
     return make

@@ -17,11 +17,11 @@ from connectors.formats.order_number import BY_WRITE_TIME, FILE_UNIT, LAST_FILE,
 from connectors.schema import Type
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.shards import NUMBERS, second_shard
-from spark_jobs.sources.avro import HEAD_SIZE, decoded, head, value
-from spark_jobs.sources.avro_decimals import problem
+from spark_jobs.sources.avro import HEAD_SIZE, build_value, decode_column, encode_head
+from spark_jobs.sources.avro_decimals import find_decimal_problem
 from spark_jobs.sources.flat import WORDS
 from spark_jobs.sources.rows import NO_AFTER, NO_KEY, TRUNCATE
-from spark_jobs.sources.types import suited
+from spark_jobs.sources.types import suit_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.shards import Shard
     from spark_jobs.sources.flat import Flat
-    from spark_jobs.sources.layout import Layout
+    from spark_jobs.sources.layout import RecordLayout
 
 #: Members of an envelope that are read, as ``avro.decoded`` takes them.
 ENVELOPE_MEMBERS: Final = {"before": None, "after": None, "op": None, "source": frozenset((*MEMBERS, *NUMBERS))}
@@ -42,7 +42,7 @@ _NO_ORDER: Final = f"There is no order number of the event: {NO_FILE_NUMBER}, an
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class AvroFrameTable:
     """What a frame is made for.
 
     Attributes:
@@ -56,7 +56,7 @@ class Table:
     """
 
     schema: TableSchema
-    layouts: tuple[Layout, ...]
+    layouts: tuple[RecordLayout, ...]
     before: bool
     truncates: bool
     tombstones: bool = False
@@ -64,19 +64,19 @@ class Table:
     shard: Shard | None = None
 
 
-def frame(records: DataFrame, table: Table, report: DeadLetters) -> DataFrame:
+def build_frame(records: DataFrame, table: AvroFrameTable, report: DeadLetters) -> DataFrame:
     """The frame of one table from ``records`` (``FIELDS``; values are not null); runs a job where bad records are put aside."""
     layouts = {layout.ids: layout for layout in table.layouts}
     several_keys = len({ids[1] for ids in layouts}) > 1 and len({ids[0] for ids in layouts}) < len(layouts)
     version: Column = f.lit(None).cast("int")
     columns = []
     for number, layout in enumerate(layouts.values()):
-        mine = f.substring("value", 1, HEAD_SIZE) == head(layout.ids[0])
+        mine = f.substring("value", 1, HEAD_SIZE) == encode_head(layout.ids[0])
         if several_keys and layout.ids[1] >= 0:
-            mine &= f.substring("key", 1, HEAD_SIZE) == head(layout.ids[1])
+            mine &= f.substring("key", 1, HEAD_SIZE) == encode_head(layout.ids[1])
         version = f.when(mine, f.lit(number)).otherwise(version)
         members = ENVELOPE_MEMBERS if layout.flat is None else None
-        columns.append(f.when(mine, decoded(f.col("value"), layout.avro[0], members)).alias(f"d{number}"))
+        columns.append(f.when(mine, decode_column(f.col("value"), layout.avro[0], members)).alias(f"d{number}"))
     if table.tombstones:
         version = f.when(f.col("value").isNull(), f.lit(0)).otherwise(version)
     rows = records.select(
@@ -93,12 +93,14 @@ def frame(records: DataFrame, table: Table, report: DeadLetters) -> DataFrame:
     versions = [_Version(number, layout, table) for number, layout in enumerate(layouts.values())]
     for layout_version in versions:
         rows = rows.withColumn(layout_version.file_number, layout_version.find_file_number())
-    rows = rows.withColumn("op", f.when(f.col("empty"), f.lit("d")).otherwise(_first(versions, lambda each: each.op)))
+    rows = rows.withColumn(
+        "op", f.when(f.col("empty"), f.lit("d")).otherwise(_choose_version(versions, lambda each: each.op))
+    )
     left_out = ["m", "t"] if table.truncates else ["m"]
     rows = rows.where(f.coalesce(~f.col("op").isin(*left_out), f.lit(True)))
     if table.shard is not None and any(layout.sharded for layout in table.layouts):
         rows = rows.where(_of_shard(versions, table.schema.namespace, table.shard))
-    error = _error(versions, table)
+    error = _find_record_error(versions, table)
     if report.tolerant:
         bad = rows.withColumn("error", error).where(f.col("error").isNotNull())
         bad.select("topic", "partition", "offset", "key", "value", "error").mapInArrow(
@@ -106,7 +108,7 @@ def frame(records: DataFrame, table: Table, report: DeadLetters) -> DataFrame:
         ).collect()
         rows = rows.where(error.isNull())
     else:
-        place = f.concat(
+        position_text = f.concat(
             f.lit("the record at "),
             f.col("topic"),
             f.lit("-"),
@@ -116,22 +118,22 @@ def frame(records: DataFrame, table: Table, report: DeadLetters) -> DataFrame:
             f.lit(" can't be decoded: "),
         )
         rows = rows.withColumn(
-            "op", f.when(error.isNull(), f.col("op")).otherwise(f.raise_error(f.concat(place, error)))
+            "op", f.when(error.isNull(), f.col("op")).otherwise(f.raise_error(f.concat(position_text, error)))
         )
-    return _output(rows, versions, table)
+    return _select_output(rows, versions, table)
 
 
 class _Version:
     """Expressions of one layout; its struct is the column ``d<number>``."""
 
-    def __init__(self, number: int, layout: Layout, table: Table) -> None:
+    def __init__(self, number: int, layout: RecordLayout, table: AvroFrameTable) -> None:
         self._layout = layout
         self._table = table
         self.data = f.col(f"d{number}")
         #: The column with the number of the binlog file, which costs too much to find it twice.
         self.file_number = f"file{number}"
-        self._row = {each.name: each.schema for each in layout.row}
-        self._key = {each.name: each.schema for each in layout.key}
+        self._row = {field.name: field.schema for field in layout.row}
+        self._key = {field.name: field.schema for field in layout.key}
         flat = layout.flat
         self.after = self.data if flat is not None else self.data.getField("after")
         self.before = self.data if flat is not None else self.data.getField("before")
@@ -151,36 +153,46 @@ class _Version:
             word = f.lower(self.data.getField(flat.op))
             op = f.when(word.isNull(), f.lit("c"))
             for kind in ("c", "u", "d", "b"):
-                words = [each for each, meant in WORDS.items() if meant == ("i" if kind == "c" else kind)]
+                words = [
+                    operation_word for operation_word, meant in WORDS.items() if meant == ("i" if kind == "c" else kind)
+                ]
                 op = op.when(word.isin(*words), f.lit(kind))
             op = op.otherwise(word)
         if flat.deleted:
             op = f.when(f.lower(self.data.getField(flat.deleted).cast("string")) == "true", f.lit("d")).otherwise(op)
         return op
 
-    def image(self, which: Column, name: str, target: t.DataType) -> Column:
-        """A column of the row ``which``; of a key column that it lacks, the record's key."""
-        own = value(which.getField(name), self._row[name], target) if name in self._row else None
+    def image(self, row: Column, name: str, target: t.DataType) -> Column:
+        """A column of the row ``row``; of a key column that it lacks, the record's key."""
+        own_value = build_value(row.getField(name), self._row[name], target) if name in self._row else None
         if name not in self._key or not any(
             column.name == name and column.key for column in self._table.schema.columns
         ):
-            return own if own is not None else f.lit(None).cast(target)
-        from_key = value(decoded(f.col("key"), self._layout.avro[1]).getField(name), self._key[name], target)
-        return f.coalesce(own, from_key) if own is not None else from_key
+            return own_value if own_value is not None else f.lit(None).cast(target)
+        from_key = build_value(
+            decode_column(f.col("key"), self._layout.avro[1]).getField(name), self._key[name], target
+        )
+        return f.coalesce(own_value, from_key) if own_value is not None else from_key
 
-    def problems(self, which: Column) -> list[Column]:
-        """Why columns of the row ``which`` (or of the record's key) can't be read; each is null where nothing is wrong."""
+    def problems(self, row: Column) -> list[Column]:
+        """Why columns of the row ``row`` (or of the record's key) can't be read; each is null where nothing is wrong."""
         result = []
         for column in self._table.schema.columns:
-            found = []
+            problem_columns = []
             if column.name in self._row:
-                row_schema = suited(self._row[column.name], column.type)
-                found.append(problem(which.getField(column.name), row_schema))
+                row_schema = suit_column(self._row[column.name], column.type)
+                problem_columns.append(find_decimal_problem(row.getField(column.name), row_schema))
             if column.key and column.name in self._key:
-                key_schema = suited(self._key[column.name], column.type)
-                found.append(problem(decoded(f.col("key"), self._layout.avro[1]).getField(column.name), key_schema))
+                key_schema = suit_column(self._key[column.name], column.type)
+                problem_columns.append(
+                    find_decimal_problem(
+                        decode_column(f.col("key"), self._layout.avro[1]).getField(column.name), key_schema
+                    )
+                )
             where = f.lit(f"Table {self._table.schema.namespace}, column {column.name}: ")
-            result += [f.concat(where, each) for each in found if each is not None]
+            result += [
+                f.concat(where, problem_column) for problem_column in problem_columns if problem_column is not None
+            ]
         return result
 
     def find_file_number(self) -> Column:
@@ -216,8 +228,10 @@ class _Version:
                 f.timestamp_micros(f.call_function("div", scaled - f.pmod(scaled, f.lit(flat.down)), f.lit(flat.down))),
                 f.col("timestamp"),
             )
-        made = [f.timestamp_micros(each) for each in _micros(self.data.getField("source"), self._layout.members)]
-        return f.coalesce(*made, f.col("timestamp"))
+        times = [
+            f.timestamp_micros(micros) for micros in _change_micros(self.data.getField("source"), self._layout.members)
+        ]
+        return f.coalesce(*times, f.col("timestamp"))
 
 
 def file_number(source: Column) -> Column:
@@ -252,15 +266,15 @@ def order_column(source: Column, members: frozenset[str], file: Column | None = 
         lsn = source.getField("lsn").cast("long")
         result = f.when(lsn.isNotNull(), lsn).otherwise(result)
     if has("connector"):
-        time = f.coalesce(*_micros(source, members), f.col("offset"))
+        time = f.coalesce(*_change_micros(source, members), f.col("offset"))
         result = f.when(source.getField("connector").isin(*BY_WRITE_TIME), time).otherwise(result)
     if has("ums_id"):
-        own = source.getField("ums_id").cast("long")
-        result = f.when(own.isNotNull(), own).otherwise(result)
+        own_number = source.getField("ums_id").cast("long")
+        result = f.when(own_number.isNotNull(), own_number).otherwise(result)
     return result
 
 
-def _micros(source: Column, members: frozenset[str]) -> list[Column]:
+def _change_micros(source: Column, members: frozenset[str]) -> list[Column]:
     """The time of a change in µs since 1970 by the members that are there, the finest first."""
     times = []
     if "ts_us" in members:
@@ -273,7 +287,7 @@ def _micros(source: Column, members: frozenset[str]) -> list[Column]:
     return times
 
 
-def _first(versions: list[_Version], of: Callable[[_Version], Column]) -> Column:
+def _choose_version(versions: list[_Version], of: Callable[[_Version], Column]) -> Column:
     """``of`` the version that the record has."""
     if len(versions) == 1:
         return of(versions[0])
@@ -285,31 +299,33 @@ def _first(versions: list[_Version], of: Callable[[_Version], Column]) -> Column
 
 def _of_shard(versions: list[_Version], namespace: str, shard: Shard) -> Column:
     """True; raises for a record of another shard. For a filter, which Spark can't leave out."""
-    found = [
-        _first(versions, lambda version, name=name: version.number(name))  # type: ignore[misc]  # bound in the loop
+    shard_numbers = [
+        _choose_version(versions, lambda version, name=name: version.number(name))  # type: ignore[misc]  # bound in the loop
         for name in NUMBERS
     ]
     before, behind = second_shard(namespace, shard, ("{}", "{}")).split("{}.{}")
-    text = f.concat(f.lit(before), found[0].cast("string"), f.lit("."), found[1].cast("string"), f.lit(behind))
-    other = (found[0] != shard[0]) | (found[1] != shard[1])
-    return f.when(other, f.raise_error(text).cast("boolean")).otherwise(f.lit(True))
+    message = f.concat(
+        f.lit(before), shard_numbers[0].cast("string"), f.lit("."), shard_numbers[1].cast("string"), f.lit(behind)
+    )
+    is_other_shard = (shard_numbers[0] != shard[0]) | (shard_numbers[1] != shard[1])
+    return f.when(is_other_shard, f.raise_error(message).cast("boolean")).otherwise(f.lit(True))
 
 
-def _error(versions: list[_Version], table: Table) -> Column:
+def _find_record_error(versions: list[_Version], table: AvroFrameTable) -> Column:
     """What is wrong with a record; null where nothing is."""
     op = f.col("op")
     unknown = f.concat(f.lit("The event's op is "), op, f.lit("; known are c, r, u, d, t, m."))
-    malformed = _first(versions, lambda version: version.malformed) & ~f.col("empty")
+    malformed = _choose_version(versions, lambda version: version.malformed) & ~f.col("empty")
     result = (
         f.when(malformed, f.lit(_MALFORMED))
         .when(op == "t", f.lit(TRUNCATE))
         .when(~op.isin("c", "r", "u", "d", "b"), unknown)
     )
-    result = result.when((op != "d") & _first(versions, lambda version: version.no_after), f.lit(NO_AFTER))
+    result = result.when((op != "d") & _choose_version(versions, lambda version: version.no_after), f.lit(NO_AFTER))
     flat = table.layouts[0].flat
     if flat is None:
-        result = result.when(_first(versions, _Version.identity).isNull(), f.lit(_NO_ORDER))
-    if unreadable := [_first(versions, of) for of in _problem_getters(versions, table)]:
+        result = result.when(_choose_version(versions, _Version.identity).isNull(), f.lit(_NO_ORDER))
+    if unreadable := [_choose_version(versions, of) for of in _problem_getters(versions, table)]:
         unread = f.coalesce(*unreadable)
         result = result.when(unread.isNotNull(), unread)
     if table.tombstones and (not table.schema.key or (flat is not None and flat.order)):
@@ -322,7 +338,7 @@ def _error(versions: list[_Version], table: Table) -> Column:
             ),
         )
     for column in table.schema.key:
-        missing = _first(
+        missing = _choose_version(
             versions,
             lambda version, column=column: version.image(  # type: ignore[misc]  # bound in the loop
                 f.when(op == "d", version.before).otherwise(version.after), column.name, column.type
@@ -332,12 +348,15 @@ def _error(versions: list[_Version], table: Table) -> Column:
     return result
 
 
-def _problem_getters(versions: list[_Version], table: Table) -> list[Callable[[_Version], Column]]:
+def _problem_getters(versions: list[_Version], table: AvroFrameTable) -> list[Callable[[_Version], Column]]:
     """What finds values that can't be read, in the rows that are taken from a record; none where every value can be."""
     op = f.col("op")
 
     def found(version: _Version, images: Sequence[Column]) -> Column:
-        return f.coalesce(f.lit(None).cast("string"), *(each for image in images for each in version.problems(image)))
+        return f.coalesce(
+            f.lit(None).cast("string"),
+            *(problem_column for image in images for problem_column in version.problems(image)),
+        )
 
     def of_result(version: _Version) -> Column:
         return found(version, [f.when(op == "d", version.before).otherwise(version.after)])
@@ -349,20 +368,24 @@ def _problem_getters(versions: list[_Version], table: Table) -> list[Callable[[_
     return [of_result, lambda version: found(version, [version.before])]
 
 
-def _output(rows: DataFrame, versions: list[_Version], table: Table) -> DataFrame:
+def _select_output(rows: DataFrame, versions: list[_Version], table: AvroFrameTable) -> DataFrame:
     uid = f.concat_ws("-", "topic", f.col("partition").cast("string"), f.col("offset").cast("string"))
     if table.before and table.layouts[0].flat is None:
-        old = _first(versions, lambda version: version.before.isNotNull())
+        old = _choose_version(versions, lambda version: version.before.isNotNull())
         rows = rows.withColumn(
             "kind",
-            f.explode(f.when((f.col("op") == "u") & old, f.array(f.lit("b"), f.lit("u"))).otherwise(f.array(_kind()))),
+            f.explode(
+                f.when((f.col("op") == "u") & old, f.array(f.lit("b"), f.lit("u"))).otherwise(
+                    f.array(_build_operation_letter())
+                )
+            ),
         )
         uid = f.when(f.col("kind") == "b", f.concat(uid, f.lit("-b"))).otherwise(uid)
     else:
-        rows = rows.withColumn("kind", _kind())
+        rows = rows.withColumn("kind", _build_operation_letter())
     kind = f.col("kind")
     columns = [
-        _first(
+        _choose_version(
             versions,
             lambda version, column=column: version.image(  # type: ignore[misc]  # bound in the loop
                 f.when(kind.isin("b", "d"), version.before).otherwise(version.after), column.name, column.type
@@ -371,8 +394,8 @@ def _output(rows: DataFrame, versions: list[_Version], table: Table) -> DataFram
         for column in table.schema.columns
     ]
     system = [
-        _first(versions, _Version.identity),
-        _first(versions, _Version.time),
+        _choose_version(versions, _Version.identity),
+        _choose_version(versions, _Version.time),
         kind,
         uid,
         f.col("topic"),
@@ -381,14 +404,14 @@ def _output(rows: DataFrame, versions: list[_Version], table: Table) -> DataFram
     ]
     if table.separate:
         numbers = [
-            _first(versions, lambda version, name=name: version.number(name)).alias(name)  # type: ignore[misc]  # as above
+            _choose_version(versions, lambda version, name=name: version.number(name)).alias(name)  # type: ignore[misc]  # as above
             for name in NUMBERS
         ]
         columns = numbers + columns
     return rows.select(*columns, *[column.alias(name) for column, name in zip(system, SYSTEM_COLUMNS, strict=True)])
 
 
-def _kind() -> Column:
+def _build_operation_letter() -> Column:
     return f.when(f.col("op").isin("c", "r"), f.lit("i")).otherwise(f.col("op"))
 
 
@@ -404,7 +427,12 @@ def putting_aside(report: DeadLetters) -> Callable[[Iterator[pa.RecordBatch]], I
                 rows: list[dict[str, Any]] = batch.to_pylist()
                 for row in rows:
                     report.report(
-                        row["topic"], row["partition"], row["offset"], row["key"], row["value"], Skippable(row["error"])
+                        row["topic"],
+                        row["partition"],
+                        row["offset"],
+                        row["key"],
+                        row["value"],
+                        Skippable(row["error"]),
                     )
                 count += len(rows)
         yield pa.RecordBatch.from_pydict({"n": pa.array([count], pa.int64())})

@@ -22,7 +22,15 @@ from spark_jobs.shards import NUMBERS
 from spark_jobs.sources.avro import HEAD_SIZE, connect_schema
 from spark_jobs.sources.avro_arrow import array_maker, strings_of
 from spark_jobs.sources.avro_frame import ENVELOPE_MEMBERS
-from spark_jobs.sources.avro_vectors import Broken, Data, Union, Unsupported, compiled, joined, record_of
+from spark_jobs.sources.avro_vectors import (
+    Broken,
+    Data,
+    Union,
+    UnsupportedSchema,
+    compile_schema,
+    join_columns,
+    record_of,
+)
 from spark_jobs.sources.columns import arrow_type
 from spark_jobs.sources.system_columns import position_arrays, row_schema
 
@@ -33,16 +41,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
 
     from spark_jobs.sources.avro_arrow import Make
-    from spark_jobs.sources.avro_vectors import Column, Node
-    from spark_jobs.sources.layout import Layout
-    from spark_jobs.sources.reader import Plan
+    from spark_jobs.sources.avro_vectors import VectorColumn, VectorNode
+    from spark_jobs.sources.layout import RecordLayout
+    from spark_jobs.sources.reader import DecodePlan
     from spark_jobs.sources.single_pass import KnownTable, RecordKind
 
     Whole = npt.NDArray[np.int64]
     Flags = npt.NDArray[np.bool_]
 
 #: What stops vectors: the record is left to the JVM.
-_LEFT: Final = (Broken, Unsupported, Skippable, pa.ArrowException, ValueError, TypeError, OverflowError)
+_LEFT: Final = (Broken, UnsupportedSchema, Skippable, pa.ArrowException, ValueError, TypeError, OverflowError)
 #: Members of ``source`` that are text; the others are whole numbers.
 _WORDS: Final = frozenset(("connector", "file"))
 _WHOLE: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64))
@@ -53,7 +61,7 @@ _DELETE: Final = ord("d")
 _LARGEST: Final = (1 << 63) - 1
 
 
-def columns(kinds: Sequence[RecordKind], *, several: bool) -> tuple[Expression, Expression, Expression]:
+def build_kind_columns(kinds: Sequence[RecordKind], *, several: bool) -> tuple[Expression, Expression, Expression]:
     """Expressions for the number of a record's kind (-1: none), for its value, and for its key where that has columns.
 
     Args:
@@ -94,7 +102,7 @@ class _Field:
     required: bool
 
 
-class AvroRows:
+class AvroRowReader:
     """Makes rows of records of known kinds, in a task.
 
     Args:
@@ -124,11 +132,11 @@ class AvroRows:
             return None
 
 
-def is_supported(layout: Layout, plan: Plan) -> bool:
+def is_supported(layout: RecordLayout, plan: DecodePlan) -> bool:
     """Whether rows of records with this layout can be made here."""
     try:
         KindReader(layout, plan)
-    except (Unsupported, Skippable):
+    except (UnsupportedSchema, Skippable):
         return False
     return True
 
@@ -144,10 +152,10 @@ class KindReader:
         Unsupported: such records can't be read here.
     """
 
-    def __init__(self, layout: Layout, plan: Plan) -> None:
+    def __init__(self, layout: RecordLayout, plan: DecodePlan) -> None:
         self._plan = plan
-        self._members = _envelope(layout.avro[0])
-        self._key = record_of(compiled(layout.avro[1])) if layout.avro[1] and layout.key else None
+        self._members = _compile_envelope(layout.avro[0])
+        self._key = record_of(compile_schema(layout.avro[1])) if layout.avro[1] and layout.key else None
         rows = {member.name: member.schema for member in layout.row}
         keys = {member.name: member.schema for member in layout.key} if self._key is not None else {}
         self._columns = [
@@ -174,7 +182,7 @@ class KindReader:
             Broken: a record is anything else than a change of a whole row of this table. The other exceptions of ``_LEFT``
                 say the same.
         """
-        data, begin, end = _buffer(batch.column("body"))
+        data, begin, end = _join_record_bytes(batch.column("body"))
         at = begin + HEAD_SIZE
         before_at, members = at, {}
         for name, node in self._members.items():
@@ -186,8 +194,8 @@ class KindReader:
                 members[name] = column
         if (at != end).any():
             raise Broken("bytes are left behind a record")
-        letters = _letters(data, members["op"])
-        image = self._image(data, members["after"], letters == _DELETE, before_at, end)
+        letters = _read_operations(data, members["op"])
+        image = self._build_rows(data, members["after"], letters == _DELETE, before_at, end)
         arrays = [
             pa.nulls(image.count, field.kind)
             if field.row is None
@@ -195,7 +203,7 @@ class KindReader:
             for field in self._columns
         ]
         self._fill_keys(arrays, batch)
-        source = _Source(data, members.get("source"), image.count)
+        source = _SourceColumns(data, members.get("source"), image.count)
         shard = [source.or_zero(name) for name in NUMBERS]
         expected = self._plan.shard
         if expected is not None and any(
@@ -214,7 +222,9 @@ class KindReader:
         )
         return pa.RecordBatch.from_arrays(arrays + system, schema=self._arrow)
 
-    def _image(self, data: Data, after: Column, deleted: Flags, before_at: Whole, end: Whole) -> Column:
+    def _build_rows(
+        self, data: Data, after: VectorColumn, deleted: Flags, before_at: Whole, end: Whole
+    ) -> VectorColumn:
         """The rows after changes, and before deletes."""
         present = np.ones(after.count, np.bool_) if after.valid is None else after.valid
         if (present == deleted).any():
@@ -225,7 +235,7 @@ class KindReader:
         before, _ = self._members["before"].read(data, before_at[positions], end[positions], keep=True)
         order = np.arange(after.count)
         order[positions] = after.count + np.arange(len(positions))
-        return joined([after, before]).take(order)
+        return join_columns([after, before]).take(order)
 
     def _fill_keys(self, arrays: list[pa.Array], batch: pa.RecordBatch) -> None:
         """Set what is null in key columns from the records' keys."""
@@ -241,7 +251,7 @@ class KindReader:
         keys = batch.column("key").take(pa.array(positions))
         if self._key is None or keys.null_count:
             raise Broken("a key column is null, and the record has no key")
-        data, begin, end = _buffer(keys)
+        data, begin, end = _join_record_bytes(keys)
         column, at = self._key.read(data, begin + HEAD_SIZE, end, keep=True)
         if (at != end).any():
             raise Broken("bytes are left behind a key")
@@ -257,27 +267,27 @@ class KindReader:
 
 
 @lru_cache(maxsize=64)
-def _envelope(text: str) -> dict[str, Node]:
+def _compile_envelope(avro_text: str) -> dict[str, VectorNode]:
     """The readers of an envelope's members, in order; of ``source``, those that say position, time and shard.
 
     Raises:
         Unsupported: it is no envelope whose rows and positions can be read here.
     """
-    envelope, connect = record_of(compiled(text)), connect_schema(text)
-    if envelope is None or connect is None or isinstance(compiled(text), Union):
-        raise Unsupported("the value is no record")
+    envelope, connect = record_of(compile_schema(avro_text)), connect_schema(avro_text)
+    if envelope is None or connect is None or isinstance(compile_schema(avro_text), Union):
+        raise UnsupportedSchema("the value is no record")
     members = dict(envelope.fields)
     image = record_of(members.get("after"))
     if image is None or record_of(members.get("before")) is not image:
-        raise Unsupported("the images before and after are no records of one schema")
+        raise UnsupportedSchema("the images before and after are no records of one schema")
     op, source = connect.field("op"), connect.field("source")
     if op is None or op.schema.type is not Type.STRING:
-        raise Unsupported("op is no string")
+        raise UnsupportedSchema("op is no string")
     position_members = ENVELOPE_MEMBERS["source"] or frozenset()
     for member in source.schema.fields if source is not None else ():
         expected = {Type.STRING} if member.name in _WORDS else _WHOLE
         if member.name in position_members and member.schema.type not in expected:
-            raise Unsupported(f"source.{member.name} is of type {member.schema.type}")
+            raise UnsupportedSchema(f"source.{member.name} is of type {member.schema.type}")
     node = members.get("source")
     record = record_of(node)
     if record is not None:
@@ -290,10 +300,10 @@ def _envelope(text: str) -> dict[str, Node]:
     return members
 
 
-def _buffer(records: pa.Array) -> tuple[Data, Whole, Whole]:
+def _join_record_bytes(records: pa.Array) -> tuple[Data, Whole, Whole]:
     """The bytes of ``records``, which are not null, and where each begins and ends."""
     if not pa.types.is_binary(records.type):
-        raise Unsupported(f"records as {records.type}")
+        raise UnsupportedSchema(f"records as {records.type}")
     _, positions, content = records.buffers()
     offsets = np.frombuffer(positions, np.int32)[records.offset : records.offset + len(records) + 1].astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -302,7 +312,7 @@ def _buffer(records: pa.Array) -> tuple[Data, Whole, Whole]:
     return Data(raw), offsets[:-1], offsets[1:]
 
 
-def _letters(data: Data, op: Column) -> npt.NDArray[np.uint8]:
+def _read_operations(data: Data, op: VectorColumn) -> npt.NDArray[np.uint8]:
     """The letters of ``ums_op_``."""
     if op.valid is not None and not op.valid.all():
         raise Broken("op is null")
@@ -327,7 +337,7 @@ def _letter_array(letters: npt.NDArray[np.uint8]) -> pa.Array:
     )
 
 
-class _Source:
+class _SourceColumns:
     """Positions and times of changes, as ``avro_frame`` finds them.
 
     Args:
@@ -336,19 +346,19 @@ class _Source:
         count: how many envelopes there are.
     """
 
-    def __init__(self, data: Data, column: Column | None, count: int) -> None:
+    def __init__(self, data: Data, column: VectorColumn | None, count: int) -> None:
         self._data = data
         self._count = count
-        self._members: dict[str, Column] = {}
+        self._members: dict[str, VectorColumn] = {}
         if column is not None:
             self._members = {name: child.masked(column.valid) for name, child in column.children.items()}
 
     def or_zero(self, name: str) -> Whole:
         """The whole numbers of a member, 0 for null."""
-        values, present = self._whole(name)
+        values, present = self._read_numbers(name)
         return np.where(present, values, 0)
 
-    def _whole(self, name: str) -> tuple[Whole, Flags]:
+    def _read_numbers(self, name: str) -> tuple[Whole, Flags]:
         """The whole numbers of a member, and where there are any."""
         column = self._members.get(name)
         if column is None:
@@ -357,11 +367,11 @@ class _Source:
 
     def micros(self) -> tuple[Whole, Flags]:
         """Times in µs since 1970 from the finest member, and where there are any."""
-        values, present = self._whole("ts_us")
+        values, present = self._read_numbers("ts_us")
         if present.all():
             return values, present
         for name in ("ts_ns", "ts_ms"):
-            numbers_of_member, there = self._whole(name)
+            numbers_of_member, there = self._read_numbers(name)
             if name == "ts_ms" and (np.abs(numbers_of_member) > _LARGEST // 1000).any():
                 raise Broken("a time has more than 64 bits")
             values = np.where(
@@ -373,21 +383,21 @@ class _Source:
     def order_numbers(self, offsets: Whole) -> Whole:
         """``ums_id_``."""
         numbers = self._binlog_numbers(offsets)
-        lsn, present = self._whole("lsn")
+        lsn, present = self._read_numbers("lsn")
         numbers = np.where(present, lsn, numbers)
         if "connector" in self._members:
-            by_time = pc.is_in(self._text("connector"), pa.array(BY_WRITE_TIME)).to_numpy(zero_copy_only=False)
+            by_time = pc.is_in(self._read_strings("connector"), pa.array(BY_WRITE_TIME)).to_numpy(zero_copy_only=False)
             if by_time.any():
                 times, timed = self.micros()
                 numbers = np.where(by_time, np.where(timed, times, offsets), numbers)
-        numbers_of_member, present = self._whole("ums_id")
+        numbers_of_member, present = self._read_numbers("ums_id")
         return np.where(present, numbers_of_member, numbers)
 
     def _binlog_numbers(self, offsets: Whole) -> Whole:
         if not self._members.keys() >= {"file", "pos"}:
             return offsets
-        pos, present = self._whole("pos")
-        files = self._text("file").dictionary_encode()
+        pos, present = self._read_numbers("pos")
+        files = self._read_strings("file").dictionary_encode()
         # A file without a number in its name raises ValueError.
         bases = np.array([binlog_number(name, 0) if name else -1 for name in files.dictionary.to_pylist()] + [-1])
         base = bases[files.indices.fill_null(len(bases) - 1).to_numpy()]
@@ -400,5 +410,5 @@ class _Source:
             raise Broken("a position is too large")
         return np.where(present, base + total, offsets)
 
-    def _text(self, name: str) -> pa.Array:
+    def _read_strings(self, name: str) -> pa.Array:
         return strings_of(self._data, self._members[name])

@@ -50,7 +50,7 @@ class Broken(Exception):
     """A record does not fit the schema, or is written in an unusual form; the text says how."""
 
 
-class Unsupported(Exception):
+class UnsupportedSchema(Exception):
     """No vectors are made for values of a schema; the text says which."""
 
 
@@ -71,7 +71,7 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class VectorColumn:
     """Values of one field.
 
     Attributes:
@@ -85,17 +85,17 @@ class Column:
 
     count: int
     arrays: tuple[npt.NDArray[Any], ...] = ()
-    children: Mapping[str, Column] = field(default_factory=dict)
+    children: Mapping[str, VectorColumn] = field(default_factory=dict)
     valid: npt.NDArray[np.bool_] | None = None
     symbols: tuple[str, ...] = ()
 
-    def masked(self, valid: npt.NDArray[np.bool_] | None) -> Column:
+    def masked(self, valid: npt.NDArray[np.bool_] | None) -> VectorColumn:
         """The same with null also where ``valid`` is false."""
         if valid is None:
             return self
         return replace(self, valid=valid if self.valid is None else self.valid & valid)
 
-    def spread(self, count: int, positions: Positions, present: npt.NDArray[np.bool_]) -> Column:
+    def spread(self, count: int, positions: Positions, present: npt.NDArray[np.bool_]) -> VectorColumn:
         """``count`` values: these ones at ``positions``, which grow and are those where ``present`` is true; else null."""
         valid = present
         if self.valid is not None:
@@ -111,9 +111,9 @@ class Column:
             children = {name: child.spread(count, positions, present) for name, child in children.items()}
         return replace(self, count=count, arrays=tuple(arrays), children=children, valid=valid)
 
-    def take(self, order: Positions) -> Column:
+    def take(self, order: Positions) -> VectorColumn:
         """The values at the indexes ``order``."""
-        children: Mapping[str, Column]
+        children: Mapping[str, VectorColumn]
         if self.arrays and self.children:
             counts = self.arrays[0]
             begins = np.cumsum(counts) - counts
@@ -133,7 +133,7 @@ class Column:
         )
 
 
-def joined(columns: Sequence[Column]) -> Column:
+def join_columns(columns: Sequence[VectorColumn]) -> VectorColumn:
     """The values of columns of one field, one after the other."""
     first = columns[0]
     if len(columns) == 1:
@@ -147,15 +147,15 @@ def joined(columns: Sequence[Column]) -> Column:
         first,
         count=sum(column.count for column in columns),
         arrays=tuple(np.concatenate(parts) for parts in zip(*(column.arrays for column in columns), strict=True)),
-        children={name: joined([column.children[name] for column in columns]) for name in first.children},
+        children={name: join_columns([column.children[name] for column in columns]) for name in first.children},
         valid=valid,
     )
 
 
-class Node(Protocol):
+class VectorNode(Protocol):
     """Reads the values of one schema."""
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
         """Values, and the positions behind them. Without ``keep`` the column has no values.
 
         Args:
@@ -169,7 +169,7 @@ class Node(Protocol):
         """
 
 
-def _raw(data: Data, at: Positions, end: Positions) -> tuple[npt.NDArray[np.uint64], Positions]:
+def _read_varints(data: Data, at: Positions, end: Positions) -> tuple[npt.NDArray[np.uint64], Positions]:
     """Whole numbers without their sign's form, and the positions behind them."""
     first = data.bytes[at]
     if not len(first) or first.max() < 0x80:
@@ -188,18 +188,18 @@ def _raw(data: Data, at: Positions, end: Positions) -> tuple[npt.NDArray[np.uint
     (long,) = np.nonzero(size > 8)
     if len(long):
         ninth, tenth = data.bytes[at[long] + 8], data.bytes[at[long] + 9]
-        more = ninth >= 0x80
-        if (tenth[more] > 1).any():
+        has_tenth = ninth >= 0x80
+        if (tenth[has_tenth] > 1).any():
             raise Broken("a number has more than 64 bits")
         number[long] |= (ninth & 0x7F).astype(np.uint64) << np.uint64(56)
-        number[long] |= np.where(more, tenth, 0).astype(np.uint64) << np.uint64(63)
-        after[long] += more
+        number[long] |= np.where(has_tenth, tenth, 0).astype(np.uint64) << np.uint64(63)
+        after[long] += has_tenth
     if (after > end).any():
         raise Broken("a number is cut off")
     return number, after
 
 
-def _signed(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+def _decode_zigzag(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """The numbers that Avro's zig-zag form stands for."""
     return ((raw >> _BIT) ^ (~(raw & _BIT) + _BIT)).view(np.int64)
 
@@ -210,12 +210,12 @@ class Whole:
 
     bits: int
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
-        """See ``Node.read``."""
-        raw, after = _raw(data, at, end)
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
+        """See ``VectorNode.read``."""
+        raw, after = _read_varints(data, at, end)
         if self.bits == 32 and ((raw >> np.uint64(32)).any() or (after - at > _INT_BYTES).any()):
             raise Broken("an int has more than 32 bits")
-        return Column(len(at), (_signed(raw),) if keep else ()), after
+        return VectorColumn(len(at), (_decode_zigzag(raw),) if keep else ()), after
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,24 +224,24 @@ class Enum:
 
     symbols: tuple[str, ...]
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
-        """See ``Node.read``."""
-        raw, after = _raw(data, at, end)
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
+        """See ``VectorNode.read``."""
+        raw, after = _read_varints(data, at, end)
         if (raw & _BIT).any() or (raw >= np.uint64(2 * len(self.symbols))).any():
             raise Broken("an enum has no such symbol")
-        return Column(len(at), (_signed(raw),) if keep else (), symbols=self.symbols), after
+        return VectorColumn(len(at), (_decode_zigzag(raw),) if keep else (), symbols=self.symbols), after
 
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
     """A boolean."""
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
-        """See ``Node.read``."""
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
+        """See ``VectorNode.read``."""
         values, after = data.bytes[at], at + 1
         if (after > end).any() or (values > 1).any():
             raise Broken("a boolean is cut off, or neither 0 nor 1")
-        return Column(len(at), (values.astype(np.bool_),) if keep else ()), after
+        return VectorColumn(len(at), (values.astype(np.bool_),) if keep else ()), after
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,74 +250,74 @@ class Real:
 
     size: int
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
-        """See ``Node.read``."""
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
+        """See ``VectorNode.read``."""
         after = at + self.size
         if (after > end).any():
             raise Broken("a float is cut off")
         if not keep:
-            return Column(len(at)), after
+            return VectorColumn(len(at)), after
         words = data.words[at]
         values = words.view(np.float64) if self.size == 8 else words.astype(np.uint32).view(np.float32)
-        return Column(len(at), (values,)), after
+        return VectorColumn(len(at), (values,)), after
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
     """A string or bytes."""
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
-        """See ``Node.read``."""
-        raw, begin = _raw(data, at, end)
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
+        """See ``VectorNode.read``."""
+        raw, begin = _read_varints(data, at, end)
         # Without a sign, what is negative is larger than any number of bytes that are left.
         if (raw >> _BIT > (end - begin).view(np.uint64)).any() or (raw & _BIT).any():
             raise Broken("a string is longer than its record")
         size = (raw >> _BIT).view(np.int64)
-        return Column(len(at), (begin, size) if keep else ()), begin + size
+        return VectorColumn(len(at), (begin, size) if keep else ()), begin + size
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedNode:
     """A fixed."""
 
     size: int
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
-        """See ``Node.read``."""
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
+        """See ``VectorNode.read``."""
         del data
         after = at + self.size
         if (after > end).any():
             raise Broken("a fixed is cut off")
-        return Column(len(at), (at, np.full(len(at), self.size, np.int64)) if keep else ()), after
+        return VectorColumn(len(at), (at, np.full(len(at), self.size, np.int64)) if keep else ()), after
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
     """A null."""
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
-        """See ``Node.read``."""
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
+        """See ``VectorNode.read``."""
         del data, end, keep
-        return Column(len(at), valid=np.zeros(len(at), np.bool_)), at
+        return VectorColumn(len(at), valid=np.zeros(len(at), np.bool_)), at
 
 
 @dataclass(frozen=True, slots=True)
 class Union:
     """A union; values can be kept only where there are one branch and null."""
 
-    branches: tuple[Node, ...]
+    branches: tuple[VectorNode, ...]
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
-        """See ``Node.read``."""
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
+        """See ``VectorNode.read``."""
         numbers, after = data.bytes[at], at + 1
         if (after > end).any() or (numbers > 2 * len(self.branches) - 2).any() or (numbers & 1).any():
             raise Broken("a union has no such branch")
-        column: Column | None = None
+        column: VectorColumn | None = None
         for number, branch in enumerate(self.branches):
             if isinstance(branch, Nothing):
                 continue
             if keep and column is not None:
-                raise Unsupported("a union with several branches and null")
+                raise UnsupportedSchema("a union with several branches and null")
             present = numbers == 2 * number
             if present.all():
                 column, after = branch.read(data, after, end, keep=keep)
@@ -327,11 +327,11 @@ class Union:
             after[positions] = behind
             if keep:
                 column = column.spread(len(at), positions, present)
-        return column or Column(len(at), valid=np.zeros(len(at), np.bool_)), after
+        return column or VectorColumn(len(at), valid=np.zeros(len(at), np.bool_)), after
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordNode:
     """A record.
 
     Attributes:
@@ -339,11 +339,11 @@ class Record:
         kept_names: names of those that columns have; None: all.
     """
 
-    fields: Mapping[str, Node]
+    fields: Mapping[str, VectorNode]
     kept_names: Collection[str] | None = None
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
-        """See ``Node.read``."""
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
+        """See ``VectorNode.read``."""
         count = len(at)
         children = {}
         for name, node in self.fields.items():
@@ -351,28 +351,28 @@ class Record:
             column, at = node.read(data, at, end, keep=kept)
             if kept:
                 children[name] = column
-        return Column(count, children=children), at
+        return VectorColumn(count, children=children), at
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
     """An array, or a map as an array of records with ``key`` and ``value``."""
 
-    item: Node
+    item: VectorNode
 
-    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[Column, Positions]:
-        """See ``Node.read``."""
+    def read(self, data: Data, at: Positions, end: Positions, *, keep: bool) -> tuple[VectorColumn, Positions]:
+        """See ``VectorNode.read``."""
         at = at.copy()
         active = np.arange(len(at))
         nothing, _ = self.item.read(data, at[:0], end[:0], keep=keep)
         owners: list[Positions] = [active[:0]]
         parts = [nothing]
         while len(active):
-            active, counts, block_ends = self._blocks(data, at, end, active)
-            most = int(counts.max(initial=0))
-            if len(owners) + most > _MOST_ELEMENTS:
+            active, counts, block_ends = self._read_blocks(data, at, end, active)
+            max_count = int(counts.max(initial=0))
+            if len(owners) + max_count > _MOST_ELEMENTS:
                 raise Broken("an array has too many elements to read them so")
-            for number in range(most):
+            for number in range(max_count):
                 owner = active[counts > number]
                 column, at[owner] = self.item.read(data, at[owner], end[owner], keep=keep)
                 owners.append(owner)
@@ -380,22 +380,22 @@ class Items:
             if ((block_ends >= 0) & (block_ends != at[active])).any():
                 raise Broken("a block of an array does not have the size that it says")
         if not keep:
-            return Column(len(at)), at
+            return VectorColumn(len(at)), at
         owner_of = np.concatenate(owners)
-        items = joined(parts).take(np.argsort(owner_of, kind="stable"))
-        return Column(len(at), (np.bincount(owner_of, minlength=len(at)),), {"items": items}), at
+        items = join_columns(parts).take(np.argsort(owner_of, kind="stable"))
+        return VectorColumn(len(at), (np.bincount(owner_of, minlength=len(at)),), {"items": items}), at
 
-    def _blocks(
+    def _read_blocks(
         self, data: Data, at: Positions, end: Positions, active: Positions
     ) -> tuple[Positions, Positions, Positions]:
         """Reads the heads of blocks: whose array has one more, how many elements it has, and where it ends (-1: not said)."""
-        raw, after = _raw(data, at[active], end[active])
-        counts = _signed(raw)
+        raw, after = _read_varints(data, at[active], end[active])
+        counts = _decode_zigzag(raw)
         sized = counts < 0
         ends = np.full(len(active), -1)
         if sized.any():
             (positions,) = np.nonzero(sized)
-            sizes, behind = _raw(data, after[positions], end[active][positions])
+            sizes, behind = _read_varints(data, after[positions], end[active][positions])
             after[positions] = behind
             if (sizes >> _BIT > np.uint64(len(data.bytes))).any() or (sizes & _BIT).any():
                 raise Broken("a block of an array is longer than its record")
@@ -405,11 +405,11 @@ class Items:
         # An element takes a byte or more: one that takes none could come any number of times.
         if (counts.view(np.uint64) > (end[active] - after).view(np.uint64)).any():
             raise Broken("an array has more elements than its record has bytes")
-        more = counts > 0
-        return active[more], counts[more], ends[more]
+        has_elements = counts > 0
+        return active[has_elements], counts[has_elements], ends[has_elements]
 
 
-_SIMPLE: Final[Mapping[str, Node]] = {
+_SIMPLE: Final[Mapping[str, VectorNode]] = {
     "null": Nothing(),
     "boolean": Boolean(),
     "int": Whole(32),
@@ -422,43 +422,43 @@ _SIMPLE: Final[Mapping[str, Node]] = {
 
 
 @lru_cache(maxsize=64)
-def compiled(text: str) -> Node:
-    """Return the reader of values of the Avro schema in ``text``.
+def compile_schema(avro_text: str) -> VectorNode:
+    """Return the reader of values of the Avro schema in ``avro_text``.
 
     Raises:
         Unsupported: the schema contains itself, or has a union with very many branches.
     """
-    return _compiled(fastavro.parse_schema(without_logical_types(json.loads(text))), {})
+    return _compile_node(fastavro.parse_schema(without_logical_types(json.loads(avro_text))), {})
 
 
-def _compiled(schema: Any, named: dict[str, Node]) -> Node:
+def _compile_node(schema: Any, named: dict[str, VectorNode]) -> VectorNode:
     if isinstance(schema, list):
         if len(schema) > _MOST_BRANCHES:
-            raise Unsupported("a union with very many branches")
-        return Union(tuple(_compiled(branch, named) for branch in schema))
+            raise UnsupportedSchema("a union with very many branches")
+        return Union(tuple(_compile_node(branch, named) for branch in schema))
     if isinstance(schema, str):
         node = _SIMPLE.get(schema) or named.get(schema)
         if node is None:
-            raise Unsupported(f"the schema {schema}, which contains itself")
+            raise UnsupportedSchema(f"the schema {schema}, which contains itself")
         return node
     kind = schema["type"]
     if kind in {"record", "error"}:
-        fields = {member["name"]: _compiled(member["type"], named) for member in schema["fields"]}
-        return named.setdefault(schema["name"], Record(fields))
+        fields = {member["name"]: _compile_node(member["type"], named) for member in schema["fields"]}
+        return named.setdefault(schema["name"], RecordNode(fields))
     if kind == "enum":
         return named.setdefault(schema["name"], Enum(tuple(schema["symbols"])))
     if kind == "fixed":
-        return named.setdefault(schema["name"], Fixed(schema["size"]))
+        return named.setdefault(schema["name"], FixedNode(schema["size"]))
     if kind == "array":
-        return Items(_compiled(schema["items"], named))
+        return Items(_compile_node(schema["items"], named))
     if kind == "map":
-        return Items(Record({"key": Bytes(), "value": _compiled(schema["values"], named)}))
-    return _compiled(kind, named)
+        return Items(RecordNode({"key": Bytes(), "value": _compile_node(schema["values"], named)}))
+    return _compile_node(kind, named)
 
 
-def record_of(node: Node | None) -> Record | None:
+def record_of(node: VectorNode | None) -> RecordNode | None:
     """The record that ``node`` reads, or a union of it and null; None for others."""
     if isinstance(node, Union):
         others = [branch for branch in node.branches if not isinstance(branch, Nothing)]
         node = others[0] if len(others) == 1 else None
-    return node if isinstance(node, Record) else None
+    return node if isinstance(node, RecordNode) else None

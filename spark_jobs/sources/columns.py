@@ -14,7 +14,16 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from connectors.errors import Skippable
 from connectors.schema import Schema, Type
-from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE, VARIABLE_SCALE, Form, form_of, spark_type, suited
+from spark_jobs.sources.types import (
+    MAX_PRECISION,
+    TEXT,
+    VARIABLE,
+    VARIABLE_SCALE,
+    Form,
+    form_of,
+    spark_type,
+    suit_column,
+)
 from worker.converters.javatext import decimal_from_bytes
 
 if TYPE_CHECKING:
@@ -82,7 +91,7 @@ def record_type(name: str, members: dict[str, Any]) -> Any:
     return TypedDict(name.rpartition(".")[2] or "Struct", members, total=False)  # type: ignore[operator]
 
 
-def builder(schema: Schema, target: t.DataType, column: str = "") -> Callable[[Sequence[Any]], pa.Array]:
+def make_array_builder(schema: Schema, target: t.DataType, column: str = "") -> Callable[[Sequence[Any]], pa.Array]:
     """What makes an array of type ``target`` from values as ``json_type(schema)`` reads them.
 
     Args:
@@ -90,33 +99,33 @@ def builder(schema: Schema, target: t.DataType, column: str = "") -> Callable[[S
         target: the column's type.
         column: the column and its table, for the ``Skippable`` that the function raises for a decimal that does not fit.
     """
-    schema = suited(schema, target)
+    schema = suit_column(schema, target)
     form = form_of(schema)
-    own = spark_type(schema)
-    wanted = arrow_type(target)
-    if form in _FACTORS and isinstance(own, t.TimestampType):
+    own_type = spark_type(schema)
+    target_type = arrow_type(target)
+    if form in _FACTORS and isinstance(own_type, t.TimestampType):
         factor = _FACTORS[form]
         if factor == 1:
             return lambda values: pa.array(values, pa.int64()).view(_TIMESTAMP)
-        return lambda values: pa.array([None if each is None else each * factor for each in values], pa.int64()).view(
-            _TIMESTAMP
-        )
-    if form is Form.DAYS and own == target:
+        return lambda values: pa.array(
+            [None if number is None else number * factor for number in values], pa.int64()
+        ).view(_TIMESTAMP)
+    if form is Form.DAYS and own_type == target:
         return lambda values: pa.array(values, pa.int32()).view(pa.date32())
-    if form is Form.TEXT and own == target:
-        return _texts
-    fix = fixer(schema, column)
-    mine = arrow_type(own)
-    if form is Form.DECIMAL and own == target and fix is not None:
-        return _decimals(fix, mine)
+    if form is Form.TEXT and own_type == target:
+        return _make_string_array
+    fix = make_value_fixer(schema, column)
+    mine = arrow_type(own_type)
+    if form is Form.DECIMAL and own_type == target and fix is not None:
+        return _make_decimal_builder(fix, mine)
     if fix is None:
         first: Callable[[Sequence[Any]], pa.Array] = lambda values: pa.array(values, mine)  # noqa: E731 - one of two
     else:
-        first = lambda values: pa.array([None if each is None else fix(each) for each in values], mine)  # noqa: E731
-    return first if own == target else lambda values: recast(first(values), wanted)
+        first = lambda values: pa.array([None if number is None else fix(number) for number in values], mine)  # noqa: E731
+    return first if own_type == target else lambda values: recast_array(first(values), target_type)
 
 
-def _decimals(fix: Callable[[Any], Any], kind: pa.DataType) -> Callable[[Sequence[Any]], pa.Array]:
+def _make_decimal_builder(fix: Callable[[Any], Any], kind: pa.DataType) -> Callable[[Sequence[Any]], pa.Array]:
     """The builder of a column of decimals: of strings with unscaled bytes at once, of other values one by one by ``fix``."""
     read = msgspec.json.Decoder(list[bytes | None]).decode
 
@@ -137,26 +146,26 @@ def _decimals(fix: Callable[[Any], Any], kind: pa.DataType) -> Callable[[Sequenc
     return build
 
 
-def recast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """``array`` as the wider type ``wanted``; members of structs are found by name. Every value can become a string."""
-    if array.type == wanted:
+def recast_array(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """``array`` as the wider type ``target``; members of structs are found by name. Every value can become a string."""
+    if array.type == target:
         return array
-    if pa.types.is_string(wanted):
+    if pa.types.is_string(target):
         return _as_text(array)
-    if pa.types.is_struct(wanted):
+    if pa.types.is_struct(target):
         members = {field.name: index for index, field in enumerate(array.type)}
         arrays = [
-            recast(array.field(members[field.name]), field.type)
+            recast_array(array.field(members[field.name]), field.type)
             if field.name in members
             else pa.nulls(len(array), field.type)
-            for field in wanted
+            for field in target
         ]
-        return pa.StructArray.from_arrays(arrays, fields=list(wanted), mask=array.is_null())
-    if pa.types.is_list(wanted):
+        return pa.StructArray.from_arrays(arrays, fields=list(target), mask=array.is_null())
+    if pa.types.is_list(target):
         return pa.ListArray.from_arrays(
-            array.offsets, recast(array.values, wanted.value_type), type=wanted, mask=array.is_null()
+            array.offsets, recast_array(array.values, target.value_type), type=target, mask=array.is_null()
         )
-    return array.cast(wanted)
+    return array.cast(target)
 
 
 def _as_text(array: pa.Array) -> pa.Array:
@@ -173,18 +182,21 @@ def _as_text(array: pa.Array) -> pa.Array:
     return pa.array(strings, pa.string())
 
 
-def fixer(schema: Schema, column: str = "") -> Callable[[Any], Any] | None:
-    """What makes of a value that is not null what Arrow takes; None where it takes it as it is. ``column``: see ``builder``."""
+def make_value_fixer(schema: Schema, column: str = "") -> Callable[[Any], Any] | None:
+    """What makes of a value that is not null what Arrow takes; None where it takes it as it is.
+
+    ``column``: see ``make_array_builder``.
+    """
     form = form_of(schema)
     if form is Form.CELL:
-        content = fixer(schema.fields[0].schema, column) or _same
+        content = make_value_fixer(schema.fields[0].schema, column) or _keep_value
         return lambda value: None if value.get("value") is None else content(value["value"])
     if form is Form.DECIMAL:
         return _decimal_reader(int(schema.parameter("scale") or 0), column)
     if form is Form.NUMBER:
         return None
     if form is Form.TEXT:
-        return _text
+        return _to_string
     if form is Form.LOOSE_DATE:
         return lambda value: (
             date.fromisoformat(value[:10]) if isinstance(value, str) else date.fromordinal(_EPOCH_DAY + value)
@@ -209,33 +221,40 @@ def fixer(schema: Schema, column: str = "") -> Callable[[Any], Any] | None:
     if schema.type is Type.STRUCT:
         return _struct_fixer(schema, column)
     if schema.type is Type.ARRAY and schema.value_schema is not None:
-        inner = fixer(schema.value_schema, column)
-        return None if inner is None else lambda value: [None if each is None else inner(each) for each in value]
+        inner = make_value_fixer(schema.value_schema, column)
+        return (
+            None if inner is None else lambda value: [None if element is None else inner(element) for element in value]
+        )
     if schema.type is Type.MAP and schema.value_schema is not None and schema.key_schema is not None:
-        keys, values = fixer(schema.key_schema, column) or _same, fixer(schema.value_schema, column) or _same
+        keys, values = (
+            make_value_fixer(schema.key_schema, column) or _keep_value,
+            make_value_fixer(schema.value_schema, column) or _keep_value,
+        )
         if form is Form.ENTRIES:
             return lambda value: [(keys(key), None if item is None else values(item)) for key, item in value]
         return lambda value: [(key, None if item is None else values(item)) for key, item in value.items()]
     return None
 
 
-def _text(value: Any) -> str:
+def _to_string(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _texts(values: Sequence[Any]) -> pa.Array:
+def _make_string_array(values: Sequence[Any]) -> pa.Array:
     try:
         return pa.array(values, pa.string())
     except (pa.ArrowTypeError, pa.ArrowInvalid):  # not all are strings
-        return pa.array([None if each is None else _text(each) for each in values], pa.string())
+        return pa.array([None if value is None else _to_string(value) for value in values], pa.string())
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
 def _struct_fixer(schema: Schema, column: str) -> Callable[[Any], Any] | None:
-    fixers = [(member.name, fix) for member in schema.fields if (fix := fixer(member.schema, column)) is not None]
+    fixers = [
+        (member.name, fix) for member in schema.fields if (fix := make_value_fixer(member.schema, column)) is not None
+    ]
     if not fixers:
         return None
 
@@ -266,7 +285,7 @@ def _decimal_reader(scale: int, column: str) -> Callable[[Any], Decimal]:
             number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         if number.adjusted() >= limit and number:
             raise Skippable(
-                f"{column}: the value {_shown(number)} does not fit decimal({MAX_PRECISION},{scale}), and Spark has no "
+                f"{column}: the value {_format_number(number)} does not fit decimal({MAX_PRECISION},{scale}), and Spark has no "
                 "larger precision. Let the connector write decimals as text (decimal.handling.mode=string)."
             )
         return number
@@ -282,13 +301,13 @@ def _variable_reader(scale_text: str, column: str) -> Callable[[dict[str, Any]],
     limit = MAX_PRECISION - scale
 
     def read(value: dict[str, Any]) -> Decimal:
-        own: int = value["scale"]
+        own_scale: int = value["scale"]
         if not any(value["value"]):
             return Decimal(0)
-        number = decimal_from_bytes(value["value"], own) if abs(own) <= MAX_ZEROS else None
+        number = decimal_from_bytes(value["value"], own_scale) if abs(own_scale) <= MAX_ZEROS else None
         # Zeros at the end don't count.
-        if number is None or number.adjusted() >= limit or (own > scale and _digits_after_point(number) > scale):
-            said = f"of scale {own}" if number is None else _shown(number)
+        if number is None or number.adjusted() >= limit or (own_scale > scale and _digits_after_point(number) > scale):
+            said = f"of scale {own_scale}" if number is None else _format_number(number)
             raise Skippable(f"{column}: the value {said} {too_large(scale)}")
         return _EXACT.quantize(number, Decimal(1).scaleb(-scale))
 
@@ -319,6 +338,6 @@ def _digits_after_point(number: Decimal) -> int:
     return -int(_EXACT.normalize(number).as_tuple().exponent)
 
 
-def _shown(number: Decimal) -> str:
-    text = str(number)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+def _format_number(number: Decimal) -> str:
+    digits = str(number)
+    return digits if len(digits) <= _SHOWN else digits[:_SHOWN] + "..."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from spark_jobs.config_keys import STEPS
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.inputs.file_options import split_columns
-from spark_jobs.sources.inference import declared, declared_columns
+from spark_jobs.sources.inference import declared_columns, find_declared_type
 from spark_jobs.steps.lookup.values import is_type, spark_type
 
 if TYPE_CHECKING:
@@ -43,9 +43,11 @@ _LENGTHS: Final = ("varchar", "char")
 def declared_keys(config: Config) -> dict[str, tuple[str, ...]]:
     """Table -> the columns of its key; under the empty name those of all other tables."""
     keys = {"": tuple(config[KEYS])} if config.get(KEYS) else {}
-    for name, text in config.raw.items():
+    for name, column_list in config.raw.items():
         if name.startswith(f"{KEYS}."):
-            keys[name.removeprefix(f"{KEYS}.")] = tuple(column.strip() for column in text.split(",") if column.strip())
+            keys[name.removeprefix(f"{KEYS}.")] = tuple(
+                column.strip() for column in column_list.split(",") if column.strip()
+            )
     return keys
 
 
@@ -58,9 +60,9 @@ def declared_types(config: Config) -> dict[str, Mapping[str, DataType]]:
     types: dict[str, Mapping[str, DataType]] = {}
     if config.get(COLUMNS):
         types[""] = declared_columns(config[COLUMNS])
-    for name, text in config.raw.items():
+    for name, column_list in config.raw.items():
         if name.startswith(f"{COLUMNS}."):
-            types[name.removeprefix(f"{COLUMNS}.")] = declared_columns(text)
+            types[name.removeprefix(f"{COLUMNS}.")] = declared_columns(column_list)
     return types
 
 
@@ -73,8 +75,8 @@ def declared_tables(config: Config) -> list[TableSchema]:
     if config.get("source.format") != "plain" or config.get(STEPS):
         return []
     types = {
-        name.removeprefix(COLUMNS).removeprefix("."): simple_columns(text)
-        for name, text in config.raw.items()
+        name.removeprefix(COLUMNS).removeprefix("."): simple_columns(column_list)
+        for name, column_list in config.raw.items()
         if name == COLUMNS or name.startswith(f"{COLUMNS}.")
     }
     keys = declared_keys(config)
@@ -90,10 +92,10 @@ def declared_tables(config: Config) -> list[TableSchema]:
     return tables
 
 
-def simple_columns(text: str) -> dict[str, DataType]:
+def simple_columns(column_list: str) -> dict[str, DataType]:
     """The columns in a list of columns with types as in SQL, as a job has them; only those of simple types."""
     columns = {}
-    for part in split_columns(text):
+    for part in split_columns(column_list):
         match = _COLUMN.match(part)
         if match is None:
             continue
@@ -102,5 +104,5 @@ def simple_columns(text: str) -> dict[str, DataType]:
         kind = "decimal(10,0)" if kind == "decimal" else kind
         if is_type(kind):
             name = match["quoted"].replace("``", "`") if match["quoted"] else match["plain"]
-            columns[name] = declared(spark_type(kind), name)
+            columns[name] = find_declared_type(spark_type(kind), name)
     return columns

@@ -21,12 +21,12 @@ from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.frames import ArrowTask, columns_of
 from spark_jobs.schema_options import SchemaPolicies
 from spark_jobs.sources import avro_frame, inference, tasks
-from spark_jobs.sources.avro import Registry, connect_schema, parse_schema_id
+from spark_jobs.sources.avro import RegistrySchemas, connect_schema, parse_schema_id
 from spark_jobs.sources.declared import COLUMNS, KEYS, declared_keys, declared_types
-from spark_jobs.sources.discovery import TOMBSTONE, Found, Ref, find, reference, samples
-from spark_jobs.sources.fast_path import FastPath, State
+from spark_jobs.sources.discovery import TOMBSTONE, RecordGroup, Ref, build_reference, find_kinds, read_samples
+from spark_jobs.sources.fast_path import FastPath, FastPathState
 from spark_jobs.sources.kinds import (
-    Known,
+    KnownKind,
     Rules,
     avro_subject,
     look_json,
@@ -34,10 +34,18 @@ from spark_jobs.sources.kinds import (
     loose_layout,
     sample_of,
 )
-from spark_jobs.sources.layout import VARIABLE_OPTION, Layout, envelope_layout, flat_layout
-from spark_jobs.sources.reader import Plan, classify
-from spark_jobs.sources.table_filter import selects
-from spark_jobs.sources.tables import SchemaFiles, absent, from_json, lacking, merged, restore, to_json
+from spark_jobs.sources.layout import VARIABLE_OPTION, RecordLayout, envelope_layout, flat_layout
+from spark_jobs.sources.reader import DecodePlan, classify_value
+from spark_jobs.sources.table_filter import is_selected
+from spark_jobs.sources.tables import (
+    SchemaFiles,
+    find_absent_columns,
+    from_json,
+    make_nullable,
+    merge_schema,
+    restore_table,
+    to_json,
+)
 from spark_jobs.sources.tasks import FIELDS
 from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE_SCALE
 
@@ -149,9 +157,9 @@ class Decoding:
         self._given: Rules | None = None
         #: Kinds of which a batch had no good record: the next one may have some.
         self._doubtful: set[Ref] = set()
-        self._registry = Registry(config) if "avro" in {self._values, self._keys} else None
+        self._registry = RegistrySchemas(config) if "avro" in {self._values, self._keys} else None
         self._texts: dict[int, str] = {}
-        self._known: dict[Ref, Known] = {}
+        self._known: dict[Ref, KnownKind] = {}
         self._files = SchemaFiles(context.spark, config.get("checkpoint.location"))
         #: As records show them: without columns for the shard.
         self.tables: dict[str, TableSchema] = {}
@@ -179,7 +187,7 @@ class Decoding:
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs one Spark job, and more where a schema is new or there is none."""
-        self._load()
+        self._load_tables()
         if self._chosen and not self._envelope:  # a topic is a table
             batch = chosen_topics(batch, self._chosen)
         for ref in self._doubtful:
@@ -189,44 +197,63 @@ class Decoding:
         if regular is not None:
             return regular
         report = DeadLetters.of(self._context)
-        found = find(batch.raw, self._values, self._keys, tombstones=self._tombstones)
-        buried = {each.ref.topic for each in found if each.ref.value == TOMBSTONE}
-        found = [each for each in found if each.ref.value != TOMBSTONE]
-        schemaless = [each for each in found if not each.ref.value] if self._values == "json" else []
-        self._learn(batch, [each for each in found if each not in schemaless and each.ref not in self._known])
-        present = {each.ref: self._known[each.ref] for each in found if each not in schemaless}
-        others = {ref for ref, kind in present.items() if not kind.error and not selects(self._chosen, kind.namespace)}
+        kinds = find_kinds(batch.raw, self._values, self._keys, tombstones=self._tombstones)
+        buried = {record_kind.ref.topic for record_kind in kinds if record_kind.ref.value == TOMBSTONE}
+        kinds = [record_kind for record_kind in kinds if record_kind.ref.value != TOMBSTONE]
+        schemaless = (
+            [record_kind for record_kind in kinds if not record_kind.ref.value] if self._values == "json" else []
+        )
+        self._learn_kinds(
+            batch,
+            [
+                record_kind
+                for record_kind in kinds
+                if record_kind not in schemaless and record_kind.ref not in self._known
+            ],
+        )
+        present = {
+            record_kind.ref: self._known[record_kind.ref] for record_kind in kinds if record_kind not in schemaless
+        }
+        others = {
+            ref for ref, kind in present.items() if not kind.error and not is_selected(self._chosen, kind.namespace)
+        }
         # Tasks leave out records of these schemas.
         unusable = frozenset(present.pop(ref).text for ref in others)
-        self._report_groups(batch, [each for each in found if each.ref in present and present[each.ref].error], report)
-        groups: dict[str, list[tuple[Ref, Known]]] = {}
-        for ref, known in present.items():
-            if not known.error:
-                groups.setdefault(known.namespace, []).append((ref, known))
-        loose: dict[str, inference.Seen] = {}
-        unusable |= frozenset(known.text for known in present.values() if known.error)
+        self._report_groups(
+            batch,
+            [record_kind for record_kind in kinds if record_kind.ref in present and present[record_kind.ref].error],
+            report,
+        )
+        groups: dict[str, list[tuple[Ref, KnownKind]]] = {}
+        for ref, known_kind in present.items():
+            if not known_kind.error:
+                groups.setdefault(known_kind.namespace, []).append((ref, known_kind))
+        loose: dict[str, inference.TableSighting] = {}
+        unusable |= frozenset(known_kind.text for known_kind in present.values() if known_kind.error)
         if schemaless:
-            loose, texts = self._infer(batch, {each.ref.topic for each in schemaless}, groups, report)
-            unusable |= texts
-            for namespace in [name for name in groups if not selects(self._chosen, name)]:
+            loose, loose_refs = self._infer_tables(
+                batch, {record_kind.ref.topic for record_kind in schemaless}, groups, report
+            )
+            unusable |= loose_refs
+            for namespace in [name for name in groups if not is_selected(self._chosen, name)]:
                 unusable |= {kind.text for _, kind in groups.pop(namespace)}
-        self._fast.note_loose({each.ref.topic for each in schemaless}, loose)
-        shown = {ref.topic for ref in present}.union(*(each.topics for each in loose.values()))
+        self._fast.note_loose({record_kind.ref.topic for record_kind in schemaless}, loose)
+        shown = {ref.topic for ref in present}.union(*(record_kind.topics for record_kind in loose.values()))
         for topic in sorted(buried - shown):
-            self._recall(topic, groups, loose)
+            self._recall_topic(topic, groups, loose)
         layouts = self._bring_up_to_date(groups, loose)
         return [
             TableChanges(
                 self._written_as(namespace),
-                self._frame(batch, namespace, groups, loose, layouts, unusable, report),
+                self._build_frame(batch, namespace, groups, loose, layouts, unusable, report),
                 self._lacking.get(namespace, frozenset()),
             )
             for namespace in layouts
         ]
 
     def _bring_up_to_date(
-        self, groups: Mapping[str, Sequence[tuple[Ref, Known]]], loose: Mapping[str, inference.Seen]
-    ) -> dict[str, Layout | None]:
+        self, groups: Mapping[str, Sequence[tuple[Ref, KnownKind]]], loose: Mapping[str, inference.TableSighting]
+    ) -> dict[str, RecordLayout | None]:
         """Bring tables up to what a batch holds; the layout of rows without a schema, for each table of the batch."""
         before, first = dict(self.tables), dict(self._first)
         self._earlier = before
@@ -234,7 +261,7 @@ class Decoding:
             self._note_shards(groups, loose)
         self._lacking.clear()
         layouts = {
-            namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
+            namespace: self._merge_table(namespace, groups.get(namespace, []), loose.get(namespace))
             for namespace in [*groups, *loose]
         }
         self._unsaved |= self.tables != before or self._first != first
@@ -244,12 +271,12 @@ class Decoding:
         """The changes of a batch that shows nothing new; None where it may."""
         if not self._envelope or self._before or self._chosen:
             return None
-        state = State(self.tables, self._known, self._first, self._rules(), self._shards)
+        state = FastPathState(self.tables, self._known, self._first, self._inference_rules(), self._shards)
         decoded = self._fast.decode(batch, state)
         if decoded is None:
             return None
         layouts = self._bring_up_to_date(decoded.groups, decoded.seen)
-        if any(_types(self.tables[name]) != _types(decoded.tables[name]) for name in layouts):
+        if any(_list_column_types(self.tables[name]) != _list_column_types(decoded.tables[name]) for name in layouts):
             self._fast.release()
             return None
         return [self._packed_changes(name, decoded.packed[name]) for name in layouts]
@@ -273,7 +300,7 @@ class Decoding:
 
     def refused(self, namespace: str) -> None:
         """See ``Source.refused``."""
-        restore(self.tables, self._earlier, namespace)
+        restore_table(self.tables, self._earlier, namespace)
 
     def written(self) -> None:
         """See ``Source.written``."""
@@ -283,15 +310,17 @@ class Decoding:
             self._files.save(to_json(self.tables, kept))
             self._unsaved = False
 
-    def _load(self) -> None:
+    def _load_tables(self) -> None:
         if self._loaded:
             return
-        text = self._files.load()
-        if text is not None:
+        tables_json = self._files.load()
+        if tables_json is not None:
             try:
-                self.tables, extra = from_json(text)
+                self.tables, extra = from_json(tables_json)
                 self._samples = extra.get("samples", {})
-                first = {name: (one, two) for name, (one, two) in extra.get("first_shards", {}).items()}
+                first = {
+                    name: (first_number, two) for name, (first_number, two) in extra.get("first_shards", {}).items()
+                }
             except (ValueError, KeyError, TypeError) as error:
                 raise Fatal(
                     f"The schemas kept in {self._files.folder} can't be read: {error}. Restore the folder, or delete "
@@ -305,11 +334,11 @@ class Decoding:
     # Shards.
 
     @property
-    def _separate(self) -> bool:
+    def _is_separate(self) -> bool:
         return self._envelope and self._shards == SEPARATE
 
     def _note_shards(
-        self, groups: Mapping[str, Sequence[tuple[Ref, Known]]], loose: Mapping[str, inference.Seen]
+        self, groups: Mapping[str, Sequence[tuple[Ref, KnownKind]]], loose: Mapping[str, inference.TableSighting]
     ) -> None:
         """Note the first shard of each table. With ``refuse`` tasks compare every record with it.
 
@@ -317,29 +346,29 @@ class Decoding:
             Fatal: ``refuse``, and samples show a second shard.
         """
         for namespace in [*groups, *loose]:
-            seen = {known.shard for _, known in groups.get(namespace, ())}
-            seen |= loose[namespace].shards if namespace in loose else frozenset()
-            if seen and self._shards == REFUSE:
-                self._first[namespace] = shards.check_one(namespace, self._first.get(namespace), seen)
-            elif seen:
-                self._first.setdefault(namespace, min(seen))
+            shards_seen = {known_kind.shard for _, known_kind in groups.get(namespace, ())}
+            shards_seen |= loose[namespace].shards if namespace in loose else frozenset()
+            if shards_seen and self._shards == REFUSE:
+                self._first[namespace] = shards.check_one(namespace, self._first.get(namespace), shards_seen)
+            elif shards_seen:
+                self._first.setdefault(namespace, min(shards_seen))
 
     def _written_as(self, namespace: str) -> TableSchema:
         """The table as sinks get it."""
-        return shards.with_numbers(self.tables[namespace]) if self._separate else self.tables[namespace]
+        return shards.with_numbers(self.tables[namespace]) if self._is_separate else self.tables[namespace]
 
     # Schemas.
 
-    def _learn(self, batch: Batch, unknown: Sequence[Found]) -> None:
-        found = samples(batch.raw, unknown)
-        for each in unknown:
-            if each.ref not in found:
+    def _learn_kinds(self, batch: Batch, unknown: Sequence[RecordGroup]) -> None:
+        records = read_samples(batch.raw, unknown)
+        for record_kind in unknown:
+            if record_kind.ref not in records:
                 continue
-            key, value = found[each.ref]
-            known = self._known[each.ref] = self._judge(batch, each, key, value)
-            self._fast.note_kind(each.ref, known, key)
-            if self._tombstones and not known.error:
-                self._samples[each.ref.topic] = [
+            key, value = records[record_kind.ref]
+            known_kind = self._known[record_kind.ref] = self._judge_kind(batch, record_kind, key, value)
+            self._fast.note_kind(record_kind.ref, known_kind, key)
+            if self._tombstones and not known_kind.error:
+                self._samples[record_kind.ref.topic] = [
                     base64.b64encode(sample_of(key, self._keys)).decode() if key is not None else None,
                     base64.b64encode(sample_of(value, self._values)).decode(),
                 ]
@@ -350,46 +379,57 @@ class Decoding:
                 "deleting what the job is reading. Let the topic keep its records for longer."
             )
 
-    def _judge(self, batch: Batch, kind: Found, key: bytes | None, value: bytes) -> Known:
+    def _judge_kind(self, batch: Batch, kind: RecordGroup, key: bytes | None, value: bytes) -> KnownKind:
         """What kind the records of ``kind`` are: by their first one, or by a better one where that one is bad."""
-        ref, known, error = kind.ref, None, ""
-        text = classify(value)[1] if self._values == "json" else b""
+        ref, known_kind, error = kind.ref, None, ""
+        schema_text = classify_value(value)[1] if self._values == "json" else b""
         try:
-            known = self._look(ref, key, value)
-            if known.keys or kind.number == 1 or self._keys != "json":
-                return known
+            known_kind = self._look_at_record(ref, key, value)
+            if known_kind.keys or kind.number == 1 or self._keys != "json":
+                return known_kind
         except Skippable as trouble:
             error = str(trouble)
         avro = ""
         if self._values == "avro":
             try:
-                avro = self._text(parse_schema_id(ref.value, "value"))
-                self._layout(connect_schema(avro), None)
+                avro = self._fetch_schema(parse_schema_id(ref.value, "value"))
+                self._find_layout(connect_schema(avro), None)
             except Skippable:
-                return Known(error=error, text=text)
+                return KnownKind(error=error, text=schema_text)
         if kind.number > 1:
-            rows = self._of_kind(batch, ref).mapInArrow(tasks.choosing(self._rules(), avro), _SAMPLE).collect()
+            rows = (
+                self._of_kind(batch, ref)
+                .mapInArrow(tasks.make_choosing_task(self._inference_rules(), avro), _SAMPLE)
+                .collect()
+            )
             best = max(rows, key=lambda row: row["rank"], default=None)
-            if best is not None and best["rank"] > (0 if known is None else 1):
-                return self._look(ref, None if best["key"] is None else bytes(best["key"]), bytes(best["value"]))
-        if known is not None:
-            return known
+            if best is not None and best["rank"] > (0 if known_kind is None else 1):
+                return self._look_at_record(
+                    ref, None if best["key"] is None else bytes(best["key"]), bytes(best["value"])
+                )
+        if known_kind is not None:
+            return known_kind
         self._doubtful.add(ref)
-        return Known(error=error, text=text)
+        return KnownKind(error=error, text=schema_text)
 
     def _of_kind(self, batch: Batch, ref: Ref) -> DataFrame:
         """The records of one kind."""
         return batch.raw.where(
             f.col("value").isNotNull()
             & (f.col("topic") == ref.topic)
-            & (reference("value", self._values) == ref.value)
-            & (reference("key", self._keys) == ref.key)
+            & (build_reference("value", self._values) == ref.value)
+            & (build_reference("key", self._keys) == ref.key)
         ).select(*FIELDS)
 
-    def _recall(self, topic: str, groups: dict[str, list[tuple[Ref, Known]]], loose: dict[str, inference.Seen]) -> None:
+    def _recall_topic(
+        self, topic: str, groups: dict[str, list[tuple[Ref, KnownKind]]], loose: dict[str, inference.TableSighting]
+    ) -> None:
         """A topic that has only tombstones in this batch: its table as it was last seen."""
         if topic in self._samples:
-            key, value = (base64.b64decode(each) if each is not None else None for each in self._samples[topic])
+            key, value = (
+                base64.b64decode(sample_text) if sample_text is not None else None
+                for sample_text in self._samples[topic]
+            )
             if value is None:
                 raise Fatal(
                     f"{self._files.folder} holds no sample of topic {topic}; delete it to have schemas found again."
@@ -401,47 +441,49 @@ class Decoding:
                     if self._values == "avro"
                     else Ref(topic, "", "")
                 )
-                self._known[ref] = self._look(kinds, key, value)
+                self._known[ref] = self._look_at_record(kinds, key, value)
             groups.setdefault(self._known[ref].namespace, []).append((ref, self._known[ref]))
         elif topic in self.tables:
             schema = self.tables[topic]
-            loose[topic] = inference.Seen(topic, topic, {}, tuple(column.name for column in schema.key))
+            loose[topic] = inference.TableSighting(topic, topic, {}, tuple(column.name for column in schema.key))
         else:
             self._context.log.warning(
                 "topic %s has only records without a value so far: there is no row that they could delete", topic
             )
 
-    def _look(self, ref: Ref, key: bytes | None, value: bytes) -> Known:
+    def _look_at_record(self, ref: Ref, key: bytes | None, value: bytes) -> KnownKind:
         if self._values == "avro":
             ids = (
                 parse_schema_id(ref.value, "value"),
                 parse_schema_id(ref.key, "key") if ref.key and self._keys == "avro" else -1,
             )
-            texts = (self._text(ids[0]), self._text(ids[1]) if ids[1] >= 0 else "")
-            schema = connect_schema(texts[0])
-            key_schema = connect_schema(texts[1]) if texts[1] else None
-            layout = replace(self._layout(schema, key_schema), avro=texts, ids=ids)
-            namespace, shard = avro_subject(texts[0], value, ref.topic) if self._envelope else (ref.topic, shards.WHOLE)
+            schema_texts = (self._fetch_schema(ids[0]), self._fetch_schema(ids[1]) if ids[1] >= 0 else "")
+            schema = connect_schema(schema_texts[0])
+            key_schema = connect_schema(schema_texts[1]) if schema_texts[1] else None
+            layout = replace(self._find_layout(schema, key_schema), avro=schema_texts, ids=ids)
+            namespace, shard = (
+                avro_subject(schema_texts[0], value, ref.topic) if self._envelope else (ref.topic, shards.WHOLE)
+            )
             keys = self._key_names(namespace, layout.key_names)
             layout.columns(keys)
-            return Known(namespace, layout, keys, shard=shard)
-        return look_json(tasks.record(ref.topic, key, value), self._rules())
+            return KnownKind(namespace, layout, keys, shard=shard)
+        return look_json(tasks.make_record_batch(ref.topic, key, value), self._inference_rules())
 
-    def _layout(self, value: Schema | None, key: Schema | None) -> Layout:
+    def _find_layout(self, value: Schema | None, key: Schema | None) -> RecordLayout:
         return (envelope_layout if self._envelope else flat_layout)(value, key, self._context.config)
 
-    def _text(self, schema_id: int) -> str:
+    def _fetch_schema(self, schema_id: int) -> str:
         if schema_id not in self._texts:
             if self._registry is None:
                 raise Fatal("no registry")
             self._texts[schema_id] = self._registry.text(schema_id)
         return self._texts[schema_id]
 
-    def _key_names(self, namespace: str, found: Sequence[str]) -> tuple[str, ...]:
-        keys = self._rules().keys_of(namespace)
-        return tuple(found) if keys is None else keys
+    def _key_names(self, namespace: str, record_names: Sequence[str]) -> tuple[str, ...]:
+        keys = self._inference_rules().keys_of(namespace)
+        return tuple(record_names) if keys is None else keys
 
-    def _rules(self) -> Rules:
+    def _inference_rules(self) -> Rules:
         """What the options say; parses types on the first call."""
         if self._given is not None:
             return self._given
@@ -458,89 +500,102 @@ class Decoding:
         )
         return self._given
 
-    def _infer(
-        self, batch: Batch, topics: set[str], groups: dict[str, list[tuple[Ref, Known]]], report: DeadLetters
-    ) -> tuple[dict[str, inference.Seen], frozenset[bytes]]:
+    def _infer_tables(
+        self, batch: Batch, topics: set[str], groups: dict[str, list[tuple[Ref, KnownKind]]], report: DeadLetters
+    ) -> tuple[dict[str, inference.TableSighting], frozenset[bytes]]:
         """Tables of JSON without a schema; envelopes that only Python recognizes are added to ``groups``.
 
         The second: texts of such envelopes' schemas that can't be used; their records are reported.
         """
         rows = batch.raw.where(
-            f.col("topic").isin(*topics) & f.col("value").isNotNull() & (reference("value", "json") == "")
+            f.col("topic").isin(*topics) & f.col("value").isNotNull() & (build_reference("value", "json") == "")
         ).select(*FIELDS)
         kept = {
             namespace: tuple(column.name for column in schema.key)
             for namespace, schema in self.tables.items()
             if schema.key
         }
-        kept |= {namespace: known.keys for namespace, kinds in groups.items() for _, known in kinds if known.keys}
-        rules = replace(self._rules(), keys={**kept, **self._rules().keys})
-        tables, envelopes = self._search(rows, rules, report.report)
-        tables = {name: table for name, table in tables.items() if selects(self._chosen, name)}
-        mixed = {name: each.keys for name, each in tables.items() if each.mixed and each.keys}
+        kept |= {
+            namespace: known_kind.keys
+            for namespace, kinds in groups.items()
+            for _, known_kind in kinds
+            if known_kind.keys
+        }
+        rules = replace(self._inference_rules(), keys={**kept, **self._inference_rules().keys})
+        tables, envelopes = self._search_rows(rows, rules, report.report)
+        tables = {name: table for name, table in tables.items() if is_selected(self._chosen, name)}
+        mixed = {
+            name: loose_table.keys for name, loose_table in tables.items() if loose_table.mixed and loose_table.keys
+        }
         if mixed:
             # Some records came before the first one that shows the key: now it is known which of them have it.
-            tables, _ = self._search(rows, replace(rules, keys={**rules.keys, **mixed}), tasks.no_report)
+            tables, _ = self._search_rows(rows, replace(rules, keys={**rules.keys, **mixed}), tasks.no_report)
             tables |= {name: replace(tables[name], keys=keys) for name, keys in mixed.items() if name in tables}
         bad: dict[tuple[str, str | bytes], str] = {}
-        for (topic, text), seen in envelopes.items():
-            ref = Ref(topic, "", text.decode("latin-1"))
-            if ref not in self._known and not seen.error and seen.sample is not None:
-                self._known[ref] = self._look(Ref(topic, "", ""), seen.key, seen.sample)  # a task has looked at it
+        for (topic, schema_text), envelope in envelopes.items():
+            ref = Ref(topic, "", schema_text.decode("latin-1"))
+            if ref not in self._known and not envelope.error and envelope.sample is not None:
+                self._known[ref] = self._look_at_record(
+                    Ref(topic, "", ""), envelope.key, envelope.sample
+                )  # a task has looked at it
             if ref in self._known:
                 groups.setdefault(self._known[ref].namespace, []).append((ref, self._known[ref]))
             else:
-                bad[topic, text] = seen.error
-        for namespace, seen in list(tables.items()):
-            if seen.error and namespace not in self.tables and namespace not in groups:
+                bad[topic, schema_text] = envelope.error
+        for namespace, envelope in list(tables.items()):
+            if envelope.error and namespace not in self.tables and namespace not in groups:
                 del tables[namespace]
-                bad |= {(topic, namespace): seen.error for topic in seen.topics}
+                bad |= {(topic, namespace): envelope.error for topic in envelope.topics}
         if bad:
             rows.mapInArrow(tasks.reporting_about(report, bad, envelope=self._envelope), "n long").collect()
         return tables, frozenset(about for _, about in bad if isinstance(about, bytes))
 
-    def _search(
+    def _search_rows(
         self, rows: DataFrame, rules: Rules, report: Report
-    ) -> tuple[dict[str, inference.Seen], dict[tuple[str, bytes], inference.Seen]]:
+    ) -> tuple[dict[str, inference.TableSighting], dict[tuple[str, bytes], inference.TableSighting]]:
         """Tables by namespace, and unusual envelopes by topic and the text of their schema; runs a job."""
-        known = {
+        known_types = {
             namespace: {column.name: column.type for column in schema.columns}
             for namespace, schema in self.tables.items()
         }
-        tables: dict[str, inference.Seen] = {}
-        envelopes: dict[tuple[str, bytes], inference.Seen] = {}
+        tables: dict[str, inference.TableSighting] = {}
+        envelopes: dict[tuple[str, bytes], inference.TableSighting] = {}
         letters = DeadLetters.of(self._context)
-        for row in rows.mapInArrow(tasks.searching(known, rules, report, letters), inference.SCHEMA).collect():
-            seen = inference.Seen.from_row(row)
-            if seen.sample is not None:
-                at = (seen.topic, seen.text)
+        for row in rows.mapInArrow(
+            tasks.make_search_task(known_types, rules, report, letters), inference.SCHEMA
+        ).collect():
+            sighting = inference.TableSighting.from_row(row)
+            if sighting.sample is not None:
+                at = (sighting.topic, sighting.text)
                 old = envelopes.get(at)
-                if old is None or (not seen.error and (old.error or (old.mixed and not seen.mixed))):
-                    envelopes[at] = seen
-            elif seen.namespace in tables:
-                tables[seen.namespace] = tables[seen.namespace].joined(seen)
+                if old is None or (not sighting.error and (old.error or (old.mixed and not sighting.mixed))):
+                    envelopes[at] = sighting
+            elif sighting.namespace in tables:
+                tables[sighting.namespace] = tables[sighting.namespace].joined(sighting)
             else:
-                tables[seen.namespace] = seen
+                tables[sighting.namespace] = sighting
         return tables, envelopes
 
-    def _merge(self, namespace: str, group: Iterable[tuple[Ref, Known]], loose: inference.Seen | None) -> Layout | None:
+    def _merge_table(
+        self, namespace: str, group: Iterable[tuple[Ref, KnownKind]], loose: inference.TableSighting | None
+    ) -> RecordLayout | None:
         """Bring the table's schema up to what this batch holds; returns the layout of its rows without a schema."""
         schema = self.tables.get(namespace)
         where = f"(Schemas are kept in {self._files.folder}.)" if self._files.folder else ""
-        for ref, known in group:
-            if known.layout is None:
+        for ref, known_kind in group:
+            if known_kind.layout is None:
                 continue
             try:
-                columns = known.layout.columns(known.keys)
+                columns = known_kind.layout.columns(known_kind.keys)
             except Skippable as error:
                 raise Fatal(f"Topic {ref.topic}, table {namespace}: {error}") from error
-            schema = merged(schema, namespace, columns, where, to_string=self._takes_text)
-            schema = lacking(schema, columns)
-            self._lacking[namespace] = self._lacking.get(namespace, frozenset()) | absent(schema, columns)
+            schema = merge_schema(schema, namespace, columns, where, to_string=self._takes_text)
+            schema = make_nullable(schema, columns)
+            self._lacking[namespace] = self._lacking.get(namespace, frozenset()) | find_absent_columns(schema, columns)
         layout = None
         if loose is not None:
-            declared = self._rules().declared_of(namespace)
-            flat = loose_flat(loose.types.keys(), self._rules())
+            declared = self._inference_rules().declared_of(namespace)
+            flat = loose_flat(loose.types.keys(), self._inference_rules())
             if flat is not None:
                 loose = replace(
                     loose, types={name: kind for name, kind in loose.types.items() if name not in flat.hidden}
@@ -549,21 +604,21 @@ class Decoding:
             shown = loose.keys or (tuple(column.name for column in schema.key) if schema is not None else ())
             keys = self._key_names(namespace, shown)
             columns = loose.columns(keys, declared) if loose.types or schema is None else tuple(schema.columns)
-            schema = merged(schema, namespace, columns, where, guessed=True)
-            layout = loose_layout(schema.columns, flat, self._rules())
+            schema = merge_schema(schema, namespace, columns, where, guessed=True)
+            layout = loose_layout(schema.columns, flat, self._inference_rules())
         if schema is not None:
             self.tables[namespace] = schema
         return layout
 
     # Frames.
 
-    def _frame(
+    def _build_frame(
         self,
         batch: Batch,
         namespace: str,
-        groups: dict[str, list[tuple[Ref, Known]]],
-        loose: dict[str, inference.Seen],
-        layouts: dict[str, Layout | None],
+        groups: dict[str, list[tuple[Ref, KnownKind]]],
+        loose: dict[str, inference.TableSighting],
+        layouts: dict[str, RecordLayout | None],
         unusable: frozenset[bytes],
         report: DeadLetters,
     ) -> DataFrame:
@@ -575,44 +630,48 @@ class Decoding:
             rows = rows.where(f.col("topic").isin(*topics))
         rows = rows.select(*FIELDS)
         if self._values == "avro":
-            table = avro_frame.Table(
+            table = avro_frame.AvroFrameTable(
                 schema,
-                tuple(known.layout for _, known in group if known.layout is not None),
+                tuple(known_kind.layout for _, known_kind in group if known_kind.layout is not None),
                 self._before,
                 self._truncates,
                 self._tombstones,
-                self._separate,
+                self._is_separate,
                 self._first.get(namespace) if self._shards == REFUSE else None,
             )
-            return avro_frame.frame(rows, table, report)
-        texts = {known.text: known.layout for _, known in group if known.layout is not None}
+            return avro_frame.build_frame(rows, table, report)
+        layouts_by_text = {
+            known_kind.text: known_kind.layout for _, known_kind in group if known_kind.layout is not None
+        }
         layout = layouts[namespace]
         if layout is not None:
-            texts[b""] = layout
-        foreign = frozenset(known.text for name, others in groups.items() if name != namespace for _, known in others)
-        plan = Plan(
+            layouts_by_text[b""] = layout
+        foreign = frozenset(
+            known_kind.text for name, others in groups.items() if name != namespace for _, known_kind in others
+        )
+        plan = DecodePlan(
             schema,
-            texts,
+            layouts_by_text,
             self._before,
             self._truncates,
             namespace if namespace in loose and self._envelope else None,
-            (foreign | unusable) - texts.keys(),
+            (foreign | unusable) - layouts_by_text.keys(),
             self._tombstones,
-            self._separate,
+            self._is_separate,
             self._first.get(namespace) if self._shards == REFUSE else None,
         )
-        return rows.mapInArrow(tasks.decoding(plan, report), frame_type(self._written_as(namespace)))
+        return rows.mapInArrow(tasks.make_decoding_task(plan, report), frame_type(self._written_as(namespace)))
 
-    def _report_groups(self, batch: Batch, bad: Sequence[Found], report: DeadLetters) -> None:
+    def _report_groups(self, batch: Batch, bad: Sequence[RecordGroup], report: DeadLetters) -> None:
         """Report every record whose schema can't be used."""
-        for each in bad:
-            rows = self._of_kind(batch, each.ref)
-            rows.mapInArrow(tasks.reporting(report, self._known[each.ref].error), "n long").collect()
+        for kind in bad:
+            rows = self._of_kind(batch, kind.ref)
+            rows.mapInArrow(tasks.make_reporting_task(report, self._known[kind.ref].error), "n long").collect()
 
 
 def chosen_topics(batch: Batch, patterns: Sequence[str]) -> Batch:
     """The part of a batch that is in topics that ``patterns`` name."""
-    ranges = {where: offsets for where, offsets in batch.ranges.items() if selects(patterns, where[0])}
+    ranges = {where: offsets for where, offsets in batch.ranges.items() if is_selected(patterns, where[0])}
     topics = sorted({topic for topic, _ in ranges})
     return replace(batch, raw=batch.raw.where(f.col("topic").isin(*topics)), ranges=ranges)
 
@@ -627,5 +686,5 @@ def frame_type(schema: TableSchema) -> t.StructType:
     )
 
 
-def _types(schema: TableSchema) -> list[tuple[str, t.DataType]]:
+def _list_column_types(schema: TableSchema) -> list[tuple[str, t.DataType]]:
     return [(column.name, column.type) for column in schema.columns]

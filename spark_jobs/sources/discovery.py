@@ -37,7 +37,7 @@ class Ref(NamedTuple):
     key: str
 
 
-class Found(NamedTuple):
+class RecordGroup(NamedTuple):
     """One kind of records in a batch, where its first one stands, and how many there are."""
 
     ref: Ref
@@ -46,51 +46,53 @@ class Found(NamedTuple):
     number: int
 
 
-def reference(column: str, encoding: str) -> Column:
+def build_reference(column: str, encoding: str) -> Column:
     """An expression for what stands for the schema of ``column``."""
     if encoding == "bytes":
         return f.lit("")
     data = f.col(column)
     if encoding == "avro":
         return f.coalesce(f.hex(f.substring(data, 1, HEAD_BYTES)), f.lit(""))
-    text = data.cast("string")
-    schema = f.substring_index(text, _DELIMITER, 1)
-    regular = text.startswith('{"schema":') & (f.octet_length(schema) < f.octet_length(text))
+    data_text = data.cast("string")
+    schema = f.substring_index(data_text, _DELIMITER, 1)
+    regular = data_text.startswith('{"schema":') & (f.octet_length(schema) < f.octet_length(data_text))
     return f.when(regular, f.xxhash64(schema).cast("string")).otherwise(f.lit(""))
 
 
-def find(raw: DataFrame, value_encoding: str, key_encoding: str, *, tombstones: bool = False) -> list[Found]:
+def find_kinds(
+    raw: DataFrame, value_encoding: str, key_encoding: str, *, tombstones: bool = False
+) -> list[RecordGroup]:
     """The kinds of records in ``raw`` (those without a value only with ``tombstones``); runs one Spark job."""
-    value = reference("value", value_encoding)
+    value = build_reference("value", value_encoding)
     if tombstones:
         value = f.when(f.col("value").isNull(), f.lit(TOMBSTONE)).otherwise(value)
     groups = (
         (raw if tombstones else raw.where(f.col("value").isNotNull()))
-        .select("topic", "partition", "offset", value.alias("v"), reference("key", key_encoding).alias("k"))
+        .select("topic", "partition", "offset", value.alias("v"), build_reference("key", key_encoding).alias("k"))
         .groupBy("topic", "partition", "v", "k")
         .agg(f.min("offset").alias("offset"), f.count(f.lit(1)).alias("number"))
     )
-    kinds: dict[Ref, Found] = {}
+    kinds: dict[Ref, RecordGroup] = {}
     for row in groups.collect():
         ref = Ref(row["topic"], row["v"], row["k"])
-        known = kinds.get(ref)
-        if known is None:
-            kinds[ref] = Found(ref, row["partition"], row["offset"], row["number"])
+        known_kind = kinds.get(ref)
+        if known_kind is None:
+            kinds[ref] = RecordGroup(ref, row["partition"], row["offset"], row["number"])
         else:
-            kinds[ref] = Found(ref, known.partition, known.offset, known.number + row["number"])
+            kinds[ref] = RecordGroup(ref, known_kind.partition, known_kind.offset, known_kind.number + row["number"])
     return sorted(kinds.values())
 
 
-def samples(raw: DataFrame, wanted: Iterable[Found]) -> dict[Ref, tuple[bytes | None, bytes]]:
-    """Key and value of the first record of each of ``wanted``; runs one Spark job."""
-    at = {(each.ref.topic, each.partition, each.offset): each.ref for each in wanted}
+def read_samples(raw: DataFrame, kinds: Iterable[RecordGroup]) -> dict[Ref, tuple[bytes | None, bytes]]:
+    """Key and value of the first record of each of ``kinds``; runs one Spark job."""
+    at = {(kind.ref.topic, kind.partition, kind.offset): kind.ref for kind in kinds}
     if not at:
         return {}
     condition = f.lit(False)
     for topic, partition, offset in at:
         condition |= (f.col("topic") == topic) & (f.col("partition") == partition) & (f.col("offset") == offset)
-    found: dict[Ref, tuple[bytes | None, bytes]] = {}
+    records: dict[Ref, tuple[bytes | None, bytes]] = {}
     for row in raw.where(condition).select("topic", "partition", "offset", "key", "value").collect():
         key = bytes(row["key"]) if row["key"] is not None else None
-        found[at[row["topic"], row["partition"], row["offset"]]] = (key, bytes(row["value"]))
-    return found
+        records[at[row["topic"], row["partition"], row["offset"]]] = (key, bytes(row["value"]))
+    return records

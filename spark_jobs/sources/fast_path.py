@@ -11,7 +11,7 @@ from spark_jobs import shards
 from spark_jobs.config_keys import REFUSE, SEPARATE
 from spark_jobs.sources import avro_rows, inference
 from spark_jobs.sources.kinds import loose_layout
-from spark_jobs.sources.reader import PAYLOAD, Plan, classify
+from spark_jobs.sources.reader import PAYLOAD, DecodePlan, classify_value
 from spark_jobs.sources.single_pass import KnownTable, RecordKind, Regular, SinglePass
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from spark_jobs.contract import Batch, Packed, TableSchema
     from spark_jobs.shards import Shard
     from spark_jobs.sources.discovery import Ref
-    from spark_jobs.sources.kinds import Known, Rules
-    from spark_jobs.sources.layout import Layout
+    from spark_jobs.sources.kinds import KnownKind, Rules
+    from spark_jobs.sources.layout import RecordLayout
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class FastPathState:
     """The knowledge of a source before a batch.
 
     Attributes:
@@ -37,7 +37,7 @@ class State:
     """
 
     tables: Mapping[str, TableSchema]
-    known_kinds: Mapping[Ref, Known]
+    known_kinds: Mapping[Ref, KnownKind]
     first: Mapping[str, Shard]
     rules: Rules
     shards: str
@@ -54,8 +54,8 @@ class Decoded:
         packed: rows by namespace.
     """
 
-    groups: Mapping[str, Sequence[tuple[Ref, Known]]]
-    seen: Mapping[str, inference.Seen]
+    groups: Mapping[str, Sequence[tuple[Ref, KnownKind]]]
+    seen: Mapping[str, inference.TableSighting]
     tables: Mapping[str, TableSchema]
     packed: Mapping[str, Packed]
 
@@ -74,33 +74,33 @@ class FastPath:
         self._avro_keys = keys == "avro"
         self.single = SinglePass(avro=self._avro)
         #: By kind in Avro, a table, and whether the kind's records can be read in one pass as rows of it.
-        self._readable: dict[Ref, tuple[Plan, bool]] = {}
+        self._readable: dict[Ref, tuple[DecodePlan, bool]] = {}
         self._kinds: dict[Ref, RecordKind] = {}
         #: Tables of topics that have records without a schema.
         self._loose: dict[str, frozenset[str]] = {}
         #: By table, names that images without a schema had with null only.
         self._nulls: dict[str, frozenset[str]] = {}
 
-    def note_kind(self, ref: Ref, kind: Known, key: bytes | None) -> None:
+    def note_kind(self, ref: Ref, kind: KnownKind, key: bytes | None) -> None:
         """Note how records of a kind with a schema begin, if that identifies them; ``key`` is one of theirs."""
         if kind.error or not kind.text.endswith(PAYLOAD):
             return
-        text = b"" if key is None or not self._json_keys else classify(key)[1]
-        prefix = text if text.endswith(PAYLOAD) else b""
+        schema_text = b"" if key is None or not self._json_keys else classify_value(key)[1]
+        prefix = schema_text if schema_text.endswith(PAYLOAD) else b""
         self._kinds[ref] = RecordKind(ref.topic, kind.namespace, kind.text, prefix if self._json_keys else None)
 
-    def note_loose(self, topics: Collection[str], loose: Mapping[str, inference.Seen]) -> None:
+    def note_loose(self, topics: Collection[str], loose: Mapping[str, inference.TableSighting]) -> None:
         """Note the tables of topics whose records have no schema."""
         for topic in topics:
             self._loose[topic] = self._loose.get(topic, frozenset()) | {
-                namespace for namespace, seen in loose.items() if topic in seen.topics
+                namespace for namespace, sighting in loose.items() if topic in sighting.topics
             }
 
     def release(self) -> None:
         """Drop the rows of the last batch."""
         self.single.release()
 
-    def decode(self, batch: Batch, state: State) -> Decoded | None:
+    def decode(self, batch: Batch, state: FastPathState) -> Decoded | None:
         """The rows of a batch that shows nothing new; None where it may. Blocks: runs a Spark job."""
         if not self.single.due():
             return None
@@ -108,7 +108,7 @@ class FastPath:
         if self._avro:
             return self._decode_avro(batch, topics, state)
         kinds = {ref: kind for ref, kind in self._kinds.items() if ref.topic in topics and ref in state.known_kinds}
-        layouts: dict[str, dict[bytes, Layout]] = {kind.namespace: {} for kind in kinds.values()}
+        layouts: dict[str, dict[bytes, RecordLayout]] = {kind.namespace: {} for kind in kinds.values()}
         for ref, kind in kinds.items():
             layout = state.known_kinds[ref].layout
             if layout is None or layouts[kind.namespace].setdefault(kind.value, layout) != layout:
@@ -124,12 +124,12 @@ class FastPath:
             return None
         for name, nulls in regular.nulls.items():
             self._nulls[name] = self._nulls.get(name, frozenset()) | nulls
-        seen = {kind.namespace: _seen_again(kind, state) for kind in regular.kinds if not kind.value}
-        return _result(regular, kinds, seen, tables, state)
+        sightings = {kind.namespace: _seen_again(kind, state) for kind in regular.kinds if not kind.value}
+        return _build_result(regular, kinds, sightings, tables, state)
 
-    def _decode_avro(self, batch: Batch, topics: set[str], state: State) -> Decoded | None:
+    def _decode_avro(self, batch: Batch, topics: set[str], state: FastPathState) -> Decoded | None:
         kinds: dict[Ref, RecordKind] = {}
-        layouts: dict[str, dict[bytes, Layout]] = {}
+        layouts: dict[str, dict[bytes, RecordLayout]] = {}
         for ref, kind_facts in state.known_kinds.items():
             if (
                 ref.topic not in topics
@@ -143,7 +143,7 @@ class FastPath:
             layouts.setdefault(kind_facts.namespace, {})[value + key] = kind_facts.layout
         tables = {
             name: KnownTable(
-                Plan(
+                DecodePlan(
                     state.tables[name],
                     of_table,
                     separate=state.shards == SEPARATE,
@@ -156,9 +156,9 @@ class FastPath:
         if not kinds or not topics <= {kind.topic for kind in kinds.values()}:
             return None
         regular = self.single.decode(batch, list(kinds.values()), tables)
-        return None if regular is None else _result(regular, kinds, {}, tables, state)
+        return None if regular is None else _build_result(regular, kinds, {}, tables, state)
 
-    def _is_readable(self, ref: Ref, kind: RecordKind, plan: Plan) -> bool:
+    def _is_readable(self, ref: Ref, kind: RecordKind, plan: DecodePlan) -> bool:
         """Whether vectors read records of a kind in Avro."""
         noted = self._readable.get(ref)
         if noted is None or noted[0].schema != plan.schema:
@@ -166,7 +166,7 @@ class FastPath:
             noted = self._readable[ref] = (plan, avro_rows.is_supported(layout, plan))
         return noted[1]
 
-    def _loose_kind(self, topic: str, state: State) -> RecordKind | None:
+    def _loose_kind(self, topic: str, state: FastPathState) -> RecordKind | None:
         """Records of a topic without a schema; None where they can't be read in one pass."""
         names = self._loose[topic]
         if len(names) != 1 or state.shards != REFUSE:
@@ -181,13 +181,13 @@ class FastPath:
         return RecordKind(topic, name, b"", None)
 
     def _known_table(
-        self, namespace: str, layouts: dict[bytes, Layout], kinds: Sequence[RecordKind], state: State
+        self, namespace: str, layouts: dict[bytes, RecordLayout], kinds: Sequence[RecordKind], state: FastPathState
     ) -> KnownTable:
         schema = state.tables[namespace]
         loose = any(kind.namespace == namespace and not kind.value for kind in kinds)
         if loose:
             layouts = {**layouts, b"": loose_layout(schema.columns, None, state.rules)}
-        plan = Plan(
+        plan = DecodePlan(
             schema,
             layouts,
             namespace=namespace if loose else None,
@@ -199,24 +199,24 @@ class FastPath:
         return KnownTable(plan, keys if shown else None, self._nulls.get(namespace, frozenset()))
 
 
-def _result(
+def _build_result(
     regular: Regular,
     kinds: Mapping[Ref, RecordKind],
-    seen: Mapping[str, inference.Seen],
+    sightings: Mapping[str, inference.TableSighting],
     tables: Mapping[str, KnownTable],
-    state: State,
+    state: FastPathState,
 ) -> Decoded:
     """The batch as the full path would see it."""
-    groups: dict[str, list[tuple[Ref, Known]]] = {}
+    groups: dict[str, list[tuple[Ref, KnownKind]]] = {}
     for ref in sorted(ref for ref, kind in kinds.items() if kind in regular.kinds):
         groups.setdefault(state.known_kinds[ref].namespace, []).append((ref, state.known_kinds[ref]))
-    return Decoded(groups, seen, {name: table.plan.schema for name, table in tables.items()}, regular.packed)
+    return Decoded(groups, sightings, {name: table.plan.schema for name, table in tables.items()}, regular.packed)
 
 
-def _seen_again(kind: RecordKind, state: State) -> inference.Seen:
+def _seen_again(kind: RecordKind, state: FastPathState) -> inference.TableSighting:
     """The result of the search for tables in records that show nothing new."""
     schema = state.tables[kind.namespace]
-    return inference.Seen(
+    return inference.TableSighting(
         kind.topic,
         kind.namespace,
         {column.name: column.type for column in schema.columns},

@@ -56,13 +56,13 @@ def flat_of(names: Collection[str], config: Mapping[str, Any]) -> Flat:
     """
 
     def named(option: str, *defaults: str) -> str:
-        given = config.get(option)
-        if given:
-            if given not in names:
+        option_value = config.get(option)
+        if option_value:
+            if option_value not in names:
                 raise Skippable(
-                    f"{option}={given}: the rows have no such member; they have {', '.join(sorted(names))}."
+                    f"{option}={option_value}: the rows have no such member; they have {', '.join(sorted(names))}."
                 )
-            return str(given)
+            return str(option_value)
         return next((name for name in defaults if name in names), "")
 
     op = named("source.op.field", "__op", "ums_op_")
@@ -94,10 +94,10 @@ def op_of(word: Any, deleted: Any) -> str:
         return "d"
     if word is None:
         return "i"
-    found = _WORDS.get(word.lower()) if isinstance(word, str) else None
-    if found is None:
+    operation = _WORDS.get(word.lower()) if isinstance(word, str) else None
+    if operation is None:
         raise Skippable(f"What happened to the row is {word!r}; known are {', '.join(_WORDS)}.")
-    return found
+    return operation
 
 
 #: Words for operations, lower case, and what each means.

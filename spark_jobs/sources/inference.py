@@ -31,7 +31,7 @@ SCHEMA: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TableSighting:
     """One table (or one unusual envelope) in a topic.
 
     Attributes:
@@ -66,7 +66,7 @@ class Seen:
         return {self.topic, *self.others}
 
     @classmethod
-    def from_row(cls, row: Any) -> Seen:
+    def from_row(cls, row: Any) -> TableSighting:
         """What a task wrote."""
         types = {name: type_from_json(kind) for name, kind in json.loads(row["columns"]).items()}
         sample = bytes(row["sample"]) if row["sample"] is not None else None
@@ -80,20 +80,26 @@ class Seen:
             row["error"],
             row["mixed"],
             bytes(row["text"]),
-            shards=frozenset((one, two) for one, two in json.loads(row["shards"])),
+            shards=frozenset((first_number, two) for first_number, two in json.loads(row["shards"])),
         )
 
-    def joined(self, other: Seen) -> Seen:
+    def joined(self, other_sighting: TableSighting) -> TableSighting:
         """Both tasks' view of one table."""
         types = dict(self.types)
-        for name, kind in other.types.items():
+        for name, kind in other_sighting.types.items():
             types[name] = wider_inferred(types[name], kind) if name in types else kind
         # A table that one task found no good record of is one if another task did.
-        error = self.error and other.error
-        mixed, others = self.mixed or other.mixed, self.others | other.topics
-        shards = self.shards | other.shards
+        error = self.error and other_sighting.error
+        mixed, others = self.mixed or other_sighting.mixed, self.others | other_sighting.topics
+        shards = self.shards | other_sighting.shards
         return replace(
-            self, types=types, keys=self.keys or other.keys, error=error, mixed=mixed, others=others, shards=shards
+            self,
+            types=types,
+            keys=self.keys or other_sighting.keys,
+            error=error,
+            mixed=mixed,
+            others=others,
+            shards=shards,
         )
 
     def columns(self, keys: Sequence[str], declared: Mapping[str, t.DataType]) -> tuple[Column, ...]:
@@ -126,7 +132,7 @@ def key_names(data: Any) -> tuple[str, ...]:
     return tuple(data) if isinstance(data, dict) else ()
 
 
-def declared(kind: t.DataType, name: str) -> t.DataType:
+def find_declared_type(kind: t.DataType, name: str) -> t.DataType:
     """A declared type as the job uses it.
 
     Raises:
@@ -137,11 +143,16 @@ def declared(kind: t.DataType, name: str) -> t.DataType:
     if isinstance(kind, t.VarcharType | t.CharType):
         return t.StringType()
     if isinstance(kind, t.ArrayType):
-        return t.ArrayType(declared(kind.elementType, name), True)
+        return t.ArrayType(find_declared_type(kind.elementType, name), True)
     if isinstance(kind, t.MapType) and isinstance(kind.keyType, t.StringType):
-        return t.MapType(kind.keyType, declared(kind.valueType, name), True)
+        return t.MapType(kind.keyType, find_declared_type(kind.valueType, name), True)
     if isinstance(kind, t.StructType):
-        return t.StructType([t.StructField(each.name, declared(each.dataType, name), True) for each in kind.fields])
+        return t.StructType(
+            [
+                t.StructField(struct_field.name, find_declared_type(struct_field.dataType, name), True)
+                for struct_field in kind.fields
+            ]
+        )
     if isinstance(
         kind,
         t.ByteType
@@ -177,16 +188,16 @@ def accepted_types(kind: t.DataType) -> tuple[type, ...]:
     return (str, int, float, bool, list, dict) if not isinstance(kind, t.DecimalType) else ()
 
 
-def declared_columns(text: str) -> dict[str, t.DataType]:
+def declared_columns(column_list: str) -> dict[str, t.DataType]:
     """Columns and types in the text of an option.
 
     Raises:
         ConfigInvalid: it is no list of columns.
     """
     try:
-        fields = t.StructType(t.StructType.fromDDL(text).fields).fields  # type: ignore[attr-defined]  # text with commas is a struct
+        fields = t.StructType(t.StructType.fromDDL(column_list).fields).fields  # type: ignore[attr-defined]  # text with commas is a struct
     except Exception as error:
         raise ConfigInvalid(
-            f"source.table.columns: {text!r} is no list of columns with types as in SQL: {error}"
+            f"source.table.columns: {column_list!r} is no list of columns with types as in SQL: {error}"
         ) from error
-    return {field.name: declared(field.dataType, field.name) for field in fields}
+    return {field.name: find_declared_type(field.dataType, field.name) for field in fields}

@@ -20,8 +20,8 @@ from spark_jobs.shards import WHOLE, Shard, row_keys, shard_of
 from spark_jobs.sources.avro import HEAD_SIZE
 from spark_jobs.sources.flat import Flat, flat_of
 from spark_jobs.sources.inference import is_enveloped, key_names
-from spark_jobs.sources.layout import Layout, envelope_layout, flat_layout
-from spark_jobs.sources.reader import PAYLOAD, Kind, Plan, Source, classify, namespace_of
+from spark_jobs.sources.layout import RecordLayout, envelope_layout, flat_layout
+from spark_jobs.sources.reader import PAYLOAD, DecodePlan, EnvelopeSource, ValueKind, classify_value, namespace_of
 from spark_jobs.sources.rows import NO_AFTER, TableDecoder
 from spark_jobs.sources.types import json_schema
 from worker.converters.avro_read import avro_reader
@@ -39,7 +39,7 @@ _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionE
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownKind:
     """What a kind of records is.
 
     Attributes:
@@ -52,7 +52,7 @@ class Known:
     """
 
     namespace: str = ""
-    layout: Layout | None = None
+    layout: RecordLayout | None = None
     keys: tuple[str, ...] = ()
     text: bytes = b""
     error: str = ""
@@ -92,20 +92,20 @@ class Rules:
         return self.declared.get(namespace, self.declared.get("", {}))
 
 
-class Event(msgspec.Struct, gc=False):
+class LooseEvent(msgspec.Struct, gc=False):
     """An envelope without a schema, as far as it does not depend on its table."""
 
     op: str
     after: dict[str, Any] | None = None
     before: msgspec.Raw = msgspec.Raw(b"null")
-    source: Source = msgspec.field(default_factory=Source)
+    source: EnvelopeSource = msgspec.field(default_factory=EnvelopeSource)
 
 
-_event: Final = msgspec.json.Decoder(Event)
+_event: Final = msgspec.json.Decoder(LooseEvent)
 _image: Final = msgspec.json.Decoder(dict[str, Any] | None)
 
 
-def read_event(value: bytes) -> Event:
+def read_event(value: bytes) -> LooseEvent:
     """The event in an envelope without a schema.
 
     Raises:
@@ -122,33 +122,33 @@ def read_event(value: bytes) -> Event:
     return event
 
 
-def images(event: Event) -> list[dict[str, Any]]:
+def list_images(event: LooseEvent) -> list[dict[str, Any]]:
     """The rows in an event, after and before the change; what is no row is left out."""
-    found = [event.after]
+    rows = [event.after]
     with contextlib.suppress(msgspec.DecodeError, ValueError, RecursionError):  # a task that has to read it says so
-        found.append(_image.decode(event.before))
-    return [each for each in found if each is not None]
+        rows.append(_image.decode(event.before))
+    return [row for row in rows if row is not None]
 
 
-def subject(value: bytes, topic: str, *, envelope: bool) -> tuple[Kind, str | bytes]:
+def find_subject(value: bytes, topic: str, *, envelope: bool) -> tuple[ValueKind, str | bytes]:
     """What a JSON record is about: its table where it has no schema, the text that stands for its schema where it has one.
 
     Raises:
         Skippable: it is about nothing; such records are reported by the search for schemas, and by nobody else.
     """
-    kind, text = classify(value)
-    if kind is Kind.SCHEMA:
-        return kind, text
-    if kind is Kind.BAD:
+    kind, schema_text = classify_value(value)
+    if kind is ValueKind.SCHEMA:
+        return kind, schema_text
+    if kind is ValueKind.BAD:
         raise Skippable("The value is no JSON object.")
     return kind, namespace_of(read_event(value).source, topic) if envelope else topic
 
 
-def loose_layout(columns: Sequence[Any], flat: Flat | None, rules: Rules) -> Layout:
+def loose_layout(columns: Sequence[Any], flat: Flat | None, rules: Rules) -> RecordLayout:
     """The layout of rows without a schema."""
     unit = str(rules.options.get("source.timestamp.unit") or "ms")
     fields = tuple(Field(column.name, json_schema(column.type, unit)) for column in columns)
-    return Layout(rules.envelope, fields, (), frozenset(), flat=None if rules.envelope else flat or Flat())
+    return RecordLayout(rules.envelope, fields, (), frozenset(), flat=None if rules.envelope else flat or Flat())
 
 
 def loose_flat(names: Collection[str], rules: Rules) -> Flat | None:
@@ -156,25 +156,29 @@ def loose_flat(names: Collection[str], rules: Rules) -> Flat | None:
     return None if rules.envelope or not names else flat_of(names, rules.options)
 
 
-def problem(schema: TableSchema, text: bytes, layout: Layout, rules: Rules, record: pa.RecordBatch) -> str:
+def decode_problem(
+    schema: TableSchema, schema_text: bytes, layout: RecordLayout, rules: Rules, record: pa.RecordBatch
+) -> str:
     """Why a record can't be decoded; empty where it can.
 
     Args:
         schema: of the table.
-        text: that stands for the record's schema; empty where it has none.
+        schema_text: that stands for the record's schema; empty where it has none.
         layout: of the record.
         rules: see ``Rules``.
         record: one record, as tasks get them.
     """
-    found: list[str] = []
-    namespace = schema.namespace if rules.envelope and not text else None
-    plan = Plan(schema, {text: layout}, rules.before, rules.truncates, namespace, frozenset(), rules.tombstones)
-    for _ in TableDecoder(plan, lambda *bad: found.append(str(bad[-1]))).decode(record):
+    problems: list[str] = []
+    namespace = schema.namespace if rules.envelope and not schema_text else None
+    plan = DecodePlan(
+        schema, {schema_text: layout}, rules.before, rules.truncates, namespace, frozenset(), rules.tombstones
+    )
+    for _ in TableDecoder(plan, lambda *bad: problems.append(str(bad[-1]))).decode(record):
         pass
-    return found[0] if found else ""
+    return problems[0] if problems else ""
 
 
-def look_json(record: pa.RecordBatch, rules: Rules) -> Known:
+def look_json(record: pa.RecordBatch, rules: Rules) -> KnownKind:
     """What kind a JSON record with a schema is.
 
     Args:
@@ -185,14 +189,16 @@ def look_json(record: pa.RecordBatch, rules: Rules) -> Known:
         Skippable: its schema can't be used, or the record can't be decoded with it.
     """
     topic, key, value = (record.column(name)[0].as_py() for name in ("topic", "key", "value"))
-    kind, text = classify(value)
-    if kind is not Kind.SCHEMA:
+    kind, schema_text = classify_value(value)
+    if kind is not ValueKind.SCHEMA:
         raise Skippable("The value is no JSON envelope with schema and payload.")
     try:
-        head = text[: -len(PAYLOAD)] + b"}" if text.endswith(PAYLOAD) else b'{"schema":' + text + b"}"
+        head = (
+            schema_text[: -len(PAYLOAD)] + b"}" if schema_text.endswith(PAYLOAD) else b'{"schema":' + schema_text + b"}"
+        )
         schema = read_schema(json.loads(head)["schema"], replace_null=True)
         payload = json.loads(value)["payload"]
-        key_data = _parsed(key) if rules.json_keys else None
+        key_data = _parse_key(key) if rules.json_keys else None
         key_schema = read_schema(key_data["schema"], replace_null=True) if key_data and is_enveloped(key_data) else None
         if rules.envelope:
             layout = envelope_layout(schema, key_schema, rules.options)
@@ -200,27 +206,27 @@ def look_json(record: pa.RecordBatch, rules: Rules) -> Known:
             namespace, shard = namespace_of(source, topic), shard_of(source)
         else:
             layout, namespace, shard = flat_layout(schema, key_schema, rules.options), topic, WHOLE
-        found = layout.key_names or key_names(key_data)
+        key_columns = layout.key_names or key_names(key_data)
         if layout.sharded:
-            found = row_keys(found, {each.name for each in layout.row})
+            key_columns = row_keys(key_columns, {row_field.name for row_field in layout.row})
         keys = rules.keys_of(namespace)
-        keys = tuple(found) if keys is None else keys
+        keys = tuple(key_columns) if keys is None else keys
         columns = layout.columns(keys)
     except _MALFORMED as error:
         raise Skippable(f"The value's schema and payload can't be used: {error!r}") from None
-    complaint = problem(TableSchema(namespace, columns), text, layout, rules, record)
+    complaint = decode_problem(TableSchema(namespace, columns), schema_text, layout, rules, record)
     if complaint:
         raise Skippable(complaint)
-    return Known(namespace, layout, keys, text, shard=shard)
+    return KnownKind(namespace, layout, keys, schema_text, shard=shard)
 
 
-def avro_subject(text: str, data: bytes, topic: str) -> tuple[str, Shard]:
+def avro_subject(avro_text: str, data: bytes, topic: str) -> tuple[str, Shard]:
     """The table that an envelope in Avro is about, and its shard.
 
     Raises:
         Skippable: the bytes don't match the schema, or are no change of a row.
     """
-    record = avro_reader(text, AvroSettings(metadata=True, enhanced=False, scrub=False)).decode(data[HEAD_SIZE:])
+    record = avro_reader(avro_text, AvroSettings(metadata=True, enhanced=False, scrub=False)).decode(data[HEAD_SIZE:])
     if not isinstance(record, dict):
         return topic, WHOLE
     op = record.get("op")
@@ -233,7 +239,7 @@ def avro_subject(text: str, data: bytes, topic: str) -> tuple[str, Shard]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RecordSample:
     """The best record so far by which to know a kind of records.
 
     Attributes:
@@ -249,7 +255,7 @@ class Sample:
     error: str = ""
 
 
-def better(sample: Sample, record: pa.RecordBatch, rules: Rules, avro: str) -> Sample:
+def choose_sample(sample: RecordSample, record: pa.RecordBatch, rules: Rules, avro: str) -> RecordSample:
     """``sample``, or a record that is better by its rank.
 
     Args:
@@ -268,11 +274,11 @@ def better(sample: Sample, record: pa.RecordBatch, rules: Rules, avro: str) -> S
         else:
             rank = 2 if look_json(record, rules).keys or not rules.json_keys else 1
     except Skippable as error:
-        return Sample(0, key, value, str(error)) if sample.rank < 0 else sample
-    return Sample(rank, key, value) if rank > sample.rank else sample
+        return RecordSample(0, key, value, str(error)) if sample.rank < 0 else sample
+    return RecordSample(rank, key, value) if rank > sample.rank else sample
 
 
-def _parsed(key: bytes | None) -> Any:
+def _parse_key(key: bytes | None) -> Any:
     """A key's JSON; None where it is none."""
     try:
         return json.loads(key) if key else None
@@ -284,9 +290,9 @@ def sample_of(data: bytes, encoding: str) -> bytes:
     """The part of a record's key or value that shows its schema, without its values: the checkpoint keeps it."""
     if encoding == "avro":
         return data[:HEAD_SIZE]
-    kind, text = classify(data)
-    if kind is Kind.SCHEMA:
-        schema = text[len(b'{"schema":') : -len(PAYLOAD)] if text.endswith(PAYLOAD) else text
+    kind, schema_text = classify_value(data)
+    if kind is ValueKind.SCHEMA:
+        schema = schema_text[len(b'{"schema":') : -len(PAYLOAD)] if schema_text.endswith(PAYLOAD) else schema_text
         names = key_names(json.loads(data))
         return b'{"schema":' + schema + PAYLOAD + json.dumps(dict.fromkeys(names)).encode() + b"}"
     try:

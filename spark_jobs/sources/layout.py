@@ -27,7 +27,7 @@ _UNITS: Final = {Form.MILLIS: (1000, 1), Form.MICROS: (1, 1), Form.NANOS: (1, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordLayout:
     """How records of one schema of values (and of keys) are read.
 
     Attributes:
@@ -55,8 +55,8 @@ class Layout:
     @property
     def key_names(self) -> tuple[str, ...]:
         """The columns of the record's key."""
-        names = tuple(each.name for each in self.key)
-        return row_keys(names, {each.name for each in self.row}) if self.sharded else names
+        names = tuple(field.name for field in self.key)
+        return row_keys(names, {field.name for field in self.row}) if self.sharded else names
 
     def columns(self, keys: Sequence[str]) -> tuple[Column, ...]:
         """The table's columns as this version has them; the columns ``keys`` are first and are its key.
@@ -105,7 +105,7 @@ def check_names(table: str, names: Iterable[str]) -> None:
             raise Skippable(f"{table} has a column {name!r}, whose name is no valid text. Rename it in the source.")
 
 
-def envelope_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any] | None = None) -> Layout:
+def envelope_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any] | None = None) -> RecordLayout:
     """The layout of Debezium's envelope.
 
     Args:
@@ -126,18 +126,18 @@ def envelope_layout(value: Schema | None, key: Schema | None, config: Mapping[st
     source = value.field("source")
     members = frozenset(member.name for member in source.schema.fields) if source is not None else frozenset()
     clocks = frozenset(name for name in ("ts_us", "ts_ms", "ts_ns") if value.field(name) is not None)
-    given = config or {}
-    return Layout(
+    options = config or {}
+    return RecordLayout(
         True,
-        _scaled(row.schema.fields, given),
-        _scaled(key_fields(key), given),
+        _scale_decimals(row.schema.fields, options),
+        _scale_decimals(key_fields(key), options),
         members,
         clocks=clocks,
         sharded=not members.isdisjoint(NUMBERS),
     )
 
 
-def flat_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any]) -> Layout:
+def flat_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any]) -> RecordLayout:
     """The layout of flat rows.
 
     Raises:
@@ -153,15 +153,17 @@ def flat_layout(value: Schema | None, key: Schema | None, config: Mapping[str, A
     unit = _UNITS.get(form_of(time.schema)) if time is not None else None
     if unit is not None:
         flat = replace(flat, up=unit[0], down=unit[1])
-    return Layout(False, _scaled(value.fields, config), _scaled(key_fields(key), config), members, flat=flat)
+    return RecordLayout(
+        False, _scale_decimals(value.fields, config), _scale_decimals(key_fields(key), config), members, flat=flat
+    )
 
 
-def _scaled(fields: Sequence[Field], config: Mapping[str, Any]) -> tuple[Field, ...]:
+def _scale_decimals(fields: Sequence[Field], config: Mapping[str, Any]) -> tuple[Field, ...]:
     """``fields``, their decimals of varying scale marked with the scale that columns get."""
     scale = config.get(VARIABLE_OPTION)
     if scale is None:
         return tuple(fields)
-    return tuple(Field(each.name, with_variable_scale(each.schema, scale)) for each in fields)
+    return tuple(Field(field.name, with_variable_scale(field.schema, scale)) for field in fields)
 
 
 def key_fields(key: Schema | None) -> tuple[Field, ...]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from spark_jobs.misfit import Misfit
-from spark_jobs.sources.columns import builder, json_type
+from spark_jobs.misfit import ColumnMisfit
+from spark_jobs.sources.columns import json_type, make_array_builder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ _BAD: Final = (
 )  # fmt: skip
 
 
-class _Images(msgspec.Struct, gc=False):
+class _RecordImages(msgspec.Struct, gc=False):
     """The rows of an envelope, as they are written."""
 
     after: dict[str, msgspec.Raw] | None = None
@@ -43,7 +43,7 @@ class _Wrapped(msgspec.Struct, gc=False):
 
 
 _wrapped: Final = msgspec.json.Decoder(_Wrapped)
-_images: Final = msgspec.json.Decoder(_Images)
+_images: Final = msgspec.json.Decoder(_RecordImages)
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -54,7 +54,7 @@ def find_misfit(
     *,
     envelope: bool,
     loose: bool,
-) -> Misfit | None:
+) -> ColumnMisfit | None:
     """The error for the first value in a bad record that its column can't hold; None where no value is to blame.
 
     Args:
@@ -66,17 +66,19 @@ def find_misfit(
     """
     try:
         payload = value if loose else _wrapped.decode(value).payload
-        found = _images.decode(payload) if envelope else _Images(_members.decode(payload))
+        images = _images.decode(payload) if envelope else _RecordImages(_members.decode(payload))
     except _BAD:
         return None
     types = {column.name: column.type for column in table.columns}
-    for image in (found.after or {}, found.before or {}):
+    for image in (images.after or {}, images.before or {}):
         for name, written in image.items():
             if name not in fields or name not in types:
                 continue
             try:
-                builder(fields[name], types[name])([msgspec.json.decode(written, type=json_type(fields[name]))])
+                make_array_builder(fields[name], types[name])(
+                    [msgspec.json.decode(written, type=json_type(fields[name]))]
+                )
             except _BAD as error:
                 fix = _FIX_LOOSE.format(table.namespace) if loose else _FIX
-                return Misfit(table.namespace, name, types[name].simpleString(), written, error, fix)
+                return ColumnMisfit(table.namespace, name, types[name].simpleString(), written, error, fix)
     return None

@@ -13,7 +13,7 @@ from connectors.errors import Skippable
 from connectors.formats.names import fits_struct
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.shards import logical_name
-from spark_jobs.sources.columns import builder, json_type, record_type
+from spark_jobs.sources.columns import json_type, make_array_builder, record_type
 from spark_jobs.sources.layout import DATABASES, TABLES
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import TableSchema
     from spark_jobs.shards import Shard
-    from spark_jobs.sources.layout import Layout
+    from spark_jobs.sources.layout import RecordLayout
 
 #: What separates an envelope's schema from its payload, as Java's JsonConverter and ours write it.
 PAYLOAD: Final = b',"payload":'
@@ -33,7 +33,7 @@ NULL: Final = msgspec.Raw(b"null")
 BAD: Final = (msgspec.DecodeError, ValueError, OverflowError, TypeError, Skippable, AttributeError, KeyError)
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """The kinds of record values."""
 
     SCHEMA = "schema"  # an envelope with a schema of its own
@@ -41,32 +41,32 @@ class Kind(Enum):
     BAD = "bad"  # no JSON object
 
 
-class Probe(msgspec.Struct, gc=False):
+class RecordProbe(msgspec.Struct, gc=False):
     """Enough of a JSON record to tell what it is."""
 
     schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_probe: Final = msgspec.json.Decoder(Probe)
+_probe: Final = msgspec.json.Decoder(RecordProbe)
 
 
-def classify(value: bytes) -> tuple[Kind, bytes]:
+def classify_value(value: bytes) -> tuple[ValueKind, bytes]:
     """The kind of ``value``, and the text that stands for its schema: as it begins, where it begins as our converters write."""
     if value.startswith(SCHEMA):
         at = value.find(PAYLOAD)
         if at >= 0:
-            return Kind.SCHEMA, value[: at + len(PAYLOAD)]
+            return ValueKind.SCHEMA, value[: at + len(PAYLOAD)]
     try:
         probe = _probe.decode(value)
     except BAD:
-        return Kind.BAD, b""
+        return ValueKind.BAD, b""
     if isinstance(probe.schema, msgspec.Raw) and isinstance(probe.payload, msgspec.Raw):
-        return Kind.SCHEMA, bytes(probe.schema)
-    return Kind.PLAIN, b""
+        return ValueKind.SCHEMA, bytes(probe.schema)
+    return ValueKind.PLAIN, b""
 
 
-class Source(msgspec.Struct, gc=False):
+class EnvelopeSource(msgspec.Struct, gc=False):
     """The members of an envelope's ``source`` that tasks read."""
 
     connector: str | None = None
@@ -109,7 +109,7 @@ def namespace_of(source: Any, topic: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DecodePlan:
     """Everything that a task needs to decode one table; pickled with the task.
 
     Attributes:
@@ -126,7 +126,7 @@ class Plan:
     """
 
     schema: TableSchema
-    layouts: dict[bytes, Layout]
+    layouts: dict[bytes, RecordLayout]
     before: bool = False
     truncates: bool = False
     namespace: str | None = None
@@ -136,17 +136,17 @@ class Plan:
     shard: Shard | None = None
 
 
-class Reader:
+class PayloadReader:
     """Reads payloads of one layout.
 
     Args:
-        layout: see ``Layout``.
+        layout: see ``RecordLayout``.
         plan: of the table.
         nulls: given to read strictly: an image with any other member than the columns and these, which have to be null, can't
             be read; images before a change are read, too; a whole number's column also takes fractions, for the caller to see.
     """
 
-    def __init__(self, layout: Layout, plan: Plan, *, nulls: Collection[str] | None = None) -> None:
+    def __init__(self, layout: RecordLayout, plan: DecodePlan, *, nulls: Collection[str] | None = None) -> None:
         self.layout = layout
         strict = nulls is not None
         key_names = [column.name for column in plan.schema.key]
@@ -225,7 +225,7 @@ class Reader:
                     ("op", str),
                     ("after", self._read_type | None, None),
                     ("before", self._read_type | None, None) if strict else ("before", msgspec.Raw, NULL),
-                    ("source", Source, msgspec.field(default_factory=Source)),
+                    ("source", EnvelopeSource, msgspec.field(default_factory=EnvelopeSource)),
                     *((name, msgspec.Raw | None, None) for name in (("schema", "payload") if strict else ())),
                 ],
                 gc=False,
@@ -240,7 +240,9 @@ class Reader:
         self.builders = [
             (
                 attrgetter(self.attribute[column.name]),
-                builder(fields[column.name], column.type, f"Table {plan.schema.namespace}, column {column.name}"),
+                make_array_builder(
+                    fields[column.name], column.type, f"Table {plan.schema.namespace}, column {column.name}"
+                ),
             )
             if column.name in fields
             else None
@@ -266,22 +268,22 @@ class Reader:
             wrapped: see ``values``.
         """
         if wrapped:
-            text = b'{"payload":' + b'\n{"payload":'.join(values)
+            json_lines = b'{"payload":' + b'\n{"payload":'.join(values)
             decoder = self._wrapped
         else:
-            text = b"\n".join(values)
+            json_lines = b"\n".join(values)
             decoder = self._many
         # A record is a line: a raw line feed inside of one would let two bad records pass for two good ones.
-        if text.count(b"\n") != len(values) - 1:
+        if json_lines.count(b"\n") != len(values) - 1:
             return None
         try:
-            decoded = decoder.decode_lines(text)
+            decoded = decoder.decode_lines(json_lines)
         except BAD:
             return None
         if len(decoded) != len(values):
             return None
         payloads = [item.payload for item in decoded] if wrapped else decoded
-        return [self._opened(item) for item in payloads] if self._members else payloads
+        return [self._open_payload(item) for item in payloads] if self._members else payloads
 
     def has_expected_types(self, payloads: Sequence[Any]) -> bool:
         """Whether strictly read payloads are envelopes without a schema whose values say no other types than the columns'."""
@@ -296,22 +298,22 @@ class Reader:
 
     def payload(self, value: bytes, *, wrapped: bool) -> Any:
         """The payload of one record: of the member ``payload`` if ``wrapped``, else the whole value."""
-        return self._opened(self._wrapped.decode(value).payload if wrapped else self._many.decode(value))
+        return self._open_payload(self._wrapped.decode(value).payload if wrapped else self._many.decode(value))
 
     def image(self, value: Any) -> Any:
         """The row in an image, or in its text; None for null."""
-        return self._struct(self._row.decode(value)) if isinstance(value, msgspec.Raw) else value
+        return self._to_struct(self._row.decode(value)) if isinstance(value, msgspec.Raw) else value
 
-    def _opened(self, payload: Any) -> Any:
+    def _open_payload(self, payload: Any) -> Any:
         """``payload`` with its row as a ``row_type``."""
         if not self._members:
             return payload
         if self.flat is not None:
-            return self._struct(payload)
-        payload.after = self._struct(payload.after)
+            return self._to_struct(payload)
+        payload.after = self._to_struct(payload.after)
         return payload
 
-    def _struct(self, row: Any) -> Any:
+    def _to_struct(self, row: Any) -> Any:
         if not self._members or row is None:
             return row
         return self.row_type(**{self._members[name]: value for name, value in row.items() if name in self._members})
@@ -326,7 +328,7 @@ class Reader:
         if not isinstance(decoded, dict):
             return
         key_values = {name: item for name, item in decoded.items() if name in self.attribute}
-        converted = self._struct(msgspec.convert(key_values, self._read_type))
+        converted = self._to_struct(msgspec.convert(key_values, self._read_type))
         for attribute in self.key_attributes:
             if not missing_only or getattr(row, attribute) is None:
                 setattr(row, attribute, getattr(converted, attribute))

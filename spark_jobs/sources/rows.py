@@ -20,7 +20,18 @@ from spark_jobs.sources.columns import arrow_type, iso_timestamp
 from spark_jobs.sources.flat import Flat, op_of
 from spark_jobs.sources.layout import DATABASES, TABLES
 from spark_jobs.sources.misfits import find_misfit
-from spark_jobs.sources.reader import BAD, NULL, PAYLOAD, SCHEMA, Kind, Plan, Reader, Source, classify, namespace_of
+from spark_jobs.sources.reader import (
+    BAD,
+    NULL,
+    PAYLOAD,
+    SCHEMA,
+    DecodePlan,
+    EnvelopeSource,
+    PayloadReader,
+    ValueKind,
+    classify_value,
+    namespace_of,
+)
 from spark_jobs.sources.system_columns import KAFKA_FIELDS, row_schema, system_arrays
 
 if TYPE_CHECKING:
@@ -49,7 +60,7 @@ _names: Final = attrgetter(*dict.fromkeys((*LOGICAL, *NUMBERS, *TABLES, *DATABAS
 Report = Callable[[str, int, int, "bytes | None", "bytes | None", Exception], None]
 
 
-class Change(NamedTuple):
+class DecodedChange(NamedTuple):
     """One decoded record, or one row of it."""
 
     row: Any
@@ -59,7 +70,7 @@ class Change(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Rows of decoded records, one list per member of ``Change``."""
+    """Rows of decoded records, one list per member of ``DecodedChange``."""
 
     rows: list[Any]
     ops: list[str]
@@ -67,33 +78,33 @@ class Changes(NamedTuple):
     places: list[int]
 
     @classmethod
-    def of(cls, changes: Sequence[Change]) -> Changes:
+    def of(cls, changes: Sequence[DecodedChange]) -> Changes:
         """The same as lists."""
-        return cls(*(list(each) for each in zip(*changes, strict=True))) if changes else cls([], [], [], [])
+        return cls(*(list(values) for values in zip(*changes, strict=True))) if changes else cls([], [], [], [])
 
-    def add(self, other: Changes) -> None:
-        """Append the rows of ``other``."""
-        self.rows.extend(other.rows)
-        self.ops.extend(other.ops)
-        self.sources.extend(other.sources)
-        self.places.extend(other.places)
+    def add(self, other_changes: Changes) -> None:
+        """Append the rows of ``other_changes``."""
+        self.rows.extend(other_changes.rows)
+        self.ops.extend(other_changes.ops)
+        self.sources.extend(other_changes.sources)
+        self.places.extend(other_changes.places)
 
 
 class TableDecoder:
     """Decodes the records of one table; lives as long as a Spark task.
 
     Args:
-        plan: see ``Plan``.
+        plan: see ``DecodePlan``.
         report: takes (topic, partition, offset, key, value, error) of a bad record; may raise to stop the job.
-        nulls: for ``decode_regular``: see ``Reader``.
+        nulls: for ``decode_regular``: see ``PayloadReader``.
     """
 
-    def __init__(self, plan: Plan, report: Report, *, nulls: Collection[str] | None = None) -> None:
+    def __init__(self, plan: DecodePlan, report: Report, *, nulls: Collection[str] | None = None) -> None:
         self._plan = plan
         self._report = report
-        self._readers = {prefix: Reader(layout, plan) for prefix, layout in plan.layouts.items()}
+        self._readers = {prefix: PayloadReader(layout, plan) for prefix, layout in plan.layouts.items()}
         if nulls is not None and b"" in plan.layouts:
-            self._readers[b""] = Reader(plan.layouts[b""], plan, nulls=nulls)
+            self._readers[b""] = PayloadReader(plan.layouts[b""], plan, nulls=nulls)
         self._types = [(column.name, arrow_type(column.type)) for column in plan.schema.columns]
         #: The schema of rows.
         self.arrow = row_schema(plan.schema.columns, separate=plan.separate)
@@ -112,10 +123,10 @@ class TableDecoder:
             values = [values[index] for index in present]
         if not values:
             return
-        reader = self._common(values)
+        reader = self._find_common_reader(values)
         payloads = reader.payloads(self._last, values) if reader is not None else None
         if reader is not None and payloads is not None:
-            built = self._built(reader, payloads, present, batch)
+            built = self._build_rows(reader, payloads, present, batch)
             if built is not None:
                 yield built
                 return
@@ -134,12 +145,12 @@ class TableDecoder:
         if payloads is None or not reader.has_expected_types(payloads):
             return None
         try:
-            changes = self._regular(reader, payloads, range(len(payloads)))
-            return None if changes is None else self._arrays(reader, changes, batch)
+            changes = self._read_regular_rows(reader, payloads, range(len(payloads)))
+            return None if changes is None else self._build_arrays(reader, changes, batch)
         except BAD:
             return None
 
-    def _common(self, values: Sequence[bytes]) -> Reader | None:
+    def _find_common_reader(self, values: Sequence[bytes]) -> PayloadReader | None:
         """The reader of all ``values``, if they begin alike."""
         first = values[0]
         for prefix, reader in self._readers.items():
@@ -151,13 +162,13 @@ class TableDecoder:
             return self._readers[b""]
         return None
 
-    def _built(
-        self, reader: Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
+    def _build_rows(
+        self, reader: PayloadReader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
     ) -> pa.RecordBatch | None:
         """The rows of ``payloads``; None where one of them is bad."""
         try:
-            changes = self._changes(reader, payloads, indexes, batch)
-            return self._arrays(reader, changes, batch) if changes.rows else self._empty()
+            changes = self._read_changes(reader, payloads, indexes, batch)
+            return self._build_arrays(reader, changes, batch) if changes.rows else self._make_empty_batch()
         except BAD:
             return None
 
@@ -166,77 +177,77 @@ class TableDecoder:
     ) -> Iterator[pa.RecordBatch]:
         """Runs of good records of one layout, in order; bad ones are reported."""
         run = Changes.of(())
-        of: Reader | None = None
+        of: PayloadReader | None = None
         for value, index in zip(values, present, strict=True):
             try:
                 if value is None:
                     reader = next(iter(self._readers.values()))
-                    changes = Changes.of([self._tombstone(reader, index, batch)])
+                    changes = Changes.of([self._make_tombstone(reader, index, batch)])
                 else:
-                    found = self._single(value)
-                    if found is None:
+                    reader_payload = self._read_record(value)
+                    if reader_payload is None:
                         continue
-                    reader, payload = found
-                    changes = self._changes(reader, [payload], [index], batch)
+                    reader, payload = reader_payload
+                    changes = self._read_changes(reader, [payload], [index], batch)
                 if changes.rows:
-                    self._arrays(reader, changes, batch)  # raises for values that no column takes
+                    self._build_arrays(reader, changes, batch)  # raises for values that no column takes
             except BAD as error:
-                if value is None or self._concerns(value, batch, index):
-                    self._bad(batch, index, self._explained(value, error))
+                if value is None or self._is_reported_here(value, batch, index):
+                    self._report_bad(batch, index, self._explain_error(value, error))
                 continue
             if reader is not of and run.rows and of is not None:
-                yield self._arrays(of, run, batch)
+                yield self._build_arrays(of, run, batch)
                 run = Changes.of(())
             of = reader
             run.add(changes)
         if run.rows and of is not None:
-            yield self._arrays(of, run, batch)
+            yield self._build_arrays(of, run, batch)
 
-    def _single(self, value: bytes) -> tuple[Reader, Any] | None:
+    def _read_record(self, value: bytes) -> tuple[PayloadReader, Any] | None:
         """One record's reader and payload; None for one of another table or one that the search for schemas has reported."""
-        kind, text = classify(value)
-        if kind is Kind.BAD:
+        kind, schema_text = classify_value(value)
+        if kind is ValueKind.BAD:
             return None
-        if kind is Kind.PLAIN:
+        if kind is ValueKind.PLAIN:
             reader = self._readers.get(b"")
             if reader is None:
                 return None
             return reader, reader.payload(value, wrapped=False)
-        reader = self._readers.get(text)
+        reader = self._readers.get(schema_text)
         if reader is not None:
-            if text.endswith(PAYLOAD):
-                return reader, reader.payload(b'{"payload":' + value[len(text) :], wrapped=True)
+            if schema_text.endswith(PAYLOAD):
+                return reader, reader.payload(b'{"payload":' + value[len(schema_text) :], wrapped=True)
             return reader, reader.payload(value, wrapped=True)
-        if text in self._plan.foreign:
+        if schema_text in self._plan.foreign:
             return None
         raise Skippable(
             "The record's schema is none of those that the job found in this batch; report this as a defect."
         )
 
-    def _explained(self, value: bytes | None, error: Exception) -> Exception:
+    def _explain_error(self, value: bytes | None, error: Exception) -> Exception:
         """The error for a bad record, with table, column and value where one value is to blame."""
         if value is None or isinstance(error, Skippable):
             return error
-        kind, text = classify(value)
-        reader = self._readers.get(text)
-        if kind is Kind.BAD or reader is None:
+        kind, schema_text = classify_value(value)
+        reader = self._readers.get(schema_text)
+        if kind is ValueKind.BAD or reader is None:
             return error
-        envelope, loose = reader.flat is None, kind is Kind.PLAIN
+        envelope, loose = reader.flat is None, kind is ValueKind.PLAIN
         return find_misfit(value, self._plan.schema, reader.fields, envelope=envelope, loose=loose) or error
 
-    def _concerns(self, value: bytes, batch: pa.RecordBatch, index: int) -> bool:
+    def _is_reported_here(self, value: bytes, batch: pa.RecordBatch, index: int) -> bool:
         """Whether a bad record is to be reported here: not what the search for schemas has reported, nor another table's."""
-        from spark_jobs.sources.kinds import subject
+        from spark_jobs.sources.kinds import find_subject
 
         topic = batch.column("topic")[index].as_py()
         try:
-            kind, about = subject(value, topic, envelope=next(iter(self._readers.values())).flat is None)
+            kind, about = find_subject(value, topic, envelope=next(iter(self._readers.values())).flat is None)
         except Skippable:
             return False
-        return kind is Kind.SCHEMA or self._plan.namespace is None or about == self._plan.namespace
+        return kind is ValueKind.SCHEMA or self._plan.namespace is None or about == self._plan.namespace
 
-    def _changes(
-        self, reader: Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
+    def _read_changes(
+        self, reader: PayloadReader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
     ) -> Changes:
         """The rows that come of ``payloads``, in order.
 
@@ -247,9 +258,13 @@ class TableDecoder:
             return Changes.of(
                 [self._flat_change(reader, row, index, batch) for row, index in zip(payloads, indexes, strict=True)]
             )
-        return self._regular(reader, payloads, indexes) or self._mixed(reader, payloads, indexes, batch)
+        return self._read_regular_rows(reader, payloads, indexes) or self._read_mixed_rows(
+            reader, payloads, indexes, batch
+        )
 
-    def _regular(self, reader: Reader, payloads: Sequence[Any], indexes: Sequence[int]) -> Changes | None:
+    def _read_regular_rows(
+        self, reader: PayloadReader, payloads: Sequence[Any], indexes: Sequence[int]
+    ) -> Changes | None:
         """The rows of ``payloads`` if each is a whole row of this table; None if they have to be looked at one by one."""
         if self._plan.before:
             return None
@@ -257,9 +272,9 @@ class TableDecoder:
         if reader is self._readers.get(b"") or reader.names_shard:
             named = dict(zip(map(_names, sources), sources, strict=True))
             expected, shard = self._plan.namespace, self._plan.shard if reader.names_shard else None
-            if expected is not None and any(namespace_of(each, "") != expected for each in named.values()):
+            if expected is not None and any(namespace_of(source, "") != expected for source in named.values()):
                 return None
-            if shard is not None and any(shard_of(each) != shard for each in named.values()):
+            if shard is not None and any(shard_of(source) != shard for source in named.values()):
                 return None
         ops = [_OPS.get(payload.op) for payload in payloads]
         rows = [
@@ -273,16 +288,18 @@ class TableDecoder:
                 return None
         return Changes(rows, ops, sources, list(indexes))  # type: ignore[arg-type]  # none is None
 
-    def _mixed(self, reader: Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch) -> Changes:
-        """As ``_changes``, record by record."""
-        result: list[Change] = []
+    def _read_mixed_rows(
+        self, reader: PayloadReader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
+    ) -> Changes:
+        """As ``_read_changes``, record by record."""
+        result: list[DecodedChange] = []
         # A schema is of one table: only records without one may be of others.
         namespace = self._plan.namespace if reader is self._readers.get(b"") else None
         before_wanted = self._plan.before
         shard = self._plan.shard if reader.names_shard else None
         for payload, index in zip(payloads, indexes, strict=True):
             source = payload.source
-            if namespace is not None and self._namespace(source, batch, index) != namespace:
+            if namespace is not None and self._find_namespace(source, batch, index) != namespace:
                 continue
             op = _OPS.get(payload.op)
             if op is None:
@@ -300,23 +317,23 @@ class TableDecoder:
                     old = reader.image(payload.before)
                     if reader.lacks_key:
                         reader.fill_key(old, batch.column("key")[index].as_py(), missing_only=True)
-                    result.append(Change(old, "b", source, index))
+                    result.append(DecodedChange(old, "b", source, index))
                 row = payload.after
                 if row is None:
                     raise Skippable(NO_AFTER)
             self._demand_key(reader, row, index, batch)
-            result.append(Change(row, op, source, index))
+            result.append(DecodedChange(row, op, source, index))
         return Changes.of(result)
 
-    def _namespace(self, source: Any, batch: pa.RecordBatch, index: int) -> str:
+    def _find_namespace(self, source: Any, batch: pa.RecordBatch, index: int) -> str:
         topic = batch.column("topic")[index].as_py()
         named = (topic, *_names(source))
-        found = self._namespaces.get(named)
-        if found is None:
-            found = self._namespaces[named] = namespace_of(source, topic)
-        return found
+        namespace = self._namespaces.get(named)
+        if namespace is None:
+            namespace = self._namespaces[named] = namespace_of(source, topic)
+        return namespace
 
-    def _demand_key(self, reader: Reader, row: Any, index: int, batch: pa.RecordBatch) -> None:
+    def _demand_key(self, reader: PayloadReader, row: Any, index: int, batch: pa.RecordBatch) -> None:
         """Fill what lacks in the row's key from the record's key; raises ``Skippable`` where it is not there either."""
         if None in [getattr(row, name) for name in reader.key_attributes]:
             reader.fill_key(row, batch.column("key")[index].as_py(), missing_only=True)
@@ -328,24 +345,25 @@ class TableDecoder:
             if lacking:
                 raise Skippable(f"The key column {', '.join(lacking)} is null" + NO_KEY)
 
-    def _flat_change(self, reader: Reader, row: Any, index: int, batch: pa.RecordBatch) -> Change:
-        flat, mark = reader.flat or Flat(), reader.signal
+    def _flat_change(self, reader: PayloadReader, row: Any, index: int, batch: pa.RecordBatch) -> DecodedChange:
+        flat, signal = reader.flat or Flat(), reader.signal
         op = op_of(
-            getattr(row, mark["m_op"]) if flat.op else None, getattr(row, mark["m_deleted"]) if flat.deleted else None
+            getattr(row, signal["m_op"]) if flat.op else None,
+            getattr(row, signal["m_deleted"]) if flat.deleted else None,
         )
-        time = getattr(row, mark["m_time"]) if flat.time else None
+        time = getattr(row, signal["m_time"]) if flat.time else None
         micros = None
         if isinstance(time, str):
             micros = round((iso_timestamp(time) - _EPOCH) / _MICROSECOND)
         elif time is not None:
             micros = time * flat.up // flat.down
-        order = getattr(row, mark["m_order"]) if flat.order else None
+        order = getattr(row, signal["m_order"]) if flat.order else None
         if flat.order and order is None:
             raise Skippable(f"The row's {flat.order}, which orders changes, is null.")
         self._demand_key(reader, row, index, batch)
-        return Change(row, op, Source(ums_id=order, ts_us=micros), index)
+        return DecodedChange(row, op, EnvelopeSource(ums_id=order, ts_us=micros), index)
 
-    def _tombstone(self, reader: Reader, index: int, batch: pa.RecordBatch) -> Change:
+    def _make_tombstone(self, reader: PayloadReader, index: int, batch: pa.RecordBatch) -> DecodedChange:
         row = reader.row_type()
         if not reader.key_attributes:
             raise Skippable(
@@ -358,14 +376,14 @@ class TableDecoder:
                 "Set source.tombstones=ignore where deletes come as rows, too."
             )
         self._demand_key(reader, row, index, batch)
-        return Change(row, "d", Source(), index)
+        return DecodedChange(row, "d", EnvelopeSource(), index)
 
-    def _arrays(self, reader: Reader, changes: Changes, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _build_arrays(self, reader: PayloadReader, changes: Changes, batch: pa.RecordBatch) -> pa.RecordBatch:
         rows = changes.rows
         count = len(rows)
         arrays = [
-            pa.nulls(count, kind) if made is None else made[1](list(map(made[0], rows)))
-            for made, (_, kind) in zip(reader.builders, self._types, strict=True)
+            pa.nulls(count, kind) if column_builder is None else column_builder[1](list(map(column_builder[0], rows)))
+            for column_builder, (_, kind) in zip(reader.builders, self._types, strict=True)
         ]
         if self._plan.separate:
             pairs = [shard_of(source) for source in changes.sources]
@@ -376,10 +394,10 @@ class TableDecoder:
         arrays += system_arrays(records, changes.ops, changes.sources)
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
-    def _empty(self) -> pa.RecordBatch:
+    def _make_empty_batch(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([pa.nulls(0, kind.type) for kind in self.arrow], schema=self.arrow)
 
-    def _bad(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
+    def _report_bad(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
         topic, partition, offset, key, value = (
             batch.column(name)[index].as_py() for name in ("topic", "partition", "offset", "key", "value")
         )

@@ -13,10 +13,19 @@ from pyspark.sql import types as t
 from connectors.errors import Skippable
 from spark_jobs.contract import TableSchema
 from spark_jobs.shards import WHOLE, row_keys, shard_of
-from spark_jobs.sources.inference import Seen, accepted_types, is_enveloped, key_names
-from spark_jobs.sources.kinds import Rules, Sample, better, images, loose_flat, loose_layout, problem, read_event
-from spark_jobs.sources.reader import Kind, classify, namespace_of
-from spark_jobs.sources.types import inferred, type_json, wider_inferred
+from spark_jobs.sources.inference import TableSighting, accepted_types, is_enveloped, key_names
+from spark_jobs.sources.kinds import (
+    RecordSample,
+    Rules,
+    choose_sample,
+    decode_problem,
+    list_images,
+    loose_flat,
+    loose_layout,
+    read_event,
+)
+from spark_jobs.sources.reader import ValueKind, classify_value, namespace_of
+from spark_jobs.sources.types import infer_type, type_json, wider_inferred
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,8 +50,8 @@ _RESULT: Final = pa.schema(
 
 
 @dataclass(slots=True)
-class _Table:
-    """What was seen of one table; see ``Seen``."""
+class _SearchedTable:
+    """What was seen of one table; see ``TableSighting``."""
 
     types: dict[str, t.DataType]
     accepted: dict[str, tuple[type, ...]] = field(default_factory=dict)
@@ -60,24 +69,24 @@ class Search:
     changes nothing.
 
     Args:
-        known: the types of columns per table that need no note.
+        known_types: the types of columns per table that need no note.
         rules: what the options say.
         report: takes records that can't be of any table.
     """
 
-    def __init__(self, known: Mapping[str, Mapping[str, t.DataType]], rules: Rules, report: Report) -> None:
-        self._known = known
+    def __init__(self, known_types: Mapping[str, Mapping[str, t.DataType]], rules: Rules, report: Report) -> None:
+        self._known = known_types
         self._rules = rules
         self._report = report
-        self._tables: dict[tuple[str, str], _Table] = {}
-        self._samples: dict[tuple[str, bytes], Sample] = {}
+        self._tables: dict[tuple[str, str], _SearchedTable] = {}
+        self._samples: dict[tuple[str, bytes], RecordSample] = {}
 
     def look(self, batch: pa.RecordBatch) -> None:
         """Note the tables and types of a batch's records; reports those that are of none."""
         topics, keys, values = (batch.column(name).to_pylist() for name in ("topic", "key", "value"))
         for index, (topic, key, value) in enumerate(zip(topics, keys, values, strict=True)):
             try:
-                self._one(topic, key, value, batch, index)
+                self._search_record(topic, key, value, batch, index)
             except (Skippable, msgspec.DecodeError, ValueError, RecursionError) as error:
                 self._report(
                     topic,
@@ -88,27 +97,27 @@ class Search:
                     error,
                 )
 
-    def _one(self, topic: str, key: bytes | None, value: bytes, batch: pa.RecordBatch, index: int) -> None:
-        kind, text = classify(value)
-        if kind is Kind.SCHEMA:
-            sample = self._samples.get((topic, text), Sample())
-            self._samples[topic, text] = better(sample, batch.slice(index, 1), self._rules, "")
+    def _search_record(self, topic: str, key: bytes | None, value: bytes, batch: pa.RecordBatch, index: int) -> None:
+        kind, schema_text = classify_value(value)
+        if kind is ValueKind.SCHEMA:
+            sample = self._samples.get((topic, schema_text), RecordSample())
+            self._samples[topic, schema_text] = choose_sample(sample, batch.slice(index, 1), self._rules, "")
             return
-        if kind is Kind.BAD:
+        if kind is ValueKind.BAD:
             raise Skippable("The value is no JSON object.")
         if not self._rules.envelope:
-            self._note((topic, topic), key, [msgspec.json.decode(value)], batch, index)
+            self._note_rows((topic, topic), key, [msgspec.json.decode(value)], batch, index)
             return
         event = read_event(value)
         if event.op == "m" or (event.op == "t" and self._rules.truncates):
             return
         at, shard = (topic, namespace_of(event.source, topic)), shard_of(event.source)
         sharded = shard != WHOLE or bool(event.source.logical_table)
-        self._note(at, key, images(event), batch, index, sharded=sharded)
+        self._note_rows(at, key, list_images(event), batch, index, sharded=sharded)
         if len(self._tables[at].shards) < 2:  # enough to know that there are several
             self._tables[at].shards.add(shard)
 
-    def _note(
+    def _note_rows(
         self,
         at: tuple[str, str],
         key: bytes | None,
@@ -121,11 +130,13 @@ class Search:
         table = self._tables.get(at)
         if table is None:
             types = dict(self._known.get(at[1], {}))
-            table = self._tables[at] = _Table(types, {name: accepted_types(kind) for name, kind in types.items()})
+            table = self._tables[at] = _SearchedTable(
+                types, {name: accepted_types(kind) for name, kind in types.items()}
+            )
             table.defined = at[1] in self._known
         names: tuple[str, ...] = ()
         if not table.keys and key:
-            names, values = _key(key)
+            names, values = _read_key(key)
             if sharded:
                 names = row_keys(names, {name for row in rows for name in row})
                 values = {name: values[name] for name in names}
@@ -135,10 +146,10 @@ class Search:
         for row in rows:
             for name, value in row.items():
                 if value is not None and type(value) not in accepted.get(name, ()):
-                    _widen(table, fresh, name, value)
+                    _widen_type(table, fresh, name, value)
         if table.defined and not fresh and not names:
             return
-        error = self._problem(at[1], {**table.types, **fresh}, names or table.keys, batch.slice(index, 1))
+        error = self._find_row_problem(at[1], {**table.types, **fresh}, names or table.keys, batch.slice(index, 1))
         if error:
             table.error = table.error or error
             return
@@ -148,8 +159,8 @@ class Search:
         table.defined = True
         table.mixed |= not names and not table.keys and self._rules.keys_of(at[1]) is None
 
-    def _problem(
-        self, namespace: str, types: Mapping[str, t.DataType], found: tuple[str, ...], record: pa.RecordBatch
+    def _find_row_problem(
+        self, namespace: str, types: Mapping[str, t.DataType], record_names: tuple[str, ...], record: pa.RecordBatch
     ) -> str:
         """Why a record is no row of a table with these columns; empty where it is one."""
         rules = self._rules
@@ -157,9 +168,11 @@ class Search:
             flat = loose_flat(types.keys(), rules)
             hidden = flat.hidden if flat is not None else ()
             keys = rules.keys_of(namespace)
-            seen = Seen("", namespace, {name: kind for name, kind in types.items() if name not in hidden})
-            columns = seen.columns(found if keys is None else keys, rules.declared_of(namespace))
-            return problem(TableSchema(namespace, columns), b"", loose_layout(columns, flat, rules), rules, record)
+            sighting = TableSighting("", namespace, {name: kind for name, kind in types.items() if name not in hidden})
+            columns = sighting.columns(record_names if keys is None else keys, rules.declared_of(namespace))
+            return decode_problem(
+                TableSchema(namespace, columns), b"", loose_layout(columns, flat, rules), rules, record
+            )
         except Skippable as error:
             return str(error)
 
@@ -197,14 +210,14 @@ class Search:
                 "key": sample.key,
                 "error": sample.error,
                 "mixed": sample.rank == 1,
-                "text": text,
+                "text": schema_text,
             }
-            for (topic, text), sample in self._samples.items()
+            for (topic, schema_text), sample in self._samples.items()
         ]
         return pa.RecordBatch.from_pylist(rows, schema=_RESULT)
 
 
-def _key(key: bytes) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+def _read_key(key: bytes) -> tuple[tuple[str, ...], Mapping[str, Any]]:
     """The key columns in a record's key, and their values; none where it is no struct."""
     try:
         data = msgspec.json.decode(key)
@@ -214,16 +227,16 @@ def _key(key: bytes) -> tuple[tuple[str, ...], Mapping[str, Any]]:
     return names, (data["payload"] if is_enveloped(data) else data) if names else {}
 
 
-def _widen(table: _Table, fresh: dict[str, t.DataType], name: str, value: Any) -> None:
+def _widen_type(table: _SearchedTable, fresh: dict[str, t.DataType], name: str, value: Any) -> None:
     """Note in ``fresh`` the type that a column needs for a value, where it is another than is known."""
-    kind = inferred(value)
+    kind = infer_type(value)
     if kind is None:
         return
-    known = fresh.get(name, table.types.get(name))
-    if known is not None and not isinstance(
-        known, t.LongType | t.DoubleType | t.BooleanType | t.StringType | t.DecimalType
+    known_type = fresh.get(name, table.types.get(name))
+    if known_type is not None and not isinstance(
+        known_type, t.LongType | t.DoubleType | t.BooleanType | t.StringType | t.DecimalType
     ):
         return  # declared: decoding says what does not fit
-    wide = kind if known is None else wider_inferred(known, kind)
-    if wide != known:
+    wide = kind if known_type is None else wider_inferred(known_type, kind)
+    if wide != known_type:
         fresh[name] = wide

@@ -20,14 +20,14 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
 from spark_jobs.contract import Packed
-from spark_jobs.frames import ArrowTask, Selection, columns_of
+from spark_jobs.frames import ArrowTask, FrameSelection, columns_of
 from spark_jobs.sources import avro_rows
 from spark_jobs.sources.inference import accepted_types, is_enveloped, key_names
-from spark_jobs.sources.reader import SCHEMA, Plan
+from spark_jobs.sources.reader import SCHEMA, DecodePlan
 from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.system_columns import row_schema
 from spark_jobs.sources.tasks import no_report
-from spark_jobs.sources.types import inferred, wider_inferred
+from spark_jobs.sources.types import infer_type, wider_inferred
 from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class KnownTable:
         nulls: names that images without a schema may have with null only.
     """
 
-    plan: Plan
+    plan: DecodePlan
     keys: tuple[str, ...] | None = None
     nulls: frozenset[str] = frozenset()
 
@@ -183,22 +183,22 @@ class _Steps:
     ) -> None:
         self.kinds, self.tables = kinds, tables
         several = len({kind.topic for kind in kinds}) > 1
-        number, body, key = (avro_rows.columns if avro else _columns)(kinds, several=several)
+        number, body, key = (avro_rows.build_kind_columns if avro else _build_kind_columns)(kinds, several=several)
         self._has_value = f.col("value").isNotNull()
         kept = ("topic", "partition", "offset", "timestamp")
-        self._records = Selection(
+        self._records = FrameSelection(
             raw,
             *kept,
             *(key.alias("key"), number.alias("number"), body.alias("body")),
         )
         self._decode = ArrowTask(
-            _decoding(kinds, tables, avro=avro), _PACKED, columns_of((*kept, "key", "number", "body"))
+            _make_decoding_task(kinds, tables, avro=avro), _PACKED, columns_of((*kept, "key", "number", "body"))
         )
-        self._reports = Selection(raw, "number", "nulls", "reason")
-        self._small: dict[int, Selection] = {}
-        self._data = Selection(raw, "data")
+        self._reports = FrameSelection(raw, "number", "nulls", "reason")
+        self._small: dict[int, FrameSelection] = {}
+        self._data = FrameSelection(raw, "data")
         self.unpack = {
-            name: _unpacking(row_schema(table.plan.schema.columns, separate=table.plan.separate))
+            name: _make_unpacking_task(row_schema(table.plan.schema.columns, separate=table.plan.separate))
             for name, table in tables.items()
         }
 
@@ -210,19 +210,19 @@ class _Steps:
         """The columns without the rows."""
         return self._reports.of(packed)
 
-    def small(self, packed: DataFrame, most: int) -> DataFrame:
-        """All columns; null in place of rows of more than ``most`` bytes."""
-        if most not in self._small:
-            data = f.when(f.length("data") <= most, f.col("data")).alias("data")
-            self._small[most] = Selection(packed, "number", data, "nulls", "reason")
-        return self._small[most].of(packed)
+    def small(self, packed: DataFrame, max_size: int) -> DataFrame:
+        """All columns; null in place of rows of more than ``max_size`` bytes."""
+        if max_size not in self._small:
+            data = f.when(f.length("data") <= max_size, f.col("data")).alias("data")
+            self._small[max_size] = FrameSelection(packed, "number", data, "nulls", "reason")
+        return self._small[max_size].of(packed)
 
     def data(self, packed: DataFrame) -> DataFrame:
         """The rows alone."""
         return self._data.of(packed)
 
 
-def _columns(kinds: Sequence[RecordKind], *, several: bool) -> tuple[Column, Column, Column]:
+def _build_kind_columns(kinds: Sequence[RecordKind], *, several: bool) -> tuple[Column, Column, Column]:
     """Expressions for the number of a record's kind (-1: none), for what follows its schema, and for its key."""
     value, key = f.col("value"), f.col("key")
     number, body, shown = f.lit(-1), value, f.lit(None).cast("binary")
@@ -245,7 +245,7 @@ class _Irregular(Exception):
     """A batch can't be decoded in one pass; the text says why."""
 
 
-def _decoding(
+def _make_decoding_task(
     kinds: tuple[RecordKind, ...], tables: Mapping[str, KnownTable], *, avro: bool
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The task that decodes records of these kinds."""
@@ -267,11 +267,11 @@ def _decoding(
 
         # Decoding makes no cycles, and looking for some costs as much as it does.
         gc.disable()
-        decoder = (avro_rows.AvroRows if avro else JsonRows)(kinds, tables)
+        decoder = (avro_rows.AvroRowReader if avro else JsonRows)(kinds, tables)
         try:
             for batch in batches:
                 try:
-                    decoded = list(_decoded(batch, kinds, decoder))
+                    decoded = list(_decode_batch(batch, kinds, decoder))
                 except _Irregular as reason:
                     yield row(-1, None, (), str(reason))
                     break
@@ -285,8 +285,8 @@ def _decoding(
     return frozen_after("single pass of Avro" if avro else "single pass", run)
 
 
-def _unpacking(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The task that gives the rows that ``_decoding`` has packed."""
+def _make_unpacking_task(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The task that gives the rows that ``_make_decoding_task`` has packed."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -298,7 +298,7 @@ def _unpacking(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterat
     return frozen_after("unpacking", run)
 
 
-class Rows(Protocol):
+class KindRows(Protocol):
     """Makes rows of records of known kinds, in a task."""
 
     def rows(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -308,7 +308,9 @@ class Rows(Protocol):
         """Names that were met with null only, in the table of the kind, and that it was not made with."""
 
 
-def _decoded(batch: pa.RecordBatch, kinds: Sequence[RecordKind], decoder: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _decode_batch(
+    batch: pa.RecordBatch, kinds: Sequence[RecordKind], decoder: KindRows
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Rows and the number of their kind; rows of a table in the order of its records.
 
     Args:
@@ -408,7 +410,7 @@ class JsonRows:
             for name, value in values.items():
                 if value is None or type(value) in accepted_types(columns[name]):
                     continue
-                kind = inferred(value)
+                kind = infer_type(value)
                 if kind is None or wider_inferred(columns[name], kind) != columns[name]:
                     raise _Irregular("a key has values of another type")
             self._keyed.add(number)
@@ -419,7 +421,7 @@ class JsonRows:
         known_names = {column.name for column in self._tables[namespace].plan.schema.columns} | self._nulls[namespace]
         fresh: set[str] = set()
         try:
-            for event in msgspec.json.Decoder(_Images).decode_lines(b"\n".join(bodies)):
+            for event in msgspec.json.Decoder(_EventImages).decode_lines(b"\n".join(bodies)):
                 for image in (event.after, event.before):
                     for name in (image or {}).keys() - known_names:
                         if image is None or image[name] is not None:
@@ -435,7 +437,7 @@ class JsonRows:
         return True
 
 
-class _Images(msgspec.Struct, gc=False):
+class _EventImages(msgspec.Struct, gc=False):
     """The rows in an event."""
 
     after: dict[str, Any] | None = None

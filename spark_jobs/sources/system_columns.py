@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.formats.order_number import BY_WRITE_TIME, MEMBERS, binlog_number, micros, order_number
+from connectors.formats.order_number import BY_WRITE_TIME, MEMBERS, binlog_number, choose_micros, order_number
 from spark_jobs.shards import NUMBERS
 from spark_jobs.sources.columns import arrow_type
 
@@ -43,7 +43,7 @@ def system_arrays(records: pa.RecordBatch, ops: Sequence[str], sources: Sequence
     """
     kinds = pa.array(ops, pa.string())
     return position_arrays(
-        records, _order_numbers(sources, records), _times(sources, records), kinds, before="b" in ops
+        records, _order_numbers(sources, records), _change_times(sources, records), kinds, before="b" in ops
     )
 
 
@@ -113,11 +113,11 @@ def _binlog_numbers(sources: Sequence[Any]) -> list[int] | None:
     return [base + total for total in sums]
 
 
-def _times(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
+def _change_times(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
     """``ums_ts_`` in µs; Kafka's time where the source gives none."""
     times = [source.ts_us for source in sources]
     if None in times:
         kafka_times = records.column("timestamp").cast(pa.int64()).to_pylist()
-        own_times = [micros(source.ts_us, source.ts_ns, source.ts_ms) for source in sources]
+        own_times = [choose_micros(source.ts_us, source.ts_ns, source.ts_ms) for source in sources]
         times = [kafka_time if time is None else time for time, kafka_time in zip(own_times, kafka_times, strict=True)]
     return pa.array(times, pa.int64())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.steps.names import matches
+from spark_jobs.steps.names import is_match
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ _PARTS: Final = 7
 _LEAST: Final = 4
 
 
-def selects(patterns: Sequence[str], names: str | Iterable[str]) -> bool:
+def is_selected(patterns: Sequence[str], names: str | Iterable[str]) -> bool:
     """Whether one of ``patterns`` is a name of a table; no patterns choose every table.
 
     Args:
@@ -26,12 +26,12 @@ def selects(patterns: Sequence[str], names: str | Iterable[str]) -> bool:
     if not patterns:
         return True
     return any(
-        matches(patterns, name) or any(_begins(pattern, name) for pattern in patterns)
+        is_match(patterns, name) or any(_is_prefix_match(pattern, name) for pattern in patterns)
         for name in ([names] if isinstance(names, str) else names)
     )
 
 
-def _begins(pattern: str, namespace: str) -> bool:
+def _is_prefix_match(pattern: str, namespace: str) -> bool:
     """Whether a pattern without version or partitions matches a UMS namespace."""
     expected, parts = pattern.split("."), namespace.split(".")
     return (

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType
 from connectors.errors import Fatal
 from spark_jobs.contract import NUMBER, Column, TableSchema
 from spark_jobs.gateway import hadoop_configuration, jvm_of
-from spark_jobs.sources.types import keeps_text, type_from_json, type_json, wider, wider_inferred
+from spark_jobs.sources.types import find_wider_type, keeps_text, type_from_json, type_json, wider_inferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +27,8 @@ _FORM_VERSION: Final = 1
 _KEPT: Final = 3
 
 
-def merged(
-    known: TableSchema | None,
+def merge_schema(
+    known_schema: TableSchema | None,
     namespace: str,
     columns: Sequence[Column],
     where: str,
@@ -36,10 +36,10 @@ def merged(
     guessed: bool = False,
     to_string: bool = False,
 ) -> TableSchema:
-    """The schema that covers ``known`` and rows with ``columns``.
+    """The schema that covers ``known_schema`` and rows with ``columns``.
 
     Args:
-        known: what was there; None for a new table.
+        known_schema: what was there; None for a new table.
         namespace: the table's (for UMS the newest version's).
         columns: key columns first.
         where: names the place for messages (the file in which schemas are kept).
@@ -49,22 +49,22 @@ def merged(
     Raises:
         Fatal: the key or a type changed so that no schema covers both; the message says what to do.
     """
-    if known is None:
+    if known_schema is None:
         return TableSchema(namespace, tuple(columns))
-    old_key, new_key = [column.name for column in known.key], [column.name for column in columns if column.key]
+    old_key, new_key = [column.name for column in known_schema.key], [column.name for column in columns if column.key]
     if old_key != new_key:
         raise Fatal(
             f"Table {namespace}: its key was ({', '.join(old_key)}) and is ({', '.join(new_key)}) now. Rows before "
             "and after can't be told apart by one key: finish with the old table, then start a job with another name "
             f"for the new one. {where}"
         )
-    result = {column.name: column for column in known.columns}
+    result = {column.name: column for column in known_schema.columns}
     for column in columns:
         old = result.get(column.name)
         if old is None:
             result[column.name] = column
             continue
-        both = wider_inferred(old.type, column.type) if guessed else wider(old.type, column.type)
+        both = wider_inferred(old.type, column.type) if guessed else find_wider_type(old.type, column.type)
         if both is None and column.meaning == NUMBER and keeps_text(old.type, column.type):
             both = old.type  # what earlier versions made of decimals whose scale varies
         if both is None and to_string and not column.key:
@@ -81,10 +81,10 @@ def merged(
         nullable = old.nullable or column.nullable
         result[column.name] = replace(old, type=both, nullable=nullable, length=length, meaning=column.meaning)
     fresh = TableSchema(namespace, tuple(result.values()))
-    return known if fresh == known else fresh
+    return known_schema if fresh == known_schema else fresh
 
 
-def lacking(schema: TableSchema, columns: Iterable[Column]) -> TableSchema:
+def make_nullable(schema: TableSchema, columns: Iterable[Column]) -> TableSchema:
     """``schema`` with columns that these rows don't have made nullable."""
     names = {column.name for column in columns}
     changed = tuple(
@@ -94,12 +94,12 @@ def lacking(schema: TableSchema, columns: Iterable[Column]) -> TableSchema:
     return schema if changed == schema.columns else TableSchema(schema.namespace, changed)
 
 
-def absent(schema: TableSchema, columns: Iterable[Column]) -> frozenset[str]:
+def find_absent_columns(schema: TableSchema, columns: Iterable[Column]) -> frozenset[str]:
     """The columns of ``schema`` that are not among ``columns``."""
     return frozenset(column.name for column in schema.columns) - {column.name for column in columns}
 
 
-def restore(tables: dict[str, TableSchema], before: Mapping[str, TableSchema], name: str) -> None:
+def restore_table(tables: dict[str, TableSchema], before: Mapping[str, TableSchema], name: str) -> None:
     """Make the table ``name`` of ``tables`` what it was in ``before``."""
     if name in before:
         tables[name] = before[name]
@@ -135,38 +135,38 @@ def to_json(tables: Mapping[str, TableSchema], extra: Mapping[str, Any]) -> str:
     )
 
 
-def from_json(text: str) -> tuple[dict[str, TableSchema], dict[str, Any]]:
+def from_json(tables_json: str) -> tuple[dict[str, TableSchema], dict[str, Any]]:
     """The tables and the source's own data that ``to_json`` wrote.
 
     Raises:
         ValueError: it is no such text.
     """
-    data = json.loads(text)
+    data = json.loads(tables_json)
     if not isinstance(data, dict) or data.get("version") != _FORM_VERSION:
         raise ValueError(
             f"form version {data.get('version') if isinstance(data, dict) else '?'}, this release reads {_FORM_VERSION}"
         )
     tables = {
         name: TableSchema(
-            each["namespace"],
+            table["namespace"],
             tuple(
                 Column(
                     column["name"],
-                    _type(column["type"]),
+                    _read_type(column["type"]),
                     column["nullable"],
                     column["key"],
                     column["length"],
                     column.get("meaning", ""),  # earlier versions did not write it
                 )
-                for column in each["columns"]
+                for column in table["columns"]
             ),
         )
-        for name, each in data["tables"].items()
+        for name, table in data["tables"].items()
     }
     return tables, data["extra"]
 
 
-def _type(data: Any) -> DataType:
+def _read_type(data: Any) -> DataType:
     return type_from_json(data)
 
 
@@ -189,68 +189,68 @@ class SchemaFiles:
         """
         if not self.folder:
             return None
-        system, folder = self._system()
+        system, folder = self._open_file_system()
         try:
             if not system.exists(folder):
                 return None
-            numbers = self._numbers(system, folder)
+            numbers = self._list_file_numbers(system, folder)
             if not numbers:
                 return None
             self._number = max(numbers)
-            stream = system.open(self._path(f"{self.folder}/{self._number}.json"))
+            stream = system.open(self._make_hadoop_path(f"{self.folder}/{self._number}.json"))
             try:
-                return str(self._jvm().org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+                return str(self._get_jvm().org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
             finally:
                 stream.close()
-        except self._errors() as error:
+        except self._list_java_errors() as error:
             raise Fatal(f"The schemas of the job's tables can't be read from {self.folder}: {error}") from error
 
-    def save(self, text: str) -> None:
-        """Keep ``text`` as the newest.
+    def save(self, tables_json: str) -> None:
+        """Keep ``tables_json`` as the newest.
 
         Raises:
             Fatal: it can't be written.
         """
         if not self.folder:
             return
-        system, folder = self._system()
+        system, folder = self._open_file_system()
         try:
             system.mkdirs(folder)
             number = self._number + 1
-            part = self._path(f"{self.folder}/.{number}.part")
+            part = self._make_hadoop_path(f"{self.folder}/.{number}.part")
             stream = system.create(part, True)
             try:
-                stream.write(bytearray(text, "utf-8"))
+                stream.write(bytearray(tables_json, "utf-8"))
             finally:
                 stream.close()
-            if not system.rename(part, self._path(f"{self.folder}/{number}.json")):
+            if not system.rename(part, self._make_hadoop_path(f"{self.folder}/{number}.json")):
                 raise Fatal(
                     f"The schemas of the job's tables can't be written: {self.folder}/{number}.json is there "
                     "already. Is the job running twice?"
                 )
             self._number = number
-            for old in self._numbers(system, folder):
+            for old in self._list_file_numbers(system, folder):
                 if old <= number - _KEPT:
-                    system.delete(self._path(f"{self.folder}/{old}.json"), False)
-        except self._errors() as error:
+                    system.delete(self._make_hadoop_path(f"{self.folder}/{old}.json"), False)
+        except self._list_java_errors() as error:
             raise Fatal(f"The schemas of the job's tables can't be written to {self.folder}: {error}") from error
 
-    def _numbers(self, system: Any, folder: Any) -> list[int]:
+    def _list_file_numbers(self, system: Any, folder: Any) -> list[int]:
         names = [status.getPath().getName() for status in system.listStatus(folder)]
         return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
 
-    def _system(self) -> tuple[Any, Any]:
-        folder = self._path(self.folder)
+    def _open_file_system(self) -> tuple[Any, Any]:
+        folder = self._make_hadoop_path(self.folder)
         return folder.getFileSystem(hadoop_configuration(self._spark)), folder
 
-    def _path(self, text: str) -> Any:
-        return self._jvm().org.apache.hadoop.fs.Path(text)
+    def _make_hadoop_path(self, path: str) -> Any:
+        return self._get_jvm().org.apache.hadoop.fs.Path(path)
 
-    def _jvm(self) -> Any:
+    def _get_jvm(self) -> Any:
         return jvm_of(self._spark)
 
     @staticmethod
-    def _errors() -> tuple[type[Exception], ...]:
+    def _list_java_errors() -> tuple[type[Exception], ...]:
         from py4j.protocol import Py4JError
 
         return (Py4JError,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Skippable
-from spark_jobs.sources.kinds import Rules, Sample, better, subject
+from spark_jobs.sources.kinds import RecordSample, Rules, choose_sample, find_subject
 from spark_jobs.sources.rows import Report, TableDecoder
 from spark_jobs.sources.search import Search
 from spark_jobs.worker_memory import frozen_after
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from pyspark.sql import types as t
 
     from spark_jobs.dead_letters import DeadLetters
-    from spark_jobs.sources.reader import Plan
+    from spark_jobs.sources.reader import DecodePlan
 
 #: Input columns of decoding tasks.
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 
 
-def decoding(plan: Plan, report: DeadLetters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def make_decoding_task(
+    plan: DecodePlan, report: DeadLetters
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The task that makes a table's rows of records."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -42,7 +44,7 @@ def decoding(plan: Plan, report: DeadLetters) -> Callable[[Iterator[pa.RecordBat
     return frozen_after("decoding", run)
 
 
-def record(topic: str, key: bytes | None, value: bytes) -> pa.RecordBatch:
+def make_record_batch(topic: str, key: bytes | None, value: bytes) -> pa.RecordBatch:
     """One record as tasks get it; where it stands does not matter."""
     import pyarrow as pa
 
@@ -64,8 +66,8 @@ def no_report(*record: object) -> None:
     del record
 
 
-def searching(
-    known: dict[str, dict[str, t.DataType]], rules: Rules, report: Report, letters: DeadLetters
+def make_search_task(
+    known_types: dict[str, dict[str, t.DataType]], rules: Rules, report: Report, letters: DeadLetters
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The task that looks for tables and columns; ``letters`` are those that ``report`` writes."""
 
@@ -73,7 +75,7 @@ def searching(
         import gc
 
         gc.disable()
-        search = Search(known, rules, report)
+        search = Search(known_types, rules, report)
         try:
             with letters:
                 for batch in batches:
@@ -85,16 +87,16 @@ def searching(
     return frozen_after("searching", run)
 
 
-def choosing(rules: Rules, avro: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def make_choosing_task(rules: Rules, avro: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The task that finds the best sample among records of one kind."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        sample = Sample()
+        sample = RecordSample()
         for batch in batches:
             for index in range(batch.num_rows):
-                sample = better(sample, batch.slice(index, 1), rules, avro)
+                sample = choose_sample(sample, batch.slice(index, 1), rules, avro)
         if sample.rank >= 0:
             yield pa.RecordBatch.from_arrays(
                 [
@@ -121,7 +123,7 @@ def reporting_about(
             for batch in batches:
                 for row in batch.to_pylist():
                     try:
-                        _, about = subject(row["value"], row["topic"], envelope=envelope)
+                        _, about = find_subject(row["value"], row["topic"], envelope=envelope)
                     except Skippable:
                         continue  # reported by the search
                     error = bad.get((row["topic"], about))
@@ -135,7 +137,9 @@ def reporting_about(
     return run
 
 
-def reporting(report: DeadLetters, error: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def make_reporting_task(
+    report: DeadLetters, error: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The task that reports all records that it gets."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

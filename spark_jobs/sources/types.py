@@ -116,9 +116,9 @@ _CQL_MEANINGS: Final = {
 def form_of(schema: Schema) -> Form:
     """How values of ``schema`` are written."""
     if schema.name is not None:
-        found = _LOGICAL.get((schema.type, schema.name))
-        if found is not None:
-            return found[0]
+        form = _LOGICAL.get((schema.type, schema.name))
+        if form is not None:
+            return form[0]
         if schema.type is Type.BYTES and schema.name == DECIMAL:
             return Form.DECIMAL
         if schema.name in _LOOSE:
@@ -160,16 +160,16 @@ def with_variable_scale(schema: Schema, scale: str) -> Schema:
         return replace(schema, parameters=((VARIABLE, scale),))
     return replace(
         schema,
-        fields=tuple(Field(each.name, with_variable_scale(each.schema, scale)) for each in schema.fields),
+        fields=tuple(Field(field.name, with_variable_scale(field.schema, scale)) for field in schema.fields),
         key_schema=with_variable_scale(schema.key_schema, scale) if schema.key_schema is not None else None,
         value_schema=with_variable_scale(schema.value_schema, scale) if schema.value_schema is not None else None,
     )
 
 
-def suited(schema: Schema, target: t.DataType) -> Schema:
+def suit_column(schema: Schema, target: t.DataType) -> Schema:
     """``schema``, with decimals of varying scale as text where the column ``target`` has been that since an earlier version."""
-    texts = with_variable_scale(schema, TEXT)
-    return texts if texts != schema and spark_type(texts) == target else schema
+    text_schema = with_variable_scale(schema, TEXT)
+    return text_schema if text_schema != schema and spark_type(text_schema) == target else schema
 
 
 def keeps_text(old: t.DataType, new: t.DataType) -> bool:
@@ -180,10 +180,10 @@ def keeps_text(old: t.DataType, new: t.DataType) -> bool:
         return keeps_text(old.elementType, new.elementType)
     if isinstance(old, t.MapType) and isinstance(new, t.MapType):
         pairs = ((old.keyType, new.keyType), (old.valueType, new.valueType))
-        return all(one == two or keeps_text(one, two) for one, two in pairs)
+        return all(old_type == two or keeps_text(old_type, two) for old_type, two in pairs)
     if isinstance(old, t.StructType) and isinstance(new, t.StructType) and old.names == new.names:
-        types = [(one.dataType, two.dataType) for one, two in zip(old.fields, new.fields, strict=True)]
-        return all(one == two or keeps_text(one, two) for one, two in types)
+        types = [(old_type.dataType, two.dataType) for old_type, two in zip(old.fields, new.fields, strict=True)]
+        return all(old_type == two or keeps_text(old_type, two) for old_type, two in types)
     return False
 
 
@@ -263,44 +263,44 @@ def json_schema(kind: t.DataType, unit: str = "ms") -> Schema:
         return Schema(
             Type.STRUCT,
             optional=True,
-            fields=tuple(Field(each.name, json_schema(each.dataType, unit)) for each in kind.fields),
+            fields=tuple(Field(field.name, json_schema(field.dataType, unit)) for field in kind.fields),
         )
-    return Schema(next(own for own, spark in _SIMPLE.items() if spark == kind), optional=True)
+    return Schema(next(connect_type for connect_type, spark in _SIMPLE.items() if spark == kind), optional=True)
 
 
 def length_of(schema: Schema) -> int | None:
     """The longest value, where Debezium says so (``column.propagate.source.type``)."""
-    text = schema.parameter("__debezium.source.column.length")
-    return int(text) if text is not None and text.isdigit() and schema.type in {Type.STRING, Type.BYTES} else None
+    length = schema.parameter("__debezium.source.column.length")
+    return int(length) if length is not None and length.isdigit() and schema.type in {Type.STRING, Type.BYTES} else None
 
 
 _WHOLE: Final = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
 _DIGITS: Final = {t.ByteType: 3, t.ShortType: 5, t.IntegerType: 10, t.LongType: 19}
 
 
-def wider(one: t.DataType, two: t.DataType) -> t.DataType | None:
+def find_wider_type(first: t.DataType, two: t.DataType) -> t.DataType | None:
     """The type that holds the values of both without loss, or None.
 
     Whole numbers widen to larger ones, to decimals and (up to 32 bits) to double; float to double; a decimal to one with the
     larger scale; a date
     to a timestamp; inside of arrays, maps and structs likewise, and structs may get members.
     """
-    if one == two:
-        return one
-    kinds = (type(one), type(two))
+    if first == two:
+        return first
+    kinds = (type(first), type(two))
     if all(kind in _WHOLE for kind in kinds):
-        return one if _WHOLE.index(kinds[0]) > _WHOLE.index(kinds[1]) else two
-    if isinstance(one, t.ArrayType) and isinstance(two, t.ArrayType):
-        element = wider(one.elementType, two.elementType)
+        return first if _WHOLE.index(kinds[0]) > _WHOLE.index(kinds[1]) else two
+    if isinstance(first, t.ArrayType) and isinstance(two, t.ArrayType):
+        element = find_wider_type(first.elementType, two.elementType)
         return t.ArrayType(element, True) if element is not None else None
-    if isinstance(one, t.MapType) and isinstance(two, t.MapType):
-        key, value = wider(one.keyType, two.keyType), wider(one.valueType, two.valueType)
+    if isinstance(first, t.MapType) and isinstance(two, t.MapType):
+        key, value = find_wider_type(first.keyType, two.keyType), find_wider_type(first.valueType, two.valueType)
         return t.MapType(key, value, True) if key is not None and value is not None else None
-    if isinstance(one, t.StructType) and isinstance(two, t.StructType):
-        return _wider_struct(one, two)
-    if isinstance(one, t.DecimalType) and isinstance(two, t.DecimalType):
-        return t.DecimalType(MAX_PRECISION, max(one.scale, two.scale))
-    return _wider_kinds(one, two) or _wider_kinds(two, one)
+    if isinstance(first, t.StructType) and isinstance(two, t.StructType):
+        return _wider_struct(first, two)
+    if isinstance(first, t.DecimalType) and isinstance(two, t.DecimalType):
+        return t.DecimalType(MAX_PRECISION, max(first.scale, two.scale))
+    return _wider_kinds(first, two) or _wider_kinds(two, first)
 
 
 def _wider_kinds(narrow: t.DataType, wide: t.DataType) -> t.DataType | None:
@@ -318,11 +318,11 @@ def _wider_kinds(narrow: t.DataType, wide: t.DataType) -> t.DataType | None:
     return None
 
 
-def _wider_struct(one: t.StructType, two: t.StructType) -> t.StructType | None:
-    fields = {field.name: field.dataType for field in one.fields}
+def _wider_struct(first: t.StructType, two: t.StructType) -> t.StructType | None:
+    fields = {field.name: field.dataType for field in first.fields}
     for field in two.fields:
         if field.name in fields:
-            both = wider(fields[field.name], field.dataType)
+            both = find_wider_type(fields[field.name], field.dataType)
             if both is None:
                 return None
             fields[field.name] = both
@@ -331,7 +331,7 @@ def _wider_struct(one: t.StructType, two: t.StructType) -> t.StructType | None:
     return t.StructType([t.StructField(name, kind, True) for name, kind in fields.items()])
 
 
-def inferred(value: Any) -> t.DataType | None:
+def infer_type(value: Any) -> t.DataType | None:
     """The type for a value of JSON without a schema; None for null, which says nothing.
 
     Whole numbers are long (beyond 64 bits decimal(38,0)), others double; arrays and objects are kept as JSON text.
@@ -347,15 +347,15 @@ def inferred(value: Any) -> t.DataType | None:
     return t.StringType()
 
 
-def wider_inferred(one: t.DataType, two: t.DataType) -> t.DataType:
-    """As ``wider`` for inferred types: whole numbers and fractions become double, all other mixes string."""
-    if one == two:
-        return one
-    kinds = {type(one), type(two)}
+def wider_inferred(first: t.DataType, two: t.DataType) -> t.DataType:
+    """As ``find_wider_type`` for inferred types: whole numbers and fractions become double, all other mixes string."""
+    if first == two:
+        return first
+    kinds = {type(first), type(two)}
     if kinds == {t.LongType, t.DoubleType}:
         return t.DoubleType()
     if kinds == {t.LongType, t.DecimalType}:
-        return one if isinstance(one, t.DecimalType) else two
+        return first if isinstance(first, t.DecimalType) else two
     return t.StringType()
 
 

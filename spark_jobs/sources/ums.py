@@ -23,14 +23,22 @@ from spark_jobs import shards
 from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS, TABLES
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.misfit import Misfit
+from spark_jobs.misfit import ColumnMisfit
 from spark_jobs.schema_options import SchemaPolicies
-from spark_jobs.sources.columns import arrow_type, recast
+from spark_jobs.sources.columns import arrow_type, recast_array
 from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
 from spark_jobs.sources.layout import check_names
 from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP
-from spark_jobs.sources.table_filter import selects
-from spark_jobs.sources.tables import SchemaFiles, absent, from_json, lacking, merged, restore, to_json
+from spark_jobs.sources.table_filter import is_selected
+from spark_jobs.sources.tables import (
+    SchemaFiles,
+    find_absent_columns,
+    from_json,
+    make_nullable,
+    merge_schema,
+    restore_table,
+    to_json,
+)
 from spark_jobs.sources.tasks import FIELDS
 from spark_jobs.worker_memory import frozen_after
 
@@ -65,17 +73,17 @@ class _Protocol(msgspec.Struct, gc=False):
     type: str
 
 
-class _Row(msgspec.Struct, gc=False):
+class _UmsRow(msgspec.Struct, gc=False):
     tuple: list[str | None]
 
 
-class _Message(msgspec.Struct, gc=False):
+class _UmsDocument(msgspec.Struct, gc=False):
     protocol: _Protocol
     schema: msgspec.Raw
-    payload: list[_Row] = []
+    payload: list[_UmsRow] = []
 
 
-class _Head(msgspec.Struct, gc=False):
+class _MessageHead(msgspec.Struct, gc=False):
     protocol: _Protocol
     schema: msgspec.Raw
 
@@ -102,14 +110,14 @@ class UmsLayout:
     @property
     def version(self) -> tuple[int, str]:
         """The table version, for finding the newest."""
-        text = self.namespace.split(".")[4]
-        return (int(text) if text.isdigit() else -1, text)
+        version_part = self.namespace.split(".")[4]
+        return (int(version_part) if version_part.isdigit() else -1, version_part)
 
     @property
     def shard(self) -> tuple[str, str]:
         """The numbers of the database and the table partition, as they are written."""
-        one, two = self.namespace.split(".")[5:]
-        return one, two
+        database_part, two = self.namespace.split(".")[5:]
+        return database_part, two
 
     def columns(self, keys: Sequence[str]) -> tuple[Column, ...]:
         """The table's own columns, the key first.
@@ -117,15 +125,17 @@ class UmsLayout:
         Raises:
             Skippable: a key column is not among them.
         """
-        own = {name: TYPES[kind] for name, kind in zip(self.names, self.kinds, strict=True) if name not in UMS_COLUMNS}
-        missing = [name for name in keys if name not in own]
+        own_columns = {
+            name: TYPES[kind] for name, kind in zip(self.names, self.kinds, strict=True) if name not in UMS_COLUMNS
+        }
+        missing = [name for name in keys if name not in own_columns]
         if missing:
             raise Skippable(
-                f"source.key.columns: {self.namespace} has no column {', '.join(missing)}; it has {', '.join(own)}"
+                f"source.key.columns: {self.namespace} has no column {', '.join(missing)}; it has {', '.join(own_columns)}"
             )
         return tuple(
-            Column(name, own[name], nullable=name not in keys, key=name in keys)
-            for name in [*keys, *(name for name in own if name not in keys)]
+            Column(name, own_columns[name], nullable=name not in keys, key=name in keys)
+            for name in [*keys, *(name for name in own_columns if name not in keys)]
         )
 
 
@@ -138,8 +148,8 @@ def layout_of(schema: bytes) -> UmsLayout:
     try:
         data = json.loads(schema)
         Namespace.parse(data["namespace"])
-        names = tuple(str(each["name"]) for each in data["fields"])
-        kinds = tuple(str(each["type"]).lower() for each in data["fields"])
+        names = tuple(str(field["name"]) for field in data["fields"])
+        kinds = tuple(str(field["type"]).lower() for field in data["fields"])
     except (ValueError, KeyError, TypeError) as error:
         raise Skippable(f"The message's schema is no UMS schema: {error}") from None
     unknown = [kind for kind in kinds if kind not in TYPES]
@@ -177,34 +187,34 @@ class UmsSource(Source):
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs one Spark job that looks for schemas."""
-        self._load()
+        self._load_tables()
         report = DeadLetters.of(self.context)
         rows = batch.raw.where(f.col("value").isNotNull()).select(*FIELDS)
         groups: dict[str, dict[bytes, UmsLayout]] = {}
-        looking = frozen_after("looking", _looking(report, numbers=self._shards == SEPARATE))
-        for found in rows.mapInArrow(looking, _KINDS).collect():
-            self._count(found["protocol"], found["count"])
-            if found["protocol"] in WITH_ROWS:
-                layout = layout_of(bytes(found["schema"]))
-                if not selects(self._chosen, layout.namespace):
+        looking = frozen_after("looking", _make_looking_task(report, numbers=self._shards == SEPARATE))
+        for kind_row in rows.mapInArrow(looking, _KINDS).collect():
+            self._count_signals(kind_row["protocol"], kind_row["count"])
+            if kind_row["protocol"] in WITH_ROWS:
+                layout = layout_of(bytes(kind_row["schema"]))
+                if not is_selected(self._chosen, layout.namespace):
                     continue
-                groups.setdefault(layout.table, {})[bytes(found["schema"])] = layout
+                groups.setdefault(layout.table, {})[bytes(kind_row["schema"])] = layout
         before = self._before = dict(self._tables)
         self._lacking.clear()
         for table, layouts in groups.items():
             if self._shards == REFUSE:
-                known = self._tables.get(table)
+                known_schema = self._tables.get(table)
                 shards.check_one(
                     table,
-                    UmsLayout(known.namespace, (), ()).shard if known is not None else None,
+                    UmsLayout(known_schema.namespace, (), ()).shard if known_schema is not None else None,
                     {layout.shard for layout in layouts.values()},
                 )
-            self._merge(table, layouts)
+            self._merge_layouts(table, layouts)
         self._unsaved |= before != self._tables
         return [
             TableChanges(
                 schema := self._written_as(table),
-                self._frame(rows, schema, layouts, report),
+                self._build_frame(rows, schema, layouts, report),
                 self._lacking.get(table, frozenset()),
             )
             for table, layouts in groups.items()
@@ -216,7 +226,7 @@ class UmsSource(Source):
 
     def refused(self, namespace: str) -> None:
         """See ``Source.refused``."""
-        restore(self._tables, self._before, UmsLayout(namespace, (), ()).table)
+        restore_table(self._tables, self._before, UmsLayout(namespace, (), ()).table)
 
     def _written_as(self, table: str) -> TableSchema:
         """The table as sinks get it."""
@@ -231,24 +241,28 @@ class UmsSource(Source):
             self._files.save(to_json(self._tables, {"shards": self._shards}))
             self._unsaved = False
 
-    def _load(self) -> None:
+    def _load_tables(self) -> None:
         if not self._loaded:
-            text = self._files.load()
-            if text is not None:
-                self._tables, extra = from_json(text)
+            tables_json = self._files.load()
+            if tables_json is not None:
+                self._tables, extra = from_json(tables_json)
                 shards.check_mode(extra.get("shards"), self._shards, self._tables, self._files.folder)
             self._loaded = True
 
-    def _count(self, protocol: str, count: int) -> None:
+    def _count_signals(self, protocol: str, count: int) -> None:
         if protocol not in WITH_ROWS:
             name = "ums_heartbeats_total" if protocol.endswith("heartbeat") else "ums_terminations_total"
             self.context.metrics[name] = self.context.metrics.get(name, 0.0) + count
 
-    def _merge(self, table: str, layouts: Mapping[bytes, UmsLayout]) -> None:
+    def _merge_layouts(self, table: str, layouts: Mapping[bytes, UmsLayout]) -> None:
         where = f"(Schemas are kept in {self._files.folder}.)" if self._files.folder else ""
         config = self.context.config
-        own = config.raw.get(f"source.key.columns.{table}")
-        keys = [name.strip() for name in own.split(",")] if own else list(config.get("source.key.columns") or ())
+        key_option = config.raw.get(f"source.key.columns.{table}")
+        keys = (
+            [name.strip() for name in key_option.split(",")]
+            if key_option
+            else list(config.get("source.key.columns") or ())
+        )
         schema = self._tables.get(table)
         for layout in sorted(layouts.values(), key=lambda each: each.version):
             try:
@@ -256,32 +270,36 @@ class UmsSource(Source):
             except Skippable as error:
                 raise Fatal(str(error)) from error
             newest = schema is None or layout.version >= UmsLayout(schema.namespace, (), ()).version
-            schema = lacking(merged(schema, layout.namespace, columns, where, to_string=self._takes_text), columns)
-            self._lacking[table] = self._lacking.get(table, frozenset()) | absent(schema, columns)
+            schema = make_nullable(
+                merge_schema(schema, layout.namespace, columns, where, to_string=self._takes_text), columns
+            )
+            self._lacking[table] = self._lacking.get(table, frozenset()) | find_absent_columns(schema, columns)
             if newest and schema.namespace != layout.namespace:
                 schema = TableSchema(layout.namespace, schema.columns)
         if schema is not None:
             self._tables[table] = schema
 
-    def _frame(
+    def _build_frame(
         self, rows: DataFrame, schema: TableSchema, layouts: dict[bytes, UmsLayout], report: DeadLetters
     ) -> DataFrame:
         before = bool(self.context.config.get("source.before.rows"))
-        task = frozen_after("decoding", _decoding(schema, layouts, before, report))
+        task = frozen_after("decoding", _make_decoding_task(schema, layouts, before, report))
         return rows.mapInArrow(task, frame_type(schema))
 
 
-def _looking(report: DeadLetters, *, numbers: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _make_looking_task(
+    report: DeadLetters, *, numbers: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found: dict[tuple[str, bytes], int] = {}
+        counts: dict[tuple[str, bytes], int] = {}
         with report:
             for batch in batches:
-                look(batch, found, report.report, numbers=numbers)
+                count_messages(batch, counts, report.report, numbers=numbers)
         yield pa.RecordBatch.from_arrays(
             [
-                pa.array([protocol for protocol, _ in found], pa.string()),
-                pa.array([schema for _, schema in found], pa.binary()),
-                pa.array(list(found.values()), pa.int64()),
+                pa.array([protocol for protocol, _ in counts], pa.string()),
+                pa.array([schema for _, schema in counts], pa.binary()),
+                pa.array(list(counts.values()), pa.int64()),
             ],
             names=["protocol", "schema", "count"],
         )
@@ -289,17 +307,19 @@ def _looking(report: DeadLetters, *, numbers: bool) -> Callable[[Iterator[pa.Rec
     return run
 
 
-def look(batch: pa.RecordBatch, found: dict[tuple[str, bytes], int], report: Report, *, numbers: bool = False) -> None:
+def count_messages(
+    batch: pa.RecordBatch, counts: dict[tuple[str, bytes], int], report: Report, *, numbers: bool = False
+) -> None:
     """Count messages by protocol and schema; reports those that are no UMS, and those that have rows of an unusable schema.
 
     With ``numbers``, a namespace whose last two parts are no numbers is unusable too.
     """
-    decode = msgspec.json.Decoder(_Head).decode
+    decode = msgspec.json.Decoder(_MessageHead).decode
     for index, value in enumerate(batch.column("value").to_pylist()):
         try:
             head = decode(value)
             kind = (head.protocol.type, bytes(head.schema) if head.protocol.type in WITH_ROWS else b"")
-            if kind not in found:
+            if kind not in counts:
                 if kind[1]:
                     layout = layout_of(kind[1])
                     if numbers:
@@ -308,13 +328,13 @@ def look(batch: pa.RecordBatch, found: dict[tuple[str, bytes], int], report: Rep
                     raise Skippable(
                         f"The protocol {kind[0]!r} is unknown; known are {', '.join(sorted(WITH_ROWS | SIGNALS))}."
                     )
-                found[kind] = 0
-            found[kind] += 1
+                counts[kind] = 0
+            counts[kind] += 1
         except _BAD as error:
-            bad(batch, index, report, error)
+            report_bad(batch, index, report, error)
 
 
-def bad(batch: pa.RecordBatch, index: int, report: Report, error: Exception) -> None:
+def report_bad(batch: pa.RecordBatch, index: int, report: Report, error: Exception) -> None:
     """Report a message of ``batch``."""
     topic, partition, offset, key, value = (
         batch.column(name)[index].as_py() for name in ("topic", "partition", "offset", "key", "value")
@@ -322,7 +342,7 @@ def bad(batch: pa.RecordBatch, index: int, report: Report, error: Exception) -> 
     report(topic, partition, offset, key, value, error)
 
 
-def _decoding(
+def _make_decoding_task(
     schema: TableSchema,
     layouts: dict[bytes, UmsLayout],
     before: bool,  # noqa: FBT001
@@ -360,7 +380,7 @@ class UmsDecoder:
         self._layouts = layouts
         self._before = before
         self._report = report
-        self._message = msgspec.json.Decoder(_Message)
+        self._message = msgspec.json.Decoder(_UmsDocument)
         self._arrow = pa.schema([*((column.name, arrow_type(column.type)) for column in schema.columns), *SYSTEM_TYPES])
 
     def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -376,27 +396,27 @@ class UmsDecoder:
             if layout is None or message.protocol.type not in WITH_ROWS:
                 continue
             if layout is not of and run and of is not None:
-                yield from self._arrays(of, run, batch)
+                yield from self._build_batches(of, run, batch)
                 run = []
             of = layout
             run.append((index, [row.tuple for row in message.payload]))
         if run and of is not None:
-            yield from self._arrays(of, run, batch)
+            yield from self._build_batches(of, run, batch)
 
-    def _arrays(
+    def _build_batches(
         self, layout: UmsLayout, run: Sequence[tuple[int, list[list[str | None]]]], batch: pa.RecordBatch
     ) -> Iterator[pa.RecordBatch]:
         try:
-            yield self._build(layout, run, batch)
+            yield self._build_batch(layout, run, batch)
         except _BAD as error:
             if len(run) == 1:
                 index = run[0][0]
-                bad(batch, index, self._report, error)
+                report_bad(batch, index, self._report, error)
                 return
-            for each in run:
-                yield from self._arrays(layout, [each], batch)
+            for record in run:
+                yield from self._build_batches(layout, [record], batch)
 
-    def _build(
+    def _build_batch(
         self, layout: UmsLayout, run: Sequence[tuple[int, list[list[str | None]]]], batch: pa.RecordBatch
     ) -> pa.RecordBatch:
         tuples = [values for _, rows in run for values in rows]
@@ -404,20 +424,20 @@ class UmsDecoder:
         if any(len(values) != width for values in tuples):
             raise Skippable(f"A tuple has another number of values than the schema has fields ({width}).")
         indexes = pa.array([index for index, rows in run for _ in rows], pa.int32())
-        texts = (
+        columns = (
             dict(zip(layout.names, zip(*tuples, strict=True), strict=True))
             if tuples
             else dict.fromkeys(layout.names, ())
         )
         kinds = dict(zip(layout.names, layout.kinds, strict=True))
-        if not set(texts["ums_op_"]) <= _OPS:
+        if not set(columns["ums_op_"]) <= _OPS:
             raise Skippable("ums_op_ is none of i, u, d, b.")
         records = batch.select(KAFKA_FIELDS).take(indexes)
         system = [
-            self._cast("ums_id_", texts["ums_id_"], "long"),
-            self._cast("ums_ts_", texts["ums_ts_"], "datetime"),
-            pa.array(texts["ums_op_"], pa.string()),
-            pa.array(texts[UID] if UID in texts else _uids(records, run), pa.string()),
+            self._cast_column("ums_id_", columns["ums_id_"], "long"),
+            self._cast_column("ums_ts_", columns["ums_ts_"], "datetime"),
+            pa.array(columns["ums_op_"], pa.string()),
+            pa.array(columns[UID] if UID in columns else _make_uids(records, run), pa.string()),
             records.column("topic"),
             records.column("partition"),
             records.column("offset"),
@@ -432,8 +452,8 @@ class UmsDecoder:
         for column in self._schema.columns[len(arrays) :]:
             target = self._arrow.field(column.name).type
             array = (
-                self._cast(column.name, texts[column.name], kinds[column.name], target)
-                if column.name in texts
+                self._cast_column(column.name, columns[column.name], kinds[column.name], target)
+                if column.name in columns
                 else pa.nulls(len(tuples), target)
             )
             if column.key and array.null_count:
@@ -442,7 +462,7 @@ class UmsDecoder:
         built = pa.RecordBatch.from_arrays([*arrays, *system], schema=self._arrow)
         return built if self._before else built.filter(pc.not_equal(built.column("ums_op_"), "b"))
 
-    def _cast(
+    def _cast_column(
         self, column: str, values: Sequence[str | None], kind: str, target: pa.DataType | None = None
     ) -> pa.Array:
         """The array of a column's values.
@@ -451,9 +471,9 @@ class UmsDecoder:
             Misfit: a value is none of the type.
         """
 
-        def made(some: Sequence[str | None]) -> pa.Array:
-            array = cast(some, kind)
-            return array if target is None else recast(array, target)
+        def made(strings: Sequence[str | None]) -> pa.Array:
+            array = cast_strings(strings, kind)
+            return array if target is None else recast_array(array, target)
 
         try:
             return made(values)
@@ -463,11 +483,11 @@ class UmsDecoder:
                     made([value])
                 except _BAD as own:
                     fix = "Correct it in the source; with errors.tolerance=all such messages are put aside"
-                    raise Misfit(self._schema.namespace, column, kind, value, own, fix) from None
+                    raise ColumnMisfit(self._schema.namespace, column, kind, value, own, fix) from None
             raise error from None
 
 
-def _uids(records: pa.RecordBatch, run: Sequence[tuple[int, list[list[str | None]]]]) -> list[str]:
+def _make_uids(records: pa.RecordBatch, run: Sequence[tuple[int, list[list[str | None]]]]) -> list[str]:
     """Ids for rows without ``ums_uid_``: where the message stands in Kafka, and the row's number in it."""
     places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
     numbers = (number for _, rows in run for number in range(len(rows)))
@@ -477,7 +497,7 @@ def _uids(records: pa.RecordBatch, run: Sequence[tuple[int, list[list[str | None
     ]
 
 
-def cast(values: Sequence[str | None], kind: str) -> pa.Array:
+def cast_strings(values: Sequence[str | None], kind: str) -> pa.Array:
     """An array of UMS's text values of type ``kind``.
 
     Raises:
@@ -485,12 +505,14 @@ def cast(values: Sequence[str | None], kind: str) -> pa.Array:
     """
     if kind == "binary":
         decode = msgspec.json.Decoder(bytes).decode
-        return pa.array([None if each is None else decode(b'"' + each.encode() + b'"') for each in values], pa.binary())
-    text = pa.array(values, pa.string())
+        return pa.array(
+            [None if value is None else decode(b'"' + value.encode() + b'"') for value in values], pa.binary()
+        )
+    string_array = pa.array(values, pa.string())
     if kind == "string":
-        return text
+        return string_array
     if kind == "datetime":
-        return text.cast(pa.timestamp("us")).view(TIMESTAMP)
+        return string_array.cast(pa.timestamp("us")).view(TIMESTAMP)
     if kind == "decimal":
-        return text.cast(pa.decimal128(38, DECIMAL_SCALE))
-    return text.cast(arrow_type(TYPES[kind]))
+        return string_array.cast(pa.decimal128(38, DECIMAL_SCALE))
+    return string_array.cast(arrow_type(TYPES[kind]))

@@ -16,9 +16,9 @@ from connectors.errors import Fatal, Skippable
 from connectors.options import ConfigDef
 from spark_jobs.contract import Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.sources.avro import HEAD_SIZE, Registry, decoded, head
+from spark_jobs.sources.avro import HEAD_SIZE, RegistrySchemas, decode_column, encode_head
 from spark_jobs.sources.avro_frame import putting_aside
-from spark_jobs.sources.discovery import find
+from spark_jobs.sources.discovery import find_kinds
 from spark_jobs.sources.tasks import FIELDS
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class PartitionUpdateSource(Source):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._avro = context.config.get("source.value.encoding") == "avro"
-        self._registry = Registry(context.config) if self._avro else None
+        self._registry = RegistrySchemas(context.config) if self._avro else None
         self._texts: dict[int, str] = {}
 
     def changes(self, batch: Batch) -> list[TableChanges]:
@@ -61,7 +61,7 @@ class PartitionUpdateSource(Source):
             bad.mapInArrow(putting_aside(report), "n long").collect()
             rows = rows.where(f.col("update").isNotNull())
         else:
-            place = f.concat(
+            position_text = f.concat(
                 f.lit("the record at "),
                 "topic",
                 f.lit("-"),
@@ -70,9 +70,9 @@ class PartitionUpdateSource(Source):
                 f.col("offset").cast("string"),
                 f.lit(f" can't be decoded: {_BAD}"),
             )
-            rows = rows.withColumn("update", f.coalesce("update", f.raise_error(place).cast("string")))
+            rows = rows.withColumn("update", f.coalesce("update", f.raise_error(position_text).cast("string")))
         return [
-            TableChanges(TableSchema(topic, COLUMNS), _frame(rows.where(f.col("topic") == topic)))
+            TableChanges(TableSchema(topic, COLUMNS), _update_rows(rows.where(f.col("topic") == topic)))
             for topic in sorted({topic for (topic, _), (first, end) in batch.ranges.items() if end > first})
         ]
 
@@ -80,9 +80,9 @@ class PartitionUpdateSource(Source):
         if self._registry is None:
             raise Fatal("source.schema.registry.url is missing.")
         ids = set()
-        for found in find(batch.raw, "avro", "bytes"):
-            if len(found.ref.value) == 2 * HEAD_SIZE and found.ref.value.startswith("00"):
-                ids.add(int.from_bytes(bytes.fromhex(found.ref.value)[1:], "big"))
+        for kind in find_kinds(batch.raw, "avro", "bytes"):
+            if len(kind.ref.value) == 2 * HEAD_SIZE and kind.ref.value.startswith("00"):
+                ids.add(int.from_bytes(bytes.fromhex(kind.ref.value)[1:], "big"))
         result: Expression = f.lit(None).cast("string")
         for schema_id in sorted(ids):
             if schema_id not in self._texts:
@@ -90,13 +90,13 @@ class PartitionUpdateSource(Source):
                     self._texts[schema_id] = self._registry.text(schema_id)
                 except Skippable as error:
                     raise Fatal(str(error)) from error
-            update = decoded(f.col("value"), self._texts[schema_id])
-            mine = f.substring("value", 1, HEAD_SIZE) == head(schema_id)
+            update = decode_column(f.col("value"), self._texts[schema_id])
+            mine = f.substring("value", 1, HEAD_SIZE) == encode_head(schema_id)
             result = f.when(mine, f.when(update.getField("key").isNotNull(), f.to_json(update))).otherwise(result)
         return result
 
 
-def _frame(rows: DataFrame) -> DataFrame:
+def _update_rows(rows: DataFrame) -> DataFrame:
     return rows.select(
         f.col("key").alias("partition_key"),
         "update",

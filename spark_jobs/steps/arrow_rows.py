@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _AT = "at__"
 
 
-def newest(rows: pa.Table, key: Sequence[str], by: Sequence[str]) -> pa.Table:
+def select_newest(rows: pa.Table, key: Sequence[str], by: Sequence[str]) -> pa.Table:
     """Of the rows with the same key the one that is the largest by some columns, compared in turn."""
     if rows.num_rows < 2:
         return rows
@@ -23,17 +23,17 @@ def newest(rows: pa.Table, key: Sequence[str], by: Sequence[str]) -> pa.Table:
     return rows.take(last.column(f"{_AT}_last"))
 
 
-def without(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Table:
+def drop_matches(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows whose key none of ``others`` has."""
-    return _joined(rows, others, key, "left anti")
+    return _join_rows(rows, others, key, "left anti")
 
 
-def only(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Table:
+def keep_matches(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows whose key one of ``others`` has."""
-    return _joined(rows, others, key, "left semi")
+    return _join_rows(rows, others, key, "left semi")
 
 
-def _joined(rows: pa.Table, others: pa.Table, key: Sequence[str], kind: str) -> pa.Table:
+def _join_rows(rows: pa.Table, others: pa.Table, key: Sequence[str], kind: str) -> pa.Table:
     if not rows.num_rows or not others.num_rows:
         return rows if kind == "left anti" else rows.slice(0, 0)
     # The keys alone: Arrow does not join tables that have arrays or structs in other columns.
@@ -42,7 +42,7 @@ def _joined(rows: pa.Table, others: pa.Table, key: Sequence[str], kind: str) -> 
     return rows.take(matches.column(_AT))
 
 
-def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows with the columns of ``schema``; those that they lack are null."""
     columns = [
         rows.column(column.name).cast(column.type)
@@ -53,7 +53,7 @@ def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def concatenated(*tables: pa.Table) -> pa.Table:
+def concat_tables(*tables: pa.Table) -> pa.Table:
     """The rows of tables with the same columns, in any order, after each other."""
     first, *others = tables
     return pa.concat_tables([first, *(table.select(first.column_names).cast(first.schema) for table in others)])

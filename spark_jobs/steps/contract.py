@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.options import ConfigKey, ConfigType, Importance
-from spark_jobs.steps.model import Expression, Output, StepRefused
-from spark_jobs.steps.names import matches
+from spark_jobs.steps.model import Expression, OutputTable, StepRefused
+from spark_jobs.steps.names import is_match
 from spark_jobs.steps.state import StepState
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Step(ABC):
 
     def selects(self, table: TableSchema) -> bool:
         """Whether the step transforms a table (option ``tables``)."""
-        return matches(self.context.options.get("tables") or (), table.namespace)
+        return is_match(self.context.options.get("tables") or (), table.namespace)
 
     def state(self) -> str:
         """The state that the step keeps from batch to batch, for the plan; empty: nothing. Pure."""
@@ -183,7 +183,7 @@ class Step(ABC):
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """The names of tables in the options that none of ``tables`` has. Pure."""
         names = self.context.options.get("tables") or ()
-        return [name for name in names if not any(matches([name], table.namespace) for table in tables)]
+        return [name for name in names if not any(is_match([name], table.namespace) for table in tables)]
 
     def reads(self) -> list[str]:
         """The names of tables in the options. Pure."""
@@ -194,7 +194,7 @@ class Step(ABC):
         return []
 
     @abstractmethod
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """The tables after the step: outputs, and schemas of tables that need no expressions. Pure.
 
         Raises:
@@ -207,13 +207,13 @@ class Step(ABC):
         Raises:
             StepRefused: as ``plan``, or Spark can't analyse an expression.
         """
-        from spark_jobs.steps.derive import derive
+        from spark_jobs.steps.derive import derive_table
 
         schemas = {table.changes.schema.namespace: table for table in tables}
         result = []
         for output in self.plan([table.changes.schema for table in tables]):
-            if isinstance(output, Output):
-                result.append(derive(self.name, output, schemas, run, pairs=self.context.before_rows))
+            if isinstance(output, OutputTable):
+                result.append(derive_table(self.name, output, schemas, run, pairs=self.context.before_rows))
             else:
                 result.append(schemas[output.namespace])
         return result

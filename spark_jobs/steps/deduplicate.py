@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.steps.model import Output
+    from spark_jobs.steps.model import OutputTable
 
 _LAST: Final = "last"
 _RANK: Final = "millrace_rank_"
@@ -38,7 +38,7 @@ class DeduplicateStep(Step):
         ]
     )
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
         for table in tables:
             if self.selects(table) and not table.key:
@@ -52,7 +52,7 @@ class DeduplicateStep(Step):
         """See ``Step.apply``."""
         del run
         self.plan([table.changes.schema for table in tables])
-        return [self._deduplicated(table) if self.selects(table.changes.schema) else table for table in tables]
+        return [self._deduplicate_table(table) if self.selects(table.changes.schema) else table for table in tables]
 
     def left_out(self) -> str:
         """See ``Step.left_out``."""
@@ -60,14 +60,14 @@ class DeduplicateStep(Step):
             return "a later change of the same key is in the batch, or it is an image before an update (keep=last)"
         return "the same change is in the batch more than once (keep=changes)"
 
-    def _deduplicated(self, table: StepTable) -> StepTable:
+    def _deduplicate_table(self, table: StepTable) -> StepTable:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        from spark_jobs.frames import numbered
+        from spark_jobs.frames import number_columns
 
         schema = table.changes.schema
-        frame = numbered(table.changes.frame, len(schema.columns))
+        frame = number_columns(table.changes.frame, len(schema.columns))
         key = [f"c{number}" for number, column in enumerate(schema.columns) if column.key]
         position = [f.col("kafka_offset_"), f.col("ums_uid_")]
         if self.context.options["keep"] == _LAST:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def differences(kept: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def describe_differences(kept: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """A phrase for each option whose value is another one now; empty: a state of ``kept`` can be used.
 
     Args:
@@ -16,11 +16,11 @@ def differences(kept: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         now: that of the step that shall continue with it.
     """
     return [
-        f"{name}={_shown(kept.get(name))} (now {_shown(now.get(name))})"
+        f"{name}={_format_option(kept.get(name))} (now {_format_option(now.get(name))})"
         for name in dict.fromkeys([*kept, *now])
         if kept.get(name) != now.get(name)
     ]
 
 
-def _shown(value: Any) -> str:
+def _format_option(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

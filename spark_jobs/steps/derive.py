@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from spark_jobs.contract import SYSTEM_COLUMNS, Column, TableChanges, TableSchema
-from spark_jobs.frames import numbered
+from spark_jobs.frames import number_columns
 from spark_jobs.gateway import java_session, jvm_of
 from spark_jobs.steps.contract import BadRows, StepTable
 from spark_jobs.steps.image_pairs import FAILS, PASSES, UNKNOWN, UNUSABLE, pair_images
@@ -33,14 +33,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_jobs.steps.contract import StepRun
-    from spark_jobs.steps.model import Branch, Expression, Output
+    from spark_jobs.steps.model import Branch, Expression, OutputTable
 
 #: Whether the image of a row passes the conditions: a value of ``image_pairs``; null where an expression fails.
 STATE: Final = "millrace_state_"
 _VALUES: Final = "millrace_values_"
 
 
-def derive(step: str, output: Output, tables: Mapping[str, StepTable], run: StepRun, *, pairs: bool) -> StepTable:
+def derive_table(
+    step: str, output: OutputTable, tables: Mapping[str, StepTable], run: StepRun, *, pairs: bool
+) -> StepTable:
     """An output table of a step.
 
     Args:
@@ -61,29 +63,29 @@ def derive(step: str, output: Output, tables: Mapping[str, StepTable], run: Step
     try:
         frame = reduce(lambda left, right: left.union(right), frames)
     except PySparkException as error:
-        raise _unfit(step, output.namespace, error) from error
-    schema = _schema(step, output, frame)
+        raise _make_analysis_error(step, output.namespace, error) from error
+    schema = _make_output_schema(step, output, frame)
     present = any(tables[branch.source.namespace].present for branch in output.branches)
     return StepTable(TableChanges(schema, frame.toDF(*output.names, *SYSTEM_COLUMNS)), present)
 
 
 def _branch_frame(
-    step: str, output: Output, branch: Branch, changes: DataFrame, run: StepRun, *, pairs: bool
+    step: str, output: OutputTable, branch: Branch, changes: DataFrame, run: StepRun, *, pairs: bool
 ) -> DataFrame:
     """The rows of one input table: its columns as c0, c1 ..., then the system columns."""
     source = branch.source
-    frame = numbered(changes, len(source.columns))
+    frame = number_columns(changes, len(source.columns))
     paired = bool(output.key) and pairs and bool(branch.row_conditions or output.movable)
-    values = _values(output, branch)
+    values = _build_values(output, branch)
     try:
         if run.guarded:
-            rows = _guarded(step, frame, branch, values, run, kept=paired)
+            rows = _drop_failures(step, frame, branch, values, run, kept=paired)
         else:
-            rows = frame.withColumn(STATE, f.expr(_state(branch))).select(
+            rows = frame.withColumn(STATE, f.expr(_build_state(branch))).select(
                 *(f.expr(sql).alias(f"c{number}") for number, sql in enumerate(values)), STATE, *SYSTEM_COLUMNS
             )
     except PySparkException as error:
-        raise _unfit(step, source.namespace, error, branch, output, frame) from error
+        raise _make_analysis_error(step, source.namespace, error, branch, output, frame) from error
     if paired:
         return pair_images(rows, len(output.names), output.key, movable=output.movable)
     if not branch.conditions:
@@ -101,7 +103,9 @@ def _branch_frame(
     )
 
 
-def _guarded(step: str, frame: DataFrame, branch: Branch, values: list[str], run: StepRun, *, kept: bool) -> DataFrame:
+def _drop_failures(
+    step: str, frame: DataFrame, branch: Branch, values: list[str], run: StepRun, *, kept: bool
+) -> DataFrame:
     """The rows without those for which an expression fails, which are noted.
 
     Args:
@@ -112,9 +116,9 @@ def _guarded(step: str, frame: DataFrame, branch: Branch, values: list[str], run
         run: the pass.
         kept: whether failing rows stay, with the state ``UNUSABLE``: their neighbours need them.
     """
-    state = attempt(run, f"struct({_state(branch)} AS value)").getField("value")
+    state = try_expression(run, f"struct({_build_state(branch)} AS value)").getField("value")
     packed = ", ".join(f"{sql} AS c{number}" for number, sql in enumerate(values))
-    rows = frame.withColumn(STATE, state).withColumn(_VALUES, attempt(run, f"struct({packed})"))
+    rows = frame.withColumn(STATE, state).withColumn(_VALUES, try_expression(run, f"struct({packed})"))
     failed = f"{STATE} IS NULL OR {_VALUES} IS NULL"
     expressions = {f"the condition {part.text}": part.sql for part in branch.conditions}
     expressions |= {part.text: part.sql for part in branch.columns if not part.direct}
@@ -130,7 +134,7 @@ def _guarded(step: str, frame: DataFrame, branch: Branch, values: list[str], run
     )
 
 
-def attempt(run: StepRun, sql: str) -> SparkColumn:
+def try_expression(run: StepRun, sql: str) -> SparkColumn:
     """An expression that is null where ``sql`` raises an error. Python functions within it still fail."""
     from pyspark.sql.classic.column import Column as ClassicColumn
 
@@ -142,20 +146,20 @@ def attempt(run: StepRun, sql: str) -> SparkColumn:
     return column
 
 
-def _state(branch: Branch) -> str:
+def _build_state(branch: Branch) -> str:
     """SQL of ``STATE``."""
     if not branch.conditions:
         return f"{PASSES}"
     steps = []
     if branch.key_conditions:
-        steps.append(f"WHEN NOT {_all(branch.key_conditions)} THEN {UNUSABLE}")
+        steps.append(f"WHEN NOT {_join_conditions(branch.key_conditions)} THEN {UNUSABLE}")
     if branch.row_conditions:
         read = [
             number
             for number, column in enumerate(branch.source.columns)
             if any(column.name in part.columns for part in branch.row_conditions)
         ]
-        steps.append(f"WHEN {_all(branch.row_conditions)} THEN {PASSES}")
+        steps.append(f"WHEN {_join_conditions(branch.row_conditions)} THEN {PASSES}")
         if read:
             missing = " OR ".join(f"c{number} IS NULL" for number in read)
             steps.append(f"WHEN ums_op_ IN ('b', 'd') AND ({missing}) THEN {UNKNOWN}")
@@ -163,13 +167,13 @@ def _state(branch: Branch) -> str:
     return f"CASE {' '.join(steps)} ELSE {PASSES} END"
 
 
-def _all(conditions: tuple[Expression, ...]) -> str:
+def _join_conditions(conditions: tuple[Expression, ...]) -> str:
     return f"coalesce({' AND '.join(f'({part.sql})' for part in conditions)}, false)"
 
 
-def _values(output: Output, branch: Branch) -> list[str]:
+def _build_values(output: OutputTable, branch: Branch) -> list[str]:
     """SQL of the output's columns: only the key for rows that don't pass and for deletes without an image."""
-    bare = _bare(branch)
+    bare = _is_bare_delete(branch)
     result = []
     for number, part in enumerate(branch.columns):
         if number < output.key:
@@ -184,7 +188,7 @@ def _values(output: Output, branch: Branch) -> list[str]:
     return result
 
 
-def _bare(branch: Branch) -> str:
+def _is_bare_delete(branch: Branch) -> str:
     """SQL of whether a row is a delete that holds only the key."""
     others = [f"c{number} IS NULL" for number, column in enumerate(branch.source.columns) if not column.key]
     return f"ums_op_ = 'd' AND {' AND '.join(others)}" if others and branch.source.key else "false"
@@ -194,11 +198,11 @@ def _key_value(branch: Branch, part: Expression) -> str:
     """SQL of a key column that reads columns outside of the input's key: a delete without them has no key."""
     if part.reads_only(frozenset(column.name for column in branch.source.key)):
         return part.sql
-    text = "the delete comes without the row before it, from which a step computes the key"
-    return f"CASE WHEN {_bare(branch)} THEN raise_error('{text}') ELSE {part.sql} END"
+    message = "the delete comes without the row before it, from which a step computes the key"
+    return f"CASE WHEN {_is_bare_delete(branch)} THEN raise_error('{message}') ELSE {part.sql} END"
 
 
-def _schema(step: str, output: Output, frame: DataFrame) -> TableSchema:
+def _make_output_schema(step: str, output: OutputTable, frame: DataFrame) -> TableSchema:
     columns = []
     for number, (name, kind) in enumerate(zip(output.names, frame.schema.fields[: len(output.names)], strict=True)):
         if isinstance(
@@ -208,7 +212,7 @@ def _schema(step: str, output: Output, frame: DataFrame) -> TableSchema:
                 f"step {step}: column {name} has the type {kind.dataType.simpleString()}, which no table can hold: write "
                 "CAST(... AS <type>)"
             )
-        columns.append(_column(output, number, name, kind.dataType))
+        columns.append(_make_output_column(output, number, name, kind.dataType))
     sharded = all(branch.source.sharded for branch in output.branches) and all(
         [part.direct for part in branch.columns[:2]] == [column.name for column in branch.source.columns[:2]]
         for branch in output.branches
@@ -216,7 +220,7 @@ def _schema(step: str, output: Output, frame: DataFrame) -> TableSchema:
     return TableSchema(output.namespace, tuple(columns), sharded)
 
 
-def _column(output: Output, number: int, name: str, kind: t.DataType) -> Column:
+def _make_output_column(output: OutputTable, number: int, name: str, kind: t.DataType) -> Column:
     """A column of the output: length and meaning stay where it is one column of each input."""
     in_key = number < output.key
     inputs: list[Column] = []
@@ -233,12 +237,12 @@ def _column(output: Output, number: int, name: str, kind: t.DataType) -> Column:
     return replace(inputs[0], name=name, nullable=nullable, key=in_key, length=length, volatile=volatile)
 
 
-def _unfit(
+def _make_analysis_error(
     step: str,
     table: str,
     error: PySparkException,
     branch: Branch | None = None,
-    output: Output | None = None,
+    output: OutputTable | None = None,
     frame: DataFrame | None = None,
 ) -> StepRefused:
     """The error for what Spark refuses to analyse: names the expression, if one alone is to blame."""

@@ -202,14 +202,14 @@ def check_query(step: str, query: exp.Expr) -> None:
     Raises:
         StepRefused: names the step, the construct and the fix.
     """
-    for construct, where, fix in _refusals(query):
+    for construct, where, fix in _find_refusals(query):
         raise StepRefused(
-            f"step {step}: {construct} in `{_short(where)}` can't carry changes: a later update or delete of a row "
+            f"step {step}: {construct} in `{_shorten_sql(where)}` can't carry changes: a later update or delete of a row "
             f"would not reach what was made of it. Instead, {fix}"
         )
 
 
-def _refusals(query: exp.Expr) -> Iterator[tuple[str, exp.Expr, str]]:
+def _find_refusals(query: exp.Expr) -> Iterator[tuple[str, exp.Expr, str]]:
     for node in query.walk():
         if isinstance(node, exp.Select | exp.Table | exp.Subquery | exp.Union):
             yield from (
@@ -257,6 +257,6 @@ def unstable_function(node: exp.Expr) -> str:
     return ""
 
 
-def _short(node: exp.Expr) -> str:
-    text = text_of(node)
-    return text if len(text) <= 80 else text[:79] + "…"
+def _shorten_sql(node: exp.Expr) -> str:
+    sql = text_of(node)
+    return sql if len(sql) <= 80 else sql[:79] + "…"

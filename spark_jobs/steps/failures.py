@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.contract import SYSTEM_COLUMNS, TableChanges
-from spark_jobs.frames import numbered
+from spark_jobs.frames import number_columns
 from spark_jobs.steps.contract import BadRows
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def map_rows(step: str, table: StepTable, planned: TableSchema, task: Task, run:
     from pyspark.sql import types as t
 
     schema = table.changes.schema
-    frame = numbered(table.changes.frame, len(schema.columns))
+    frame = number_columns(table.changes.frame, len(schema.columns))
     # All may be null: an update may become a delete.
     fields = [t.StructField(f"c{number}", column.type) for number, column in enumerate(planned.columns)]
     if run.guarded:

@@ -17,7 +17,7 @@ from spark_jobs.refusals import put_aside
 from spark_jobs.steps.contract import StepRun, StepTable
 from spark_jobs.steps.failures import REASON
 from spark_jobs.steps.names import check_names
-from spark_jobs.steps.python.functions import register
+from spark_jobs.steps.python.functions import register_functions
 from spark_jobs.steps.state import FOLDER, StepState
 from spark_jobs.steps.unmatched import unmatched_names
 
@@ -44,7 +44,7 @@ _FIX: Final = (
 )
 
 
-class Flow:
+class StepFlow:
     """The steps of a job. Used by one thread at a time.
 
     Args:
@@ -88,7 +88,7 @@ class Flow:
         self,
         changes: Sequence[TableChanges],
         spark: SparkSession,
-        seen: Callable[[], Sequence[TableChanges]],
+        known_tables: Callable[[], Sequence[TableChanges]],
         batch: int = -1,
     ) -> list[TableChanges]:
         """The changes after all steps; lazy, but for routes by a column.
@@ -96,7 +96,8 @@ class Flow:
         Args:
             changes: of a batch.
             spark: the session.
-            seen: all tables that the job has seen, with empty frames; called if steps combine tables, and for new tables.
+            known_tables: all tables that the job has seen, with empty frames; called if steps combine tables, and for new
+                tables.
             batch: its number, for steps that keep a state.
 
         Raises:
@@ -110,16 +111,16 @@ class Flow:
             return recovered
         present = {table.schema.namespace for table in changes}
         if not present <= self._namespaces:
-            self._warn(changes, seen())
-        absent = [table for table in seen() if table.schema.namespace not in present] if self.combines else []
+            self._warn_unmatched(changes, known_tables())
+        absent = [table for table in known_tables() if table.schema.namespace not in present] if self.combines else []
         tables = [StepTable(table) for table in changes] + [StepTable(table, present=False) for table in absent]
         self._tables = sorted(tables, key=lambda table: table.changes.schema.namespace)
         self._batch = batch
-        return self._apply(self._new_run(spark, guarded=self._guarded))
+        return self._apply_steps(self._new_run(spark, guarded=self._guarded))
 
     def _new_run(self, spark: SparkSession, *, guarded: bool) -> StepRun:
         if self._functions and not self._registered:
-            register(spark, self._functions)
+            register_functions(spark, self._functions)
             self._registered = True
         return StepRun(
             spark,
@@ -128,17 +129,17 @@ class Flow:
             states=self._states,
         )
 
-    def _warn(self, changes: Sequence[TableChanges], seen: Sequence[TableChanges]) -> None:
+    def _warn_unmatched(self, changes: Sequence[TableChanges], known_tables: Sequence[TableChanges]) -> None:
         """Log names of tables in the steps that no table has, each once; called when a batch has a new table."""
-        schemas = {table.schema.namespace: table.schema for table in (*seen, *changes)}
+        schemas = {table.schema.namespace: table.schema for table in (*known_tables, *changes)}
         self._namespaces.update(schemas)
-        for text in unmatched_names(self._steps, sorted(schemas.values(), key=lambda table: table.namespace)):
-            name = text.partition(";")[0]  # the rest lists the tables, which become more
+        for unmatched in unmatched_names(self._steps, sorted(schemas.values(), key=lambda table: table.namespace)):
+            name = unmatched.partition(";")[0]  # the rest lists the tables, which become more
             if name not in self._warned:
                 self._warned.add(name)
-                _log.warning("%s", text)
+                _log.warning("%s", unmatched)
 
-    def _apply(self, run: StepRun) -> list[TableChanges]:
+    def _apply_steps(self, run: StepRun) -> list[TableChanges]:
         self.release()
         self._run = run
         tables = self._tables
@@ -170,7 +171,7 @@ class Flow:
             return False
         run = self._new_run(self._run.spark, guarded=True)
         self._guard_subexpressions(run.spark, raw.sparkSession)
-        tables = self._apply(run)
+        tables = self._apply_steps(run)
         recovered = False
         for bad in run.bad:
             first = bad.rows.limit(1).collect()
@@ -185,15 +186,15 @@ class Flow:
                 reason = first[0][REASON]
             else:
                 reason = reason_for(bad, run.spark.createDataFrame(first, bad.rows.schema))
-            text = f"{where}: {reason}"
+            message = f"{where}: {reason}"
             if not letters.tolerant:
-                raise Fatal(f"{text} (record at {letters.where(topic, partition, offset)}). {_FIX}")
+                raise Fatal(f"{message} (record at {letters.where(topic, partition, offset)}). {_FIX}")
             if with_reasons and not masked:
                 count = put_aside(bad.rows, raw, letters, where, masked=masked, column=REASON)
             else:
-                count = put_aside(bad.rows, raw, letters, text, masked=masked)
+                count = put_aside(bad.rows, raw, letters, message, masked=masked)
             _log.error(
-                "%s; %d records are put aside, the first at %s-%s offset %s", text, count, topic, partition, offset
+                "%s; %d records are put aside, the first at %s-%s offset %s", message, count, topic, partition, offset
             )
             recovered = True
         self._guarded = recovered

@@ -50,24 +50,28 @@ def pair_images(rows: DataFrame, columns: int, key: int, *, movable: bool) -> Da
 
     fields = rows.schema.fields
     nullable = [t.StructField(column.name, column.dataType, True) for column in fields[:columns]]
-    return rows.mapInArrow(pairing(columns, key, movable=movable), t.StructType([*nullable, *fields[columns + 1 :]]))
+    return rows.mapInArrow(
+        make_pairing_task(columns, key, movable=movable), t.StructType([*nullable, *fields[columns + 1 :]])
+    )
 
 
-def pairing(columns: int, key: int, *, movable: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def make_pairing_task(
+    columns: int, key: int, *, movable: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The task for ``mapInArrow``; arguments as for ``pair_images``."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        rest: pa.RecordBatch | None = None
+        remainder: pa.RecordBatch | None = None
         for batch in batches:
-            rows = batch if rest is None else pa.concat_batches([rest, batch])
-            rest = None
+            rows = batch if remainder is None else pa.concat_batches([remainder, batch])
+            remainder = None
             if rows.num_rows and rows.column(rows.schema.get_field_index("ums_op_"))[-1].as_py() == "b":
-                rest, rows = rows.slice(rows.num_rows - 1), rows.slice(0, rows.num_rows - 1)
+                remainder, rows = rows.slice(rows.num_rows - 1), rows.slice(0, rows.num_rows - 1)
             yield decide_batch(rows, columns, key, movable=movable)
-        if rest is not None:
-            yield decide_batch(rest, columns, key, movable=movable)
+        if remainder is not None:
+            yield decide_batch(remainder, columns, key, movable=movable)
 
     return run
 
@@ -105,7 +109,7 @@ def decide_batch(rows: pa.RecordBatch, columns: int, key: int, *, movable: bool 
     while row < len(ops):
         paired = ops[row] == "b" and row + 1 < len(ops) and ops[row + 1] == "u"
         if paired:
-            _decide(row, states, emit, moved=keys[row] != keys[row + 1])
+            _emit_changes(row, states, emit, moved=keys[row] != keys[row + 1])
             row += 2
             continue
         op, state = ops[row], states[row]
@@ -137,7 +141,7 @@ def _lacks_image(rows: pa.RecordBatch, row: int) -> str:
     )
 
 
-def _decide(row: int, states: list[int], emit: Callable[[int, str, int], None], *, moved: bool) -> None:
+def _emit_changes(row: int, states: list[int], emit: Callable[[int, str, int], None], *, moved: bool) -> None:
     """Emit the rows for the image ``row`` and the update after it; ``moved``: whether their keys differ."""
     before, after = states[row], states[row + 1]
     # Whether the target may have a row under the old key. An image of the same key is unusable only if an expression failed.

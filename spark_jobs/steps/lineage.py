@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from connectors.errors import ConfigInvalid, Fatal
-from spark_jobs.steps.model import Output
+from spark_jobs.steps.model import OutputTable
 from spark_jobs.steps.names import find_table
 from spark_jobs.steps.planning import computed_columns, plan_step
 
@@ -21,7 +21,7 @@ ColumnId = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class LineageStage:
     """A step with the tables before and after it.
 
     Attributes:
@@ -33,29 +33,29 @@ class Stage:
 
     step: Step
     before: tuple[TableSchema, ...]
-    planned: tuple[Output | TableSchema, ...]
+    planned: tuple[OutputTable | TableSchema, ...]
     after: tuple[TableSchema, ...]
 
 
-def plan_stages(steps: Sequence[Step], tables: Sequence[TableSchema]) -> tuple[list[Stage], str]:
+def plan_stages(steps: Sequence[Step], tables: Sequence[TableSchema]) -> tuple[list[LineageStage], str]:
     """The stages of all steps, up to the first one that refuses its tables.
 
     Returns:
         The stages, and the refusal; empty if every step takes its tables.
     """
-    stages: list[Stage] = []
+    stages: list[LineageStage] = []
     before = tuple(tables)
     for step in steps:
         try:
             planned, after = plan_step(step, before)
         except (ConfigInvalid, Fatal) as error:
             return stages, str(error)
-        stages.append(Stage(step, before, tuple(planned), tuple(after)))
+        stages.append(LineageStage(step, before, tuple(planned), tuple(after)))
         before = tuple(after)
     return stages, ""
 
 
-def parents_of(stage: Stage) -> dict[ColumnId, frozenset[ColumnId]]:
+def parents_of(stage: LineageStage) -> dict[ColumnId, frozenset[ColumnId]]:
     """The columns before a step that each column after it reads.
 
     Where the plan does not say it, a column reads too much rather than too little: all columns of the same name if only the
@@ -65,7 +65,7 @@ def parents_of(stage: Stage) -> dict[ColumnId, frozenset[ColumnId]]:
     parents: dict[ColumnId, set[ColumnId]] = {}
     earlier_tables = {table.namespace: table for table in stage.before}
     for number, item in enumerate(stage.planned):
-        if isinstance(item, Output):
+        if isinstance(item, OutputTable):
             for branch in item.branches:
                 for name, part in zip(item.names, branch.columns, strict=True):
                     read = {(branch.source.namespace, column) for column in part.columns}
@@ -91,14 +91,14 @@ def parents_of(stage: Stage) -> dict[ColumnId, frozenset[ColumnId]]:
             continue
         for column in table.columns:
             parents[table.namespace, column.name] = {
-                (other.namespace, column.name)
-                for other in stage.before
-                if any(candidate.name == column.name for candidate in other.columns)
+                (schema.namespace, column.name)
+                for schema in stage.before
+                if any(candidate.name == column.name for candidate in schema.columns)
             }
     return {column_id: frozenset(read) for column_id, read in parents.items()}
 
 
-def origins(stages: Sequence[Stage]) -> list[dict[ColumnId, frozenset[ColumnId]]]:
+def find_origins(stages: Sequence[LineageStage]) -> list[dict[ColumnId, frozenset[ColumnId]]]:
     """For every stage: the columns of the source's tables that each column after it comes from."""
     result: list[dict[ColumnId, frozenset[ColumnId]]] = []
     roots: Mapping[ColumnId, frozenset[ColumnId]] | None = None
@@ -119,19 +119,21 @@ def origins(stages: Sequence[Stage]) -> list[dict[ColumnId, frozenset[ColumnId]]
     return result
 
 
-def touched(stage: Stage) -> frozenset[str]:
+def find_touched_tables(stage: LineageStage) -> frozenset[str]:
     """Namespaces of the tables before a step that it transforms."""
     step = stage.step
     if "tables" in step.config_def.keys:
         return frozenset(table.namespace for table in stage.before if step.selects(table))
     masked = {table.namespace for table in stage.before if step.masked(table)}
-    read = {branch.source.namespace for item in stage.planned if isinstance(item, Output) for branch in item.branches}
+    read = {
+        branch.source.namespace for item in stage.planned if isinstance(item, OutputTable) for branch in item.branches
+    }
     # Joins and windows plan tables without saying where they come from; their options do.
     named = {find_table(step.name, name, stage.before) for name in step.reads()}
     return frozenset(masked | read | {table.namespace for table in named if table is not None})
 
 
-def hidden_columns(stages: Sequence[Stage]) -> list[frozenset[ColumnId]]:
+def hidden_columns(stages: Sequence[LineageStage]) -> list[frozenset[ColumnId]]:
     """The columns that steps mask later, and all that these are made of.
 
     Returns:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.steps.model import Output
+    from spark_jobs.steps.model import OutputTable
 
 _PREFIX = "mask."
 
@@ -41,15 +41,15 @@ class MaskStep(Step):
         """See ``Step.check``."""
         return [
             f"{problem.name.removeprefix(_PREFIX)}: {problem.message}"
-            for problem in masking.problems(self._raw(), debezium=False)
+            for problem in masking.find_problems(self._mask_options(), debezium=False)
         ]
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
         from spark_jobs.masked_frames import masked_columns  # imports types of Spark
 
         try:
-            masks = masking.parse_rules(self._raw(), debezium=False)
+            masks = masking.parse_rules(self._mask_options(), debezium=False)
             return [replace(table, columns=masked_columns(table, masks)) for table in tables]
         except (ConfigInvalid, Fatal) as error:
             raise StepRefused(f"step {self.name}: {error}") from error
@@ -59,7 +59,7 @@ class MaskStep(Step):
         from spark_jobs.masked_frames import mask_changes
 
         del run
-        masks = masking.parse_rules(self._raw(), debezium=False)
+        masks = masking.parse_rules(self._mask_options(), debezium=False)
         masked = mask_changes([table.changes for table in tables], masks)
         return [replace(table, changes=changes) for table, changes in zip(tables, masked, strict=True)]
 
@@ -67,7 +67,7 @@ class MaskStep(Step):
         """See ``Step.masked``."""
         from spark_jobs.masked_frames import masks_of
 
-        return frozenset(masks_of(table, masking.parse_rules(self._raw(), debezium=False)))
+        return frozenset(masks_of(table, masking.parse_rules(self._mask_options(), debezium=False)))
 
-    def _raw(self) -> dict[str, str]:
+    def _mask_options(self) -> dict[str, str]:
         return {f"{_PREFIX}{name}": value for name, value in self.context.raw.items() if name != "type"}

@@ -75,7 +75,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputTable:
     """One output table of a step.
 
     Attributes:

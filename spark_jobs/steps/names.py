@@ -42,7 +42,7 @@ def names_of(namespace: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((namespace, qualified_name(namespace), table_part(namespace))))
 
 
-def matches(patterns: Sequence[str], namespace: str) -> bool:
+def is_match(patterns: Sequence[str], namespace: str) -> bool:
     """Whether one of ``patterns`` (``*`` and ``?`` as in file names) is a name of the table; no patterns match every table."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns for name in names_of(namespace))
 
@@ -105,7 +105,7 @@ def find_column(step: str, name: str, table: TableSchema) -> int:
     names = [column.name for column in table.columns]
     if name in names:
         return names.index(name)
-    candidates = [number for number, other in enumerate(names) if other.lower() == name.lower()]
+    candidates = [number for number, column_name in enumerate(names) if column_name.lower() == name.lower()]
     if len(candidates) == 1:
         return candidates[0]
     if candidates:

@@ -11,7 +11,7 @@ from spark_jobs import registry
 from spark_jobs.config_keys import FUNCTIONS, MATERIALIZE, STEPS
 from spark_jobs.config_keys import STEP_PREFIX as PREFIX
 from spark_jobs.steps.contract import StepContext
-from spark_jobs.steps.names import matches, names_of
+from spark_jobs.steps.names import is_match, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _RECORDS: Final = ("sink.console.content", "sink.kafka.content")
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredSteps:
     """The declarations of the steps of a configuration.
 
     Attributes:
@@ -45,15 +45,15 @@ def step_names(raw: Mapping[str, str]) -> list[str]:
     return [name.strip() for name in raw.get(STEPS, "").split(",") if name.strip()]
 
 
-def declare(raw: Mapping[str, str]) -> Declared:
+def declare_steps(raw: Mapping[str, str]) -> DeclaredSteps:
     """The options of the steps of a configuration; imports their types."""
     names = step_names(raw)
-    types = registry.targets(registry.STEPS) if names else {}
+    types = registry.list_entry_points(registry.STEPS) if names else {}
     keys: list[ConfigKey] = _function_keys(raw)
     prefixes: list[str] = []
     problems = [
-        ConfigProblem(STEPS, f"Invalid value {name} for configuration {STEPS}: {text}")
-        for name, text in _bad_names(names)
+        ConfigProblem(STEPS, f"Invalid value {name} for configuration {STEPS}: {problem}")
+        for name, problem in _bad_names(names)
     ]
     for name in dict.fromkeys(names):
         prefix = f"{PREFIX}{name}."
@@ -73,7 +73,7 @@ def declare(raw: Mapping[str, str]) -> Declared:
             continue
         step = registry.step_class(type_name)
         keys += [replace(key, name=f"{prefix}{key.name}") for key in step.config_def.keys.values()]
-        prefixes += [f"{prefix}{more}" for more in step.pass_through]
+        prefixes += [f"{prefix}{option_name}" for option_name in step.pass_through]
     strangers = {name[len(PREFIX) :].partition(".")[0]: name for name in raw if name.startswith(PREFIX)}
     problems += [
         ConfigProblem(option, f"{option} is of a step that {STEPS} does not name: add {name} to {STEPS}, or remove it")
@@ -81,7 +81,7 @@ def declare(raw: Mapping[str, str]) -> Declared:
         if name not in names
     ]
     prefixes += [f"{PREFIX}{name}." for name in strangers if name not in names]
-    return Declared(tuple(keys), tuple(prefixes), tuple(problems))
+    return DeclaredSteps(tuple(keys), tuple(prefixes), tuple(problems))
 
 
 def _function_keys(raw: Mapping[str, str]) -> list[ConfigKey]:
@@ -100,7 +100,7 @@ def _bad_names(names: list[str]) -> Iterable[tuple[str, str]]:
             yield name, "two steps have this name"
 
 
-def complaints(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[ConfigProblem]:
+def check_combinations(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[ConfigProblem]:
     """Complaints about options that can't be combined with steps. Pure."""
     if not step_names(raw):
         return []
@@ -170,7 +170,7 @@ def order_complaints(steps: Sequence[Step]) -> list[ConfigProblem]:
         output: step.name
         for step in reversed(steps)
         for output in step.makes()
-        if not any(matches([name], output) or output in names_of(name) for name in reads[step.name])
+        if not any(is_match([name], output) or output in names_of(name) for name in reads[step.name])
     }
     position = {step.name: number for number, step in enumerate(steps)}
     problems = []
@@ -179,39 +179,42 @@ def order_complaints(steps: Sequence[Step]) -> list[ConfigProblem]:
             maker = makers.get(name, step.name)
             if position[maker] <= position[step.name]:
                 continue
-            cycle = _reaches(maker, step.name, reads, makers)
+            cycle = _reads_from(maker, step.name, reads, makers)
             fix = (
                 f"The step {maker} in turn reads what {step.name} makes, so no order of them can work: let one of them read a "
                 "table of the source"
                 if cycle
                 else f"Put {maker} before {step.name}"
             )
-            text = f"step {step.name} reads the table {name}, which the later step {maker} makes; steps run in order. {fix}"
-            other = f", or give {maker} another name if the source has a table {name}" if name == maker else ""
-            problems.append(ConfigProblem(STEPS, f"{STEPS}: {text}{other}"))
+            problem_text = (
+                f"step {step.name} reads the table {name}, which the later step {maker} makes; steps run in "
+                f"order. {fix}"
+            )
+            rename_hint = f", or give {maker} another name if the source has a table {name}" if name == maker else ""
+            problems.append(ConfigProblem(STEPS, f"{STEPS}: {problem_text}{rename_hint}"))
     return problems
 
 
-def _reaches(step: str, other: str, reads: Mapping[str, set[str]], makers: Mapping[str, str]) -> bool:
+def _reads_from(step: str, target_step: str, reads: Mapping[str, set[str]], makers: Mapping[str, str]) -> bool:
     """Whether a step reads what another one makes, by way of further steps too."""
-    waiting, seen = [step], {step}
+    waiting, visited = [step], {step}
     while waiting:
-        makes_input = {makers[name] for name in reads[waiting.pop()] if name in makers} - seen
+        makes_input = {makers[name] for name in reads[waiting.pop()] if name in makers} - visited
         waiting += makes_input
-        seen |= makes_input
-    return other in seen
+        visited |= makes_input
+    return target_step in visited
 
 
 def check_steps(config: Config) -> list[ConfigProblem]:
     """The complaints of the steps about their options. Reads the files of functions."""
     problems = []
     if config.raw.get(FUNCTIONS):
-        from spark_jobs.steps.python.functions import complaints as function_complaints
+        from spark_jobs.steps.python.functions import check_functions as function_complaints
 
         problems += function_complaints(config)
     steps = build_steps(config)
     for step in steps:
-        for text in step.check():
-            option, _, message = text.partition(": ")
+        for problem_text in step.check():
+            option, _, message = problem_text.partition(": ")
             problems.append(ConfigProblem(f"{PREFIX}{step.name}.{option}", f"{PREFIX}{step.name}.{option}: {message}"))
     return problems or order_complaints(steps)

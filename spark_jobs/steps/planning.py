@@ -19,7 +19,7 @@ from spark_jobs.config_keys import SEPARATE, SHARDS
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.shards import with_numbers
 from spark_jobs.sources.tables import from_json
-from spark_jobs.steps.model import Output
+from spark_jobs.steps.model import OutputTable
 from spark_jobs.steps.names import check_names, unmatched_sentences
 from spark_jobs.steps.options import build_steps
 
@@ -54,11 +54,11 @@ def seen_tables(config: Config) -> list[TableSchema]:
     """The tables that the job's earlier runs saw, from a checkpoint on this machine; empty without one. Reads a file."""
     folder = open_local(config["checkpoint.location"])
     numbers = [int(name[:-5]) for name in folder.list("schemas") if name[:-5].isdigit()] if folder is not None else []
-    text = folder.read(f"schemas/{max(numbers)}.json") if folder is not None and numbers else None
-    if text is None:
+    schemas_json = folder.read(f"schemas/{max(numbers)}.json") if folder is not None and numbers else None
+    if schemas_json is None:
         return []
     try:
-        tables = list(from_json(text)[0].values())
+        tables = list(from_json(schemas_json)[0].values())
         return [with_numbers(table) for table in tables] if config[SHARDS] == SEPARATE else tables
     except (ValueError, KeyError, TypeError, Fatal):
         return []  # the job complains of them when it starts
@@ -81,24 +81,27 @@ def step_lines(config: Config, tables: Sequence[TableSchema] | None = None) -> l
             "(the columns are shown once the job has run: the tables that it saw are in its checkpoint on this machine)"
         )
     for step in steps:
-        lines.append(f"{step.name} ({config[f'transform.step.{step.name}.type']}){_summary(step)}")
-        if text := step.state():
-            lines.append(f"  keeps {text}")
+        lines.append(f"{step.name} ({config[f'transform.step.{step.name}.type']}){_summarize_step(step)}")
+        if state_text := step.state():
+            lines.append(f"  keeps {state_text}")
         if not schemas:
             continue
-        lines += [f"  WARNING: {text}" for text in unmatched_sentences(step.name, step.unmatched(schemas), schemas)]
+        lines += [
+            f"  WARNING: {state_text}"
+            for state_text in unmatched_sentences(step.name, step.unmatched(schemas), schemas)
+        ]
         before = schemas
         try:
             planned, schemas = plan_step(step, before)
         except (ConfigInvalid, Fatal) as error:
             return [*lines, f"{_REFUSED}{error}"]
         for item in planned:
-            computed = {} if isinstance(item, Output) else computed_columns(step, item, before)
+            computed = {} if isinstance(item, OutputTable) else computed_columns(step, item, before)
             lines += [f"  {line}" for line in _table_lines(item, computed)]
     return lines
 
 
-def plan_step(step: Step, tables: Sequence[TableSchema]) -> tuple[list[Output | TableSchema], list[TableSchema]]:
+def plan_step(step: Step, tables: Sequence[TableSchema]) -> tuple[list[OutputTable | TableSchema], list[TableSchema]]:
     """The plan of a step for tables, and the schemas after it as far as they are known without Spark. Pure.
 
     Raises:
@@ -106,7 +109,7 @@ def plan_step(step: Step, tables: Sequence[TableSchema]) -> tuple[list[Output | 
         Fatal: two tables have one name after it.
     """
     planned = step.plan(tables)
-    schemas = [planned_schema(item) if isinstance(item, Output) else item for item in planned]
+    schemas = [planned_schema(item) if isinstance(item, OutputTable) else item for item in planned]
     check_names(step.name, schemas)
     return planned, schemas
 
@@ -119,7 +122,7 @@ def computed_columns(step: Step, table: TableSchema, before: Sequence[TableSchem
         table: after it; planned without expressions.
         before: the tables before it.
     """
-    origin = next((other for other in before if other.namespace == table.namespace), None)
+    origin = next((schema for schema in before if schema.namespace == table.namespace), None)
     return {} if origin is None else step.computed(origin)
 
 
@@ -128,7 +131,7 @@ def refusal_in(line: str) -> str:
     return line.removeprefix(_REFUSED) if line.startswith(_REFUSED) else ""
 
 
-def _summary(step: Step) -> str:
+def _summarize_step(step: Step) -> str:
     shown = [
         f"{name}={' '.join(str(value).split())}"
         for name, value in step.context.raw.items()
@@ -137,35 +140,35 @@ def _summary(step: Step) -> str:
     return f": {', '.join(shown)}" if shown else ""
 
 
-def _table_lines(item: Output | TableSchema, computed: Mapping[str, Expression]) -> list[str]:
-    schema = planned_schema(item) if isinstance(item, Output) else item
+def _table_lines(item: OutputTable | TableSchema, computed: Mapping[str, Expression]) -> list[str]:
+    schema = planned_schema(item) if isinstance(item, OutputTable) else item
     key = ", ".join(column.name for column in schema.key)
     lines = [f"{schema.namespace}: {f'key ({key})' if key else 'no key'}"]
     for number, column in enumerate(schema.columns):
         kind = "type known at the start" if column.type == UNKNOWN else column.type.simpleString()
-        origin = f" = {_origins(item, number)}" if isinstance(item, Output) else ""
+        origin = f" = {_describe_origins(item, number)}" if isinstance(item, OutputTable) else ""
         if column.name in computed:
             origin = f" = {computed[column.name].text}"
         lines.append(f"  {column.name} {kind}{origin}")
-    if isinstance(item, Output):
+    if isinstance(item, OutputTable):
         for branch in item.branches:
             lines += [f"  where {part.text} ({branch.source.namespace})" for part in branch.conditions]
     return lines
 
 
-def _origins(output: Output, number: int) -> str:
-    origins = (_origin(branch, branch.columns[number]) for branch in output.branches)
+def _describe_origins(output: OutputTable, number: int) -> str:
+    origins = (_describe_origin(branch, branch.columns[number]) for branch in output.branches)
     return "; ".join(origin for origin in origins if origin)  # a view's table may have no part in a column
 
 
-def _origin(branch: Branch, part: Expression) -> str:
+def _describe_origin(branch: Branch, part: Expression) -> str:
     if part.direct:
         return f"{branch.source.namespace}.{part.direct}"
     read = ", ".join(f"{branch.source.namespace}.{name}" for name in part.columns)
     return f"{part.text} (from {read})" if read else part.text
 
 
-def planned_schema(output: Output) -> TableSchema:
+def planned_schema(output: OutputTable) -> TableSchema:
     """The schema of an output as far as it is known without Spark: a type that is not is Spark's ``void``."""
     columns = []
     for number, name in enumerate(output.names):

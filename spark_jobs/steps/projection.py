@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.steps.contract import KEY, TABLES, Step
-from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.steps.model import OutputTable, StepRefused
 from spark_jobs.steps.names import names_of
 from spark_jobs.steps.resolve import INPUT, branch_of, output_of, rows_of, select_rows
-from spark_jobs.steps.row_filter import template
+from spark_jobs.steps.row_filter import parse_clauses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,16 +41,16 @@ class SelectStep(Step):
     def check(self) -> list[str]:
         """See ``Step.check``."""
         try:
-            self._select()
+            self._parse_aggregates()
         except StepRefused as error:
             return [f"columns: {error}"]
         return []
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
-        select = self._select()
+        select = self._parse_aggregates()
         key = self.context.options.get("key") or ()
-        result: list[Output | TableSchema] = []
+        result: list[OutputTable | TableSchema] = []
         for table in tables:
             if not self.selects(table):
                 result.append(table)
@@ -69,8 +69,8 @@ class SelectStep(Step):
             )
         return result
 
-    def _select(self) -> exp.Select:
-        select = template(self.name, f"{self.context.options['columns']}\nFROM {INPUT}")
+    def _parse_aggregates(self) -> exp.Select:
+        select = parse_clauses(self.name, f"{self.context.options['columns']}\nFROM {INPUT}")
         if select.args.get("where") is not None:
             raise StepRefused(f"step {self.name}: columns holds a WHERE: use a step of type filter")
         return select

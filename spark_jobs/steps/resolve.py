@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.steps.dialect import check_query, function_name, parse_statements, text_of, unstable_function
-from spark_jobs.steps.model import Branch, Expression, Output, StepRefused
+from spark_jobs.steps.model import Branch, Expression, OutputTable, StepRefused
 from spark_jobs.steps.names import find_table
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _UNITS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class QueryRows:
     """The rows of one input table, as a query sees them.
 
     Attributes:
@@ -52,7 +52,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class StepQuery:
     """A query of a step: where its rows go, and the views that it may read.
 
     Attributes:
@@ -66,14 +66,14 @@ class Query:
     views: Mapping[str, exp.Expr]
 
 
-def read_queries(step: str, sql: str) -> list[Query]:
+def read_queries(step: str, sql: str) -> list[StepQuery]:
     """The queries of a step of type sql, checked for constructs that can't carry changes.
 
     Raises:
         StepRefused: names the step, the construct and the fix.
     """
     views: dict[str, exp.Expr] = {}
-    queries: list[Query] = []
+    queries: list[StepQuery] = []
     for statement in parse_statements(step, sql):
         if isinstance(statement, exp.Create) and str(statement.kind).upper() == "VIEW":
             query, name = statement.expression, statement.this.name
@@ -86,10 +86,10 @@ def read_queries(step: str, sql: str) -> list[Query]:
             if not isinstance(query, exp.Query) or not isinstance(target, exp.Table) or statement.args.get("overwrite"):
                 raise StepRefused(f"step {step}: write INSERT INTO <table> SELECT ..., with the columns in the SELECT")
             check_query(step, query)
-            queries.append(Query(".".join(part.name for part in target.parts), query, dict(views)))
+            queries.append(StepQuery(".".join(part.name for part in target.parts), query, dict(views)))
         elif isinstance(statement, exp.Query):
             check_query(step, statement)
-            queries.append(Query("", statement, dict(views)))
+            queries.append(StepQuery("", statement, dict(views)))
         else:
             raise StepRefused(
                 f"step {step}: `{text_of(statement)[:60]}` is not a query: a step takes SELECT, INSERT INTO <table> SELECT "
@@ -107,7 +107,7 @@ def read_queries(step: str, sql: str) -> list[Query]:
     return queries
 
 
-def tables_read(query: Query) -> list[str]:
+def tables_read(query: StepQuery) -> list[str]:
     """Names of the tables that a query reads, views and CTEs resolved; in order of appearance, repeated if read repeatedly."""
     names: list[str] = []
 
@@ -136,13 +136,13 @@ def table_name(table: exp.Table) -> str:
     return ".".join(part.name for part in table.parts)
 
 
-def rows_of(source: TableSchema) -> Rows:
+def rows_of(source: TableSchema) -> QueryRows:
     """All rows of an input table."""
     names = tuple(column.name for column in source.columns)
-    return Rows(source, names, tuple(exp.column(f"c{number}") for number in range(len(names))))
+    return QueryRows(source, names, tuple(exp.column(f"c{number}") for number in range(len(names))))
 
 
-class Resolver:
+class QueryResolver:
     """Resolves the queries of one step against the tables that are there.
 
     Args:
@@ -154,13 +154,13 @@ class Resolver:
         self._step = step
         self._lookup = lookup
 
-    def rows(self, query: Query) -> list[Rows]:
+    def rows(self, query: StepQuery) -> list[QueryRows]:
         """The rows of a query, one item per input table that has been seen.
 
         Raises:
             StepRefused: a column is missing or ambiguous; a table is read more than once.
         """
-        rows = self._query(query.node, dict(query.views))
+        rows = self._resolve_query(query.node, dict(query.views))
         read = [item.source.namespace for item in rows]
         twice = next((name for name in read if read.count(name) > 1), "")
         if twice:
@@ -170,12 +170,12 @@ class Resolver:
             )
         return rows
 
-    def _query(self, node: exp.Expr, scope: Mapping[str, exp.Expr]) -> list[Rows]:
+    def _resolve_query(self, node: exp.Expr, scope: Mapping[str, exp.Expr]) -> list[QueryRows]:
         inner = dict(scope)
         for cte in getattr(node, "ctes", []):
             inner[cte.alias.lower()] = cte.this
         if isinstance(node, exp.Union):
-            left, right = self._query(node.this, inner), self._query(node.expression, inner)
+            left, right = self._resolve_query(node.this, inner), self._resolve_query(node.expression, inner)
             if left and right and len(left[0].names) != len(right[0].names):
                 raise StepRefused(
                     f"step {self._step}: UNION ALL of {len(left[0].names)} and {len(right[0].names)} columns: list the "
@@ -191,33 +191,33 @@ class Resolver:
                 )
             return [*left, *(replace(item, names=names) for item in right)]
         if isinstance(node, exp.Subquery):
-            return self._query(node.this, inner)
+            return self._resolve_query(node.this, inner)
         if isinstance(node, exp.Select):
-            return self._select(node, inner)
+            return self._resolve_select(node, inner)
         raise StepRefused(f"step {self._step}: `{text_of(node)[:60]}` is not a SELECT")
 
-    def _select(self, node: exp.Select, scope: Mapping[str, exp.Expr]) -> list[Rows]:
+    def _resolve_select(self, node: exp.Select, scope: Mapping[str, exp.Expr]) -> list[QueryRows]:
         clause = node.args.get("from_") or node.args.get("from")
         if clause is None:
             raise StepRefused(f"step {self._step}: `{text_of(node)[:60]}` reads no table: add FROM")
         relation = clause.this
         prefixes = {relation.alias.lower()} if relation.alias else set()
         if isinstance(relation, exp.Subquery):
-            sources = self._query(relation.this, scope)
+            sources = self._resolve_query(relation.this, scope)
         else:
             name = table_name(relation)
             if not prefixes:
                 prefixes = {name.lower(), relation.name.lower()}
             if name.lower() in scope:
-                rest = {key: value for key, value in scope.items() if key != name.lower()}
-                sources = self._query(scope[name.lower()], rest)
+                outer_scope = {key: value for key, value in scope.items() if key != name.lower()}
+                sources = self._resolve_query(scope[name.lower()], outer_scope)
             else:
                 table = self._lookup(name)
                 sources = [rows_of(table)] if table is not None else []
         return [select_rows(self._step, node, rows, prefixes) for rows in sources]
 
 
-def select_rows(step: str, node: exp.Select, rows: Rows, prefixes: set[str]) -> Rows:
+def select_rows(step: str, node: exp.Select, rows: QueryRows, prefixes: set[str]) -> QueryRows:
     """The rows of one SELECT over ``rows``.
 
     Args:
@@ -235,9 +235,9 @@ def select_rows(step: str, node: exp.Select, rows: Rows, prefixes: set[str]) -> 
 
     def bound(expression: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
         def substituted(part: exp.Expr) -> exp.Expr:
-            return _column(step, part, rows, prefixes, aliases) if isinstance(part, exp.Column) else part
+            return _resolve_column(step, part, rows, prefixes, aliases) if isinstance(part, exp.Column) else part
 
-        return prepared(step, expression).transform(substituted)
+        return prepare_node(step, expression).transform(substituted)
 
     where = node.args.get("where")
     conditions = list(rows.conditions)
@@ -279,10 +279,10 @@ def select_rows(step: str, node: exp.Select, rows: Rows, prefixes: set[str]) -> 
         raise StepRefused(
             f"step {step}: {reserved} is the name of a system column, which every row has: write AS <name>"
         )
-    return Rows(rows.source, tuple(names), tuple(nodes), tuple(conditions))
+    return QueryRows(rows.source, tuple(names), tuple(nodes), tuple(conditions))
 
 
-def prepared(step: str, node: exp.Expr) -> exp.Expr:
+def prepare_node(step: str, node: exp.Expr) -> exp.Expr:
     """A copy of an expression in which columns can be replaced: units of time are no columns, fields of structs keep names.
 
     Raises:
@@ -302,7 +302,9 @@ def prepared(step: str, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _column(step: str, column: exp.Column, rows: Rows, prefixes: set[str], aliases: Mapping[str, exp.Expr]) -> exp.Expr:
+def _resolve_column(
+    step: str, column: exp.Column, rows: QueryRows, prefixes: set[str], aliases: Mapping[str, exp.Expr]
+) -> exp.Expr:
     """The expression over the input table that a column stands for, with access to the fields of a struct."""
     parts = [part.name for part in column.parts]
     for count in range(len(parts) - 1, 0, -1):
@@ -318,10 +320,10 @@ def _column(step: str, column: exp.Column, rows: Rows, prefixes: set[str], alias
     return node
 
 
-def _lookup_column(step: str, name: str, rows: Rows, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
+def _lookup_column(step: str, name: str, rows: QueryRows, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
     if name in rows.names:
         return rows.nodes[rows.names.index(name)]
-    candidates = [number for number, other in enumerate(rows.names) if other.lower() == name.lower()]
+    candidates = [number for number, column_name in enumerate(rows.names) if column_name.lower() == name.lower()]
     table = rows.source.namespace
     if len(candidates) > 1:
         listed = ", ".join(rows.names[number] for number in candidates)
@@ -340,7 +342,7 @@ def _lookup_column(step: str, name: str, rows: Rows, aliases: Mapping[str, exp.E
     raise StepRefused(f"step {step}: table {table} has no column {name}{hint}. It has {shown}".replace("?.", "?"))
 
 
-def expression(node: exp.Expr, source: TableSchema) -> Expression:
+def plan_expression(node: exp.Expr, source: TableSchema) -> Expression:
     """A resolved node as the plan holds it."""
     read = [part.name for part in node.find_all(exp.Column)]
     table_columns = [name for name in read if name not in SYSTEM_COLUMNS]
@@ -359,12 +361,12 @@ def expression(node: exp.Expr, source: TableSchema) -> Expression:
     )
 
 
-def branch_of(rows: Rows) -> Branch:
+def branch_of(rows: QueryRows) -> Branch:
     """Resolved rows as the plan holds them."""
     return Branch(
         rows.source,
-        tuple(expression(node, rows.source) for node in rows.nodes),
-        tuple(expression(node, rows.source) for node in rows.conditions),
+        tuple(plan_expression(node, rows.source) for node in rows.nodes),
+        tuple(plan_expression(node, rows.source) for node in rows.conditions),
     )
 
 
@@ -376,7 +378,7 @@ def output_of(
     key: Sequence[str],
     *,
     before_rows: bool,
-) -> Output:
+) -> OutputTable:
     """The output table with its key, key columns first.
 
     Args:
@@ -421,7 +423,7 @@ def output_of(
                 )
             movable = True
     order = [*chosen, *(number for number in range(len(names)) if number not in chosen)]
-    return Output(
+    return OutputTable(
         namespace,
         tuple(names[number] for number in order),
         len(chosen),
@@ -456,14 +458,15 @@ def _kept_key(step: str, namespace: str, names: Sequence[str], branches: Sequenc
         if branch is not branches[0] and positions != chosen:
             raise StepRefused(
                 f"step {step}: the tables {branches[0].source.namespace} and {branch.source.namespace} have other keys "
-                f"({_listed(names, chosen)}; {_listed(names, positions)}): put their key columns in the same positions, or "
+                f"({_list_names(names, chosen)}; {_list_names(names, positions)}): put their key columns in the same "
+                "positions, or "
                 f"name the columns that tell rows apart in transform.step.{step}.key"
             )
         chosen = positions
     return chosen
 
 
-def _listed(names: Sequence[str], positions: Sequence[int]) -> str:
+def _list_names(names: Sequence[str], positions: Sequence[int]) -> str:
     return ", ".join(names[number] for number in positions) or "no key"
 
 

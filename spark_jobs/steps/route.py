@@ -12,9 +12,9 @@ from connectors.errors import Fatal
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, invalid, non_empty
 from spark_jobs.contract import SYSTEM_COLUMNS, TableChanges
 from spark_jobs.steps.contract import TABLES, Step, StepRun, StepTable
-from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.steps.model import OutputTable, StepRefused
 from spark_jobs.steps.names import qualified_name, table_part
-from spark_jobs.steps.resolve import Rows, branch_of, output_of, rows_of
+from spark_jobs.steps.resolve import QueryRows, branch_of, output_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ _PARTS: Final = ("table", "database", "namespace")
 _TARGET: Final = "millrace_target_"
 
 
-def _template(name: str, value: Any) -> str | None:
+def _check_template(name: str, value: Any) -> str | None:
     problem = non_empty(name, value)
     unknown = [
         part for part in _PLACEHOLDER.findall(value or "") if part not in _PARTS and not part.startswith(_COLUMN)
@@ -58,7 +58,7 @@ class RouteStep(Step):
                 name="to",
                 type=ConfigType.STRING,
                 importance=Importance.HIGH,
-                validator=_template,
+                validator=_check_template,
                 example="${database}.${table}_${column:region}",
                 doc="The new name of the table, from which sinks make names of tables, topics and folders. `${table}`, "
                 "`${database}` and `${namespace}` are parts of its name; `${column:<name>}` is the value of a column, which "
@@ -77,16 +77,16 @@ class RouteStep(Step):
         ]
     )
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``; a route by columns is planned as one output with the template for a name."""
-        result: list[Output | TableSchema] = []
+        result: list[OutputTable | TableSchema] = []
         for table in tables:
             if not self.selects(table):
                 result.append(table)
-            elif self._columns():
-                result.append(replace(self._output(table), namespace=self._name(table)))
+            elif self._list_columns():
+                result.append(replace(self._plan_output(table), namespace=self._fill_name(table)))
             else:
-                result.append(replace(table, namespace=self._name(table)))
+                result.append(replace(table, namespace=self._fill_name(table)))
         return result
 
     def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
@@ -95,30 +95,30 @@ class RouteStep(Step):
         for table in tables:
             if not self.selects(table.changes.schema):
                 result.append(table)
-            elif not self._columns():
-                schema = replace(table.changes.schema, namespace=self._name(table.changes.schema))
+            elif not self._list_columns():
+                schema = replace(table.changes.schema, namespace=self._fill_name(table.changes.schema))
                 result.append(replace(table, changes=replace(table.changes, schema=schema)))
             elif table.present:
-                result += self._split(table, run)
+                result += self._split_table(table, run)
         return result
 
-    def _columns(self) -> list[str]:
+    def _list_columns(self) -> list[str]:
         parts = _PLACEHOLDER.findall(self.context.options["to"])
         return [part.removeprefix(_COLUMN) for part in parts if part.startswith(_COLUMN)]
 
-    def _name(self, table: TableSchema) -> str:
+    def _fill_name(self, table: TableSchema) -> str:
         return routed_name(self.context.options["to"], table.namespace)
 
-    def _output(self, table: TableSchema) -> Output:
+    def _plan_output(self, table: TableSchema) -> OutputTable:
         """The table with its new name as a further column of the key, so that a row that moves is deleted where it was."""
         rows = rows_of(table)
         positions = {column.name: number for number, column in enumerate(table.columns)}
         parts: list[exp.Expr] = []
-        for number, text in enumerate(_PLACEHOLDER.split(self._name(table))):
+        for number, template_part in enumerate(_PLACEHOLDER.split(self._fill_name(table))):
             if number % 2 == 0:
-                parts += [exp.Literal.string(text)] if text else []
+                parts += [exp.Literal.string(template_part)] if template_part else []
                 continue
-            name = text.removeprefix(_COLUMN)
+            name = template_part.removeprefix(_COLUMN)
             if name not in positions:
                 raise StepRefused(
                     f"step {self.name}: table {table.namespace} has no column {name}, which `to` names; it has "
@@ -126,7 +126,7 @@ class RouteStep(Step):
                 )
             parts.append(exp.cast(exp.column(f"c{positions[name]}"), "string"))
         target = exp.Anonymous(this="concat", expressions=parts)
-        routed = Rows(table, (_TARGET, *rows.names), (target, *rows.nodes))
+        routed = QueryRows(table, (_TARGET, *rows.names), (target, *rows.nodes))
         key = [column.name for column in table.key]
         return output_of(
             self.name,
@@ -137,25 +137,26 @@ class RouteStep(Step):
             before_rows=self.context.before_rows,
         )
 
-    def _split(self, table: StepTable, run: StepRun) -> list[StepTable]:
-        from spark_jobs.steps.derive import derive
+    def _split_table(self, table: StepTable, run: StepRun) -> list[StepTable]:
+        from spark_jobs.steps.derive import derive_table
 
         schema = table.changes.schema
-        routed = derive(
-            self.name, self._output(schema), {schema.namespace: table}, run, pairs=self.context.before_rows
+        routed = derive_table(
+            self.name, self._plan_output(schema), {schema.namespace: table}, run, pairs=self.context.before_rows
         ).changes
         frame = routed.frame.persist()
         run.persisted.append(frame)
-        most = self.context.options["tables.max"]
-        targets = [row[0] for row in frame.select(_TARGET).distinct().limit(most + 1).collect()]
-        if len(targets) > most:
+        max_tables = self.context.options["tables.max"]
+        targets = [row[0] for row in frame.select(_TARGET).distinct().limit(max_tables + 1).collect()]
+        if len(targets) > max_tables:
             raise Fatal(
-                f"step {self.name}: table {schema.namespace} would become more than {most} tables in one batch: route by a "
+                f"step {self.name}: table {schema.namespace} would become more than {max_tables} tables in one batch: route "
+                "by a "
                 f"column with fewer values, or raise transform.step.{self.name}.tables.max"
             )
         if None in targets:
             raise Fatal(
-                f"step {self.name}: table {schema.namespace} has changes without a value in {', '.join(self._columns())}: "
+                f"step {self.name}: table {schema.namespace} has changes without a value in {', '.join(self._list_columns())}: "
                 "compute one by a step of type select, such as coalesce(region, 'none') AS region"
             )
         columns = tuple(column for column in routed.schema.columns if column.name != _TARGET)

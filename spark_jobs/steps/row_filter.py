@@ -9,7 +9,7 @@ from sqlglot import exp
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.steps.contract import TABLES, Step
 from spark_jobs.steps.dialect import check_query, parse_statements
-from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.steps.model import OutputTable, StepRefused
 from spark_jobs.steps.names import names_of
 from spark_jobs.steps.resolve import INPUT, branch_of, output_of, rows_of, select_rows
 
@@ -40,15 +40,15 @@ class FilterStep(Step):
     def check(self) -> list[str]:
         """See ``Step.check``."""
         try:
-            self._select()
+            self._parse_aggregates()
         except StepRefused as error:
             return [f"condition: {error}"]
         return []
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
-        select = self._select()
-        result: list[Output | TableSchema] = []
+        select = self._parse_aggregates()
+        result: list[OutputTable | TableSchema] = []
         for table in tables:
             if not self.selects(table):
                 result.append(table)
@@ -62,11 +62,11 @@ class FilterStep(Step):
             )
         return result
 
-    def _select(self) -> exp.Select:
-        return template(self.name, f"* FROM {INPUT} WHERE ({self.context.options['condition']}\n)")
+    def _parse_aggregates(self) -> exp.Select:
+        return parse_clauses(self.name, f"* FROM {INPUT} WHERE ({self.context.options['condition']}\n)")
 
 
-def template(step: str, clauses: str) -> exp.Select:
+def parse_clauses(step: str, clauses: str) -> exp.Select:
     """The SELECT with these clauses, checked.
 
     Raises:

@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.steps.contract import KEY, Step
-from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.steps.model import OutputTable, StepRefused
 from spark_jobs.steps.names import find_table
-from spark_jobs.steps.resolve import Query, Resolver, branch_of, lookup_in, output_of, read_queries, tables_read
+from spark_jobs.steps.resolve import (
+    QueryResolver,
+    StepQuery,
+    branch_of,
+    lookup_in,
+    output_of,
+    read_queries,
+    tables_read,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,30 +54,30 @@ class SqlStep(Step):
     @property
     def combines(self) -> bool:
         """See ``Step.combines``."""
-        return any(len(tables_read(query)) > 1 for query in self._queries())
+        return any(len(tables_read(query)) > 1 for query in self._parse_queries())
 
     def check(self) -> list[str]:
         """See ``Step.check``."""
         try:
-            self._queries()
+            self._parse_queries()
         except StepRefused as error:
             return [f"sql: {error}"]
         return []
 
     def makes(self) -> list[str]:
         """See ``Step.makes``."""
-        return [query.target or self.name for query in self._queries()]
+        return [query.target or self.name for query in self._parse_queries()]
 
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """See ``Step.unmatched``."""
-        names = dict.fromkeys(name for query in self._queries() for name in tables_read(query))
+        names = dict.fromkeys(name for query in self._parse_queries() for name in tables_read(query))
         return [name for name in names if not _has_table(self.name, name, tables)]
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
-        resolver = Resolver(self.name, lookup_in(self.name, tables))
-        outputs: list[Output] = []
-        for query in self._queries():
+        resolver = QueryResolver(self.name, lookup_in(self.name, tables))
+        outputs: list[OutputTable] = []
+        for query in self._parse_queries():
             rows = resolver.rows(query)
             if not rows:
                 continue  # none of its tables has been seen yet
@@ -87,7 +95,7 @@ class SqlStep(Step):
         kept = [table for table in tables if self.context.options["keep.inputs"] or table.namespace not in consumed]
         return [*kept, *outputs]
 
-    def _queries(self) -> list[Query]:
+    def _parse_queries(self) -> list[StepQuery]:
         return read_queries(self.name, self.context.options["sql"])
 
 

@@ -101,19 +101,21 @@ class StepState:
         self._staged, self._new_values = {}, None
         if not self.checkpoint or batch == self._clean:
             return
-        folder = self._folder(spark)
-        names = folder.list(self._name())
-        self._tables = {name for name in names if name != _VALUES and folder.list(self._name(f"{name}/_delta_log"))}
+        folder = self._open_folder(spark)
+        names = folder.list(self._make_relative_path())
+        self._tables = {
+            name for name in names if name != _VALUES and folder.list(self._make_relative_path(f"{name}/_delta_log"))
+        }
         self._opened = {}
         for name in sorted(self._tables):
-            files = self._files(name)
+            files = self._open_files(name)
             if files is not None and files.layers() is not None:
                 files.discard(batch)
-            elif self._read(name).where(f"{BATCH} >= {batch}").limit(1).collect():
-                spark.sql(f"DELETE FROM {self._quoted(name)} WHERE {BATCH} >= {batch}").collect()  # noqa: S608 - names of ours
-        earlier = [number for number in self._numbers(folder) if number < batch]
-        text = folder.read(self._name(f"{_VALUES}/{earlier[-1]}.json")) if earlier else None
-        self._values = json.loads(text) if text else {}
+            elif self._read_table(name).where(f"{BATCH} >= {batch}").limit(1).collect():
+                spark.sql(f"DELETE FROM {self._quote_path(name)} WHERE {BATCH} >= {batch}").collect()  # noqa: S608 - names of ours
+        earlier = [number for number in self._list_batches(folder) if number < batch]
+        values_json = folder.read(self._make_relative_path(f"{_VALUES}/{earlier[-1]}.json")) if earlier else None
+        self._values = json.loads(values_json) if values_json else {}
 
     @property
     def values(self) -> dict[str, Any]:
@@ -131,13 +133,13 @@ class StepState:
             keep: SQL condition; rows for which it does not hold are not given, and removed in time. What it refuses once it
                 must refuse in later batches too.
         """
-        spark = self._session()
+        spark = self._get_session()
         if name not in self._tables:
             return spark.createDataFrame([], fields)
-        self._follow(name, fields)
+        self._follow_types(name, fields)
         self._keep_up(name, fields, key, keep)
-        rows = self._conformed(name, fields)
-        newest = self._newest(rows, key, self._first(name)) if key else rows
+        rows = self._conform_rows(name, fields)
+        newest = self._select_newest(rows, key, self._find_first_batch(name)) if key else rows
         return (newest.where(keep) if keep else newest).drop(BATCH)
 
     def has_lookups(self) -> bool:
@@ -150,7 +152,7 @@ class StepState:
         fields: StructType,
         key: Sequence[str],
         columns: Mapping[str, pa.Array],
-        most: int,
+        max_rows: int,
         keep: str = "",
     ) -> pa.Table | None:
         """Rows of a table as of the end of the batch before, by the values of columns, without a Spark job but for upkeep.
@@ -163,7 +165,7 @@ class StepState:
             key: its key columns; of a key the newest row is given.
             columns: the values of each column; null among them means rows without a value. A row whose newest version has
                 other values may be given, too.
-            most: the most rows.
+            max_rows: the most rows.
             keep: see ``read``.
 
         Returns:
@@ -176,24 +178,26 @@ class StepState:
         schema = to_arrow_schema(fields, timezone="UTC")
         if name not in self._tables:
             return schema.empty_table()
-        files = self._files(name)
+        files = self._open_files(name)
         if files is None or not _are_plain(fields) or _has_other_types(files.schema(), schema):
             return None
         self._keep_up(name, fields, key, keep)
         layers = files.layers()
         if layers is None:
             return None
-        rows = files.rows(columns, (layers.first, self._batch), most)
-        if rows.num_rows > most:
+        rows = files.rows(columns, (layers.first, self._batch), max_rows)
+        if rows.num_rows > max_rows:
             return None
         if layers.recent and set(columns) != set(key):  # a newer version of a row may have other values
             keys = {column: rows.column(column).combine_chunks() for column in key}
-            newer = files.rows(keys, (layers.first + 1, self._batch), most)
-            if newer.num_rows > most:
+            newer = files.rows(keys, (layers.first + 1, self._batch), max_rows)
+            if newer.num_rows > max_rows:
                 return None
-            rows = arrow_rows.concatenated(rows, newer)
+            rows = arrow_rows.concat_tables(rows, newer)
         with_batch = schema.append(_batch_field())
-        return arrow_rows.newest(arrow_rows.conformed(rows, with_batch), key, (ORDER, BATCH)).drop_columns([BATCH])
+        return arrow_rows.select_newest(arrow_rows.conform_rows(rows, with_batch), key, (ORDER, BATCH)).drop_columns(
+            [BATCH]
+        )
 
     def append(self, name: str, rows: DataFrame | pa.Table, files: int = 1, key: Sequence[str] = ()) -> None:
         """Add rows at the end of the batch (``commit``); replaces what was given for this table before in the batch.
@@ -215,25 +219,27 @@ class StepState:
         if not self.checkpoint:
             return
         for name, staged in list(self._staged.items()):
-            self._write(name, staged)
+            self._write_table(name, staged)
             self._tables.add(name)
             del self._staged[name]  # a commit that is repeated after an error does not write it again
         if self._new_values is not None and self._new_values != self._values:
-            folder = self._folder(self._session())
-            folder.write(self._name(f"{_VALUES}/{self._batch}.json"), json.dumps(self._new_values))
-            for old in [number for number in self._numbers(folder) if number < self._batch][:-1]:
-                folder.delete(self._name(f"{_VALUES}/{old}.json"))  # the last one stays: this batch may come again
+            folder = self._open_folder(self._get_session())
+            folder.write(self._make_relative_path(f"{_VALUES}/{self._batch}.json"), json.dumps(self._new_values))
+            for old in [number for number in self._list_batches(folder) if number < self._batch][:-1]:
+                folder.delete(
+                    self._make_relative_path(f"{_VALUES}/{old}.json")
+                )  # the last one stays: this batch may come again
             self._values = self._new_values
         self._clean = self._batch + 1
         self._new_values = None
 
-    def _numbers(self, folder: Folder) -> list[int]:
+    def _list_batches(self, folder: Folder) -> list[int]:
         """The batches that kept values, in order."""
-        return sorted(int(name[:-5]) for name in folder.list(self._name(_VALUES)) if name[:-5].isdigit())
+        return sorted(int(name[:-5]) for name in folder.list(self._make_relative_path(_VALUES)) if name[:-5].isdigit())
 
     # Tables.
 
-    def _write(self, name: str, staged: _Staged) -> None:
+    def _write_table(self, name: str, staged: _Staged) -> None:
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as f
 
@@ -241,13 +247,13 @@ class StepState:
         if not isinstance(rows, DataFrame):
             import pyarrow as pa
 
-            from spark_jobs.steps.state_files import create
+            from spark_jobs.steps.state_files import create_table
 
             numbers = pa.array([self._batch] * rows.num_rows, pa.int64())
             rows = rows.add_column(0, _batch_field(), numbers)
-            files = self._files(name) if name in self._tables else None
+            files = self._open_files(name) if name in self._tables else None
             if files is None:
-                create(str(local_path(self._path(name))), rows, _PROPERTIES)
+                create_table(str(local_path(self._make_table_path(name))), rows, _PROPERTIES)
             else:
                 files.append(rows)
             return
@@ -260,9 +266,9 @@ class StepState:
             writer = writer.options(**_PROPERTIES)
         elif staged.files > 1:
             self._large.add(name)
-        writer.save(self._path(name))
+        writer.save(self._make_table_path(name))
 
-    def _files(self, name: str) -> StateFiles | None:
+    def _open_files(self, name: str) -> StateFiles | None:
         """The files of a table that there is; None if this process does not reach them."""
         if not self.has_lookups():
             return None
@@ -275,21 +281,21 @@ class StepState:
             files.refresh()
             return files
         try:
-            return self._opened.setdefault(name, StateFiles(str(local_path(self._path(name))), BATCH))
+            return self._opened.setdefault(name, StateFiles(str(local_path(self._make_table_path(name))), BATCH))
         except DeltaProtocolError:
             return None  # features of Delta that only Spark reads
 
-    def _first(self, name: str) -> int:
+    def _find_first_batch(self, name: str) -> int:
         """The smallest batch number in a table: of its rows."""
         from pyspark.sql import functions as f
 
-        files = self._files(name)
+        files = self._open_files(name)
         layers = None if files is None else files.layers()
         if layers is not None:
             return layers.first
-        return int(self._read(name).agg(f.coalesce(f.min(BATCH), f.lit(_BASE))).collect()[0][0])
+        return int(self._read_table(name).agg(f.coalesce(f.min(BATCH), f.lit(_BASE))).collect()[0][0])
 
-    def _newest(self, rows: DataFrame, key: Sequence[str], first: int) -> DataFrame:
+    def _select_newest(self, rows: DataFrame, key: Sequence[str], first: int) -> DataFrame:
         """Of each key the row with the largest order number, then of the latest batch."""
         from pyspark.sql import functions as f
 
@@ -304,11 +310,11 @@ class StepState:
         pairs = base.join(recent, list(key), "full_outer").select(*key, newest.alias("newest_"))
         return pairs.select(*key, "newest_.*").select(*rows.columns)
 
-    def _conformed(self, name: str, fields: StructType) -> DataFrame:
+    def _conform_rows(self, name: str, fields: StructType) -> DataFrame:
         """The rows of earlier batches with the columns ``fields`` and ``batch_``."""
         from pyspark.sql import functions as f
 
-        table = self._read(name)
+        table = self._read_table(name)
         there = set(table.columns)
         columns = [
             (f.col(column.name) if column.name in there else f.lit(None).cast(column.dataType)).alias(column.name)
@@ -316,101 +322,103 @@ class StepState:
         ]
         return table.where(f"{BATCH} < {self._batch}").select(*columns, BATCH)
 
-    def _follow(self, name: str, fields: StructType) -> None:
+    def _follow_types(self, name: str, fields: StructType) -> None:
         """Write the table again where a column has another type now."""
         from pyspark.sql import functions as f
 
-        table = self._read(name)
+        table = self._read_table(name)
         types = {column.name: column.dataType for column in fields}
         if all(types.get(column.name, column.dataType) == column.dataType for column in table.schema):
             return
         columns = [f.col(column.name).cast(types.get(column.name, column.dataType)) for column in table.schema]
         cast = table.select(*columns)
-        cast.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(self._path(name))
+        cast.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(self._make_table_path(name))
 
     def _keep_up(self, name: str, fields: StructType, key: Sequence[str], keep: str) -> None:
         """Fold the rows of the last batches, if it is time. All of them are final: the batch that begins comes after them."""
         if self._kept_up.get(name) == self._batch:
             return
         self._kept_up[name] = self._batch
-        files = self._files(name)
+        files = self._open_files(name)
         layers = None if files is None else files.layers()
         age = self._batch % UPKEEP_EVERY if layers is None else UPKEEP_EVERY - layers.files
         if age > 0 and name not in self._large:
             return
-        first = self._first(name)
+        first = self._find_first_batch(name)
         if layers is None:
-            numbers = self._conformed(name, fields).groupBy(BATCH).count().collect()
+            numbers = self._conform_rows(name, fields).groupBy(BATCH).count().collect()
             base = sum(row["count"] for row in numbers if row[BATCH] == first)
             recent = sum(row["count"] for row in numbers) - base
         else:
             base, recent = layers.base, layers.recent
         if recent and recent >= _WORTH * base:
-            self._rewrite(name, fields, key, keep, first)
+            self._rewrite_table(name, fields, key, keep, first)
         elif recent and files is not None and recent <= _MOST_FOLDED and _are_plain(fields):
             files.fold(key, (ORDER, BATCH), self._batch)
         elif recent:
-            rows = self._conformed(name, fields).where(f"{BATCH} > {first}")
-            folded = self._newest(rows, key, first) if key else rows
+            rows = self._conform_rows(name, fields).where(f"{BATCH} > {first}")
+            folded = self._select_newest(rows, key, first) if key else rows
             writer = folded.coalesce(1).write.format("delta").mode("overwrite")
-            writer.option("replaceWhere", f"{BATCH} > {first}").save(self._path(name))
-        self._vacuum(name)
+            writer.option("replaceWhere", f"{BATCH} > {first}").save(self._make_table_path(name))
+        self._vacuum_table(name)
         self._large.discard(name)
 
-    def _rewrite(self, name: str, fields: StructType, key: Sequence[str], keep: str, first: int) -> None:
+    def _rewrite_table(self, name: str, fields: StructType, key: Sequence[str], keep: str, first: int) -> None:
         """Write the whole table again, as a base."""
         from pyspark.sql import functions as f
 
-        rows = self._conformed(name, fields)
-        whole = self._newest(rows, key, first) if key else rows
+        rows = self._conform_rows(name, fields)
+        whole = self._select_newest(rows, key, first) if key else rows
         whole = whole.where(keep) if keep else whole
         whole = whole.select(f.lit(_BASE).cast("bigint").alias(BATCH), *(column.name for column in fields))
         if key:
             whole = whole.repartitionByRange(*key).sortWithinPartitions(*key)
         writer = whole.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-        writer.option("maxRecordsPerFile", _ROWS_PER_FILE).save(self._path(name))
+        writer.option("maxRecordsPerFile", _ROWS_PER_FILE).save(self._make_table_path(name))
 
-    def _vacuum(self, name: str) -> None:
-        files = self._files(name)
+    def _vacuum_table(self, name: str) -> None:
+        files = self._open_files(name)
         if files is not None:
             files.clean()
             return
-        quiet = self._session().newSession()
+        quiet = self._get_session().newSession()
         # VACUUM lists folders in as many tasks: 10,000 by default.
         quiet.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
-        quiet.sql(f"VACUUM {self._quoted(name)}").collect()
+        quiet.sql(f"VACUUM {self._quote_path(name)}").collect()
 
-    def _read(self, name: str) -> DataFrame:
-        return self._session().read.format("delta").load(self._path(name))
+    def _read_table(self, name: str) -> DataFrame:
+        return self._get_session().read.format("delta").load(self._make_table_path(name))
 
     # Places.
 
-    def _session(self) -> SparkSession:
+    def _get_session(self) -> SparkSession:
         if self._spark is None:
             raise ValueError("the state of a step is read before its batch begins")
         return self._spark
 
-    def _folder(self, spark: SparkSession) -> Folder:
+    def _open_folder(self, spark: SparkSession) -> Folder:
         return open_folder(self.checkpoint, spark)
 
-    def _name(self, name: str = "") -> str:
+    def _make_relative_path(self, name: str = "") -> str:
         return f"{FOLDER}/{self.step}/{name}" if name else f"{FOLDER}/{self.step}"
 
-    def _path(self, name: str) -> str:
-        return f"{spark_path(self.checkpoint)}/{self._name(name)}"
+    def _make_table_path(self, name: str) -> str:
+        return f"{spark_path(self.checkpoint)}/{self._make_relative_path(name)}"
 
-    def _quoted(self, name: str) -> str:
-        return "delta.`" + self._path(name).replace("`", "``") + "`"
+    def _quote_path(self, name: str) -> str:
+        return "delta.`" + self._make_table_path(name).replace("`", "``") + "`"
 
     def count_bytes(self) -> int:
         """The size of the tables' files."""
         return (
-            sum(read_facts(self._session(), self._path(name)).bytes for name in self._tables) if self.checkpoint else 0
+            sum(read_facts(self._get_session(), self._make_table_path(name)).bytes for name in self._tables)
+            if self.checkpoint
+            else 0
         )
 
     def count_rows(self) -> int:
         """The rows of the tables as they are stored, older versions of rows included. Blocks: runs Spark jobs."""
-        return sum(self._read(name).count() for name in self._tables) if self.checkpoint else 0
+        return sum(self._read_table(name).count() for name in self._tables) if self.checkpoint else 0
 
 
 def _batch_field() -> pa.Field:

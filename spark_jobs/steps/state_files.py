@@ -56,13 +56,13 @@ class StateFiles:
     def __init__(self, path: str, batch_column: str) -> None:
         self._path = path
         self._batch = batch_column
-        with _failures(path):
+        with _translate_errors(path):
             self._table = DeltaTable(path)
         self._layers: tuple[int, Layers | None] | None = None
 
     def refresh(self) -> None:
         """Take note of what others (Spark) have written."""
-        with _failures(self._path):
+        with _translate_errors(self._path):
             self._table.update_incremental()
 
     def schema(self) -> pa.Schema:
@@ -73,39 +73,39 @@ class StateFiles:
         """Its layers by the statistics of its files; None if it has files without statistics."""
         version = self._table.version()
         if self._layers is None or self._layers[0] != version:
-            with _failures(self._path):
+            with _translate_errors(self._path):
                 files = pa.table(self._table.get_add_actions(flatten=True))
             self._layers = version, _layers_of(files, self._batch)
         return self._layers[1]
 
-    def rows(self, columns: Mapping[str, pa.Array], batches: tuple[int, int], most: int) -> pa.Table:
-        """Rows with these values, and at most one more than ``most``.
+    def rows(self, columns: Mapping[str, pa.Array], batches: tuple[int, int], max_rows: int) -> pa.Table:
+        """Rows with these values, and at most one more than ``max_rows``.
 
         Args:
             columns: the values of each column; null among them means rows without a value.
             batches: the first number of a batch whose rows count, and the one before which they end.
-            most: see above.
+            max_rows: see above.
         """
-        with _failures(self._path):
+        with _translate_errors(self._path):
             if all(_is_listed(values) for values in columns.values()):
                 conditions = [f'"{self._batch}" >= {batches[0]}', f'"{self._batch}" < {batches[1]}']
-                conditions += [_condition(name, values) for name, values in columns.items()]
-                text = f"SELECT * FROM state WHERE {' AND '.join(conditions)} LIMIT {most + 1}"  # noqa: S608 - escaped
-                result = pa.table(QueryBuilder().register("state", self._table).execute(text).read_all())
-                return arrow_rows.conformed(result, self.schema())  # it has view types, of which Arrow can do less
+                conditions += [_build_in_condition(name, values) for name, values in columns.items()]
+                sql = f"SELECT * FROM state WHERE {' AND '.join(conditions)} LIMIT {max_rows + 1}"  # noqa: S608 - escaped
+                result = pa.table(QueryBuilder().register("state", self._table).execute(sql).read_all())
+                return arrow_rows.conform_rows(result, self.schema())  # it has view types, of which Arrow can do less
             where: Any = (pc.field(self._batch) >= batches[0]) & (pc.field(self._batch) < batches[1])
             for name, values in columns.items():
                 match = pc.field(name).isin(values.drop_null())
                 where &= (match | pc.field(name).is_null()) if values.null_count else match
-            return self._table.to_pyarrow_dataset().scanner(filter=where).head(most + 1)
+            return self._table.to_pyarrow_dataset().scanner(filter=where).head(max_rows + 1)
 
     def append(self, rows: pa.Table) -> None:
         """Add rows; columns that the table lacks become columns of it."""
         schema = self.schema()
         names = [column.name for column in schema]
         new = [column for column in rows.schema if column.name not in names]
-        whole = arrow_rows.conformed(rows, pa.schema([*(column.with_nullable(True) for column in schema), *new]))
-        with _failures(self._path):
+        whole = arrow_rows.conform_rows(rows, pa.schema([*(column.with_nullable(True) for column in schema), *new]))
+        with _translate_errors(self._path):
             write_deltalake(self._table, whole, mode="append", schema_mode="merge" if new else None)
             self._table.update_incremental()
 
@@ -116,8 +116,8 @@ class StateFiles:
             return
         recent = self.rows({}, (layers.first + 1, before), layers.recent)
         if key:
-            recent = arrow_rows.newest(recent, key, by).sort_by([(name, "ascending") for name in key])
-        with _failures(self._path):
+            recent = arrow_rows.select_newest(recent, key, by).sort_by([(name, "ascending") for name in key])
+        with _translate_errors(self._path):
             later = f"{self._batch} > {layers.first}"
             write_deltalake(self._table, recent, mode="overwrite", predicate=later)
             self._table.update_incremental()
@@ -126,20 +126,20 @@ class StateFiles:
         """Remove the rows of a batch and of those after it."""
         layers = self.layers()
         if layers is not None and layers.last >= batch:
-            with _failures(self._path):
+            with _translate_errors(self._path):
                 self._table.delete(f"{self._batch} >= {batch}")
                 self._table.update_incremental()
 
     def clean(self) -> None:
         """Remove files that the table no longer has, if they are old."""
-        with _failures(self._path):
+        with _translate_errors(self._path):
             self._table.vacuum(retention_hours=1, enforce_retention_duration=False, dry_run=False, full=True)
 
 
-def create(path: str, rows: pa.Table, properties: Mapping[str, str]) -> None:
+def create_table(path: str, rows: pa.Table, properties: Mapping[str, str]) -> None:
     """Make a table of these rows. Blocks."""
     nullable = pa.schema([column.with_nullable(True) for column in rows.schema])
-    with _failures(path):
+    with _translate_errors(path):
         write_deltalake(path, rows.cast(nullable), mode="append", configuration=dict(properties))
 
 
@@ -161,7 +161,7 @@ def _is_listed(values: pa.Array) -> bool:
     return is_plain and len(values) <= _MOST_LISTED
 
 
-def _condition(name: str, values: pa.Array) -> str:
+def _build_in_condition(name: str, values: pa.Array) -> str:
     listed = values.drop_null().to_pylist()
     literals = [str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'" for value in listed]
     parts = [f'"{name}" IN ({", ".join(literals)})'] if literals else []
@@ -170,7 +170,7 @@ def _condition(name: str, values: pa.Array) -> str:
 
 
 @contextmanager
-def _failures(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     try:
         yield
     except DeltaProtocolError:

@@ -8,9 +8,9 @@ from sqlglot import exp
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.steps.contract import KEY, TABLES, Step
-from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.steps.model import OutputTable, StepRefused
 from spark_jobs.steps.names import qualified_name
-from spark_jobs.steps.resolve import Rows, branch_of, output_of
+from spark_jobs.steps.resolve import QueryRows, branch_of, output_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,11 +54,11 @@ class UnionStep(Step):
         """See ``Step.makes``."""
         return [self.context.options["output"]]
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
         options = self.context.options
         inputs = [table for table in tables if self.selects(table)]
-        others: list[Output | TableSchema] = [table for table in tables if not self.selects(table)]
+        others: list[OutputTable | TableSchema] = [table for table in tables if not self.selects(table)]
         if not inputs:
             return others
         origin = options.get("table.column")
@@ -81,7 +81,7 @@ class UnionStep(Step):
             raise StepRefused(
                 f"step {self.name}: table.column: the tables have a column {origin} already; choose another name"
             )
-        branches = [branch_of(_aligned(table, names, origin)) for table in inputs]
+        branches = [branch_of(_align_table(table, names, origin)) for table in inputs]
         listed_names = (origin, *names) if origin else names
         return [
             *others,
@@ -91,9 +91,9 @@ class UnionStep(Step):
         ]
 
 
-def _aligned(table: TableSchema, names: Sequence[str], origin: str | None) -> Rows:
+def _align_table(table: TableSchema, names: Sequence[str], origin: str | None) -> QueryRows:
     """The rows of one table with the columns ``names``, null where it has none, after the column that names the table."""
     positions = {column.name: number for number, column in enumerate(table.columns)}
     nodes: list[exp.Expr] = [exp.Literal.string(qualified_name(table.namespace))] if origin else []
     nodes += [exp.column(f"c{positions[name]}") if name in positions else exp.null() for name in names]
-    return Rows(table, (origin, *names) if origin else tuple(names), tuple(nodes))
+    return QueryRows(table, (origin, *names) if origin else tuple(names), tuple(nodes))

@@ -9,12 +9,12 @@ import sqlglot
 from sqlglot import exp
 
 from spark_jobs.steps.dialect import StepSql, function_name
-from spark_jobs.steps.model import Output
+from spark_jobs.steps.model import OutputTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from spark_jobs.steps.lineage import Stage
+    from spark_jobs.steps.lineage import LineageStage
     from spark_jobs.steps.model import Expression
 
 #: Spark's functions that its Python API has no function of that name for.
@@ -72,7 +72,7 @@ def spark_functions() -> frozenset[str]:
     return _ONLY_IN_SQL | {name.lower() for name in dir(functions)}
 
 
-def unknown_functions(stages: Sequence[Stage], functions: Collection[str]) -> list[str]:
+def unknown_functions(stages: Sequence[LineageStage], functions: Collection[str]) -> list[str]:
     """A sentence for each function that a step calls and neither Spark nor the flow has.
 
     Args:
@@ -82,8 +82,8 @@ def unknown_functions(stages: Sequence[Stage], functions: Collection[str]) -> li
     known_functions = spark_functions() | frozenset(functions)
     sentences: dict[str, None] = {}
     for stage in stages:
-        for table, part in _expressions(stage):
-            for name in _called(part):
+        for table, part in _iter_expressions(stage):
+            for name in _find_called_functions(part):
                 if name in known_functions:
                     continue
                 close = difflib.get_close_matches(name, known_functions, 1, 0.75)
@@ -95,14 +95,14 @@ def unknown_functions(stages: Sequence[Stage], functions: Collection[str]) -> li
     return list(sentences)
 
 
-def _expressions(stage: Stage) -> Iterator[tuple[str, Expression]]:
+def _iter_expressions(stage: LineageStage) -> Iterator[tuple[str, Expression]]:
     for item in stage.planned:
-        for branch in item.branches if isinstance(item, Output) else ():
+        for branch in item.branches if isinstance(item, OutputTable) else ():
             for part in (*branch.conditions, *branch.columns):
                 yield branch.source.namespace, part
 
 
-def _called(part: Expression) -> list[str]:
+def _find_called_functions(part: Expression) -> list[str]:
     """The functions of an expression, in lower case."""
     if not part.sql:
         return []

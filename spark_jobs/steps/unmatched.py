@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connectors.errors import ConfigInvalid, Fatal
-from spark_jobs.steps.model import Output
+from spark_jobs.steps.model import OutputTable
 from spark_jobs.steps.names import unmatched_sentences
 from spark_jobs.steps.planning import planned_schema
 
@@ -34,5 +34,5 @@ def unmatched_names(steps: Sequence[Step], tables: Sequence[TableSchema]) -> lis
             planned = step.plan(schemas)
         except (ConfigInvalid, Fatal):
             break
-        schemas = [planned_schema(item) if isinstance(item, Output) else item for item in planned]
+        schemas = [planned_schema(item) if isinstance(item, OutputTable) else item for item in planned]
     return sentences

@@ -58,7 +58,7 @@ def change(op: str, number: int, /, **values: Any) -> Change:
 
 
 @dataclass(slots=True)
-class Feed:
+class BatchFeed:
     """Gives changes their places in a topic, as Kafka would, and cuts them into batches.
 
     Attributes:
@@ -75,10 +75,10 @@ class Feed:
         begin, rows = dict(self.ends), []
         for schema, changes in tables:
             placed = []
-            for each in changes:
-                key = json.dumps([each.values.get(column.name) for column in schema.key], default=str)
+            for row_change in changes:
+                key = json.dumps([row_change.values.get(column.name) for column in schema.key], default=str)
                 partition = zlib.crc32(key.encode()) % PARTITIONS
-                placed.append(_row(each, self.topic, partition, self.ends[partition], key))
+                placed.append(_make_row(row_change, self.topic, partition, self.ends[partition], key))
                 self.ends[partition] += 1
             rows.append((schema, placed))
         ranges = {(self.topic, part): (begin[part], end) for part, end in self.ends.items() if end > begin[part]}
@@ -86,9 +86,17 @@ class Feed:
         return BatchData(self._batches - 1, rows, ranges)
 
 
-def _row(made: Change, topic: str, partition: int, offset: int, key: str) -> dict[str, Any]:
-    system = (made.number, _TIME_US + made.number, made.op, f"{partition}-{offset}", topic, partition, offset)
-    return {**made.values, **dict(zip(SYSTEM_COLUMNS, system, strict=True)), "": key}
+def _make_row(row_change: Change, topic: str, partition: int, offset: int, key: str) -> dict[str, Any]:
+    system = (
+        row_change.number,
+        _TIME_US + row_change.number,
+        row_change.op,
+        f"{partition}-{offset}",
+        topic,
+        partition,
+        offset,
+    )
+    return {**row_change.values, **dict(zip(SYSTEM_COLUMNS, system, strict=True)), "": key}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +109,11 @@ class BatchData:
 
     def frames(self, spark: SparkSession) -> Batch:
         """The batch as the frame gives it to a sink."""
-        made = [TableChanges(schema, frame(spark, schema, rows)) for schema, rows in self.tables]
-        return Batch(self.id, _raw(spark, self.tables), self.ranges, lambda: made)
+        table_changes = [TableChanges(schema, make_frame(spark, schema, rows)) for schema, rows in self.tables]
+        return Batch(self.id, _make_raw_frame(spark, self.tables), self.ranges, lambda: table_changes)
 
 
-def frame(spark: SparkSession, schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+def make_frame(spark: SparkSession, schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """``TableChanges.frame``: a partition for each one of Kafka's, rows in the order of their offsets."""
     parts: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -114,11 +122,11 @@ def frame(spark: SparkSession, schema: TableSchema, rows: Sequence[Mapping[str, 
     fields += [
         StructField(name, from_arrow_type(kind)) for name, kind in zip(SYSTEM_COLUMNS, _SYSTEM_TYPES, strict=True)
     ]
-    made = [
+    partition_frames = [
         spark.createDataFrame(arrow_table(schema, part), StructType(fields)).coalesce(1)
         for _, part in sorted(parts.items()) or [(0, [])]
     ]
-    return reduce(lambda left, right: left.union(right), made)
+    return reduce(lambda left, right: left.union(right), partition_frames)
 
 
 def arrow_table(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -128,7 +136,9 @@ def arrow_table(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Ta
     return pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in types.items()})
 
 
-def _raw(spark: SparkSession, tables: Sequence[tuple[TableSchema, Sequence[Mapping[str, Any]]]]) -> DataFrame:
+def _make_raw_frame(
+    spark: SparkSession, tables: Sequence[tuple[TableSchema, Sequence[Mapping[str, Any]]]]
+) -> DataFrame:
     """``Batch.raw``: keys and values as JSON."""
     records = [
         {
@@ -154,7 +164,7 @@ def _raw(spark: SparkSession, tables: Sequence[tuple[TableSchema, Sequence[Mappi
         "timestamp": pa.timestamp("us", "UTC"),
     }
     return spark.createDataFrame(
-        pa.table({name: pa.array([each[name] for each in records], kind) for name, kind in types.items()})
+        pa.table({name: pa.array([record[name] for record in records], kind) for name, kind in types.items()})
     )
 
 

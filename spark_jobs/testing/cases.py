@@ -27,7 +27,7 @@ _FIRST: Final = (
 )
 
 
-def replay(kit: Kit) -> None:
+def replay_batch(kit: Kit) -> None:
     """A batch that is written again, by the same sink or by one that was started again, changes nothing."""
     if kit.guarantee == "none":
         raise Unsupported("the sink promises nothing after a crash (guarantee none)")
@@ -69,7 +69,7 @@ def older_after_newer(kit: Kit) -> None:
     kit.expect(table, "older changes in a later batch")
 
 
-def delete(kit: Kit) -> None:
+def delete_rows(kit: Kit) -> None:
     """A delete removes its row, and no other; of it the key alone may be known."""
     table = kit.table("delete")
     kit.write((table, _FIRST))
@@ -138,21 +138,21 @@ def absent_column(kit: Kit) -> None:
     """A column that the source has dropped stays in the target: new rows have null in it, and nothing fails."""
     table = kit.table("absent")
     kit.write((table, [change("i", 10, id=1, name="a", amount=1.0)]))
-    narrow = TableSchema(table.namespace, tuple(each for each in table.columns if each.name != "amount"))
+    narrow = TableSchema(table.namespace, tuple(column for column in table.columns if column.name != "amount"))
     kit.write((narrow, [change("i", 20, id=2, name="b"), change("u", 21, id=1, name="a2")]))
     kit.expect(narrow)
-    (row,) = [each for each in kit.target.rows(table) if each["id"] == 2]
+    (row,) = [column for column in kit.target.rows(table) if column["id"] == 2]
     if row.get("amount") is not None:
         raise RuleBroken(f"expected null in the column that the new row lacks, actual {row['amount']!r}")
 
 
 def several_tables_and_empty_batches(kit: Kit) -> None:
     """A batch may hold several tables, a table without a change, or no table at all."""
-    one, two, idle = kit.table("one"), kit.table("two"), kit.table("idle")
-    kit.write((one, _FIRST), (idle, []), (two, [change("i", 10, id=1, name="z")]))
+    first_table, two, idle = kit.table("one"), kit.table("two"), kit.table("idle")
+    kit.write((first_table, _FIRST), (idle, []), (two, [change("i", 10, id=1, name="z")]))
     kit.write()
-    kit.write((two, [change("i", 11, id=2, name="y")]), (one, [change("i", 20, id=9, name="x")]))
-    kit.expect(one)
+    kit.write((two, [change("i", 11, id=2, name="y")]), (first_table, [change("i", 20, id=9, name="x")]))
+    kit.expect(first_table)
     kit.expect(two)
     kit.sink.idle()
 
@@ -199,7 +199,7 @@ _TYPES: Final[dict[str, tuple[types.DataType, tuple[Any, ...]]]] = {
 
 def every_type(kit: Kit) -> None:
     """Every type of column arrives with its value: smallest, largest, usual, and null."""
-    kinds = {name: each for name, each in _TYPES.items() if name not in kit.target.unsupported_types}
+    kinds = {name: column_type for name, column_type in _TYPES.items() if name not in kit.target.unsupported_types}
     table = kit.table(
         "types", key_column("id", types.LongType()), *(Column(f"c_{name}", kind) for name, (kind, _) in kinds.items())
     )
@@ -221,17 +221,25 @@ def every_type_of_key(kit: Kit) -> None:
     )
     table = kit.table("keys", *columns)
     keys = [
-        (text, number, day)
-        for text in ("a", "A", "a ", "\u00e9", "\U0001f600", "a/b?c=d&e%20", "")
+        (text_key, number, day)
+        for text_key in ("a", "A", "a ", "\u00e9", "\U0001f600", "a/b?c=d&e%20", "")
         for number, day in ((0, date(2026, 1, 1)), (-(2**63), date(1970, 1, 1)))
     ]
-    made = [
-        change("i", 10 + place, k_text=text, k_long=number, k_date=day, v=str(place))
-        for place, (text, number, day) in enumerate(keys)
+    changes = [
+        change("i", 10 + number_of_key, k_text=text_key, k_long=number, k_date=day, v=str(number_of_key))
+        for number_of_key, (text_key, number, day) in enumerate(keys)
     ]
-    kit.write((table, made))
+    kit.write((table, changes))
     kit.expect(table)
-    kit.write((table, [Change("u", 100 + place, {**each.values, "v": "new"}) for place, each in enumerate(made[::2])]))
+    kit.write(
+        (
+            table,
+            [
+                Change("u", 100 + number_of_key, {**row_change.values, "v": "new"})
+                for number_of_key, row_change in enumerate(changes[::2])
+            ],
+        )
+    )
     kit.expect(table, "every other key was updated")
 
 
@@ -361,12 +369,15 @@ def large_values(kit: Kit) -> None:
     )
     kinds = kit.target.unsupported_types
     size = 2 << 20
-    text = None if "string" in kinds else ("0123456789abcde\u00e9" * (size // 16))
+    long_string = None if "string" in kinds else ("0123456789abcde\u00e9" * (size // 16))
     data = None if "binary" in kinds else bytes(range(256)) * (size // 256)
     kit.write(
         (
             table,
-            [change("i", 10, id=1, text=text, data=data), change("i", 11, id=2, text="small", data=data and b"small")],
+            [
+                change("i", 10, id=1, text=long_string, data=data),
+                change("i", 11, id=2, text="small", data=data and b"small"),
+            ],
         )
     )
     kit.expect(table)
@@ -376,8 +387,8 @@ def many_rows(kit: Kit) -> None:
     """A batch of thousands of rows, many of them of the same keys, leaves the newest of each; write says how many it wrote."""
     table = kit.table("many")
     count = 3000
-    made = [change("i" if n < 700 else "u", 10 + n, id=n % 700, name=f"v{n}", amount=n / 4) for n in range(count)]
-    data = kit.batch((table, made))
+    changes = [change("i" if n < 700 else "u", 10 + n, id=n % 700, name=f"v{n}", amount=n / 4) for n in range(count)]
+    data = kit.batch((table, changes))
     written = kit.again(data)
     kit.expect(table)
     if not isinstance(written, int) or not (700 <= written <= count):

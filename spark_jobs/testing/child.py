@@ -15,7 +15,7 @@ import threading
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from compose.local.jvm import FAST_START
-from compose.local.worker import children
+from compose.local.worker import list_children
 from spark_jobs.gateway import gateway_of
 from spark_jobs.testing.model import RuleBroken
 
@@ -40,7 +40,7 @@ class Child:
     """
 
     def __init__(self, properties: Mapping[str, str], spark: SparkSession | None) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(reader for reader in sys.path if reader)}
         self._jvm = 0
         if spark is not None:
             gateway: Any = gateway_of(spark)
@@ -60,12 +60,12 @@ class Child:
         self._errors: list[bytes] = []
         self._news = threading.Condition()
         self._readers = [
-            threading.Thread(target=self._read, args=(stream, lines), daemon=True)
+            threading.Thread(target=self._read_stream, args=(stream, lines), daemon=True)
             for stream, lines in ((self._process.stdout, self._said), (self._process.stderr, self._errors))
         ]
-        for each in self._readers:
-            each.start()
-        self._send(dict(properties))
+        for reader in self._readers:
+            reader.start()
+        self._send_value(dict(properties))
 
     def __enter__(self) -> Self:
         return self
@@ -73,8 +73,8 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.kill()
         self._process.wait()
-        for each in self._readers:
-            each.join(10)
+        for reader in self._readers:
+            reader.join(10)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ class Child:
 
     def write(self, data: BatchData) -> None:
         """Let it write a batch; returns at once."""
-        self._send(data)
+        self._send_value(data)
 
     def written(self) -> bool:
         """Whether it has written the batch.
@@ -117,19 +117,21 @@ class Child:
 
     def kill(self) -> None:
         """SIGKILL for the driver, everything that it started, and Spark's Python workers. Any thread may call it."""
-        workers = [worker for daemon in children(self._jvm) for worker in children(daemon)] if self._jvm else []
-        for number in (*_family(self._process.pid), *workers):
+        workers = (
+            [worker for daemon in list_children(self._jvm) for worker in list_children(daemon)] if self._jvm else []
+        )
+        for number in (*_process_family(self._process.pid), *workers):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
 
-    def _send(self, value: Any) -> None:
+    def _send_value(self, value: Any) -> None:
         stream = self._process.stdin
         assert stream is not None, "made with a pipe"  # noqa: S101 - for the type checker
         with contextlib.suppress(BrokenPipeError):  # it has ended: who waits for it says why
             pickle.dump(value, stream)
             stream.flush()
 
-    def _read(self, stream: IO[bytes], lines: list[bytes]) -> None:
+    def _read_stream(self, stream: IO[bytes], lines: list[bytes]) -> None:
         for line in stream:
             with self._news:
                 lines.append(line)
@@ -138,11 +140,11 @@ class Child:
             self._news.notify_all()
 
 
-def _family(pid: int) -> list[int]:
-    return [pid, *(each for child in children(pid) for each in _family(child))]
+def _process_family(pid: int) -> list[int]:
+    return [pid, *(descendant for child in list_children(pid) for descendant in _process_family(child))]
 
 
-def _attached() -> SparkSession:
+def _attach_session() -> SparkSession:
     """The session of the JVM that the environment names, for this process."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -158,15 +160,15 @@ def main() -> None:
     """The child: properties and then a batch come as pickles by standard input."""
     from spark_jobs import registry
     from spark_jobs.filesystems import client_sets
-    from spark_jobs.session import build_session, submitted
-    from spark_jobs.testing.kit import checked, make_sink
+    from spark_jobs.session import build_session, is_submitted
+    from spark_jobs.testing.kit import make_sink, parse_config
 
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a sink prints goes elsewhere
-    config = checked(pickle.load(sys.stdin.buffer))  # noqa: S301 - from the process that started this one
+    config = parse_config(pickle.load(sys.stdin.buffer))  # noqa: S301 - from the process that started this one
     spark = (
-        _attached()
-        if submitted()
+        _attach_session()
+        if is_submitted()
         else build_session(
             "kit",
             master="local[2]",

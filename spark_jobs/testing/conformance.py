@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.testing import cases as data_cases
 from spark_jobs.testing import declarations, faults, job_case
-from spark_jobs.testing.kit import Kit, describe
+from spark_jobs.testing.kit import Kit, describe_error
 from spark_jobs.testing.model import RuleBroken
 from spark_jobs.testing.target import Unsupported
 
@@ -47,10 +47,10 @@ class Case:
 CASES: Final = {
     case.name: case
     for case in (
-        Case("declarations", declarations.declarations),
-        Case("replay", data_cases.replay),
+        Case("declarations", declarations.check_declarations),
+        Case("replay", data_cases.replay_batch),
         Case("older_after_newer", data_cases.older_after_newer, ("upsert", "ordering")),
-        Case("delete", data_cases.delete, ("delete",)),
+        Case("delete", data_cases.delete_rows, ("delete",)),
         Case("delete_of_an_unknown_key", data_cases.delete_of_an_unknown_key, ("delete",)),
         Case("delete_then_insert_in_one_batch", data_cases.delete_then_insert_in_one_batch, ("delete",)),
         Case(
@@ -80,7 +80,7 @@ CASES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseOutcome:
     """What became of a case: ``passed``, ``failed``, ``waived`` (it fails, and that is known) or ``skipped``; and why."""
 
     case: str
@@ -94,16 +94,17 @@ class Report:
     """All outcomes of one run."""
 
     target: str
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[CaseOutcome] = field(default_factory=list)
 
     def of(self, state: str) -> list[str]:
         """Names of the cases with this outcome."""
-        return [each.case for each in self.outcomes if each.state == state]
+        return [outcome.case for outcome in self.outcomes if outcome.state == state]
 
     def __str__(self) -> str:
         lines = [
-            f"{each.state:8} {each.case} ({each.seconds:.1f} s)" + (f": {each.text}" if each.text else "")
-            for each in self.outcomes
+            f"{outcome.state:8} {outcome.case} ({outcome.seconds:.1f} s)"
+            + (f": {outcome.text}" if outcome.text else "")
+            for outcome in self.outcomes
         ]
         return "\n".join([f"conformance of {self.target}:", *lines])
 
@@ -139,25 +140,25 @@ def check_sink(
     unknown = [name for name in (*names, *target.waivers) if name not in CASES]
     if unknown:
         raise ValueError(f"no such cases: {', '.join(unknown)}; there are {', '.join(CASES)}")
-    session = spark if spark is not None else _session(target)
+    session = spark if spark is not None else _open_session(target)
     report = Report(f"{type(target).__name__} (sink.type={target.sink_type})")
     target.start()
     try:
         for name in names:
-            report.outcomes.append(_run(CASES[name], target, session, bootstrap))
+            report.outcomes.append(_run_case(CASES[name], target, session, bootstrap))
     finally:
         target.stop()
     print(report)  # noqa: T201 - test runners show it with a failure
-    failed = [each for each in report.outcomes if each.state == "failed"]
+    failed = [outcome for outcome in report.outcomes if outcome.state == "failed"]
     if failed:
-        texts = "\n\n".join(f"{each.case}: {each.text}" for each in failed)
-        raise AssertionError(f"{len(failed)} of {len(names)} cases failed\n{texts}")
-    if all(each.state == "skipped" for each in report.outcomes):
-        raise unittest.SkipTest("; ".join(each.text for each in report.outcomes))
+        failures = "\n\n".join(f"{outcome.case}: {outcome.text}" for outcome in failed)
+        raise AssertionError(f"{len(failed)} of {len(names)} cases failed\n{failures}")
+    if all(outcome.state == "skipped" for outcome in report.outcomes):
+        raise unittest.SkipTest("; ".join(outcome.text for outcome in report.outcomes))
     return report
 
 
-def _session(target: SinkTarget) -> Any:
+def _open_session(target: SinkTarget) -> Any:
     from pyspark.sql import SparkSession
 
     from spark_jobs import registry
@@ -171,36 +172,39 @@ def _session(target: SinkTarget) -> Any:
     )
 
 
-def _run(case: Case, target: SinkTarget, spark: SparkSession, bootstrap: str) -> Outcome:
-    reason = _unfit(case, target, bootstrap)
+def _run_case(case: Case, target: SinkTarget, spark: SparkSession, bootstrap: str) -> CaseOutcome:
+    reason = _skip_reason(case, target, bootstrap)
     if reason:
-        return Outcome(case.name, "skipped", reason)
+        return CaseOutcome(case.name, "skipped", reason)
     begin = time.monotonic()
     kit = Kit(target, spark, bootstrap)
-    state, text = "passed", ""
+    state, explanation = "passed", ""
     try:
         try:
             case.run(kit)
         finally:
             kit.close()
     except Unsupported as why:
-        return Outcome(case.name, "skipped", str(why), time.monotonic() - begin)
+        return CaseOutcome(case.name, "skipped", str(why), time.monotonic() - begin)
     except RuleBroken as error:
-        state, text = "failed", f"broken rule: {case.rule}\n{error}"
+        state, explanation = "failed", f"broken rule: {case.rule}\n{error}"
     except Exception as error:  # noqa: BLE001 - whatever a sink raises where it must not
         trace = "".join(traceback.format_exception(error))
-        state, text = "failed", f"broken rule: {case.rule}\nexpected no error, actual {describe(error)}\n{trace}"
+        state, explanation = (
+            "failed",
+            f"broken rule: {case.rule}\nexpected no error, actual {describe_error(error)}\n{trace}",
+        )
     waived = target.waivers.get(case.name)
     if waived is not None:
-        state, text = (
+        state, explanation = (
             ("waived", waived)
             if state == "failed"
             else ("failed", f"the case is waived ({waived}) and passes: remove the waiver")
         )
-    return Outcome(case.name, state, text, time.monotonic() - begin)
+    return CaseOutcome(case.name, state, explanation, time.monotonic() - begin)
 
 
-def _unfit(case: Case, target: SinkTarget, bootstrap: str) -> str:
+def _skip_reason(case: Case, target: SinkTarget, bootstrap: str) -> str:
     """Why a case can't run here; empty if it can."""
     lacking = [name for name in case.needs if not getattr(target.supports, name)]
     if lacking:

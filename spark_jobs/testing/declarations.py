@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spark_jobs.testing.kit import Kit
 
 
-def declarations(kit: Kit) -> None:
+def check_declarations(kit: Kit) -> None:
     """Options, guarantees and metrics are declared as users and the reference need them."""
     problems = [*option_problems(kit.kind), *guarantee_problems(kit.kind)]
     kit.write((kit.table("metrics"), [change("i", 1, id=1, name="a")]))
@@ -52,6 +52,6 @@ def option_problems(kind: type[Sink]) -> Iterator[str]:
 
 def guarantee_problems(kind: type[Sink]) -> Iterator[str]:
     """What is wrong with a sink's guarantees. Pure."""
-    known = [each for each in GUARANTEES if each in kind.guarantees]
-    if not kind.guarantees or list(kind.guarantees) != known:
+    known_guarantees = [guarantee for guarantee in GUARANTEES if guarantee in kind.guarantees]
+    if not kind.guarantees or list(kind.guarantees) != known_guarantees:
         yield f"guarantees must be some of {', '.join(GUARANTEES)} in this order, they are {', '.join(kind.guarantees)}"

@@ -10,7 +10,7 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs.causes import cause_of
 from spark_jobs.testing.batches import change
 from spark_jobs.testing.child import Child
-from spark_jobs.testing.kit import checked, describe, expect_failure
+from spark_jobs.testing.kit import describe_error, expect_failure, parse_config
 from spark_jobs.testing.model import RuleBroken
 from spark_jobs.testing.target import Unsupported
 
@@ -28,34 +28,34 @@ _KILLS: Final = 4
 _KILLS_OF_JVM: Final = 2
 
 
-def _earlier() -> list[Change]:
+def _make_earlier_changes() -> list[Change]:
     return [change("i", 10 + n, id=n, name=f"a{n}", amount=float(n)) for n in range(20)]
 
 
-def _later(kit: Kit, begin: int) -> list[Change]:
+def _make_later_changes(kit: Kit, begin: int) -> list[Change]:
     """Updates, inserts, and deletes where the sink has those; ``begin``: the first number."""
-    made = [change("u", begin + n, id=n, name=f"b{n}") for n in range(0, 20, 2)]
-    made += [change("i", begin + 100 + n, id=begin + n, name="new") for n in range(10)]
-    return made + ([change("d", begin + 200 + n, id=n) for n in (1, 3)] if kit.target.supports.delete else [])
+    changes = [change("u", begin + n, id=n, name=f"b{n}") for n in range(0, 20, 2)]
+    changes += [change("i", begin + 100 + n, id=begin + n, name="new") for n in range(10)]
+    return changes + ([change("d", begin + 200 + n, id=n) for n in (1, 3)] if kit.target.supports.delete else [])
 
 
-def _promised(kit: Kit) -> None:
+def _require_guarantee(kit: Kit) -> None:
     if kit.guarantee == "none":
         raise Unsupported("the sink promises nothing after a crash (guarantee none)")
 
 
-def spread(steps: int, most: int) -> list[int]:
-    """At most ``most`` of the numbers 1 to ``steps``, evenly spread, the last one among them. Pure."""
-    count = min(steps, most)
-    return sorted({round(steps * (place + 1) / count) for place in range(count)})
+def spread_evenly(steps: int, max_count: int) -> list[int]:
+    """At most ``max_count`` of the numbers 1 to ``steps``, evenly spread, the last one among them. Pure."""
+    count = min(steps, max_count)
+    return sorted({round(steps * (index + 1) / count) for index in range(count)})
 
 
 def server_down(kit: Kit) -> None:
     """A server that is away is Retriable, and soon said; when it is back, the same batch is written, once."""
-    _promised(kit)
+    _require_guarantee(kit)
     table = kit.table("down")
-    kit.write((table, _earlier()))
-    data = kit.batch((table, _later(kit, 1000)))
+    kit.write((table, _make_earlier_changes()))
+    data = kit.batch((table, _make_later_changes(kit, 1000)))
     with kit.target.outage():
         begin = time.monotonic()
         expect_failure("a running sink's write while the server is away", Retriable, lambda: kit.again(data))
@@ -78,10 +78,10 @@ def server_down(kit: Kit) -> None:
 
 def server_slow(kit: Kit) -> None:
     """A server that answers late is waited for, or the batch is Retriable; it is written once."""
-    _promised(kit)
+    _require_guarantee(kit)
     table = kit.table("slow")
-    kit.write((table, _earlier()))
-    data = kit.batch((table, _later(kit, 1000)))
+    kit.write((table, _make_earlier_changes()))
+    data = kit.batch((table, _make_later_changes(kit, 1000)))
     with kit.target.slowness():
         kit.finish(data, "the server answers late")
     kit.expect(table)
@@ -89,10 +89,10 @@ def server_slow(kit: Kit) -> None:
 
 def server_silent(kit: Kit) -> None:
     """A server that takes connections and answers nothing is Retriable after a timeout, not waited for without end."""
-    _promised(kit)
+    _require_guarantee(kit)
     table = kit.table("silent")
-    kit.write((table, _earlier()))
-    data = kit.batch((table, _later(kit, 1000)))
+    kit.write((table, _make_earlier_changes()))
+    data = kit.batch((table, _make_later_changes(kit, 1000)))
     ended: list[BaseException | None] = []
 
     def write() -> None:
@@ -115,8 +115,8 @@ def server_silent(kit: Kit) -> None:
             "actual: write still waits for the server's answer; give its client a timeout"
         )
     if not isinstance(ended[0], Retriable):
-        text = "no error" if ended[0] is None else describe(ended[0])
-        raise RuleBroken(f"expected connectors.errors.Retriable, actual: {text}")
+        description = "no error" if ended[0] is None else describe_error(ended[0])
+        raise RuleBroken(f"expected connectors.errors.Retriable, actual: {description}")
     kit.finish(data, "the server answers again")
     kit.expect(table, "the server was silent and answers again")
 
@@ -127,44 +127,44 @@ def refused_login(kit: Kit) -> None:
     properties = kit.properties(**wrong)
     plain = [value for name, value in properties.items() if name not in kit.secret_names()]
     secrets = {properties[name] for name in kit.secret_names() if properties.get(name)}
-    secrets = {each for each in secrets if not any(each in value for value in plain)}
-    complaints = kit.kind.check(checked(properties))
+    secrets = {complaint for complaint in secrets if not any(complaint in value for value in plain)}
+    complaints = kit.kind.check(parse_config(properties))
     if not complaints:
         raise RuleBroken("check(): expected a complaint, actual none")
-    for each in complaints:
-        option = each.partition(":")[0]
+    for complaint in complaints:
+        option = complaint.partition(":")[0]
         if option not in kit.kind.config_def.keys:
-            raise RuleBroken(f"check(): expected `<option>: <text>` with an option of the sink, actual {each!r}")
+            raise RuleBroken(f"check(): expected `<option>: <text>` with an option of the sink, actual {complaint!r}")
     sink = kit.make(**wrong)
     table = kit.table("login")
-    data = kit.batch((table, _earlier()))
+    data = kit.batch((table, _make_earlier_changes()))
 
     def run() -> None:
         sink.open()
         sink.write(data.frames(kit.spark))
 
     error = expect_failure("open or the first write with a wrong login", Fatal, run)
-    for text in (*complaints, str(error), *kit.kind.plan(checked(properties))):
+    for shown_text in (*complaints, str(error), *kit.kind.plan(parse_config(properties))):
         for secret in secrets:
-            if secret in text:
-                raise RuleBroken(f"a secret is shown: {text.replace(secret, '<the secret>')}")
+            if secret in shown_text:
+                raise RuleBroken(f"a secret is shown: {shown_text.replace(secret, '<the secret>')}")
 
 
 def connection_breaks_at_every_step(kit: Kit) -> None:
     """A connection that breaks at any request, before it or before its answer, is Retriable; nothing is lost or twice."""
-    _promised(kit)
+    _require_guarantee(kit)
     gate = kit.target.gate
     if gate is None:
         raise Unsupported("the target has no gate, so its requests can't be seen")
     table = kit.table("breaks")
-    kit.write((table, _earlier()))
+    kit.write((table, _make_earlier_changes()))
     before = gate.requests
-    kit.write((table, _later(kit, 1000)))
+    kit.write((table, _make_later_changes(kit, 1000)))
     steps = gate.requests - before
     broken = 0
-    for number, step in enumerate(spread(steps, _BREAKS)):
+    for number, step in enumerate(spread_evenly(steps, _BREAKS)):
         for lose_answer in (False, True) if step == steps else (bool(number % 2),):
-            data = kit.batch((table, _later(kit, 2000 + 1000 * (2 * number + lose_answer))))
+            data = kit.batch((table, _make_later_changes(kit, 2000 + 1000 * (2 * number + lose_answer))))
             gate.break_at(step, lose_answer=lose_answer)
             where = (
                 f"the connection broke at request {step} of {steps}, its {'answer' if lose_answer else 'request'} lost"
@@ -182,17 +182,17 @@ def connection_breaks_at_every_step(kit: Kit) -> None:
 
 def killed_at_every_step(kit: Kit) -> None:
     """A job that is killed at any step loses nothing and writes nothing twice, once a new run has written the batch again."""
-    _promised(kit)
+    _require_guarantee(kit)
     table = kit.table("killed")
-    kit.write((table, _earlier()))
-    watch = _Watch(kit)
-    data = kit.batch((table, _later(kit, 1000)))
+    kit.write((table, _make_earlier_changes()))
+    watch = _StepWatch(kit)
+    data = kit.batch((table, _make_later_changes(kit, 1000)))
     steps = watch.count(lambda: _as_new(kit, data))
     kit.expect(table, "a batch is written")
     during = 0
-    for number, step in enumerate(spread(steps, watch.kills)):
+    for number, step in enumerate(spread_evenly(steps, watch.kills)):
         before = kit.changes(table)
-        data = kit.batch((table, _later(kit, 2000 + 1000 * number)))
+        data = kit.batch((table, _make_later_changes(kit, 2000 + 1000 * number)))
         with watch.child() as child:
             during += watch.kill(child, data, step, lose=bool(number % 2))
         where = f"the job was killed at step {step} of {steps}"
@@ -220,7 +220,7 @@ def _all_or_nothing(kit: Kit, table: TableSchema, before: Sequence[Change], wher
         )
 
 
-class _Watch:
+class _StepWatch:
     """Counts a target's steps, and kills a child at one: requests through its gate, else changes in its folder."""
 
     def __init__(self, kit: Kit) -> None:
@@ -235,14 +235,14 @@ class _Watch:
 
     def count(self, step: Callable[[], object]) -> int:
         """The steps of a call."""
-        before = self._now()
+        before = self._count_steps()
         step()
-        return max(1, self._now() - before)
+        return max(1, self._count_steps() - before)
 
     def child(self) -> Child:
         """A driver to be killed. What writes in the JVM has to be killed with it, what writes in Python has not."""
-        own = self._gate is None or self._kit.target.supports.writes_in_jvm
-        return Child(self._kit.properties(), None if own else self._kit.spark)
+        has_own_jvm = self._gate is None or self._kit.target.supports.writes_in_jvm
+        return Child(self._kit.properties(), None if has_own_jvm else self._kit.spark)
 
     def kill(self, child: Child, data: BatchData, step: int, *, lose: bool) -> bool:
         """Let a child write a batch, and kill it at a step, or when it has written.
@@ -257,7 +257,7 @@ class _Watch:
             Whether it was killed before it had written.
         """
         child.wait_ready()
-        before = self._now()
+        before = self._count_steps()
 
         def stop() -> None:
             child.kill()
@@ -269,7 +269,7 @@ class _Watch:
         try:
             child.write(data)
             while not (written := child.written()) and child.alive():
-                if self._folder is not None and self._now() - before >= step:
+                if self._folder is not None and self._count_steps() - before >= step:
                     break
                 time.sleep(0.001)
         finally:
@@ -278,7 +278,7 @@ class _Watch:
                 self._gate.on_request = None
         return not written
 
-    def _now(self) -> int:
+    def _count_steps(self) -> int:
         if self._gate is not None:
             return self._gate.requests
         return sum(1 for _ in self._folder.rglob("*")) if self._folder is not None else 0

@@ -42,14 +42,14 @@ class Gate:
         self.requests = 0
         self.on_request: Callable[[int], None] | None = None
         self.port = 0
-        self._listen()
+        self._open_listener()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._flowing.set()
-        self._shut()
+        self._close_listener()
 
     @property
     def address(self) -> str:
@@ -79,11 +79,11 @@ class Gate:
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
         """Connections are refused, and the present ones closed."""
-        self._shut()
+        self._close_listener()
         try:
             yield
         finally:
-            self._listen()
+            self._open_listener()
 
     @contextlib.contextmanager
     def delayed(self, seconds: float) -> Iterator[None]:
@@ -109,17 +109,17 @@ class Gate:
         with self._lock:
             pairs, self._pairs = self._pairs, set()
         for pair in pairs:
-            for each in pair:
+            for connection in pair:
                 with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
 
-    def _listen(self) -> None:
+    def _open_listener(self) -> None:
         listener = socket.create_server(("127.0.0.1", self.port))
         self.port = listener.getsockname()[1]
         self._listener = listener
-        threading.Thread(target=self._accept, args=(listener,), daemon=True, name="gate").start()
+        threading.Thread(target=self._accept_clients, args=(listener,), daemon=True, name="gate").start()
 
-    def _shut(self) -> None:
+    def _close_listener(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             with contextlib.suppress(OSError):
@@ -127,7 +127,7 @@ class Gate:
             listener.close()
         self.drop()
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept_clients(self, listener: socket.socket) -> None:
         while True:
             try:
                 client, _ = listener.accept()
@@ -138,8 +138,8 @@ class Gate:
             except OSError:
                 client.close()
                 continue
-            for each in (client, server):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for endpoint in (client, server):
+                endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             pair = (client, server)
             with self._lock:
                 if self._listener is not listener:
@@ -148,12 +148,15 @@ class Gate:
                     return
                 self._pairs.add(pair)
             losing = threading.Event()
-            for source, goal, step in ((client, server, self._request), (server, client, self._answer)):
+            for source, goal, step in ((client, server, self._pass_request), (server, client, self._pass_answer)):
                 threading.Thread(
-                    target=self._carry, args=(source, goal, pair, step, losing), daemon=True, name="gate-connection"
+                    target=self._carry_bytes,
+                    args=(source, goal, pair, step, losing),
+                    daemon=True,
+                    name="gate-connection",
                 ).start()
 
-    def _carry(
+    def _carry_bytes(
         self,
         source: socket.socket,
         goal: socket.socket,
@@ -171,12 +174,12 @@ class Gate:
                 goal.sendall(data)
         with self._lock:
             self._pairs.discard(pair)
-        for each in pair:
+        for endpoint in pair:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                endpoint.shutdown(socket.SHUT_RDWR)
         source.close()
 
-    def _request(self, losing: threading.Event) -> bool:
+    def _pass_request(self, losing: threading.Event) -> bool:
         """Whether a request is passed on."""
         if self._delay_s:
             time.sleep(self._delay_s)
@@ -192,6 +195,6 @@ class Gate:
             self.on_request(number)
         return not breaks or losing.is_set()
 
-    def _answer(self, losing: threading.Event) -> bool:
+    def _pass_answer(self, losing: threading.Event) -> bool:
         """Whether an answer is passed on."""
         return not losing.is_set()

@@ -11,11 +11,11 @@ from pyspark.sql.types import DoubleType, LongType, StringType
 from compose.local.topics import read_topic
 from spark_jobs import config
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 from spark_jobs.runner import Runner
 from spark_jobs.testing.batches import change
 from spark_jobs.testing.kit import key_column
-from spark_jobs.testing.model import RuleBroken, compare, expected_rows
+from spark_jobs.testing.model import RuleBroken, compare_rows, expected_rows
 from spark_jobs.testing.target import Unsupported
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def poison_record(kit: Kit) -> None:
     values = [json.dumps({"ums_id_": n, **row}).encode() for n, row in enumerate(good[:5])]
     values += [b"{not json", *([] if refused is None else [json.dumps({"ums_id_": 50, **refused}).encode()])]
     values += [json.dumps({"ums_id_": 100 + n, **row}).encode() for n, row in enumerate(good[5:])]
-    _send(kit.bootstrap, topic, values)
+    _send_records(kit.bootstrap, topic, values)
     events: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         properties = kit.properties(
@@ -50,19 +50,21 @@ def poison_record(kit: Kit) -> None:
                 "errors.deadletterqueue.topic.name": dead,
             }
         )
-        code = Runner(config.build(properties), Events(kit.job, None, on_event=events.append), spark=kit.spark).run()
+        code = Runner(
+            config.build_job(properties), EventWriter(kit.job, None, on_event=events.append), spark=kit.spark
+        ).run()
     if code:
-        failures = [each["error"] for each in events if each["event"] == "failed"]
+        failures = [event["error"] for event in events if event["event"] == "failed"]
         raise RuleBroken(f"expected a job that goes on, actual: {failures}")
     offsets = sorted(int(dict(record.headers)["__connect.errors.offset"]) for record in read_topic(kit.bootstrap, dead))
-    wanted = [5] if refused is None else [5, 6]
-    if offsets != wanted:
-        raise RuleBroken(f"expected dead letters of the offsets {wanted}, actual {offsets}")
+    expected_offsets = [5] if refused is None else [5, 6]
+    if offsets != expected_offsets:
+        raise RuleBroken(f"expected dead letters of the offsets {expected_offsets}, actual {offsets}")
     schema = TableSchema(
         topic, (key_column("id", LongType()), Column("name", StringType()), Column("amount", DoubleType()))
     )
     changes = [change("i", n if n < 5 else 95 + n, **row) for n, row in enumerate(good)]
-    problem = compare(
+    problem = compare_rows(
         schema,
         kit.target.supports,
         expected_rows(changes, schema, kit.target.supports),
@@ -74,7 +76,7 @@ def poison_record(kit: Kit) -> None:
         raise RuleBroken(problem)
 
 
-def _send(bootstrap: str, topic: str, values: list[bytes]) -> None:
+def _send_records(bootstrap: str, topic: str, values: list[bytes]) -> None:
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it is there, and documented
 

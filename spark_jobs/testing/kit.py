@@ -17,8 +17,8 @@ from spark_jobs import config as job_config
 from spark_jobs import registry
 from spark_jobs.causes import cause_of
 from spark_jobs.contract import Column, JobContext, TableSchema
-from spark_jobs.testing.batches import Change, Feed
-from spark_jobs.testing.model import RuleBroken, compare, expected_rows
+from spark_jobs.testing.batches import BatchFeed, Change
+from spark_jobs.testing.model import RuleBroken, compare_rows, expected_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,12 +51,12 @@ class Kit:
     bootstrap: str = ""
     job: str = field(default_factory=lambda: f"kit-{secrets.token_hex(4)}")
     sink: Sink = field(init=False)
-    _feed: Feed = field(init=False)
+    _feed: BatchFeed = field(init=False)
     _sinks: list[Sink] = field(default_factory=list)
     _changes: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
-        self._feed = Feed(self.topic)
+        self._feed = BatchFeed(self.topic)
 
     # The sink.
 
@@ -79,7 +79,7 @@ class Kit:
 
     def config(self, **options: str) -> Config:
         """The checked configuration; see ``properties``."""
-        return checked(self.properties(**options))
+        return parse_config(self.properties(**options))
 
     @property
     def kind(self) -> type[Sink]:
@@ -93,9 +93,9 @@ class Kit:
 
     def make(self, **options: str) -> Sink:
         """A sink that is not open yet; closed after the case."""
-        made = make_sink(self.config(**options), self.spark)
-        self._sinks.append(made)
-        return made
+        sink = make_sink(self.config(**options), self.spark)
+        self._sinks.append(sink)
+        return sink
 
     def restart(self) -> None:
         """A new sink, as after a crash of the job."""
@@ -104,8 +104,8 @@ class Kit:
 
     def close(self) -> None:
         """Close all sinks."""
-        for each in self._sinks:
-            each.close()
+        for sink in self._sinks:
+            sink.close()
         self._sinks.clear()
 
     def secret_names(self) -> list[str]:
@@ -116,12 +116,12 @@ class Kit:
 
     def table(self, label: str, *columns: Column, name: str = "") -> TableSchema:
         """A table with a name of its own: a key ``id``, a ``name`` and an ``amount`` where no columns are given."""
-        made = columns or (
+        table_columns = columns or (
             key_column("id", IntegerType()),
             Column("name", StringType()),
             Column("amount", DoubleType()),
         )
-        return TableSchema(f"conformance.{name or f'kit_{label}'}_{secrets.token_hex(3)}", made)
+        return TableSchema(f"conformance.{name or f'kit_{label}'}_{secrets.token_hex(3)}", table_columns)
 
     def batch(self, *tables: tuple[TableSchema, Sequence[Change]]) -> BatchData:
         """The next batch, which the target is expected to hold from now on."""
@@ -162,12 +162,12 @@ class Kit:
                 time.sleep(_PAUSE_S)
             except Exception as error:
                 raise RuleBroken(
-                    f"{rule}\nexpected success or connectors.errors.Retriable, actual {describe(error)}"
+                    f"{rule}\nexpected success or connectors.errors.Retriable, actual {describe_error(error)}"
                 ) from error
             else:
                 return len(failures)
         raise RuleBroken(
-            f"{rule}\nthe batch failed {len(failures)} times in a row, the last time: {describe(failures[-1])}"
+            f"{rule}\nthe batch failed {len(failures)} times in a row, the last time: {describe_error(failures[-1])}"
         )
 
     # What must hold.
@@ -185,14 +185,14 @@ class Kit:
         """
         problem = self.problem(schema, self._changes[schema.namespace], repeats=repeats)
         if problem:
-            raise RuleBroken("\n".join(each for each in (rule, f"table {schema.namespace}:", problem) if each))
+            raise RuleBroken("\n".join(part for part in (rule, f"table {schema.namespace}:", problem) if part))
 
     def problem(self, schema: TableSchema, changes: Sequence[Change], *, repeats: bool | None = None) -> str:
         """How the target differs from what ``changes`` leave behind; empty if it does not."""
         supports = self.target.supports
         twice = self.guarantee != "exactly-once" and not supports.upsert if repeats is None else repeats
-        wanted = expected_rows(changes, schema, supports)
-        return compare(schema, supports, wanted, self.target.rows(schema), self.target.stored, repeats=twice)
+        expected = expected_rows(changes, schema, supports)
+        return compare_rows(schema, supports, expected, self.target.rows(schema), self.target.stored, repeats=twice)
 
     def changes(self, schema: TableSchema) -> list[Change]:
         """What was written of a table so far."""
@@ -204,16 +204,16 @@ def key_column(name: str, kind: DataType, length: int | None = None) -> Column:
     return Column(name, kind, nullable=False, key=True, length=length)
 
 
-def checked(properties: Mapping[str, str]) -> Config:
+def parse_config(properties: Mapping[str, str]) -> Config:
     """The parsed configuration.
 
     Raises:
         RuleBroken: something is wrong with it.
     """
-    found, problems = job_config.check(properties)
-    if found is None:
+    config, problems = job_config.check_job(properties)
+    if config is None:
         raise RuleBroken("SinkTarget.options are refused: " + "; ".join(problem.message for problem in problems))
-    return found
+    return config
 
 
 def make_sink(config: Config, spark: SparkSession) -> Sink:
@@ -223,7 +223,7 @@ def make_sink(config: Config, spark: SparkSession) -> Sink:
     return registry.sink_class(config["sink.type"])(JobContext(name, config, spark, log))
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error's type and text, shortened."""
     return f"{type(error).__name__}: {str(error)[:600]}"
 
@@ -237,8 +237,10 @@ def expect_failure(rule: str, kind: type[Retriable | Fatal], step: Any) -> Excep
     try:
         step()
     except Exception as error:
-        found = cause_of(error)
-        if isinstance(found, kind):
-            return found
-        raise RuleBroken(f"{rule}\nexpected connectors.errors.{kind.__name__}, actual {describe(found)}") from error
+        cause = cause_of(error)
+        if isinstance(cause, kind):
+            return cause
+        raise RuleBroken(
+            f"{rule}\nexpected connectors.errors.{kind.__name__}, actual {describe_error(cause)}"
+        ) from error
     raise RuleBroken(f"{rule}\nexpected connectors.errors.{kind.__name__}, actual: no error")

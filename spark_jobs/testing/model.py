@@ -37,20 +37,26 @@ def expected_rows(changes: Sequence[Change], schema: TableSchema, supports: Supp
     names = [column.name for column in schema.columns]
     if not supports.upsert:
         return [
-            {**{name: each.values.get(name) for name in names}, "ums_id_": each.number, "ums_op_": each.op}
-            for each in changes
+            {
+                **{name: row_change.values.get(name) for name in names},
+                "ums_id_": row_change.number,
+                "ums_op_": row_change.op,
+            }
+            for row_change in changes
         ]
     newest: dict[Any, Change] = {}
-    for each in changes:
-        if each.op == "b":
+    for row_change in changes:
+        if row_change.op == "b":
             continue
-        key = tuple(comparable(each.values.get(column.name)) for column in schema.key)
-        if key not in newest or not supports.ordering or newest[key].number <= each.number:
-            newest[key] = each
-    return [{name: each.values.get(name) for name in names} for each in newest.values() if each.op != "d"]
+        key = tuple(make_comparable(row_change.values.get(column.name)) for column in schema.key)
+        if key not in newest or not supports.ordering or newest[key].number <= row_change.number:
+            newest[key] = row_change
+    return [
+        {name: row_change.values.get(name) for name in names} for row_change in newest.values() if row_change.op != "d"
+    ]
 
 
-def compare(
+def compare_rows(
     schema: TableSchema,
     supports: Supports,
     expected: Sequence[Row],
@@ -72,69 +78,75 @@ def compare(
     system = () if supports.upsert else ("ums_id_", "ums_op_")
     names = [*(column.name for column in schema.columns), *system]
     columns = {column.name: column for column in schema.columns}
-    wanted = [
+    expected_rows_of_names = [
         {
             name: stored(columns[name], row[name]) if name in columns and row[name] is not None else row[name]
             for name in names
         }
         for row in expected
     ]
-    found = [{name: row.get(name) for name in names} for row in actual]
+    actual_rows = [{name: row.get(name) for name in names} for row in actual]
     identity = [column.name for column in schema.key] if supports.upsert else names
-    problems = _missing_and_unexpected(wanted, found, names, repeats=repeats)
+    problems = _missing_and_unexpected(expected_rows_of_names, actual_rows, names, repeats=repeats)
     if not problems:
         return ""
     return "\n".join(
         [
-            *_differences(wanted, found, identity, names),
+            *_compare_columns(expected_rows_of_names, actual_rows, identity, names),
             *problems,
-            f"expected {len(wanted)} rows, the target has {len(found)}",
+            f"expected {len(expected_rows_of_names)} rows, the target has {len(actual_rows)}",
         ]
     )
 
 
 def _missing_and_unexpected(
-    wanted: Sequence[Row], found: Sequence[Row], names: Sequence[str], *, repeats: bool
+    expected: Sequence[Row], actual_rows: Sequence[Row], names: Sequence[str], *, repeats: bool
 ) -> list[str]:
-    have, want = Counter(_key(row, names) for row in found), Counter(_key(row, names) for row in wanted)
+    actual_counts, want = (
+        Counter(_make_row_key(row, names) for row in actual_rows),
+        Counter(_make_row_key(row, names) for row in expected),
+    )
     if repeats:
-        have = Counter(dict.fromkeys(have, 1))
+        actual_counts = Counter(dict.fromkeys(actual_counts, 1))
         want = Counter(dict.fromkeys(want, 1))
-    by_key = {_key(row, names): row for row in (*wanted, *found)}
+    by_key = {_make_row_key(row, names): row for row in (*expected, *actual_rows)}
     return [
-        *_listed("expected, and not there", want - have, by_key),
-        *_listed("there, and not expected", have - want, by_key),
+        *_list_rows("expected, and not there", want - actual_counts, by_key),
+        *_list_rows("there, and not expected", actual_counts - want, by_key),
     ]
 
 
-def _listed(title: str, counted: Counter[Any], by_key: Mapping[Any, Row]) -> list[str]:
+def _list_rows(title: str, counted: Counter[Any], by_key: Mapping[Any, Row]) -> list[str]:
     lines = [
-        f"{title}{f' ({count} times)' if count > 1 else ''}: {shown(by_key[key])}"
+        f"{title}{f' ({count} times)' if count > 1 else ''}: {format_row(by_key[key])}"
         for key, count in list(counted.items())[:_MOST_SHOWN]
     ]
     return lines + ([f"{title}: {len(counted) - _MOST_SHOWN} more"] if len(counted) > _MOST_SHOWN else [])
 
 
-def _differences(
-    wanted: Sequence[Row], found: Sequence[Row], identity: Sequence[str], names: Sequence[str]
+def _compare_columns(
+    expected: Sequence[Row], actual_rows: Sequence[Row], identity: Sequence[str], names: Sequence[str]
 ) -> list[str]:
     """Column by column, of rows that are there under their key."""
-    there = {_key(row, identity): row for row in found}
+    there = {_make_row_key(row, identity): row for row in actual_rows}
     lines = []
-    for row in wanted:
-        other = there.get(_key(row, identity), row)
+    for row in expected:
+        actual_row = there.get(_make_row_key(row, identity), row)
         for name in names:
-            if comparable(row[name]) != comparable(other[name]):
-                key = ", ".join(f"{each}={row[each]!r}" for each in identity)
-                lines.append(f"{cut(key)}: column {name} is {cut(repr(other[name]))}, expected {cut(repr(row[name]))}")
+            if make_comparable(row[name]) != make_comparable(actual_row[name]):
+                key = ", ".join(f"{column_name}={row[column_name]!r}" for column_name in identity)
+                lines.append(
+                    f"{shorten_text(key)}: column {name} is {shorten_text(repr(actual_row[name]))}, expected "
+                    f"{shorten_text(repr(row[name]))}"
+                )
     return lines[:_MOST_SHOWN]
 
 
-def _key(row: Row, names: Sequence[str]) -> Any:
-    return tuple(comparable(row[name]) for name in names)
+def _make_row_key(row: Row, names: Sequence[str]) -> Any:
+    return tuple(make_comparable(row[name]) for name in names)
 
 
-def comparable(value: Any) -> Any:
+def make_comparable(value: Any) -> Any:
     """A value in a hashable form in which equal values are equal, whatever a client library makes of them."""
     match value:
         case bytes() | bytearray() | memoryview():
@@ -146,17 +158,17 @@ def comparable(value: Any) -> Any:
         case Decimal():
             return Fraction(value)  # exact, and equal for equal numbers of different scales
         case dict():
-            return tuple(sorted(((str(key), comparable(each)) for key, each in value.items()), key=repr))
+            return tuple(sorted(((str(key), make_comparable(item)) for key, item in value.items()), key=repr))
         case list() | tuple():
-            return tuple(comparable(each) for each in value)
+            return tuple(make_comparable(item) for item in value)
     return value
 
 
-def shown(row: Row) -> str:
+def format_row(row: Row) -> str:
     """A row for people."""
-    return "{" + ", ".join(f"{name}: {cut(repr(value))}" for name, value in row.items()) + "}"
+    return "{" + ", ".join(f"{name}: {shorten_text(repr(value))}" for name, value in row.items()) + "}"
 
 
-def cut(text: str) -> str:
-    """``text``, at most some 160 characters of it."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+def shorten_text(row_text: str) -> str:
+    """``row_text``, at most some 160 characters of it."""
+    return row_text if len(row_text) <= _LONGEST else f"{row_text[:_LONGEST]}... ({len(row_text)} characters)"

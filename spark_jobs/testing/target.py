@@ -118,17 +118,17 @@ class SinkTarget(ABC):
         Raises:
             Unsupported: there is no server.
         """
-        return self._gate().closed()
+        return self._get_gate().closed()
 
     def slowness(self) -> AbstractContextManager[None]:
         """While it is entered, the server answers, but late. Raises as ``outage``."""
-        return self._gate().delayed(0.05)
+        return self._get_gate().delayed(0.05)
 
     def silence(self) -> AbstractContextManager[None]:
         """While it is entered, the server takes connections and requests, and does not answer. Raises as ``outage``."""
-        return self._gate().silent()
+        return self._get_gate().silent()
 
-    def _gate(self) -> Gate:
+    def _get_gate(self) -> Gate:
         if self.gate is None:
             raise Unsupported("the target has no gate, and does not say how its server is harmed")
         return self.gate

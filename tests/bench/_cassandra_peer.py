@@ -14,8 +14,8 @@ from compose.local.artifacts import load_manifest
 from compose.local.cassandra import JAVA_MODULES
 from compose.local.java import find_java
 from compose.local.jvm import Heap, java_command, write_properties
-from compose.local.ports import accepts, free_port
-from compose.local.resolver import Resolver
+from compose.local.ports import accepts_connections, free_port
+from compose.local.resolver import ArtifactResolver
 from compose.local.service import Managed, Service
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class DebeziumCassandra(Managed):
         wanted = [*manifest.members("debezium-cassandra"), *manifest.members("cassandra")]
         # Its HTTP server is a Jetty 9, which breaks down beside Connect's Jetty 12.
         wanted += [each for each in manifest.members("connect") if not each.coordinates.startswith("org.eclipse.jetty")]
-        jars = Resolver().fetch(dict.fromkeys(wanted), "Debezium's Cassandra connector")
+        jars = ArtifactResolver().fetch(dict.fromkeys(wanted), "Debezium's Cassandra connector")
         options = [
             *JAVA_MODULES,
             f"-Dlogback.configurationFile={folder / 'logback.xml'}",
@@ -129,6 +129,6 @@ class DebeziumCassandra(Managed):
             name="Debezium's Cassandra connector",
             command=java_command(find_java(), jars, _MAIN, [str(properties)], self.heap, options),
             log_path=folder / "debezium.log",
-            ready=lambda: accepts(http),
+            ready=lambda: accepts_connections(http),
             start_timeout=90.0,
         )

@@ -8,8 +8,8 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from compose.local.cassandra_cluster import execute
-from compose.local.scylla.wire import CONSISTENCY, Connection, pack_batch
+from compose.local.cassandra_cluster import execute_cql
+from compose.local.scylla.wire import CONSISTENCY, WireConnection, pack_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Written(NamedTuple):
 
 def make_table(node: CassandraNode) -> None:
     """Make keyspace and table."""
-    execute(
+    execute_cql(
         node.address,
         f"CREATE KEYSPACE {KEYSPACE} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}",
         f"CREATE TABLE {FULL} (pk bigint, ck int, customer text, note text, amount bigint, ratio double, active boolean, "
@@ -67,7 +67,7 @@ def cells(number: int, sent_us: int) -> list[bytes]:
 
 def write(node: CassandraNode, rows: int) -> Written:
     """Write the rows, and shut the node down and start it, so that all of its segments are complete. Blocks."""
-    connection = Connection(node.address)
+    connection = WireConnection(node.address)
     began = time.monotonic()
     try:
         connection.pipelined(_bodies(connection, rows), 8)
@@ -80,7 +80,7 @@ def write(node: CassandraNode, rows: int) -> Written:
     return Written(rows, size, seconds)
 
 
-def _bodies(connection: Connection, rows: int) -> Iterator[bytes]:
+def _bodies(connection: WireConnection, rows: int) -> Iterator[bytes]:
     statement = insert()
     for first in range(1, rows + 1, _PER_BATCH):
         sent = time.time_ns() // 1000

@@ -8,15 +8,15 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from connectors.cassandra.catalog import Catalog, TableFilter
+from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.config import CONFIG, session_settings
-from connectors.cassandra.events import builder
+from connectors.cassandra.events import build_events
 from connectors.cassandra.events.contract import Where
 from connectors.cassandra.log.segment import Segment
 from connectors.cassandra.model import CLUSTER, NODE
-from connectors.cassandra.stream import Stream
-from connectors.cql.mutations.compiled import Decoder
-from connectors.cql.mutations.head import mutation
+from connectors.cassandra.stream import CassandraStream
+from connectors.cql.mutations.compiled import CompiledDecoder
+from connectors.cql.mutations.head import read_mutation_head
 from connectors.cql.session import CqlSession
 from tests.bench._cassandra_rows import FULL, finished
 from tests.support.local_avro import LocalAvro
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from connectors.api import BadRecord, SourceRecord
-    from connectors.cassandra.model import Stretch
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cassandra.model import LogChunk
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from worker.converters.base import Encode
 
 _LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
@@ -71,11 +71,11 @@ class Costs(NamedTuple):
     record_bytes: float
 
 
-async def definitions(config: Mapping[str, Any]) -> Catalog:
+async def definitions(config: Mapping[str, Any]) -> CassandraCatalog:
     """What the server says of its tables."""
     session = await CqlSession.acquire(session_settings(CONFIG.parse(config)))
     try:
-        catalog = Catalog(TableFilter(), _LOG)
+        catalog = CassandraCatalog(CassandraTableFilter(), _LOG)
         catalog.session = session
         await catalog.refresh()
         return catalog
@@ -83,9 +83,9 @@ async def definitions(config: Mapping[str, Any]) -> Catalog:
         await session.release()
 
 
-def stretches(folder: Path, *, max_bytes: int = 1 << 20) -> tuple[list[Stretch], float]:
+def stretches(folder: Path, *, max_bytes: int = 1 << 20) -> tuple[list[LogChunk], float]:
     """Everything in the folder's segments, and the CPU seconds of reading, framing and checksums."""
-    found: list[Stretch] = []
+    found: list[LogChunk] = []
     began = time.process_time()
     for path in finished(folder):
         segment = Segment(path, int(path.stem.split("-")[2]))
@@ -104,21 +104,21 @@ def stretches(folder: Path, *, max_bytes: int = 1 << 20) -> tuple[list[Stretch],
     return found, time.process_time() - began
 
 
-def _own(found: Sequence[Stretch], table: TableDefinition) -> list[tuple[bytes, int, int]]:
+def _own(found: Sequence[LogChunk], table: CqlTableDefinition) -> list[tuple[bytes, int, int]]:
     """Where the updates of the table begin and end: (data, start, end)."""
     identity = uuid.UUID(table.table_id).bytes
     own = []
     for stretch in found:
         for entry in stretch.entries:
-            _, at = mutation(stretch.data, entry.start, stretch.version)
+            _, at = read_mutation_head(stretch.data, entry.start, stretch.version)
             if stretch.data[at : at + 16] == identity:
                 own.append((stretch.data, at, entry.end))
     return own
 
 
-def decode(found: Sequence[Stretch], table: TableDefinition) -> tuple[float, int, float]:
+def decode(found: Sequence[LogChunk], table: CqlTableDefinition) -> tuple[float, int, float]:
     """CPU seconds of decoding the table's updates with the compiled decoder; how many; bytes of a mutation."""
-    decoder = Decoder(table, found[0].version)
+    decoder = CompiledDecoder(table, found[0].version)
     own = _own(found, table)
     plain = decoder.plain
     for data, at, _ in own[:1000]:
@@ -134,11 +134,11 @@ def decode(found: Sequence[Stretch], table: TableDefinition) -> tuple[float, int
     return used, len(own), sum(end - at + 1 for _, at, end in own) / max(len(own), 1)
 
 
-def build(found: Sequence[Stretch], catalog: Catalog, form: Form) -> Costs:
+def build(found: Sequence[LogChunk], catalog: CassandraCatalog, form: Form) -> Costs:
     """CPU of everything between a stretch and its records, and of encoding these, for one output form."""
     settings = cassandra_events(topic_prefix="bench", output_format=form.name)
     where = Where(partition={CLUSTER: "bench", NODE: "local"}, node="local", segment=0, version=0)
-    stream = Stream(where, None, catalog, lambda table, version: builder(table, version, settings), _LOG)
+    stream = CassandraStream(where, None, catalog, lambda table, version: build_events(table, version, settings), _LOG)
     encoders: dict[int, tuple[Encode, Encode]] = {}
     building = encoding = 0.0
     count = size = 0
@@ -170,12 +170,14 @@ def build(found: Sequence[Stretch], catalog: Catalog, form: Form) -> Costs:
     return Costs(building / count * 1e6, encoding / count * 1e6, size / count)
 
 
-async def build_fast(chunks: Sequence[Stretch], catalog: Catalog, form: Form) -> Costs | None:
+async def build_fast(chunks: Sequence[LogChunk], catalog: CassandraCatalog, form: Form) -> Costs | None:
     """CPU of everything between a chunk of the log and bytes for Kafka; None if the fast path does not take the form."""
     settings = cassandra_events(topic_prefix="bench", output_format=form.name)
     where = Where(partition={CLUSTER: "bench", NODE: "local"}, node="local", segment=0, version=0)
     wire = wire_of("auto", build_pipeline({}), form.key, form.value, SimpleHeaderConverter({}))
-    stream = Stream(where, None, catalog, lambda table, version: builder(table, version, settings), _LOG, wire)
+    stream = CassandraStream(
+        where, None, catalog, lambda table, version: build_events(table, version, settings), _LOG, wire
+    )
     used, count, size, first = 0.0, 0, 0, True
     for chunk in chunks:
         number = 0

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from compose.local.worker import children
+from compose.local.worker import list_children
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -27,7 +27,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 def family(pid: int) -> list[int]:
     """A process and all its descendants."""
     found = [pid]
-    for child in children(pid):
+    for child in list_children(pid):
         found += family(child)
     return found
 

@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any, Final
 import connectors
 from connectors.cassandra import config as cassandra_config
 from connectors.cassandra.capture import Capture
-from connectors.cassandra.catalog import Catalog, TableFilter
-from connectors.cassandra.events import builder as cassandra_builder
+from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter
+from connectors.cassandra.events import build_events as cassandra_builder
 from connectors.cassandra.events.contract import Where
-from connectors.cassandra.model import Entry, Stretch
-from connectors.cassandra.stream import Stream
-from connectors.cql.mutations.definition import Column as CassandraColumn
-from connectors.cql.mutations.definition import make
-from connectors.cql.types import parse
+from connectors.cassandra.model import LogChunk, LogEntry
+from connectors.cassandra.stream import CassandraStream
+from connectors.cql.mutations.definition import CqlColumn as CassandraColumn
+from connectors.cql.mutations.definition import make_definition
+from connectors.cql.types import parse_type
 from connectors.encoded_parts import EncodedParts
 from connectors.options import ConfigDef
 from connectors.scylla import config as scylla_config
-from connectors.scylla.events import builder as scylla_builder
+from connectors.scylla.events import build_events as scylla_builder
 from connectors.scylla.events.fast_rows import fast_feed
-from connectors.scylla.model import CdcOptions, Column, Run, TableId, TableVersion
+from connectors.scylla.model import CdcOptions, ScyllaColumn, StreamRun, TableId, TableVersion
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_rows import AvroRowForm
 from worker.converters.avro_schema import AvroSettings
@@ -44,7 +44,7 @@ from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.host.fast_path import wire_of
 from worker.metrics.process import settle_heap
-from worker.transforms.pipeline import Pipeline
+from worker.transforms.pipeline import TransformPipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,14 +119,14 @@ class _Encoder:
 
 
 def _wire(key: Converter, value: Converter) -> Any:
-    return wire_of(os.environ.get("FAST_PATH", "auto"), Pipeline(), key, value, SimpleHeaderConverter({}))
+    return wire_of(os.environ.get("FAST_PATH", "auto"), TransformPipeline(), key, value, SimpleHeaderConverter({}))
 
 
 async def _scylla(columns: Sequence[Any], rows: list[Any]) -> Callable[[], None]:
     """A turn over rows of a Scylla log, in the legacy format."""
-    members = tuple(Column(name, parse(kind), part, position) for name, kind, part, position in columns)
+    members = tuple(ScyllaColumn(name, parse_type(kind), part, position) for name, kind, part, position in columns)
     version = TableVersion(TableId("bench", "t"), members, CdcOptions(), "one")
-    builder: Any = scylla_builder(version, scylla_config.settings(scylla_config.CONFIG.parse(_SCYLLA)))
+    builder: Any = scylla_builder(version, scylla_config.event_settings(scylla_config.CONFIG.parse(_SCYLLA)))
     wire = _wire(_JSON, _JSON)
     fast = None if wire is None else await fast_feed(wire, builder)
     encoder = _Encoder(_JSON, _JSON)
@@ -137,7 +137,7 @@ async def _scylla(columns: Sequence[Any], rows: list[Any]) -> Callable[[], None]
             parts = EncodedParts()
             records: list[SourceRecord] = []
             for first in range(start, min(start + _ALIVE, len(rows)), _RUN):
-                run = Run(partition, offset, rows[first : first + _RUN], None, last=True, may_be_bad=False)
+                run = StreamRun(partition, offset, rows[first : first + _RUN], None, last=True, may_be_bad=False)
                 if fast is None or fast.take(run, 0, parts) is None:
                     builder.feed(run, records, [])
             parts.collect()
@@ -149,15 +149,15 @@ async def _scylla(columns: Sequence[Any], rows: list[Any]) -> Callable[[], None]
 async def _cassandra(columns: Sequence[Any], data: bytes, spans: Sequence[Any], name: str) -> Callable[[], None]:
     """A turn over mutations of a Cassandra log, in one output form."""
     output_format, key, value = _FORMS[name]
-    members = [CassandraColumn(column, parse(kind), part, position) for column, kind, part, position in columns]
-    table = make("bench", "t", "0a0a0a0a-0000-11ee-8000-00000000000a", members, cdc=True)
-    catalog = Catalog(TableFilter(), _LOG)
+    members = [CassandraColumn(column, parse_type(kind), part, position) for column, kind, part, position in columns]
+    table = make_definition("bench", "t", "0a0a0a0a-0000-11ee-8000-00000000000a", members, cdc=True)
+    catalog = CassandraCatalog(CassandraTableFilter(), _LOG)
     catalog.remember([table], {table.table_id: Capture(now=True, ever=True)})
-    entries = [Entry(*span) for span in spans]
-    log = Stretch(1, 7, data, entries, entries[-1].position)
+    entries = [LogEntry(*span) for span in spans]
+    log = LogChunk(1, 7, data, entries, entries[-1].position)
     config = {**_CASSANDRA, "output.format": output_format}
     settings = cassandra_config.event_settings(cassandra_config.CONFIG.parse(config))
-    stream = Stream(
+    stream = CassandraStream(
         Where(partition={"node": "n"}, node="n", segment=0, version=0),
         None,
         catalog,

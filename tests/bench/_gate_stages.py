@@ -24,22 +24,22 @@ from connectors.api import Batch
 from connectors.mysql import gtid, start
 from connectors.mysql.config import event_settings, stream_settings, value_options
 from connectors.mysql.connector import MySqlConnector
-from connectors.mysql.cursor import Cursor
-from connectors.mysql.filters import TableFilter
+from connectors.mysql.cursor import BinlogCursor
+from connectors.mysql.filters import MySqlTableFilter
 from connectors.mysql.latency import TableLags
 from connectors.mysql.model import Shard
-from connectors.mysql.stream import Counters, Stream
-from connectors.mysql.tables import Tables
+from connectors.mysql.stream import BinlogStream, StreamCounters
+from connectors.mysql.tables import StreamTables
 from connectors.mysql.versions import VersionBook
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.host.options import CONNECTOR
 from worker.host.producer import Producer
 from worker.host.routes import ProducerSettings
-from worker.host.session import Session
+from worker.host.session import TaskSession
 from worker.metrics.process import settle_heap
-from worker.protocol import TaskId, TaskStats
-from worker.transforms.pipeline import Pipeline
+from worker.protocol import HostTaskId, TaskStats
+from worker.transforms.pipeline import TransformPipeline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -103,7 +103,7 @@ def _wire() -> Any:
     except ImportError:
         return None
     json = JsonConverter({"schemas.enable": "false"})
-    return wire_of("auto", Pipeline(), json, json, SimpleHeaderConverter({}))
+    return wire_of("auto", TransformPipeline(), json, json, SimpleHeaderConverter({}))
 
 
 def _reads(events: list[bytes]) -> list[list[bytes]]:
@@ -131,11 +131,11 @@ class _Path:
         self.records = self._tables()
         wire = _wire()
         self.tables = self._tables(wire=wire) if wire is not None else self.records
-        self.session: Session | None = None
+        self.session: TaskSession | None = None
 
-    def _tables(self, **more: Any) -> Tables:
-        return Tables(
-            table_filter=TableFilter(self.settings),
+    def _tables(self, **more: Any) -> StreamTables:
+        return StreamTables(
+            table_filter=MySqlTableFilter(self.settings),
             special={},
             settings=self.settings,
             options=value_options(self.config, "mariadb"),
@@ -143,7 +143,7 @@ class _Path:
             partition=_PARTITION,
             versions=VersionBook("gate", "", ()),
             transactions=None,
-            held=None,
+            held_rows=None,
             headers=(),
             log=_LOG,
             definitions=self._nothing,
@@ -158,18 +158,18 @@ class _Path:
     async def _ignore(_statement: Any, _source: Any) -> None:
         pass
 
-    def _stream(self, *, fast: bool) -> tuple[Stream, Cursor]:
+    def _stream(self, *, fast: bool) -> tuple[BinlogStream, BinlogCursor]:
         resumed = start.start_of("gate", Shard(), [(_PARTITION, {"file": "b.000007", "pos": 1000})])
         assert resumed.place is not None
-        cursor = Cursor(resumed, resumed.place, 1, gtid.parse("mariadb", ""))
-        stream = Stream(
+        cursor = BinlogCursor(resumed, resumed.place, 1, gtid.parse_gtids("mariadb", ""))
+        stream = BinlogStream(
             cursor=cursor,
             tables=self.tables if fast else self.records,
-            begun=resumed,
-            place=resumed.place,
+            run_start=resumed,
+            position=resumed.place,
             same_server=True,
             partition=_PARTITION,
-            counters=Counters(),
+            counters=StreamCounters(),
             log=_LOG,
             on_rows=lambda *_: None,
             on_statement=self._ignore,
@@ -193,19 +193,19 @@ class _Path:
             yield self._batch(stream, cursor)
 
     @staticmethod
-    def _batch(stream: Stream, cursor: Cursor) -> Batch:
+    def _batch(stream: BinlogStream, cursor: BinlogCursor) -> Batch:
         records, bad = stream.take(len(stream.out))
         encoded = stream.encoded.collect() if hasattr(stream, "encoded") else ()
         more: Any = {"encoded": encoded} if encoded else {}
         offsets = () if cursor.open and not encoded else ((_PARTITION, cursor.now()),)
         return Batch(records, bad, offsets, **more)
 
-    def _session(self) -> Session:
+    def _session(self) -> TaskSession:
         async def ensure(_topic: str) -> None:
             pass
 
         plan: Any = SimpleNamespace(
-            id=TaskId("gate", 0),
+            id=HostTaskId("gate", 0),
             options=CONNECTOR.parse({"name": "gate", "connector.class": "mysql"}),
             log=_LOG,
             producer=ProducerSettings({}),
@@ -221,7 +221,7 @@ class _Path:
             topic_used=lambda _: None,
             wire=None,
         )
-        session = Session(plan, TaskStats(TaskId("gate", 0)), lambda: None)
+        session = TaskSession(plan, TaskStats(HostTaskId("gate", 0)), lambda: None)
         producer: Any = Producer("gate", plan.producer, session.fail)
         producer._client = _Client()
         producer._ready.set()

@@ -20,7 +20,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from compose.local.artifacts import load_manifest
 from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.jvm import Heap
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from tests.bench._common import cpu_seconds
 from tests.bench._row_events import DATABASE, TABLE
 
@@ -38,7 +38,7 @@ _COMPARED: Final = ("id", "customer", "item", "note", "weight", "paid")
 
 def plugin_path(folder: Path) -> Path:
     """A folder with the jars of Iceberg's sink, downloaded once. Hadoop's client, which it needs, comes with Spark. Blocks."""
-    jars = Resolver().fetch(load_manifest().members("iceberg-connect"), "Iceberg's sink")
+    jars = ArtifactResolver().fetch(load_manifest().members("iceberg-connect"), "Iceberg's sink")
     jars += sorted((Path(pyspark.__file__).parent / "jars").glob("hadoop-client-*.jar"))
     target = folder / "plugins" / "iceberg"
     target.mkdir(parents=True)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pymysql
 
-from compose.local.cassandra_cluster import execute as execute_cql
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.ports import LOOPBACK
 from compose.local.scylla.client import Emulation
-from compose.local.scylla.wire import CONSISTENCY, Connection, pack_batch
+from compose.local.scylla.wire import CONSISTENCY, WireConnection, pack_batch
 from compose.local.scylla.writes import Insert
-from compose.local.server_pair import execute
+from compose.local.server_pair import execute_sql
 from tests.bench import _cassandra_rows as cassandra_rows
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Rows that have become due are committed together, so often.
 _TICK_S: Final = 0.005
-#: A writer that can't keep up commits so many rows at once at the most.
+#: A writer that can't keep up commits that many rows at once at the most.
 _MOST_ROWS: Final = 500
 _FILLER: Final = "a line of text as long as notes of an order are: " * 2
 
@@ -98,7 +98,7 @@ class MySqlRows:
 
     def __init__(self, server: MariaDb, database: str) -> None:
         self.table = f"{database}.t{secrets.token_hex(4)}"
-        execute(
+        execute_sql(
             server,
             f"CREATE DATABASE IF NOT EXISTS {database}",
             f"CREATE TABLE {self.table} (id BIGINT NOT NULL PRIMARY KEY, customer INT NOT NULL, name VARCHAR(50) NOT NULL, "
@@ -162,7 +162,7 @@ class CassandraRows:
             f"CREATE TABLE {self.table} (pk bigint, ck int, customer text, note text, amount bigint, ratio double, "
             "active boolean, sent_us bigint, PRIMARY KEY (pk, ck)) WITH cdc = true",
         )
-        self._connection = Connection(node.address)
+        self._connection = WireConnection(node.address)
         self._statement = cassandra_rows.insert().replace(cassandra_rows.FULL, self.table)
 
     def commit(self, numbers: range) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors.cql.mutations.definition import Column, make
+from connectors.cql.mutations.definition import CqlColumn, make_definition
 from connectors.cql.mutations.encode import write_mutation, write_update
-from connectors.cql.types import parse
-from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Source, Stamp
+from connectors.cql.types import parse_type
+from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow, UpdateSource
 from connectors.scylla.model import INSERT
 
 if TYPE_CHECKING:
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
 
 #: Name, type, kind and position of each column.
 Columns = tuple[tuple[str, str, str, int], ...]
@@ -60,13 +60,13 @@ def scylla_rows(count: int) -> list[tuple[Any, ...]]:
     return rows
 
 
-def cassandra_table(columns: Columns = CASSANDRA_COLUMNS) -> TableDefinition:
+def cassandra_table(columns: Columns = CASSANDRA_COLUMNS) -> CqlTableDefinition:
     """The definition of the mutations' table."""
-    return make(
+    return make_definition(
         "bench",
         "t",
         TABLE_ID,
-        [Column(name, parse(kind), part, position) for name, kind, part, position in columns],  # type: ignore[arg-type]
+        [CqlColumn(name, parse_type(kind), part, position) for name, kind, part, position in columns],  # type: ignore[arg-type]
         cdc=True,
     )
 
@@ -74,13 +74,13 @@ def cassandra_table(columns: Columns = CASSANDRA_COLUMNS) -> TableDefinition:
 def cassandra_log(count: int) -> Log:
     """Inserts of one row each."""
     table = cassandra_table()
-    source = Source(connector="", cluster="", keyspace="", table="")
+    source = UpdateSource(connector="", cluster="", keyspace="", table="")
     mutations: list[bytes] = []
     entries: list[tuple[int, int, int]] = []
     end = 0
     for number in range(count):
-        stamp = Stamp(_START_US + number)
-        row = Row(clustering=(number % 7,), liveness=stamp, cells=_cells(number, stamp))
+        stamp = CellStamp(_START_US + number)
+        row = UpdateRow(clustering=(number % 7,), liveness=stamp, cells=_cells(number, stamp))
         update = PartitionUpdate(source=source, key=(number,), write_time=stamp.write_time, rows=(row,))
         mutations.append(write_mutation([write_update(update, table, LOG_VERSION)], LOG_VERSION))
         begin, end = end, end + len(mutations[-1])
@@ -88,7 +88,7 @@ def cassandra_log(count: int) -> Log:
     return Log(b"".join(mutations), entries)
 
 
-def _cells(number: int, stamp: Stamp) -> tuple[Cell, ...]:
+def _cells(number: int, stamp: CellStamp) -> tuple[Cell, ...]:
     values = {
         "active": bool(number & 1),
         "amount": number * 3,

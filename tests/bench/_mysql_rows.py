@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from compose.local.server_pair import execute
+from compose.local.server_pair import execute_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ class Write(NamedTuple):
 
 def make_tables(server: MariaDb) -> None:
     """The database with its tables, empty."""
-    execute(
+    execute_sql(
         server,
         f"CREATE DATABASE {DATABASE}",
         *(f"CREATE TABLE {DATABASE}.{table} ({columns})" for table, (columns, _) in TABLES.items()),
@@ -74,7 +74,7 @@ def make_tables(server: MariaDb) -> None:
 
 def add_table(server: MariaDb, name: str) -> None:
     """A further table of the narrow kind, empty."""
-    execute(server, f"CREATE TABLE {DATABASE}.{name} ({_NARROW})")
+    execute_sql(server, f"CREATE TABLE {DATABASE}.{name} ({_NARROW})")
 
 
 def _blocks(first: int, rows: int, size: int) -> Iterator[tuple[int, int]]:
@@ -85,7 +85,7 @@ def _blocks(first: int, rows: int, size: int) -> Iterator[tuple[int, int]]:
 def insert(server: MariaDb, table: str, first: int, rows: int, per_transaction: int) -> None:
     """Rows from the key ``first`` on. Blocks."""
     values = TABLES.get(table, TABLES["narrow"])[1]
-    execute(
+    execute_sql(
         server,
         *(
             f"INSERT INTO {DATABASE}.{table} SELECT {values} FROM {DATABASE}.seq_{low}_to_{high}"
@@ -96,7 +96,7 @@ def insert(server: MariaDb, table: str, first: int, rows: int, per_transaction: 
 
 def update(server: MariaDb, table: str, first: int, rows: int, per_transaction: int) -> None:
     """Change two columns of rows from the key ``first`` on. Blocks."""
-    execute(
+    execute_sql(
         server,
         *(
             f"UPDATE {DATABASE}.{table} SET amount = amount + 1, note = REVERSE(note) WHERE id BETWEEN {low} AND {high}"
@@ -108,17 +108,17 @@ def update(server: MariaDb, table: str, first: int, rows: int, per_transaction: 
 def marker(server: MariaDb, table: str, number: int) -> None:
     """One row with a key below zero."""
     values = TABLES.get(table, TABLES["narrow"])[1].replace("seq", str(number), 1).replace("seq", "1")
-    execute(server, f"INSERT INTO {DATABASE}.{table} SELECT {values}")
+    execute_sql(server, f"INSERT INTO {DATABASE}.{table} SELECT {values}")
 
 
 def highest(server: MariaDb, table: str) -> int:
     """The highest key, 0 without rows."""
-    ((found,),) = execute(server, f"SELECT GREATEST(COALESCE(MAX(id), 0), 0) FROM {DATABASE}.{table}")
+    ((found,),) = execute_sql(server, f"SELECT GREATEST(COALESCE(MAX(id), 0), 0) FROM {DATABASE}.{table}")
     return int(found)
 
 
 def forget_log(server: MariaDb) -> None:
     """Remove the binary logs that were written until now; nobody may still want them."""
-    execute(server, "FLUSH BINARY LOGS")
-    *_, last = execute(server, "SHOW BINARY LOGS")
-    execute(server, f"PURGE BINARY LOGS TO '{last[0]}'")
+    execute_sql(server, "FLUSH BINARY LOGS")
+    *_, last = execute_sql(server, "SHOW BINARY LOGS")
+    execute_sql(server, f"PURGE BINARY LOGS TO '{last[0]}'")

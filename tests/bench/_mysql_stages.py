@@ -9,13 +9,13 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compose.local.server_pair import execute
+from compose.local.server_pair import execute_sql
 from connectors.mysql import binlog_events as parse
 from connectors.mysql import event_types as types
 from connectors.mysql.binlog import BinlogClient
 from connectors.mysql.config import connection_settings
 from connectors.mysql.connector import MySqlConnector
-from connectors.mysql.model import Place, Source
+from connectors.mysql.model import BinlogPosition, RowSource
 from connectors.testing import Run, SavedOffsets
 from tests.bench import _mysql_rows as rows_of
 from tests.bench._mysql_rows import DATABASE
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from compose.local.mariadb import MariaDb
     from connectors.api import SourceRecord
-    from connectors.mysql.tables import TableState
+    from connectors.mysql.tables import MySqlTableState
 
 _KINDS = {**dict.fromkeys(types.WRITES, ("write", "c", 1)), **dict.fromkeys(types.UPDATES, ("update", "u", 2))}
 
@@ -43,12 +43,12 @@ class Costs(NamedTuple):
     record_bytes: float
 
 
-def _place(server: MariaDb) -> Place:
-    ((file, pos, *_),) = execute(server, "SHOW MASTER STATUS")
-    return Place(file=file, pos=pos)
+def _place(server: MariaDb) -> BinlogPosition:
+    ((file, pos, *_),) = execute_sql(server, "SHOW MASTER STATUS")
+    return BinlogPosition(file=file, pos=pos)
 
 
-async def _read(config: Mapping[str, str], place: Place, end: Place) -> tuple[list[bytes], float]:
+async def _read(config: Mapping[str, str], place: BinlogPosition, end: BinlogPosition) -> tuple[list[bytes], float]:
     """All raw events between two places, and the CPU seconds that took."""
     client = BinlogClient(
         connection_settings(MySqlConnector.config_def.parse(config)),
@@ -66,14 +66,14 @@ async def _read(config: Mapping[str, str], place: Place, end: Place) -> tuple[li
             raws += found
             for raw in found:
                 if raw[4] == types.ROTATE:
-                    file = parse.rotate(raw).file
+                    file = parse.read_rotate(raw).file
                 elif file == end.file and int.from_bytes(raw[13:17], "little") >= end.pos:
                     return raws, time.process_time() - cpu
     finally:
         await client.close()
 
 
-async def _task(config: Mapping[str, str], place: Place, rows: int) -> tuple[TableState, float]:
+async def _task(config: Mapping[str, str], place: BinlogPosition, rows: int) -> tuple[MySqlTableState, float]:
     """The state of the table after a whole task has read the rows, and its CPU seconds from the first record on."""
     saved = SavedOffsets()
     saved.put({"server": config["topic.prefix"]}, {"file": place.file, "pos": place.pos})
@@ -91,11 +91,11 @@ async def _task(config: Mapping[str, str], place: Place, rows: int) -> tuple[Tab
     return states[-1], used
 
 
-def _source(name: str) -> Source:
-    return Source(ts_ms=1_700_000_000_000, ts_us=1_700_000_000_000_000, server_id=1, file=name, pos=4, gtid="0-1-2")
+def _source(name: str) -> RowSource:
+    return RowSource(ts_ms=1_700_000_000_000, ts_us=1_700_000_000_000_000, server_id=1, file=name, pos=4, gtid="0-1-2")
 
 
-def _events(state: TableState, raws: list[bytes]) -> tuple[float, float, float, int, int]:
+def _events(state: MySqlTableState, raws: list[bytes]) -> tuple[float, float, float, int, int]:
     """CPU seconds of decoding, building and encoding, with the rows and the bytes of their records."""
     converter = JsonConverter({"schemas.enable": "false"})
     decode = build = encode = 0.0

@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaConsumer
 from compose.local.cassandra import CassandraNode
 from compose.local.kafka import KafkaCluster
 from compose.local.registry import SchemaRegistry
-from compose.local.scylla.wire import Connection
+from compose.local.scylla.wire import WireConnection
 from compose.local.worker import MillraceWorker
 from tests.bench import _cassandra_rows as rows_of
 from tests.bench import _cassandra_stages as stages
@@ -218,7 +218,7 @@ class Bench:
         )
 
     def _write_slowly(self, stop: threading.Event) -> None:
-        connection, number = Connection(self.node.address), 1 << 40
+        connection, number = WireConnection(self.node.address), 1 << 40
         statement = rows_of.insert()
         while not stop.wait(1 / self.options.rate):
             number += 1

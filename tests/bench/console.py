@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from compose.local.browser import ARGUMENTS, chromium
+from compose.local.browser import ARGUMENTS, find_chromium
 from compose.local.console import say
 from compose.local.kafka import KafkaCluster
 from compose.local.service import wait_until
@@ -133,7 +133,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=20.0)
     options = parser.parse_args(argv)
     print(environment())
-    engine = chromium(say)
+    engine = find_chromium(say)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
         kafka = stack.enter_context(KafkaCluster(folder / "kafka", port=None))

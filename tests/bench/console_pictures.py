@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pymysql
 
-from compose.local.browser import ARGUMENTS, chromium
+from compose.local.browser import ARGUMENTS, find_chromium
 from compose.local.console import say
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
@@ -251,7 +251,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("pages", nargs="*", choices=[*PAGES, []], help="which pages; none: all")
     options = parser.parse_args(argv)
     options.folder.mkdir(parents=True, exist_ok=True)
-    engine = chromium(say)
+    engine = find_chromium(say)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
         kafka = stack.enter_context(KafkaCluster(folder / "kafka", port=None))

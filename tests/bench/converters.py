@@ -42,7 +42,7 @@ from worker.converters.json_compile import compile_encoder
 from worker.converters.json_schema_read import json_schema_reader
 from worker.converters.json_schema_text import JsonSchemaSettings, json_schema_text
 from worker.converters.json_text import JsonSettings
-from worker.converters.partitioner import murmur2, partitions
+from worker.converters.partitioner import choose_partitions, hash_murmur2
 from worker.converters.primitives import LongConverter
 from worker.converters.protobuf_compile import compile_protobuf
 from worker.converters.protobuf_files import proto_files
@@ -176,13 +176,13 @@ def main(argv: list[str]) -> int:
         event = CloudEventsConverter(options, is_key=False).encoder("t", ENVELOPE)
         show(f"CloudEvents: change envelope, {kind}", cost(lambda event=event: event(CHANGE)))  # type: ignore[misc]
     keys = [os.urandom(16) for _ in range(500)]
-    show("murmur2: 16-byte keys, batch of 500", cost(lambda: partitions(keys, 12), 500))
+    show("murmur2: 16-byte keys, batch of 500", cost(lambda: choose_partitions(keys, 12), 500))
     few = keys[:16]
-    show("murmur2: 16-byte keys, batch of 16", cost(lambda: partitions(few, 12), 16))
+    show("murmur2: 16-byte keys, batch of 16", cost(lambda: choose_partitions(few, 12), 16))
     mixed = [b'{"id":%d}' % (7 ** (number % 17)) for number in range(500)]
-    show("murmur2: JSON keys of mixed lengths, batch of 500", cost(lambda: partitions(mixed, 12), 500))
+    show("murmur2: JSON keys of mixed lengths, batch of 500", cost(lambda: choose_partitions(mixed, 12), 500))
     key = keys[0]
-    show("murmur2: one 16-byte key", cost(lambda: murmur2(key)))
+    show("murmur2: one 16-byte key", cost(lambda: hash_murmur2(key)))
     show("murmur2: one 16-byte key, aiokafka", cost(lambda: aiokafka_murmur2(key)))
     return 0
 

@@ -19,22 +19,21 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.cassandra.capture import Capture
-from connectors.cassandra.catalog import Catalog, TableFilter
-from connectors.cassandra.events import builder as cassandra_builder
+from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter
+from connectors.cassandra.events import build_events as cassandra_builder
 from connectors.cassandra.events.contract import Where
-from connectors.cassandra.model import Entry, Stretch
-from connectors.cassandra.stream import Stream
-from connectors.cql.types import parse
+from connectors.cassandra.model import LogChunk, LogEntry
+from connectors.cassandra.stream import CassandraStream
+from connectors.cql.types import parse_type
 from connectors.encoded_parts import EncodedParts
 from connectors.mysql import type_codes as codes
-from connectors.mysql.columns import layout as layout_of
-from connectors.mysql.events import builder as mysql_builder
-from connectors.mysql.model import Column as MySqlColumn
-from connectors.mysql.model import Shard, Table, TableName
-from connectors.mysql.tables import TableState
-from connectors.scylla.events import builder as scylla_builder
+from connectors.mysql.columns import make_layout as layout_of
+from connectors.mysql.events import make_builder as mysql_builder
+from connectors.mysql.model import MySqlColumn, MySqlTable, Shard, TableName
+from connectors.mysql.tables import MySqlTableState
+from connectors.scylla.events import build_events as scylla_builder
 from connectors.scylla.events.fast_rows import fast_feed
-from connectors.scylla.model import CdcOptions, Column, Run, TableId, TableVersion
+from connectors.scylla.model import CdcOptions, ScyllaColumn, StreamRun, TableId, TableVersion
 from tests.bench._cassandra_stages import FORMS
 from tests.bench._common import environment
 from tests.bench._log_rows import LOG_VERSION, SCYLLA_COLUMNS, cassandra_log, cassandra_table, scylla_rows
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from tests.bench._cassandra_stages import Form
     from tests.support.transform_chains import Stage
     from worker.converters.base import Converter
-    from worker.transforms.pipeline import Pipeline
+    from worker.transforms.pipeline import TransformPipeline
 
 _LOG: Final = logging.LoggerAdapter(logging.getLogger(__name__), {})
 #: Records that are alive at one time, about as in a task.
@@ -84,7 +83,7 @@ class Turn(NamedTuple):
     fast: float
 
 
-def _wire(key: Converter, value: Converter, pipeline: Pipeline | None = None) -> Any:
+def _wire(key: Converter, value: Converter, pipeline: TransformPipeline | None = None) -> Any:
     return wire_of("auto", pipeline or build_pipeline({}), key, value, SimpleHeaderConverter({}))
 
 
@@ -99,7 +98,7 @@ def _encode(records: list[SourceRecord], key_converter: Converter, value_convert
 async def scylla(rows: int) -> Callable[[], Turn]:
     """A turn over rows of a Scylla log, in the legacy format."""
     columns = [
-        Column(name, parse(kind), part, position)  # type: ignore[arg-type]
+        ScyllaColumn(name, parse_type(kind), part, position)  # type: ignore[arg-type]
         for name, kind, part, position in SCYLLA_COLUMNS
     ]
     version = TableVersion(TableId("bench", "t"), tuple(columns), CdcOptions(), "one")
@@ -110,9 +109,9 @@ async def scylla(rows: int) -> Callable[[], Turn]:
     if fast is None:
         raise RuntimeError("the fast path does not take the table")
 
-    def runs(start: int) -> list[Run]:
+    def runs(start: int) -> list[StreamRun]:
         return [
-            Run(partition, offset, log[first : first + _RUN], None, last=True, may_be_bad=False)
+            StreamRun(partition, offset, log[first : first + _RUN], None, last=True, may_be_bad=False)
             for first in range(start, min(start + _ALIVE, rows), _RUN)
         ]
 
@@ -145,16 +144,16 @@ async def scylla(rows: int) -> Callable[[], Turn]:
 async def cassandra(rows: int, form: Form) -> Callable[[], Turn]:
     """A turn over mutations of a Cassandra log."""
     table = cassandra_table()
-    catalog = Catalog(TableFilter(), _LOG)
+    catalog = CassandraCatalog(CassandraTableFilter(), _LOG)
     catalog.remember([table], {table.table_id: Capture(now=True, ever=True)})
     data, spans = cassandra_log(rows)
-    entries = [Entry(*span) for span in spans]
-    log = Stretch(1, LOG_VERSION, data, entries, entries[-1].position)
+    entries = [LogEntry(*span) for span in spans]
+    log = LogChunk(1, LOG_VERSION, data, entries, entries[-1].position)
     settings = cassandra_events(topic_prefix="bench", output_format=form.name)
     wire = _wire(form.key, form.value)
 
-    async def stream_of(**more: Any) -> Stream:
-        stream = Stream(
+    async def stream_of(**more: Any) -> CassandraStream:
+        stream = CassandraStream(
             Where(partition={"node": "n"}, node="n", segment=0, version=0),
             None,
             catalog,
@@ -213,7 +212,7 @@ async def mysql(rows: int, stages: tuple[Stage, ...] = ()) -> Callable[[], Turn]
         MySqlColumn(name=name, type=kind, meta=meta, nullable=name != "id", collation=45 if meta == 200 else None)
         for name, kind, meta in members
     )
-    table = Table(name=TableName("bench", "orders"), columns=columns, key=("id",), completed=True)
+    table = MySqlTable(name=TableName("bench", "orders"), columns=columns, key=("id",), completed=True)
     images = [
         image(
             table,
@@ -231,13 +230,13 @@ async def mysql(rows: int, stages: tuple[Stage, ...] = ()) -> Callable[[], Turn]
     log = [rows_event(table, "write", images[first : first + _EVENT]) for first in range(0, rows, _EVENT)]
     settings, options = making.settings(), mysql_values()
     layout = layout_of(table, settings, options)
-    state = TableState(
+    state = MySqlTableState(
         table,
         captured=True,
         kind="",
         shard=Shard(),
         layout=layout,
-        made=mysql_builder(layout, 1, settings, making.PARTITION),
+        table_events=mysql_builder(layout, 1, settings, making.PARTITION),
         version=1,
         options=options,
     )

@@ -27,7 +27,7 @@ from connectors.options import ConfigDef, ConfigKey, ConfigType
 from spark_jobs.contract import Batch, Column, JobContext, TableChanges, TableSchema
 from spark_jobs.session import build_session
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Login
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from tests.bench._common import cpu_seconds, environment
 from tests.support.settings import jdbc_login
@@ -140,7 +140,7 @@ class ExecuteMany:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write; gives nothing back."""
-        connection = dialect(self.login.address.dialect).connect(self.login)
+        connection = load_dialect(self.login.address.dialect).connect(self.login)
         with connection.cursor() as cursor:
             for batch in batches:
                 rows = [tuple(row.values()) for row in batch.to_pylist()]
@@ -153,7 +153,7 @@ class ExecuteMany:
 
 def peer(kind: str, login: Login, table: str, columns: Sequence[str]) -> ExecuteMany:
     """The statement that does the same row by row."""
-    quote = dialect(kind).quote
+    quote = load_dialect(kind).quote
     names = ", ".join(map(quote, columns))
     marks = ", ".join(["%s"] * len(columns))
     others = [quote(name) for name in columns[1:]]
@@ -212,7 +212,7 @@ def run_server(
     login = jdbc_login(server.url, server.user, server.password)
     columns = [*(column.name for column in table.columns), "ums_id_", "ums_ts_", "ums_op_"]
     chosen = part.selectExpr(*columns, "cast(ums_op_ <> 'd' AS int) AS ums_active_")
-    quote = dialect(kind).quote
+    quote = load_dialect(kind).quote
     with_peer = sink(spark, server.url, server.user, server.password, **{"sink.jdbc.table": "peer"})
     with_peer.write(Batch(9, part, {}, lambda: (TableChanges(table, part.limit(0)),)))
     with_peer.close()

@@ -25,7 +25,7 @@ from connectors.logs.rules.built import BuiltRules, build_rules
 from connectors.logs.rules.compiled import CompiledRules, compile_rules
 from connectors.logs.rules.model import read_rules
 from connectors.logs.rules.preview import preview_rules
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from connectors.testing.contexts import RecordedMetrics
 from tests.bench import task_path
 from tests.bench._common import environment, spread
@@ -48,7 +48,7 @@ _AVRO: Final = "io.confluent.connect.avro.AvroConverter"
 _HEAD: Final = (
     r"^(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \[(?P<thread>[^\]]+)\] (?P<level>[A-Z]+) +(?P<logger>\S+) - "
 )
-_ORIGIN: Final = Origin("web-1", "/var/log/app.log", 0, 1_795_714_140_000)
+_ORIGIN: Final = LineOrigin("web-1", "/var/log/app.log", 0, 1_795_714_140_000)
 
 
 def make_rule_set(groups: int, *, steps_before: int = 0) -> dict[str, Any]:

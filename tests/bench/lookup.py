@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from spark_jobs.contract import SYSTEM_COLUMNS
-from spark_jobs.steps.lookup.model import Access, LookupColumn, Spec
-from spark_jobs.steps.lookup.store import Store
+from spark_jobs.steps.lookup.model import LookupAccess, LookupColumn, Spec
+from spark_jobs.steps.lookup.store import LookupStore
 from spark_jobs.steps.lookup.task import LookupTask
 from tests.bench._common import environment
 
@@ -77,7 +77,7 @@ def measured(call: Callable[[], Any], rows: int, times: int) -> str:
 
 def in_process(spec: Spec, count: int, keys: int, times: int) -> None:
     """The task alone: Arrow in, Arrow out."""
-    store = Store(spec)
+    store = LookupStore(spec)
     task = LookupTask(spec, "shop.orders", (1,), 3, 1)
     batches = rows_of(count, keys).combine_chunks().to_batches(_BATCH)
 
@@ -127,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"127.0.0.1:{server.server_port}"
-    spec = Spec("names", "http", ("id",), _COLUMNS, Access(address), url=f"http://{address}/names")
+    spec = Spec("names", "http", ("id",), _COLUMNS, LookupAccess(address), url=f"http://{address}/names")
     for keys in (100, 50_000):
         in_process(spec, chosen.rows, keys, chosen.times)
     if chosen.spark:

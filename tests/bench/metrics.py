@@ -14,18 +14,18 @@ import uvloop
 
 from connectors import debezium_metrics as debezium
 from tests.bench._common import environment
-from worker.metrics.exporter import ConnectorNumbers, Options, WorkerStats, collect, pieces, process_numbers
+from worker.metrics.exporter import ConnectorNumbers, Options, WorkerStats, collect_parts, process_numbers, render_parts
 from worker.metrics.process import settle_heap
 from worker.metrics.registry import Family
 from worker.metrics.windows import TaskTable
-from worker.protocol import ClientStats, CustomMetric, Stats, TaskId, TaskStats
+from worker.protocol import ClientStats, CustomMetric, HostTaskId, Stats, TaskStats
 
 
 def table(connectors: int, tasks: int, tables: int) -> TaskTable:
     """A worker's numbers: the tasks are spread over the connectors, and each tells of so many tables."""
 
     def one(number: int) -> TaskStats:
-        task = TaskId(f"connector-{number % connectors:04d}", number // connectors)
+        task = HostTaskId(f"connector-{number % connectors:04d}", number // connectors)
         labels = {"plugin": "mysql", "name": task.connector, "context": debezium.STREAMING}
         custom = [CustomMetric(debezium.CONNECTED, "gauge", 1.0, labels)] + [
             CustomMetric(
@@ -74,8 +74,8 @@ async def measure(numbers: TaskTable, connectors: int, families: tuple[Family, .
     ticking = asyncio.create_task(tick())
     running = [ConnectorNumbers(f"connector-{number:04d}", "RUNNING", "mysql", "1") for number in range(connectors)]
     began = time.perf_counter()
-    body, _ = await collect(
-        pieces(
+    body, _ = await collect_parts(
+        render_parts(
             WorkerStats(client_id="w"),
             running,
             numbers,

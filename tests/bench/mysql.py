@@ -23,7 +23,7 @@ from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
-from compose.local.server_pair import execute
+from compose.local.server_pair import execute_sql
 from compose.local.topics import read_all
 from compose.local.worker import MillraceWorker
 from tests.bench import _mysql_rows as rows_of
@@ -168,7 +168,7 @@ async def begin(
 def rows_marker(server: MariaDb) -> int:
     """A key below all of those that mark something."""
     found = [
-        execute(server, f"SELECT LEAST(COALESCE(MIN(id), 0), 0) FROM {DATABASE}.{table}")[0][0]
+        execute_sql(server, f"SELECT LEAST(COALESCE(MIN(id), 0), 0) FROM {DATABASE}.{table}")[0][0]
         for table in rows_of.TABLES
     ]
     return int(min(found))

@@ -174,7 +174,7 @@ def main(argv: list[str]) -> int:
             ("wide", _WIDE, _WIDE_ROWS, "UPDATE wide SET c0 = c0 + 1"),
         ):
             inserts, updates = world.capture(create, fill), world.capture(change)
-            columns = len(table_map.parse(inserts[0].body).columns)
+            columns = len(table_map.parse_table_map(inserts[0].body).columns)
             _show(f"{name} ({columns} columns)", inserts, updates)
             _pull(world, name, columns)
     return 0
@@ -192,7 +192,7 @@ def _show(what: str, inserts: list[Captured], updates: list[Captured]) -> None:
     others = _decoders(inserts, (1, 2))
     line("a row of another shard", cost(others, others()))
     body = inserts[0].body
-    line("table map", cost(lambda: table_map.parse(body)))
+    line("table map", cost(lambda: table_map.parse_table_map(body)))
     table = structure(inserts[0], None)
     options = mysql_values()
     chosen, present = plans(table, options), binlog_events.rows_header(inserts[0].event).present

@@ -34,7 +34,7 @@ from tests.bench._common import cpu_seconds, environment, spread
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from offsets.fetch import Record
+    from offsets.fetch import FetchedRecord
 
 _PARTITIONS = 25
 _CONNECTOR = "scylla-orders"
@@ -101,7 +101,7 @@ async def compact(bootstrap: str, topic: str, count: int, deadline_s: float = 12
     while True:
         left = 0
 
-        def sink(partition: int, records: Iterable[Record]) -> None:
+        def sink(partition: int, records: Iterable[FetchedRecord]) -> None:
             del partition
             nonlocal left
             left += sum(1 for _ in records)

@@ -24,7 +24,7 @@ from compose.local.service import wait_until
 from compose.local.worker import MillraceWorker
 from connectors.datagen.generator import identify
 from tests.bench._common import cpu_seconds, environment, resident_bytes
-from worker.control.placement import ANYWHERE, Unit, Worker, place
+from worker.control.placement import ANYWHERE, Unit, Worker, place_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -314,10 +314,10 @@ def placement(workers: int, connectors: int, tasks: int) -> None:
     wanted = {Unit(f"c{number}", task): ANYWHERE for number in range(connectors) for task in range(-1, tasks)}
     alive = {f"w{number}:8083": Worker() for number in range(workers)}
     begin = time.process_time()
-    first = place(wanted, alive, {}, rebalance=False)
+    first = place_units(wanted, alive, {}, rebalance=False)
     middle = time.process_time()
     del alive[f"w{workers - 1}:8083"]
-    place(wanted, alive, first.assigned, rebalance=True)
+    place_units(wanted, alive, first.assigned, rebalance=True)
     print(
         f"placement of {len(wanted)} units: {(middle - begin) * 1000:.0f} ms from nothing, "
         f"{(time.process_time() - middle) * 1000:.0f} ms after the loss of a worker"

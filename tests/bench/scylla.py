@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaConsumer
 
 from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
-from compose.local.scylla.bulk import fill
+from compose.local.scylla.bulk import fill_log
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.scylla.writes import Insert
@@ -31,12 +31,11 @@ from compose.local.worker import MillraceWorker
 from connectors.cql.session import CqlSession
 from connectors.encoded_parts import EncodedParts
 from connectors.scylla import events, tables
-from connectors.scylla.config import read_settings, session_settings
-from connectors.scylla.config import settings as event_settings
+from connectors.scylla.config import event_settings, read_settings, session_settings
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.events.fast_rows import fast_feed
 from connectors.scylla.log_table import META_COLUMNS, log_name
-from connectors.scylla.model import Run, TableId
+from connectors.scylla.model import StreamRun, TableId
 from tests.bench._common import cpu_seconds, environment, resident_bytes, spread, topic_ends, until_appended
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
@@ -46,7 +45,7 @@ from worker.transforms.pipeline import build_pipeline
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.contract import ScyllaEventSettings
     from connectors.scylla.model import TableVersion
 
 JAVA_US = (160, 216)
@@ -95,7 +94,7 @@ def filled(client: Emulation, rows: int) -> str:
     """A new table with ``rows`` log rows; returns its name."""
     name = f"bench.t{secrets.token_hex(4)}"
     client.create_table(f"CREATE TABLE {name} {_TABLE}")
-    done = fill(client, name, rows)
+    done = fill_log(client, name, rows)
     print(f"  ({rows} log rows over {done.streams} streams written in {done.seconds:.1f} s)", flush=True)
     return name
 
@@ -167,7 +166,7 @@ async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float |
     session = await CqlSession.acquire(session_settings(parsed))
     table_id = TableId(*table.split("."))
     try:
-        history = await tables.load(session, table_id)
+        history = await tables.load_history(session, table_id)
         version = history.version_at(int(time.time() * 1e6))
         columns = version.log_columns
         names = ", ".join(f'"{name}"' for name in (*META_COLUMNS, *(name for name, _ in columns)))
@@ -187,7 +186,7 @@ async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float |
         read = (time.process_time() - cpu) / seen * 1e6
     finally:
         await session.release()
-    builder = events.builder(version, event_settings(parsed))
+    builder = events.build_events(version, event_settings(parsed))
     partition, offset = {"vnode_id": "1"}, {"window_start": "x", "window_end": "y"}
     converter = JsonConverter({"schemas.enable": "false"})
     build = encode = 0.0
@@ -196,7 +195,7 @@ async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float |
         for start in range(0, len(page_rows), 1000):  # about what is alive at one time in a task
             records: list[Any] = []
             began = time.process_time()
-            builder.feed(Run(partition, offset, page_rows[start : start + 1000], None, True), records, [])
+            builder.feed(StreamRun(partition, offset, page_rows[start : start + 1000], None, True), records, [])
             built = time.process_time()
             key = converter.encoder("t", records[0].key_schema)
             value = converter.encoder("t", records[0].value_schema)
@@ -215,13 +214,13 @@ async def stages(node: ScyllaEmulation, table: str, rows: int, total_us: float |
     )
 
 
-async def _fast_us(version: TableVersion, settings: EventSettings, pages: Sequence[list[Any]]) -> float:
+async def _fast_us(version: TableVersion, settings: ScyllaEventSettings, pages: Sequence[list[Any]]) -> float:
     """CPU microseconds a row of the fast path, from rows to bytes."""
     converter = JsonConverter({"schemas.enable": "false"})
     wire = wire_of("auto", build_pipeline({}), converter, converter, SimpleHeaderConverter({}))
     if wire is None:
         raise RuntimeError("there is no fast path")
-    builder = events.builder(version, settings)
+    builder = events.build_events(version, settings)
     feed = await fast_feed(wire, builder)
     if feed is None:
         raise RuntimeError("the fast path does not take the table")
@@ -230,7 +229,7 @@ async def _fast_us(version: TableVersion, settings: EventSettings, pages: Sequen
     for rows in pages:
         for start in range(0, len(rows), 500):
             parts = EncodedParts()
-            run = Run(partition, offset, rows[start : start + 500], None, True, False)
+            run = StreamRun(partition, offset, rows[start : start + 500], None, True, False)
             began = time.process_time()
             if feed.take(run, 0, parts) is None:
                 raise RuntimeError("the fast path does not take a run")

@@ -28,7 +28,7 @@ from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
 from compose.local.paths import cache_dir
 from compose.local.postgres import Postgres
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.unpack import unpack_tar
 from tests.bench import _iceberg_peer as iceberg
 from tests.bench import _row_events as events
@@ -45,7 +45,7 @@ _LIMIT_S = 400.0
 def plugin_path() -> Path:
     """The folder of Debezium's JDBC sink, downloaded and unpacked once. Blocks."""
     (artifact,) = load_manifest().members("debezium-jdbc")
-    (archive,) = Resolver().fetch([artifact], "Debezium's JDBC sink")
+    (archive,) = ArtifactResolver().fetch([artifact], "Debezium's JDBC sink")
     return unpack_tar(archive, cache_dir() / "unpacked" / artifact.sha256)
 
 

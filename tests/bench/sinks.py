@@ -284,7 +284,7 @@ def open_sink(spark: SparkSession, entry: Entry, options: Mapping[str, str], che
         **({alone: "1"} if alone in kind.config_def.keys else {}),
         **options,
     }
-    config, problems = job_config.check(properties)
+    config, problems = job_config.check_job(properties)
     if config is None:
         raise ConfigInvalid("; ".join(problem.message for problem in problems))
     log = logging.LoggerAdapter(logging.getLogger("bench"), {})

@@ -1,4 +1,4 @@
-"""Latency from a commit in the source to a consumer, at steady rates: every source, its peer on Kafka Connect beside it.
+"""Latency from a commit in the source to a consumer, at steady rates: every source, its peer on Kafka Connect next to it.
 
 A thread writes rows into the source and notes when each commit returned; a consumer of committed records, a process of its own,
 notes when each row came. Both read one clock, and rows carry a number. All rows that became due within 5 ms are one commit: one
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from compose.local.cassandra import CassandraNode
-from compose.local.cassandra_cluster import execute as execute_cql
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.errors import StackError
 from compose.local.jvm import Heap

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from spark_jobs.config import build
+from spark_jobs.config import build_job
 from spark_jobs.contract import Column, TableChanges, TableSchema
 from spark_jobs.session import build_session
-from spark_jobs.steps.flow import Flow, empty_changes
+from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.options import build_functions, build_steps
 from tests.bench._common import environment
 from tests.bench.lookup import Handler
@@ -125,9 +125,9 @@ def orders(spark: SparkSession, rows: int) -> DataFrame:
     )
 
 
-def build_flow(name: str, options: Mapping[str, Any], checkpoint: Path) -> Flow:
+def build_flow(name: str, options: Mapping[str, Any], checkpoint: Path) -> StepFlow:
     """A flow with one step, as a job with this configuration has it."""
-    job = build(
+    job = build_job(
         {
             "name": "steps",
             "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -138,7 +138,7 @@ def build_flow(name: str, options: Mapping[str, Any], checkpoint: Path) -> Flow:
             **{f"transform.step.{name}.{option}": str(value) for option, value in options.items()},
         }
     )
-    return Flow(build_steps(job.config), build_functions(job.config), str(checkpoint))
+    return StepFlow(build_steps(job.config), build_functions(job.config), str(checkpoint))
 
 
 def batch_of(table: TableSchema, rows: DataFrame, number: int, shift: int) -> TableChanges:
@@ -161,7 +161,7 @@ class Costs:
     def __init__(self, spark: SparkSession, rows: int, times: int) -> None:
         self.spark, self.rows, self.times = spark, rows, times
 
-    def of_batch(self, flow: Flow, frames: Mapping[TableSchema, DataFrame], number: int) -> dict[str, float]:
+    def of_batch(self, flow: StepFlow, frames: Mapping[TableSchema, DataFrame], number: int) -> dict[str, float]:
         """CPU seconds by kind of process."""
         tables = [batch_of(table, rows, number, self.rows) for table, rows in frames.items()]
         before = cpu_by_kind(os.getpid())
@@ -173,7 +173,7 @@ class Costs:
         after = cpu_by_kind(os.getpid())
         return {kind: after[kind] - before[kind] for kind in after}
 
-    def of_flow(self, flow: Flow, frames: Mapping[TableSchema, DataFrame]) -> dict[str, float]:
+    def of_flow(self, flow: StepFlow, frames: Mapping[TableSchema, DataFrame]) -> dict[str, float]:
         """Microseconds per row of ``shop.orders`` by kind of process, the median of the batches after the first two."""
         batches = [self.of_batch(flow, frames, number) for number in range(self.times + 2)][2:]
         return {kind: statistics.median(batch[kind] for batch in batches) / self.rows * 1e6 for kind in batches[0]}
@@ -201,7 +201,7 @@ def main(argv: Sequence[str]) -> int:
     print(f"{options.rows:,} rows in {count} parts, 8 columns; us CPU/row (driver, jvm, python)", flush=True)
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         folder = Path(name)
-        plain = {len(frames): costs.of_flow(Flow([]), frames) for frames in (alone, both)}
+        plain = {len(frames): costs.of_flow(StepFlow([]), frames) for frames in (alone, both)}
         print(f"{'without a step':20} {sum(plain[1].values()):6.2f}", flush=True)
         for title, step in steps_of(f"127.0.0.1:{server.server_port}", folder).items():
             if options.only and title not in options.only:

@@ -18,10 +18,11 @@ import uvloop
 from compose.local.kafka import KafkaCluster
 from offsets.topics import ensure_internal_topic, internal_topic
 from tests.bench._common import environment, spread
-from worker.host.host import Host
-from worker.host.session import Session
+from worker.host.host import TaskHost
+from worker.host.session import TaskSession
 from worker.protocol import (
-    ConnectorState,
+    ConnectorStateChanged,
+    HostTaskId,
     Init,
     ReadOffsets,
     StartConnector,
@@ -29,12 +30,11 @@ from worker.protocol import (
     Stats,
     StopTask,
     TaskConfigs,
-    TaskId,
-    TaskState,
+    TaskStateChanged,
 )
 
 if TYPE_CHECKING:
-    from worker.protocol import Message, TaskStats
+    from worker.protocol import HostMessage, TaskStats
 
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 _STRING = "org.apache.kafka.connect.storage.StringConverter"
@@ -53,17 +53,17 @@ class Control:
         if self.failure is not None:
             raise SystemExit(self.failure)
 
-    async def request(self, message: Message, deadline_s: float) -> Any:
+    async def request(self, message: HostMessage, deadline_s: float) -> Any:
         """Answer what a host asks."""
         del deadline_s
         assert isinstance(message, ReadOffsets)
         return []
 
-    def event(self, message: Message) -> None:
+    def event(self, message: HostMessage) -> None:
         """Remember the latest numbers, and a failure."""
         if isinstance(message, Stats):
             self.stats = message.tasks[0] if message.tasks else self.stats
-        elif isinstance(message, TaskState | ConnectorState) and message.state == "FAILED":
+        elif isinstance(message, TaskStateChanged | ConnectorStateChanged) and message.state == "FAILED":
             self.failure = message.trace
         elif isinstance(message, TaskConfigs):
             (self.task_config,) = message.configs
@@ -101,9 +101,9 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
         ),
     )
     control = Control()
-    host = Host(control)
+    host = TaskHost(control)
     await host.handle(Init("bench:0", 0, properties, {}, "bench"))
-    task = TaskId(name, 0)
+    task = HostTaskId(name, 0)
     config = {
         "name": name,
         **task_config(arguments.source, name, arguments.rows, arguments.bytes, folder),
@@ -114,11 +114,11 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
         await asyncio.sleep(0.001)
         control.check()
     await host.handle(StartTask(task, config, control.task_config, 1))
-    session: Session | None = None
+    session: TaskSession | None = None
     while session is None or session.producer is None:
         await asyncio.sleep(0.001)
         found = host._tasks[task]._session
-        session = found if isinstance(found, Session) else None
+        session = found if isinstance(found, TaskSession) else None
         control.check()
     profile = cProfile.Profile() if arguments.profile else None
     if profile:

@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaProducer
 
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
-from compose.local.server_pair import execute
+from compose.local.server_pair import execute_sql
 from connectors.mysql.config import CONFIG
 from connectors.mysql.verify import SourceView
 from tests.bench._common import environment
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kafka = stack.enter_context(KafkaCluster(folder / "kafka", port=None))
         server = stack.enter_context(MariaDb(folder / "mariadb", port=None))
-        execute(server, "CREATE DATABASE bench", "USE bench", _TABLE, _ROWS.format(options.rows))
+        execute_sql(server, "CREATE DATABASE bench", "USE bench", _TABLE, _ROWS.format(options.rows))
         config = {
             "name": "bench",
             "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",

@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 from spark_jobs.contract import Column, TableChanges, TableSchema
 from spark_jobs.session import build_session
 from spark_jobs.steps.contract import StepContext
-from spark_jobs.steps.flow import Flow, empty_changes
+from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.view.step import ViewStep
 from tests.bench._common import environment
 
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     step = ViewStep(StepContext("v", {name: parsed[name] for name in ViewStep.config_def.keys}, {}))
     times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        flow = Flow([step], (), folder)
+        flow = StepFlow([step], (), folder)
 
         def run(name: str, number: int, tables: list[TableChanges]) -> None:
             began = time.perf_counter()

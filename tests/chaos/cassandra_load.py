@@ -18,9 +18,9 @@ from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.policies import WhiteListRoundRobinPolicy
 
 from compose.local.topics import read_topic
-from connectors.cql.mutations.definition import Column
-from connectors.cql.types import parse
-from connectors.formats.partition_update_codec import decode
+from connectors.cql.mutations.definition import CqlColumn
+from connectors.cql.types import parse_type
+from connectors.formats.partition_update_codec import decode_update
 from tests.support.partition_merge import Table
 from worker.converters.json_read import read_schema
 
@@ -163,15 +163,15 @@ def updates(bootstrap: str, topic: str, *, committed: bool) -> list[PartitionUpd
         text = json.dumps(message["schema"])
         if text not in schemas:
             schemas[text] = read_schema(message["schema"], replace_null=False)
-        found.append(decode(message["payload"], schemas[text]))
+        found.append(decode_update(message["payload"], schemas[text]))
     return found
 
 
 def folded(found: list[PartitionUpdate]) -> dict[str, Any]:
     """The rows that they lead to, in the form of ``CassandraLoad.rows``."""
-    key = [Column("pk", parse("int"), "partition_key", 0), Column("ck", parse("int"), "clustering", 0)]
-    others = [Column(name, parse(kind), "regular") for name, kind in COLUMNS.items()]
-    table = Table([*key, *others, Column("s", parse("text"), "static")])
+    key = [CqlColumn("pk", parse_type("int"), "partition_key", 0), CqlColumn("ck", parse_type("int"), "clustering", 0)]
+    others = [CqlColumn(name, parse_type(kind), "regular") for name, kind in COLUMNS.items()]
+    table = Table([*key, *others, CqlColumn("s", parse_type("text"), "static")])
     table.apply_all(found)
     shown: dict[str, Any] = {}
     for name, (static, rows) in table.contents().items():

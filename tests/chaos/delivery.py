@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from compose.local.topics import Read, read_topic
-from connectors.datagen.generator import identify, record, share
+from compose.local.topics import ReadRecord, read_topic
+from connectors.datagen.generator import identify, record, share_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Load:
     @property
     def counts(self) -> list[int]:
         """Records of each source partition."""
-        return [share(self.records, self.partitions, number) for number in range(self.partitions)]
+        return [share_records(self.records, self.partitions, number) for number in range(self.partitions)]
 
 
 def verify(bootstrap: str, load: Load, *, exactly_once: bool) -> int:
@@ -70,7 +70,7 @@ def verify(bootstrap: str, load: Load, *, exactly_once: bool) -> int:
     return compare(read_topic(bootstrap, load.topic, committed=exactly_once), load, exactly_once=exactly_once)
 
 
-def compare(found: Sequence[Read], load: Load, *, exactly_once: bool) -> int:
+def compare(found: Sequence[ReadRecord], load: Load, *, exactly_once: bool) -> int:
     """What ``verify`` does, for records that were read already; each partition's in order."""
     times: list[dict[int, int]] = [defaultdict(int) for _ in load.counts]
     last: dict[tuple[int, int], int] = defaultdict(lambda: -1)

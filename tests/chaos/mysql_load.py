@@ -17,7 +17,7 @@ from compose.local.topics import read_topic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from compose.local.topics import Read
+    from compose.local.topics import ReadRecord
 
 #: Table -> (columns, key): one whose rows are divided among tasks, one with a text in the key, one that is not divided.
 TABLES = {
@@ -173,14 +173,14 @@ class MySqlLoad:
             cursor.execute("DELETE FROM c WHERE k = %s", (f"k{key}",))
 
 
-def records(bootstrap: str, load: MySqlLoad, *, committed: bool) -> dict[str, list[Read]]:
+def records(bootstrap: str, load: MySqlLoad, *, committed: bool) -> dict[str, list[ReadRecord]]:
     """What is in the tables' topics. Blocks."""
     return {
         name: read_topic(bootstrap, f"{load.database}.{load.database}.{name}", committed=committed) for name in TABLES
     }
 
 
-def folded(found: dict[str, list[Read]]) -> Rows:
+def folded(found: dict[str, list[ReadRecord]]) -> Rows:
     """The tables that the topics lead to: each key's last value."""
     tables: Rows = {name: {} for name in TABLES}
     for name, (_, key) in TABLES.items():
@@ -215,7 +215,7 @@ def same(theirs: dict[str, Any], ours: dict[str, Any]) -> bool:
     return all(ours[name] == value if name in ours else value == int(name[1:]) for name, value in theirs.items())
 
 
-def check_order(found: dict[str, list[Read]], *, exactly_once: bool) -> int:
+def check_order(found: dict[str, list[ReadRecord]], *, exactly_once: bool) -> int:
     """Each key's changes in the order of the binlog, no row of a full pull over a newer change; how many came again.
 
     With at least once a stretch may come again after a fault: then the order counts among first appearances only.
@@ -246,12 +246,12 @@ def check_order(found: dict[str, list[Read]], *, exactly_once: bool) -> int:
     return again
 
 
-def counts(found: dict[str, list[Read]]) -> int:
+def counts(found: dict[str, list[ReadRecord]]) -> int:
     """Records in all topics."""
     return sum(map(len, found.values()))
 
 
-def operations(found: Iterable[Sequence[Read]]) -> dict[str, int]:
+def operations(found: Iterable[Sequence[ReadRecord]]) -> dict[str, int]:
     """Events by operation."""
     counted: dict[str, int] = {}
     for reads in found:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from compose.local.scylla.client import Emulation, now_us
 from compose.local.scylla.writes import Delete, Insert, Update
-from compose.local.topics import Read, read_topic
+from compose.local.topics import ReadRecord, read_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,7 +111,7 @@ def key_of(write: Write) -> dict[str, Any]:
     return {"pk": given["pk"], "ck": given["ck"]}
 
 
-def changes(records: Sequence[Read]) -> list[tuple[Change, dict[str, Any]]]:
+def changes(records: Sequence[ReadRecord]) -> list[tuple[Change, dict[str, Any]]]:
     """What each record of a topic is about, and its payload; tombstones left out."""
     found = []
     for record in records:

@@ -5,45 +5,45 @@ from collections.abc import Callable
 
 import pytest
 
-from compose.local.topics import Read
+from compose.local.topics import ReadRecord
 from connectors.datagen.generator import record
 from tests.chaos.delivery import Load, compare
 
 LOAD = Load("c", "t", records=20)
 
 
-def arrived() -> list[Read]:
+def arrived() -> list[ReadRecord]:
     """Everything that ``LOAD`` gives, in one partition, in order."""
-    found: list[Read] = []
+    found: list[ReadRecord] = []
     for partition, count in enumerate(LOAD.counts):
         for number in range(count):
             key, value = record(LOAD.seed, partition, number)
-            found.append(Read(0, len(found), key.encode(), json.dumps(value).encode(), ()))
+            found.append(ReadRecord(0, len(found), key.encode(), json.dumps(value).encode(), ()))
     return found
 
 
-def without_the_fifth(found: list[Read]) -> None:
+def without_the_fifth(found: list[ReadRecord]) -> None:
     del found[5]
 
 
-def swapped(found: list[Read]) -> None:
+def swapped(found: list[ReadRecord]) -> None:
     found[3], found[4] = found[4], found[3]
 
 
-def changed(found: list[Read]) -> None:
+def changed(found: list[ReadRecord]) -> None:
     found[3] = found[3]._replace(value=(found[3].value or b"").replace(b"Item_", b"Item-"))
 
 
-def other_key(found: list[Read]) -> None:
+def other_key(found: list[ReadRecord]) -> None:
     found[3] = found[3]._replace(key=b"0-4")
 
 
-def one_too_many(found: list[Read]) -> None:
+def one_too_many(found: list[ReadRecord]) -> None:
     key, value = record(LOAD.seed, 0, 10)
     found.append(found[-1]._replace(key=key.encode(), value=json.dumps(value).encode()))
 
 
-def key_elsewhere(found: list[Read]) -> None:
+def key_elsewhere(found: list[ReadRecord]) -> None:
     found.append(found[0]._replace(partition=1))
 
 
@@ -63,7 +63,7 @@ def test_all_there() -> None:
         (key_elsewhere, "another partition"),
     ],
 )
-def test_differences(spoil: Callable[[list[Read]], None], message: str) -> None:
+def test_differences(spoil: Callable[[list[ReadRecord]], None], message: str) -> None:
     found = arrived()
     spoil(found)
     with pytest.raises(AssertionError, match=message):

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from compose.local.jvm import FAST_START
-from spark_jobs.cli import describe
+from spark_jobs.cli import describe_job
 from spark_jobs.testing.gate import Gate
 from tests.chaos.event_load import COLUMNS, effective_changes, write_events
 from tests.support.eventually import eventually
@@ -49,7 +49,7 @@ class FlowRun:
 
     def position(self, sink: str) -> int:
         """Records that a sink has done."""
-        progress = describe(self._name(sink)).get("progress") or {}
+        progress = describe_job(self._name(sink)).get("progress") or {}
         return sum(offset for offsets in progress.get("position", {}).values() for offset in offsets.values())
 
     def wait(self, done: Callable[[], bool], awaited: str) -> None:
@@ -91,10 +91,10 @@ class FlowRun:
         self._broker.proxy.drop()
 
     def _retries(self, sink: str) -> bool:
-        return str(describe(self._name(sink))["state"]) == "retrying"
+        return str(describe_job(self._name(sink))["state"]) == "retrying"
 
     def _state(self, sink: str) -> object:
-        status = describe(self._name(sink))
+        status = describe_job(self._name(sink))
         return sink, status.get("state"), status.get("retrying"), self.position(sink)
 
     def _name(self, sink: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from compose.local.artifacts import load_manifest
 from compose.local.errors import StackError
 from compose.local.paths import cache_dir
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,5 +69,5 @@ def _compiler(java: Java) -> list[str]:
     javac = java.home / "bin" / "javac"
     if javac.exists():
         return [str(javac), "--release", _RELEASE]
-    jars = Resolver().fetch(load_manifest().members("ecj"), "Eclipse's Java compiler")
+    jars = ArtifactResolver().fetch(load_manifest().members("ecj"), "Eclipse's Java compiler")
     return [str(java.executable), "-jar", str(jars[0]), f"-{_RELEASE}", "-nowarn"]

@@ -16,7 +16,7 @@ from connectors.logs.network.lumberjack import LumberjackDecoder
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
 from connectors.logs.network.relp import RelpDecoder
 from connectors.logs.network.syslog import parse_syslog
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from offsets import records
 from tests.fuzz.engine import Target
 from worker.converters.avro_read import avro_reader
@@ -31,9 +31,9 @@ from worker.converters.protobuf_schema import ProtobufSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from connectors.logs.network.frames import Decoder
+    from connectors.logs.network.frames import FrameDecoder
 
-_ORIGIN: Final = Origin(host="here", timestamp=1_700_000_000_000)
+_ORIGIN: Final = LineOrigin(host="here", timestamp=1_700_000_000_000)
 _LIMITS: Final = LineLimits(most=4096)
 
 
@@ -45,7 +45,7 @@ def _document(data: bytes, _cut: bool) -> NetworkLine:
     return document_line(data, _ORIGIN, _LIMITS, recognise=True)
 
 
-def _read_stream(make: Callable[[], Decoder]) -> Callable[[bytes], int]:
+def _read_stream(make: Callable[[], FrameDecoder]) -> Callable[[bytes], int]:
     """Feeds portions; the first byte says how large they are. What is left must not be more than the decoder may hold."""
 
     def read(data: bytes) -> int:

@@ -14,7 +14,7 @@ from connectors.cassandra.log.segment import Segment
 from connectors.cql import marshal, schemas
 from connectors.cql import types as cql_types
 from connectors.cql.mutations import compiled, definition, reference
-from connectors.cql.values import decoder
+from connectors.cql.values import make_decoder
 from connectors.mysql import binlog_events, geometry, gtid, json_binary, payload, statements, table_map
 from connectors.mysql import event_types as codes
 from connectors.mysql.decode import compile_rows
@@ -37,31 +37,31 @@ _RECORDED: Final = Path(__file__).parents[1] / "unit/connectors/cql/recorded_mut
 
 _EVENTS: Final[dict[int, Callable[[bytes], object]]] = {
     codes.FORMAT_DESCRIPTION: binlog_events.format_description,
-    codes.ROTATE: binlog_events.rotate,
-    codes.QUERY: lambda event: (binlog_events.query(event), binlog_events.begin_thread(event)),
-    codes.XID: binlog_events.xid,
+    codes.ROTATE: binlog_events.read_rotate,
+    codes.QUERY: lambda event: (binlog_events.read_query(event), binlog_events.begin_thread(event)),
+    codes.XID: binlog_events.read_xid,
     codes.XA_PREPARE: binlog_events.xa_prepare,
-    codes.GTID: binlog_events.gtid,
-    codes.ANONYMOUS_GTID: binlog_events.gtid,
-    codes.GTID_TAGGED: binlog_events.gtid,
-    codes.MARIADB_GTID: binlog_events.gtid,
+    codes.GTID: binlog_events.read_gtid,
+    codes.ANONYMOUS_GTID: binlog_events.read_gtid,
+    codes.GTID_TAGGED: binlog_events.read_gtid,
+    codes.MARIADB_GTID: binlog_events.read_gtid,
     codes.GTID_LIST: binlog_events.gtid_list,
     codes.ROWS_QUERY: binlog_events.rows_query,
     codes.ANNOTATE_ROWS: binlog_events.rows_query,
-    codes.INCIDENT: binlog_events.incident,
-    codes.HEARTBEAT: binlog_events.heartbeat,
-    codes.HEARTBEAT_V2: binlog_events.heartbeat,
-    codes.TABLE_MAP: lambda event: (binlog_events.table_id(event), table_map.parse(event[_HEADER:])),
+    codes.INCIDENT: binlog_events.describe_incident,
+    codes.HEARTBEAT: binlog_events.read_heartbeat,
+    codes.HEARTBEAT_V2: binlog_events.read_heartbeat,
+    codes.TABLE_MAP: lambda event: (binlog_events.table_id(event), table_map.parse_table_map(event[_HEADER:])),
     codes.TRANSACTION_PAYLOAD: lambda event: len(list(payload.transaction_payload(event))),
     **dict.fromkeys(codes.ROWS, binlog_events.rows_header),
-    **dict.fromkeys(codes.COMPRESSED, binlog_events.uncompressed),
+    **dict.fromkeys(codes.COMPRESSED, binlog_events.uncompress_event),
 }
 
 
 def _read_event(data: bytes) -> int:
     # The reader of packets lets no shorter one through.
     event = data.ljust(_HEADER, b"\0")
-    binlog_events.header(event)
+    binlog_events.read_header(event)
     read = _EVENTS.get(event[4])
     if read is not None:
         read(event)
@@ -127,10 +127,10 @@ def _packets() -> list[bytes]:
 def _read_rows(data: bytes) -> int:
     """A TABLE_MAP with a length of two bytes before it, then the rows of its table."""
     size = int.from_bytes(data[:2], "big")
-    mapped = table_map.parse(data[2 : 2 + size])
+    mapped = table_map.parse_table_map(data[2 : 2 + size])
     if len(mapped.columns) > 64:
         return -1
-    table = table_map.complete(mapped, None)
+    table = table_map.complete_table(mapped, None)
     options = mysql_values()
     plans = [ColumnPlan(column, field_schema(column, options)) for column in table.columns]
     event = data[2 + size :]
@@ -175,14 +175,14 @@ def _rows() -> list[bytes]:
 
 def _read_statement(data: bytes) -> str:
     text = data.decode("utf-8", "replace")
-    return statements.classify(text, "shop").kind
+    return statements.classify_statement(text, "shop").kind
 
 
 def _read_gtids(data: bytes) -> int:
     flavor = "mariadb" if data[:1] == b"m" else "mysql"
     if data[:1] == b"b":
         return len(gtid.MySqlGtids.decode(data[1:]).text())
-    return len(gtid.parse(flavor, data[1:].decode("utf-8", "replace")).text())
+    return len(gtid.parse_gtids(flavor, data[1:].decode("utf-8", "replace")).text())
 
 
 def _gtids() -> list[bytes]:
@@ -224,11 +224,11 @@ def _segments() -> list[bytes]:
 
 
 @functools.cache
-def _tables() -> list[tuple[definition.TableDefinition, int, bytes]]:
+def _tables() -> list[tuple[definition.CqlTableDefinition, int, bytes]]:
     """Definition, version of the log, and bytes of every recorded update."""
     recorded: dict[str, Any] = json.loads(_RECORDED.read_text(encoding="utf-8"))
     return [
-        (definition.parse(json.dumps(recorded[version][name])), int(version), bytes.fromhex(data))
+        (definition.parse_definition(json.dumps(recorded[version][name])), int(version), bytes.fromhex(data))
         for version in recorded
         for case in recorded[version]["cases"]
         for name, _, data in case["updates"]
@@ -248,8 +248,8 @@ def _read_mutation(data: bytes) -> str:
 
 
 @functools.cache
-def _decoders(table: definition.TableDefinition, version: int) -> compiled.Decoder:
-    return compiled.Decoder(table, version)
+def _decoders(table: definition.CqlTableDefinition, version: int) -> compiled.CompiledDecoder:
+    return compiled.CompiledDecoder(table, version)
 
 
 def _mutations() -> list[bytes]:
@@ -257,7 +257,7 @@ def _mutations() -> list[bytes]:
 
 
 _TYPES: Final = tuple(
-    cql_types.parse(text)
+    cql_types.parse_type(text)
     for text in (
         *sorted(cql_types.NATIVE),
         "list<int>",
@@ -274,7 +274,7 @@ _TYPES: Final = tuple(
 def _read_value(data: bytes) -> str:
     """The first byte chooses the type."""
     kind = _TYPES[(data[0] if data else 0) % len(_TYPES)]
-    value = decoder(kind)(data[1:])
+    value = make_decoder(kind)(data[1:])
     return kind.name if value is not None else "none"
 
 
@@ -291,7 +291,7 @@ def _values() -> list[bytes]:
 
 
 def _resolve(name: str) -> CqlType | None:
-    return cql_types.parse("int") if name == "mine" else None
+    return cql_types.parse_type("int") if name == "mine" else None
 
 
 def _read_type(data: bytes) -> str:
@@ -310,9 +310,9 @@ def _read_type(data: bytes) -> str:
         parsed = marshal.read_type(take)
     else:
         text = data[1:].decode("utf-8", "replace")
-        parsed = marshal.parse_class(text) if kind else cql_types.parse(text, _resolve, keyspace="ks")
+        parsed = marshal.parse_class(text) if kind else cql_types.parse_type(text, _resolve, keyspace="ks")
     if parsed.name != "custom":
-        decoder(parsed)
+        make_decoder(parsed)
         schemas.connect_schema(parsed, name_prefix="p.")
     return parsed.name
 
@@ -393,7 +393,7 @@ TARGETS: Final = (
     ),
     Target(
         "mysql-geometry",
-        lambda data: (geometry.geometry(data), geometry.point(data)),
+        lambda data: (geometry.read_geometry(data), geometry.read_point(data)),
         lambda: [bytes(4) + b"\1\1\0\0\0" + bytes(16), bytes(25)],
         (ValueError,),
         quick=15_000,

@@ -19,8 +19,8 @@ from worker.config import parse_worker
 from worker.control.app import ControlProcess
 from worker.control.herder import ClusterHerder
 from worker.control.herder_base import HerderContext
-from worker.control.membership import Membership, note_contact, shell_classes
-from worker.control.waiting import until
+from worker.control.membership import GroupMembership, note_contact, shell_classes
+from worker.control.waiting import wait_until
 from worker.logs import LoggerRegistry
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _POLL_S: Final = 0.5
 
 
 class GroupMember:
-    """The part that ``Membership`` needs of Faust's consumer thread."""
+    """The part that ``GroupMembership`` needs of Faust's consumer thread."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._coordinator = consumer._coordinator
@@ -103,14 +103,14 @@ class SimulatedControl(ControlProcess):
         """Start everything; returns when the worker has joined the group."""
         loop = asyncio.get_running_loop()
         group = self.config["group.id"]
-        self._membership = Membership(self._describe, self._see, loop, f"{group}-millrace-members", 60.0)
+        self._membership = GroupMembership(self._describe, self._see, loop, f"{group}-millrace-members", 60.0)
         self.node.contact = self._membership.contact
         self._app = SimpleNamespace(crashed=False, stop=self._stop_parts)
         await self._start_topics()
         await self._start_rest()
         await self._start_node()
         await self._join()
-        if not await until(lambda: self.node.view is not None, _JOIN_S):
+        if not await wait_until(lambda: self.node.view is not None, _JOIN_S):
             raise Fatal("the group could not be joined")
         self._watching = asyncio.create_task(self._watch(), name="contact-watch")
 

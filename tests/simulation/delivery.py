@@ -21,8 +21,8 @@ from tests.simulation.kafka_connection import connected
 from tests.simulation.loop import SimulationStuck, VirtualLoop, close_quietly, virtual_world
 from tests.simulation.network import Network
 from tests.simulation.source import TOPIC
-from worker.host.host import Host
-from worker.protocol import Init, ReadOffsets, StartTask, TaskId
+from worker.host.host import TaskHost
+from worker.protocol import HostTaskId, Init, ReadOffsets, StartTask
 
 if TYPE_CHECKING:
     from tests.simulation.loop import Process
@@ -115,7 +115,7 @@ class Delivery:
                 break
             except Exception:  # noqa: BLE001 - Kafka is unavailable
                 await asyncio.sleep(1)
-        host = Host(_Channel(store, exactly_once=self.exactly_once))
+        host = TaskHost(_Channel(store, exactly_once=self.exactly_once))
         await host.handle(Init("machine:8083", 0, self._properties(), {}, "modelled"))
         config = {
             "name": _NAME,
@@ -123,7 +123,7 @@ class Delivery:
             "errors.restart.policy": "always",
             "errors.restart.delay.ms": "500",
         }
-        await host.handle(StartTask(TaskId(_NAME, 0), config, {}, generation))
+        await host.handle(StartTask(HostTaskId(_NAME, 0), config, {}, generation))
         await asyncio.Event().wait()
 
     def _properties(self) -> dict[str, str]:

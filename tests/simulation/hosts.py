@@ -14,8 +14,9 @@ from worker.pipe import Peer
 from worker.plugins.model import Description, PluginInfo
 from worker.protocol import (
     AlterOffsets,
-    ConnectorState,
+    ConnectorStateChanged,
     DescribePlugins,
+    HostTaskId,
     Init,
     PauseTask,
     StartConnector,
@@ -23,8 +24,7 @@ from worker.protocol import (
     StopConnector,
     StopTask,
     TaskConfigs,
-    TaskId,
-    TaskState,
+    TaskStateChanged,
     ToHost,
     Validate,
 )
@@ -149,12 +149,12 @@ class ModelledHost:
         if self._peer is None:
             return
         if run.unit.task == INSTANCE:
-            self._peer.event(ConnectorState(run.unit.connector, state, run.generation))
+            self._peer.event(ConnectorStateChanged(run.unit.connector, state, run.generation))
         else:
-            self._peer.event(TaskState(TaskId(*run.unit), state, run.generation))
+            self._peer.event(TaskStateChanged(HostTaskId(*run.unit), state, run.generation))
 
 
-def _pair(task: TaskId) -> tuple[str, int]:
+def _pair(task: HostTaskId) -> tuple[str, int]:
     return task.connector, task.task
 
 

@@ -55,7 +55,7 @@ def test_all_rules_hold_in_many_runs() -> None:
 
 def test_a_broken_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that takes a unit before its owner has let it go."""
-    monkeypatch.setattr("worker.control.table.released", lambda *_: True)
+    monkeypatch.setattr("worker.control.table.is_released", lambda *_: True)
     plan = make_plan(1)
     events = (
         Event(4.0, "request create", 0, 0),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.host.convert import Conversion
-from worker.host.convert import runs as runs_of
+from worker.host.convert import split_runs as runs_of
 from worker.host.fast_path import TaskWire, headers_of, parts_of
 from worker.transforms.pipeline import build_pipeline
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from compose.local.worker import children
+from compose.local.worker import list_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -23,7 +23,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 def family(pid: int) -> list[int]:
     """A process and all its descendants."""
-    return [pid, *(each for child in children(pid) for each in family(child))]
+    return [pid, *(each for child in list_children(pid) for each in family(child))]
 
 
 def cpu_by_kind(pid: int, without: Collection[int] = ()) -> dict[str, float]:
@@ -165,9 +165,12 @@ class Job:
 
         Without the JVM and the daemon that forks workers.
         """
-        hosts = [number for number in children(self.process.pid) if "host_process" in _command(number)]
+        hosts = [number for number in list_children(self.process.pid) if "host_process" in _command(number)]
         return hosts + [
-            worker for jvm in children(self.process.pid) for daemon in children(jvm) for worker in children(daemon)
+            worker
+            for jvm in list_children(self.process.pid)
+            for daemon in list_children(jvm)
+            for worker in list_children(daemon)
         ]
 
     def log(self) -> str:

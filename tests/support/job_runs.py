@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs import config
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 from spark_jobs.runner import Runner
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def run_job(spark: SparkSession, properties: Mapping[str, str]) -> str:
         The error; empty where the job ended well.
     """
     events: list[dict[str, Any]] = []
-    job = config.build(properties)
-    code = Runner(job, Events(job.name, None, on_event=events.append), spark=spark).run()
+    job = config.build_job(properties)
+    code = Runner(job, EventWriter(job.name, None, on_event=events.append), spark=spark).run()
     errors = [str(event["error"]) for event in events if event["event"] == "failed"]
     assert (code == 0) == (not errors), events
     return errors[0] if errors else ""

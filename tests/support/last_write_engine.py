@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from connectors.errors import Skippable
-from spark_jobs.materializer.contract import LiveRow, Output
+from spark_jobs.materializer.contract import LiveRow, OutputRecord
 from spark_jobs.materializer.keys import partition_prefix
 from spark_jobs.materializer.stages import Stages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spark_jobs.materializer.contract import Input, Store
+    from spark_jobs.materializer.contract import InputRecord, StateStore
 
 
 class LastWrite:
@@ -33,24 +33,24 @@ class LastWrite:
         """The last id."""
         return self._sequence
 
-    def _emit(self, emit: list[Output], key: bytes, op: str, before: Any, after: Any, time: int) -> None:
+    def _emit(self, emit: list[OutputRecord], key: bytes, op: str, before: Any, after: Any, time: int) -> None:
         self._sequence += 1
         emit.append(
-            Output(
+            OutputRecord(
                 key,
                 msgspec.json.encode({"id": self._sequence, "op": op, "before": before, "after": after, "t": time}),
                 time,
             )
         )
 
-    def route(self, record: Input) -> list[bytes]:
+    def route(self, record: InputRecord) -> list[bytes]:
         """See the contract; the key of a change is its partition key."""
         return [partition_prefix(_decode(record)["k"].encode())]
 
     def limit_to(self, bucket: int, buckets: int) -> None:
         """See the contract: each record has one row, so a bucket gets no others."""
 
-    def apply(self, record: Input, store: Store, emit: list[Output]) -> bool:
+    def apply(self, record: InputRecord, store: StateStore, emit: list[OutputRecord]) -> bool:
         """See the contract."""
         change = _decode(record)
         if "prefix" in change:
@@ -64,7 +64,14 @@ class LastWrite:
         return True
 
     def _put(
-        self, store: Store, emit: list[Output], key: bytes, blob: bytes | None, value: Any, time: int, due: int
+        self,
+        store: StateStore,
+        emit: list[OutputRecord],
+        key: bytes,
+        blob: bytes | None,
+        value: Any,
+        time: int,
+        due: int,
     ) -> None:
         old = None if blob is None else msgspec.json.decode(blob[8:])
         if old is not None and old["t"] >= time:
@@ -75,7 +82,7 @@ class LastWrite:
             op = "c" if before is None else "d" if value is None else "u"
             self._emit(emit, key, op, before, value, time)
 
-    def expire(self, store: Store, emit: list[Output], now_s: int) -> bool:
+    def expire(self, store: StateStore, emit: list[OutputRecord], now_s: int) -> bool:
         """See the contract."""
         for _, key in store.due(now_s):
             if store.full:
@@ -88,7 +95,7 @@ class LastWrite:
                 self._emit(emit, key, "d", old["v"], None, old["t"])
         return True
 
-    def replay(self, store: Store, emit: list[Output], start: bytes = b"") -> bytes | None:
+    def replay(self, store: StateStore, emit: list[OutputRecord], start: bytes = b"") -> bytes | None:
         """See the contract."""
         for key, blob in store.scan(b"", start):
             if len(emit) >= 100:
@@ -98,7 +105,7 @@ class LastWrite:
                 self._emit(emit, key, "r", None, row["v"], row["t"])
         return None
 
-    def rows(self, store: Store, start: bytes = b"") -> Iterator[LiveRow]:
+    def rows(self, store: StateStore, start: bytes = b"") -> Iterator[LiveRow]:
         """See the contract."""
         for key, blob in store.scan(b"", start):
             row = msgspec.json.decode(blob[8:])
@@ -109,7 +116,7 @@ class LastWrite:
 _TYPES = ("string", "bigint")
 
 
-def _decode(record: Input) -> dict[str, Any]:
+def _decode(record: InputRecord) -> dict[str, Any]:
     try:
         change: dict[str, Any] = msgspec.json.decode(record.value or b"")
     except msgspec.DecodeError as error:

@@ -8,18 +8,18 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from worker.host.options import CONNECTOR
-from worker.host.session import Session
-from worker.protocol import TaskId, TaskStats
+from worker.host.session import TaskSession
+from worker.protocol import HostTaskId, TaskStats
 from worker.turns import Turnstile
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from connectors.api import SourceTask
-    from worker.host.plan import Plan
+    from worker.host.plan import TaskPlan
 
 
-class LocalSession(Session):
+class LocalSession(TaskSession):
     """Without Kafka: it reads nothing and writes nothing."""
 
     async def open(self) -> None:
@@ -45,7 +45,7 @@ def local_session(task: SourceTask, refresh_secrets: Callable[[], Awaitable[bool
     plan = stub(
         scrub=str,
         refresh_secrets=refresh_secrets,
-        id=TaskId("c", 0),
+        id=HostTaskId("c", 0),
         options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1"}),
         log=logging.LoggerAdapter(logging.getLogger(__name__), {}),
         producer=stub(max_request_size=10_000),
@@ -57,4 +57,4 @@ def local_session(task: SourceTask, refresh_secrets: Callable[[], Awaitable[bool
         turn=Turnstile().turn,
         flush_interval_s=60.0,
     )
-    return LocalSession(cast("Plan", plan), TaskStats(TaskId("c", 0)), lambda: None)
+    return LocalSession(cast("TaskPlan", plan), TaskStats(HostTaskId("c", 0)), lambda: None)

@@ -10,7 +10,7 @@ import pytest
 
 from compose.local.artifacts import load_manifest
 from compose.local.console import say
-from compose.local.debian import Unpacked, unpacked
+from compose.local.debian import Unpacked, unpack_package
 from compose.local.errors import Unavailable
 from compose.local.packages import fetch_package
 from compose.local.service import Service
@@ -33,7 +33,7 @@ PLACED: Final = (
 
 def _tree(package: str, *extras: str) -> Unpacked:
     try:
-        return unpacked(package, _SUITE, say, extras)
+        return unpack_package(package, _SUITE, say, extras)
     except Unavailable as reason:
         pytest.skip(str(reason))
 

@@ -8,22 +8,22 @@ import math
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from connectors.cql.types import CqlType, parse
+from connectors.cql.types import CqlType, parse_type
 from connectors.formats import timeuuid
 from connectors.formats.partition_update import (
-    Bound,
     Cell,
-    Deletion,
-    Layout,
+    CellStamp,
+    ClusteringBound,
     PartitionUpdate,
     RangeDeletion,
-    Row,
-    Source,
-    Stamp,
+    UpdateDeletion,
+    UpdateLayout,
+    UpdateRow,
+    UpdateSource,
 )
-from connectors.formats.partition_update_codec import encoder
+from connectors.formats.partition_update_codec import make_encoder
 from connectors.schema import OPTIONAL_INT64
-from spark_jobs.materializer.contract import Input, Output
+from spark_jobs.materializer.contract import InputRecord, OutputRecord
 from spark_jobs.materializer.engine import Resources, make_engine
 from spark_jobs.materializer.model import MergeOptions
 from tests.support.dict_store import DictStore
@@ -45,30 +45,33 @@ class Column(NamedTuple):
     reversed: bool = False
 
 
-UDT = CqlType("udt", (parse("text"), parse("blob")), keyspace="k", udt_name="odd", field_names=("a", "b c"))
+UDT = CqlType("udt", (parse_type("text"), parse_type("blob")), keyspace="k", udt_name="odd", field_names=("a", "b c"))
 FROZEN = CqlType("udt", UDT.arguments, frozen=True, keyspace="k", udt_name="odd", field_names=UDT.field_names)
-KEY = Column("pk", parse("text"), "partition_key", 0)
-CLUSTERING = [Column("x", parse("int"), "clustering", 0), Column("y", parse("int"), "clustering", 1, reversed=True)]
-STATIC = [Column("sl", parse("list<text>"), "static"), Column("st", parse("bigint"), "static")]
+KEY = Column("pk", parse_type("text"), "partition_key", 0)
+CLUSTERING = [
+    Column("x", parse_type("int"), "clustering", 0),
+    Column("y", parse_type("int"), "clustering", 1, reversed=True),
+]
+STATIC = [Column("sl", parse_type("list<text>"), "static"), Column("st", parse_type("bigint"), "static")]
 REGULAR = [
-    Column("Größe", parse("double"), "regular"),
-    Column("_x61", parse("blob"), "regular"),
+    Column("Größe", parse_type("double"), "regular"),
+    Column("_x61", parse_type("blob"), "regular"),
     Column("f", FROZEN, "regular"),
     Column("lf", CqlType("list", (FROZEN,)), "regular"),
-    Column("m", parse("map<text, bigint>"), "regular"),
-    Column("s", parse("set<int>"), "regular"),
+    Column("m", parse_type("map<text, bigint>"), "regular"),
+    Column("s", parse_type("set<int>"), "regular"),
     Column("u", UDT, "regular"),
-    Column("v", parse("text"), "regular"),
+    Column("v", parse_type("text"), "regular"),
 ]
 #: With everything; without clustering key; with simple columns only (the fast path).
 WIDE = [KEY, *CLUSTERING, *STATIC, *REGULAR]
 ALONE = [KEY, *REGULAR]
-PLAIN = [KEY, Column("n", parse("int"), "regular"), Column("v", parse("text"), "regular")]
+PLAIN = [KEY, Column("n", parse_type("int"), "regular"), Column("v", parse_type("text"), "regular")]
 
 
-def source(*, table_id: str = "5f1f", version: str = "9", snapshot: bool = False) -> Source:
+def source(*, table_id: str = "5f1f", version: str = "9", snapshot: bool = False) -> UpdateSource:
     """Where the messages come from."""
-    return Source(
+    return UpdateSource(
         connector="cassandra",
         cluster="c-1",
         keyspace="ks",
@@ -114,11 +117,11 @@ class Written:
     """
 
     def __init__(
-        self, columns: Sequence[Column], registry: MemoryRegistry | None = None, where: Source | None = None
+        self, columns: Sequence[Column], registry: MemoryRegistry | None = None, where: UpdateSource | None = None
     ) -> None:
         self.source = where or source()
-        self.layout = Layout(source=self.source, columns=columns, position={"offset": OPTIONAL_INT64})
-        self._value = encoder(self.layout)
+        self.layout = UpdateLayout(source=self.source, columns=columns, position={"offset": OPTIONAL_INT64})
+        self._value = make_encoder(self.layout)
         self.text = avro_text(self.layout.schema, AvroSettings())
         if registry is None:
             self._bytes: Any = JsonConverter({"schemas.enable": "false"}).encoder("t", self.layout.schema)
@@ -126,9 +129,9 @@ class Written:
             number = registry.register("in-value", self.text)
             self._bytes = compile_avro(self.layout.schema, AvroSettings(), b"\x00" + number.to_bytes(4, "big"))
 
-    def record(self, update: PartitionUpdate, offset: int = 0) -> Input:
+    def record(self, update: PartitionUpdate, offset: int = 0) -> InputRecord:
         """The message."""
-        return Input(b"", self._bytes(self._value(update)), offset, update.write_time // 1000)
+        return InputRecord(b"", self._bytes(self._value(update)), offset, update.write_time // 1000)
 
 
 class Bench:
@@ -152,7 +155,7 @@ class Bench:
         self.store = DictStore(limit)
         self.engine: Any = make_engine(self.options, resources=self.resources, clock=lambda: self.now_s * 1_000_000_000)
         self.events: list[dict[str, Any]] = []
-        self.output: list[Output] = []
+        self.output: list[OutputRecord] = []
         self.rows: dict[bytes, dict[str, Any]] = {}
         self.transactions = 0
         self.chained = True
@@ -166,10 +169,10 @@ class Bench:
             clock=lambda: self.now_s * 1_000_000_000,
         )
 
-    def apply(self, record: Input, between: Callable[[], None] = lambda: None) -> None:
+    def apply(self, record: InputRecord, between: Callable[[], None] = lambda: None) -> None:
         """Give the engine a message until it is done; ``between`` is called after each unfinished transaction."""
         for _ in range(10_000):
-            emit: list[Output] = []
+            emit: list[OutputRecord] = []
             done = self.engine.apply(record, self.store, emit)
             self._take(emit)
             self.transactions += 1
@@ -184,7 +187,7 @@ class Bench:
         """Let time pass."""
         self.now_s = max(now_s, self.now_s)
         for _ in range(10_000):
-            emit: list[Output] = []
+            emit: list[OutputRecord] = []
             done = self.engine.expire(self.store, emit, now_s)
             self._take(emit)
             self.store.commit()
@@ -192,7 +195,7 @@ class Bench:
                 return
         raise AssertionError("the engine makes no progress")
 
-    def _take(self, emit: list[Output]) -> None:
+    def _take(self, emit: list[OutputRecord]) -> None:
         """Fold events; each must go on from where the last one left its row."""
         self.output += emit
         for key, value, _, _ in emit:
@@ -295,7 +298,7 @@ class Chance:
 
         ranges: tuple[RangeDeletion, ...] = ()
         if clustered and draw.random() < 0.25:
-            ranges = (RangeDeletion(self.bound(), self.bound(), Deletion(self.time(), 0)),)
+            ranges = (RangeDeletion(self.bound(), self.bound(), UpdateDeletion(self.time(), 0)),)
         return PartitionUpdate(
             source=source(),
             key=(draw.choice("ab"),),
@@ -309,24 +312,24 @@ class Chance:
     def time(self) -> int:
         return self.random.randint(1_000_000, 1_000_004)
 
-    def bound(self) -> Bound:
+    def bound(self) -> ClusteringBound:
         draw = self.random
-        return Bound(tuple(draw.randint(0, 2) for _ in range(draw.randint(0, 2))), draw.random() < 0.5)
+        return ClusteringBound(tuple(draw.randint(0, 2) for _ in range(draw.randint(0, 2))), draw.random() < 0.5)
 
-    def stamp(self) -> Stamp:
+    def stamp(self) -> CellStamp:
         if self.ttl and self.random.random() < 0.4:
             left = self.random.randint(1, 5)
-            return Stamp(self.time(), left, 1 + left)
-        return Stamp(self.time())
+            return CellStamp(self.time(), left, 1 + left)
+        return CellStamp(self.time())
 
-    def deletion(self, chance: float) -> Deletion | None:
-        return Deletion(self.time(), self.random.randint(0, 3)) if self.random.random() < chance else None
+    def deletion(self, chance: float) -> UpdateDeletion | None:
+        return UpdateDeletion(self.time(), self.random.randint(0, 3)) if self.random.random() < chance else None
 
-    def row(self, columns: Sequence[Column], place: tuple[int, ...], *, static: bool = False) -> Row:
+    def row(self, columns: Sequence[Column], place: tuple[int, ...], *, static: bool = False) -> UpdateRow:
         draw = self.random
         multi = [each.name for each in columns if each.type.is_multicell]
-        complex_ = ((draw.choice(multi), Deletion(self.time(), 0)),) if multi and draw.random() < 0.3 else ()
-        return Row(
+        complex_ = ((draw.choice(multi), UpdateDeletion(self.time(), 0)),) if multi and draw.random() < 0.3 else ()
+        return UpdateRow(
             place,
             None if static or draw.random() < 0.5 else self.stamp(),
             None if static else self.deletion(0.2),
@@ -343,7 +346,7 @@ class Chance:
                 path, value = self.content(column.name)
                 stamp = self.stamp()
                 if self.random.random() < 0.3:
-                    value, stamp = None, Stamp(stamp.write_time)
+                    value, stamp = None, CellStamp(stamp.write_time)
                 cells[column.name, path] = Cell(column.name, path, value, stamp)
         return tuple(cells.values())
 
@@ -353,7 +356,7 @@ class Chance:
         text, blob = draw.choice(["", "a", "é", "aé"]), draw.choice([b"", b"a", b"b\x00"])
         frozen = {"a": draw.choice([None, text]), "b c": draw.choice([None, blob])}
         number = draw.randint(0, 3)
-        uuid = timeuuid.text(timeuuid.make(1_000_000 + number, number))
+        uuid = timeuuid.format_uuid(timeuuid.make_uuid(1_000_000 + number, number))
         return {
             "Größe": (None, draw.choice([0.0, -0.0, 1.5, math.inf])),
             "_x61": (None, blob),

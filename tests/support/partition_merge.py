@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from connectors.cql.encoding import encoder
+from connectors.cql.encoding import make_encoder
 from connectors.formats import timeuuid
 
 if TYPE_CHECKING:
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from connectors.cql.types import CqlType
     from connectors.formats.partition_update import (
-        Bound,
         Cell,
+        CellStamp,
+        ClusteringBound,
         ColumnLike,
-        Deletion,
         PartitionUpdate,
         RangeDeletion,
-        Row,
-        Stamp,
+        UpdateDeletion,
+        UpdateRow,
     )
 
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class RowState:
     """Everything that was ever said of one row; nothing is thrown away."""
 
-    liveness: Stamp | None = None
-    deletion: Deletion | None = None
+    liveness: CellStamp | None = None
+    deletion: UpdateDeletion | None = None
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
     complex_deletions: dict[str, int] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class PartitionState:
     """Everything that was ever said of one partition."""
 
     key: tuple[Any, ...]
-    deletion: Deletion | None = None
+    deletion: UpdateDeletion | None = None
     static: RowState = field(default_factory=RowState)
     rows: dict[str, tuple[tuple[Any, ...], RowState]] = field(default_factory=dict)
     ranges: list[RangeDeletion] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Table:
             self.apply(update)
         return self
 
-    def _row(self, state: RowState, row: Row) -> None:
+    def _row(self, state: RowState, row: UpdateRow) -> None:
         state.liveness = newer(state.liveness, row.liveness)
         state.deletion = later(state.deletion, row.deletion)
         for name, deletion in row.complex_deletions:
@@ -108,7 +108,7 @@ class Table:
             if kind.name == "set":
                 return b""
             kind = kind.arguments[kind.field_names.index(cell.path)] if kind.name == "udt" else kind.arguments[-1]
-        return encoder(kind)(cell.value)
+        return make_encoder(kind)(cell.value)
 
     def contents(self, *, now_s: int = 0) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
         """What queries show at ``now_s`` (s since 1970; 0: nothing has expired).
@@ -148,11 +148,11 @@ class Table:
         """Whether a row lies in a range."""
         return self._after(each.start, clustering) and self._before(each.end, clustering)
 
-    def _after(self, bound: Bound, clustering: tuple[Any, ...]) -> bool:
+    def _after(self, bound: ClusteringBound, clustering: tuple[Any, ...]) -> bool:
         here, there = self.order(clustering[: len(bound.prefix)]), self.order(bound.prefix)
         return bound.inclusive or not bound.prefix if here == there else there < here
 
-    def _before(self, bound: Bound, clustering: tuple[Any, ...]) -> bool:
+    def _before(self, bound: ClusteringBound, clustering: tuple[Any, ...]) -> bool:
         here, there = self.order(clustering[: len(bound.prefix)]), self.order(bound.prefix)
         return bound.inclusive or not bound.prefix if here == there else here < there
 
@@ -164,7 +164,7 @@ class Table:
         return max(times, default=-1 << 63)
 
     @staticmethod
-    def _lives(stamp: Stamp, hidden: int, now_s: int) -> bool:
+    def _lives(stamp: CellStamp, hidden: int, now_s: int) -> bool:
         return stamp.write_time > hidden and (stamp.expires is None or stamp.expires > now_s)
 
     def _visible(
@@ -191,21 +191,21 @@ def assembled(kind: CqlType, cells: Sequence[Cell]) -> Any:
     if not kind.is_multicell:
         return cells[0].value
     if kind.name == "list":
-        return [cell.value for cell in sorted(cells, key=lambda cell: timeuuid.order(cell.path))]
+        return [cell.value for cell in sorted(cells, key=lambda cell: timeuuid.order_key(cell.path))]
     if kind.name == "set":
         return sorted(cell.path for cell in cells)
     by_path: Mapping[Any, Any] = {cell.path if kind.name == "udt" else repr(cell.path): cell.value for cell in cells}
     return dict(by_path)
 
 
-def newer(old: Stamp | None, new: Stamp | None) -> Stamp | None:
+def newer(old: CellStamp | None, new: CellStamp | None) -> CellStamp | None:
     """Of two stamps of a row's liveness the one that counts."""
     if old is None or new is None:
         return new if old is None else old
     return max(old, new, key=lambda stamp: (stamp.write_time, stamp.expires is not None, stamp.expires or 0))
 
 
-def later(old: Deletion | None, new: Deletion | None) -> Deletion | None:
+def later(old: UpdateDeletion | None, new: UpdateDeletion | None) -> UpdateDeletion | None:
     """Of two deletions the one that hides more."""
     if old is None or new is None:
         return new if old is None else old

@@ -15,18 +15,18 @@ from worker.rest.auth_settings import AuthSettings
 from worker.rest.settings import RestSettings
 
 if TYPE_CHECKING:
-    from connectors.cassandra.events.contract import EventSettings as CassandraEvents
+    from connectors.cassandra.events.contract import CassandraEventSettings as CassandraEvents
     from connectors.cassandra.model import LogSettings
     from connectors.cql.session import SessionSettings
-    from connectors.cql.tls import TlsSettings
-    from connectors.mysql.events.contract import EventSettings as MySqlEvents
+    from connectors.cql.tls import CqlTlsSettings
+    from connectors.mysql.events.contract import MySqlEventSettings as MySqlEvents
     from connectors.mysql.events.contract import TopicSettings, UmsSettings
     from connectors.mysql.heartbeat import HeartbeatSettings
     from connectors.mysql.model import ConnectionSettings
-    from connectors.mysql.model import TlsSettings as MySqlTls
+    from connectors.mysql.model import MySqlTlsSettings as MySqlTls
     from connectors.mysql.types import ValueOptions
-    from connectors.scylla.config import ReadSettings
-    from connectors.scylla.events.contract import EventSettings as ScyllaEvents
+    from connectors.scylla.config import ScyllaReadSettings
+    from connectors.scylla.events.contract import ScyllaEventSettings as ScyllaEvents
     from spark_jobs.sinks.jdbc.config import Login
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -83,7 +83,7 @@ def cql_session(**changes: Any) -> SessionSettings:
     return _changed(scylla.session_settings(scylla.CONFIG.parse(_SCYLLA)), changes)
 
 
-def cql_tls(**changes: Any) -> TlsSettings:
+def cql_tls(**changes: Any) -> CqlTlsSettings:
     """TLS to such a cluster."""
     tls = scylla.session_settings(scylla.CONFIG.parse({**_SCYLLA, "scylla.ssl.enabled": "true"})).tls
     assert tls is not None
@@ -92,10 +92,10 @@ def cql_tls(**changes: Any) -> TlsSettings:
 
 def scylla_events(**changes: Any) -> ScyllaEvents:
     """The form of a Scylla connector's events."""
-    return _changed(scylla.settings(scylla.CONFIG.parse(_SCYLLA)), changes)
+    return _changed(scylla.event_settings(scylla.CONFIG.parse(_SCYLLA)), changes)
 
 
-def scylla_reading(**changes: Any) -> ReadSettings:
+def scylla_reading(**changes: Any) -> ScyllaReadSettings:
     """How it reads."""
     return _changed(scylla.read_settings(scylla.CONFIG.parse(_SCYLLA)), changes)
 
@@ -107,16 +107,16 @@ def cassandra_events(**changes: Any) -> CassandraEvents:
 
 def cassandra_log(**changes: Any) -> LogSettings:
     """How it reads a node's commit log."""
-    settings = cassandra.log_settings(cassandra.CONFIG.parse(_CASSANDRA), cassandra.Node("n1", "/cdc_raw"))
+    settings = cassandra.log_settings(cassandra.CONFIG.parse(_CASSANDRA), cassandra.LogNode("n1", "/cdc_raw"))
     return _changed(settings, {"directory": Path("/cdc_raw"), **changes})
 
 
 def jdbc_login(url: str, user: str, password: str, **changes: Any) -> Login:
     """How the JDBC sink logs in at a database."""
-    from spark_jobs.sinks.jdbc.config import CONFIG_DEF, settings
+    from spark_jobs.sinks.jdbc.config import CONFIG_DEF, parse_settings
 
     options = {"sink.jdbc.url": url, "sink.jdbc.user": user, "sink.jdbc.password": password}
-    return replace(settings(CONFIG_DEF.parse(options)).login, **changes)
+    return replace(parse_settings(CONFIG_DEF.parse(options)).login, **changes)
 
 
 def rest_settings(**changes: Any) -> RestSettings:

@@ -35,11 +35,11 @@ def records(topic: str) -> pa.RecordBatch:
 
 def kafka_sink(plan: dict[str, Any]) -> None:
     """One partition of one batch through the Kafka sink's writer."""
-    from spark_jobs.sinks.kafka.config import Settings
-    from spark_jobs.sinks.kafka.writer import PartitionWriter, Resident
+    from spark_jobs.sinks.kafka.config import KafkaSinkSettings
+    from spark_jobs.sinks.kafka.writer import KafkaPartitionWriter, ResidentClients
 
     name = plan["name"]
-    settings = Settings(
+    settings = KafkaSinkSettings(
         name,
         {"bootstrap.servers": plan["bootstrap"], "client.id": name},
         "exactly-once",
@@ -54,7 +54,7 @@ def kafka_sink(plan: dict[str, Any]) -> None:
         "1",
         plan["timeout_ms"],
     )
-    writer = PartitionWriter(settings, name, 0, 0, RECORDS, resident=Resident())
+    writer = KafkaPartitionWriter(settings, name, 0, 0, RECORDS, resident=ResidentClients())
     writer.write(records(name))
     writer.finish()
 
@@ -65,9 +65,9 @@ def materializer(plan: dict[str, Any]) -> None:
 
     from spark_jobs.config_keys import FRAME
     from spark_jobs.materializer import passes, residents
-    from spark_jobs.materializer.config import OPTIONS, Owner
-    from spark_jobs.materializer.contract import Input
-    from spark_jobs.materializer.job import prepare
+    from spark_jobs.materializer.config import OPTIONS, MarkerOwner
+    from spark_jobs.materializer.contract import InputRecord
+    from spark_jobs.materializer.job import prepare_topics
     from tests.support import last_write_engine
 
     name = plan["name"]
@@ -86,13 +86,13 @@ def materializer(plan: dict[str, Any]) -> None:
         }
     )
     # Each call is another attempt of the same run.
-    options = replace(prepare(config, last_write_engine.make, None), owner=Owner(1, "run"))
+    options = replace(prepare_topics(config, last_write_engine.make, None), owner=MarkerOwner(1, "run"))
     changes = [
-        Input(None, msgspec.json.encode({"k": f"{number}", "t": 1, "v": number}), number, 0)
+        InputRecord(None, msgspec.json.encode({"k": f"{number}", "t": 1, "v": number}), number, 0)
         for number in range(RECORDS)
     ]
-    resident = residents.Resident(options)
-    resident.bucket(0).run(changes, passes.Range(0, RECORDS, first=True))
+    resident = residents.ResidentBuckets(options)
+    resident.bucket(0).run(changes, passes.PassRange(0, RECORDS, first=True))
     resident.close()
 
 

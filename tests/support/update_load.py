@@ -11,8 +11,16 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors.cql.types import parse
-from connectors.formats.partition_update import Cell, Deletion, Layout, PartitionUpdate, Row, Source, Stamp
+from connectors.cql.types import parse_type
+from connectors.formats.partition_update import (
+    Cell,
+    CellStamp,
+    PartitionUpdate,
+    UpdateDeletion,
+    UpdateLayout,
+    UpdateRow,
+    UpdateSource,
+)
 from connectors.schema import OPTIONAL_INT64
 
 if TYPE_CHECKING:
@@ -30,7 +38,7 @@ _TYPES: Final = {"at": "timestamp", "flag": "boolean", "n": "bigint", "note": "t
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column as ``Layout`` wants it."""
+    """A column as ``UpdateLayout`` wants it."""
 
     name: str
     type: CqlType
@@ -39,15 +47,15 @@ class Column:
     reversed: bool = False
 
 
-def layout(wide: int = 0) -> Layout:
+def layout(wide: int = 0) -> UpdateLayout:
     """The table's layout; ``wide`` adds so many text columns."""
     columns = [
-        Column("pk", parse("bigint"), "partition_key"),
-        Column("ck", parse("int"), "clustering"),
-        *(Column(name, parse(kind), "regular") for name, kind in _TYPES.items()),
-        *(Column(f"w{number:04}", parse("text"), "regular") for number in range(wide)),
+        Column("pk", parse_type("bigint"), "partition_key"),
+        Column("ck", parse_type("int"), "clustering"),
+        *(Column(name, parse_type(kind), "regular") for name, kind in _TYPES.items()),
+        *(Column(f"w{number:04}", parse_type("text"), "regular") for number in range(wide)),
     ]
-    source = Source(
+    source = UpdateSource(
         connector="scylla",
         cluster="bench",
         keyspace=KEYSPACE,
@@ -55,7 +63,7 @@ def layout(wide: int = 0) -> Layout:
         table_id="11111111-2222-3333-4444-555555555555",
         schema_version="aaaaaaaa",
     )
-    return Layout(source=source, columns=columns, position={"sequence": OPTIONAL_INT64})
+    return UpdateLayout(source=source, columns=columns, position={"sequence": OPTIONAL_INT64})
 
 
 class Change(NamedTuple):
@@ -110,17 +118,17 @@ def _row(number: int, columns: list[str]) -> dict[str, Any]:
     return row
 
 
-def update(change: Change, form: Layout, sequence: int) -> PartitionUpdate:
+def update(change: Change, form: UpdateLayout, sequence: int) -> PartitionUpdate:
     """The partition update of a change."""
-    stamp = Stamp(change.write_time)
-    row = Row(
+    stamp = CellStamp(change.write_time)
+    row = UpdateRow(
         clustering=(change.ck,),
         liveness=stamp if change.insert else None,
-        deletion=Deletion(change.write_time, change.write_time // 1_000_000) if change.delete else None,
+        deletion=UpdateDeletion(change.write_time, change.write_time // 1_000_000) if change.delete else None,
         cells=tuple(Cell(name, None, value, stamp) for name, value in sorted(change.values.items())),
     )
     return PartitionUpdate(
-        source=Source(
+        source=UpdateSource(
             connector="scylla",
             cluster="bench",
             keyspace=KEYSPACE,

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connectors.formats.partition_update_codec import encoder
+from connectors.formats.partition_update_codec import make_encoder
 from tests.support.update_load import Change, Event, Model, changes, layout, partition_key, update
 from worker.converters.avro import AvroConverter
 from worker.converters.avro_schema import AvroSettings, avro_text
@@ -53,7 +53,7 @@ class Load:
 def encoder_of(load: Load, topic: str, registry: str) -> Callable[[Change, int], bytes | None]:
     """What writes a change, as the message of a number, in the load's encoding; registers the schema."""
     form = layout(load.wide)
-    encode = encoder(form)
+    encode = make_encoder(form)
     if load.encoding == "avro":
         converter = AvroConverter({"schema.registry.url": registry}, is_key=False)
 

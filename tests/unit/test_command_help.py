@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from worker.cli import main, parser
+from worker.cli import build_parser, main
 from worker.command_help import GROUPS
 
 
 def test_every_command_is_in_one_group() -> None:
     """A new command needs a place in the help."""
-    _, summaries = parser()
+    _, summaries = build_parser()
     assert sorted(name for _, names in GROUPS for name in names) == sorted(summaries)
     assert all(summaries.values())
 
@@ -20,7 +20,7 @@ def test_the_help_lists_all_commands_in_groups(arguments: list[str], capsys: pyt
     """No argument is no mistake: exit code 0, and lines that fit a terminal."""
     assert main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    _, summaries = parser()
+    _, summaries = build_parser()
     assert {line.split()[0] for line in lines if line.startswith("  ")} == set(summaries)
     assert {title for title, _ in GROUPS} <= set(lines)
     assert max(map(len, lines)) <= 100

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from worker import devtools
-from worker.devtools import LIGHT, ROOT, SUITES, UNIT, elsewhere, exit_code, run_bench
+from worker.devtools import LIGHT, ROOT, SUITES, UNIT, exit_code, find_elsewhere, run_bench
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ def sessions_of(groups: tuple[tuple[str, ...], ...]) -> dict[Path, int]:
     """Test file -> in how many sessions it runs."""
     sessions: dict[Path, int] = {}
     for group in groups:
-        left_out = [ROOT / "tests" / name for name in elsewhere(group, groups)]
+        left_out = [ROOT / "tests" / name for name in find_elsewhere(group, groups)]
         for name in group:
             folder = ROOT / "tests" / name
             assert folder.is_dir(), name
@@ -93,8 +93,8 @@ def test_failures_of_every_session_are_printed_at_the_end(
 
 def test_folders_of_other_sessions() -> None:
     groups = (("a", "b"), ("c", "a/x", "b/y"))
-    assert elsewhere(groups[0], groups) == ["a/x", "b/y"]
-    assert elsewhere(groups[1], groups) == []
+    assert find_elsewhere(groups[0], groups) == ["a/x", "b/y"]
+    assert find_elsewhere(groups[1], groups) == []
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "tests" / "bench").glob("[a-z]*.py")))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.guarantee_matrix import End, Proof, cell, check_offers, ends, find_proofs, render
+from worker.guarantee_matrix import MatrixEnd, Proof, build_ends, check_offers, find_proofs, format_cell, render_page
 
 _MARKED = """
 import pytest
@@ -60,20 +60,21 @@ def test_the_weaker_end_counts_and_an_end_without_a_test_promises_nothing() -> N
         Proof("from", "mysql stream", "exactly-once", "b", ("worker",)),
         Proof("from", "mysql snapshot", "at-least-once", "c", ("worker",)),
     ]
-    rows, numbered = ends(["mysql", "scylla"], proofs, "S")
+    rows, numbered = build_ends(["mysql", "scylla"], proofs, "S")
     stream, snapshot, scylla = rows
     assert (stream, snapshot, scylla) == (
-        End("mysql stream", "exactly-once", ("S2",)),
-        End("mysql snapshot", "at-least-once", ("S3",)),
-        End("scylla", "at-most-once", ()),
+        MatrixEnd("mysql stream", "exactly-once", ("S2",)),
+        MatrixEnd("mysql snapshot", "at-least-once", ("S3",)),
+        MatrixEnd("scylla", "at-most-once", ()),
     )
     assert numbered["S3"].test == "c"
-    jdbc = End("jdbc", "exactly-once", ("K1", "K2"))
-    assert cell(stream, jdbc) == "exactly once (S2, K1, K2)"
-    assert cell(snapshot, jdbc) == "at least once (S3, K1, K2)"
-    assert cell(scylla, jdbc) == "at most once"
+    jdbc = MatrixEnd("jdbc", "exactly-once", ("K1", "K2"))
+    assert format_cell(stream, jdbc) == "exactly once (S2, K1, K2)"
+    assert format_cell(snapshot, jdbc) == "at least once (S3, K1, K2)"
+    assert format_cell(scylla, jdbc) == "at most once"
     assert (
-        cell(End("files", "exactly-once", ("S4",)), End("kafka", "exactly-once", ("K3",))) == "at least once (S4, K3)"
+        format_cell(MatrixEnd("files", "exactly-once", ("S4",)), MatrixEnd("kafka", "exactly-once", ("K3",)))
+        == "at least once (S4, K3)"
     )
 
 
@@ -90,7 +91,7 @@ def test_the_page_names_what_a_sink_offers_and_no_test_shows() -> None:
         Proof("from", "mysql stream", "exactly-once", "tests/a.py::test_a", ("worker",)),
         Proof("into", "http", "at-least-once", "tests/b.py::test_b", ("driver",)),
     ]
-    page = render(proofs, ["mysql"], {"http": ("at-least-once", "none"), "redis": ("exactly-once",)}, "")
+    page = render_page(proofs, ["mysql"], {"http": ("at-least-once", "none"), "redis": ("exactly-once",)}, "")
     assert "| `mysql stream` | at least once (S1, K1) | at most once |" in page
     assert "- `redis` offers exactly once; no test shows more than at most once." in page
     assert "| K1 | into `http` | at least once | driver | `tests/b.py::test_b` |" in page

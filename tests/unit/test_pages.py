@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from spark_jobs.config import build_flow, read
+from spark_jobs.config import build_flow, read_file
 from worker.devtools import ROOT
-from worker.properties import parse
+from worker.properties import parse_properties
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def test_backslashes_of_property_files_are_written_twice() -> None:
     assert any("\\" in block for block in blocks)
     for block in blocks:
         written = block.count("\\")
-        assert sum(value.count("\\") for value in parse(block).values()) * 2 == written, block
+        assert sum(value.count("\\") for value in parse_properties(block).values()) * 2 == written, block
 
 
 def test_job_files_are_valid(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_job_files_are_valid(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     for block in blocks:
         file.write_text(block.replace("/etc/millrace/secrets.properties", str(secrets)), encoding="utf-8")
-        assert all(job.name for job in build_flow(read(file)))
+        assert all(job.name for job in build_flow(read_file(file)))
 
 
 _SECTION_ROOTS: Final = {

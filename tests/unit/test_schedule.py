@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from connectors.errors import ConfigInvalid
 from connectors.snapshot.views import views
 from connectors.start_times import latest_ms, start_ms
-from worker.schedule import due
+from worker.schedule import due_instructions
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -101,11 +101,11 @@ def test_tasks_get_a_waiting_snapshot_as_a_paused_one() -> None:
         {"id": "c", "state": "cancelled", "start_ms": 9_000},
         {"id": "d", "state": "running", "start_ms": 8_000},
     ]
-    current, wait = due(rows, 4_000)
+    current, wait = due_instructions(rows, 4_000)
     assert ([each["state"] for each in current], wait) == (["running", "paused", "cancelled", "paused"], 1_000)
-    current, wait = due(rows, 5_000)
+    current, wait = due_instructions(rows, 5_000)
     assert ([each["state"] for each in current], wait) == (["running", "running", "cancelled", "paused"], 3_000)
-    assert due(rows, 8_000) == (rows, None)
+    assert due_instructions(rows, 8_000) == (rows, None)
 
 
 def test_it_is_shown_as_scheduled_until_then() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from connectors.verify.differences import RowDifference
-from connectors.verify.rows import Range, TableReport
+from connectors.verify.rows import ChecksumRange, TableReport
 from worker.verify_rows import tables_by_topic
-from worker.verify_targets import KeyedRow, open_target, read_event, turned
+from worker.verify_targets import KeyedRow, open_target, read_event, swap_sides
 
 KEY = b'{"id":1}'
 
@@ -49,18 +49,18 @@ def test_the_last_write_of_a_key_counts() -> None:
 
 
 def test_the_topic_is_the_source_of_a_target() -> None:
-    report = TableReport("t", total=Range(1, 2, 3, 4), missing=5, extra=6, examples={"missing": ["m"]})
+    report = TableReport("t", total=ChecksumRange(1, 2, 3, 4), missing=5, extra=6, examples={"missing": ["m"]})
     report.differences = [
         RowDifference("missing", "m", {"v": "1"}, None),
         RowDifference("different", "d", {"v": "1"}, {"v": "2"}),
     ]
-    report = turned(report)
+    report = swap_sides(report)
     assert report.differences == [
         RowDifference("extra", "m", None, {"v": "1"}),
         RowDifference("different", "d", {"v": "2"}, {"v": "1"}),
     ]
     assert (report.missing, report.extra, report.examples) == (6, 5, {"missing": [], "extra": ["m"]})
-    assert report.total == Range(2, 1, 4, 3)
+    assert report.total == ChecksumRange(2, 1, 4, 3)
 
 
 @pytest.mark.parametrize(

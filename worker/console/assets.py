@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compose.local.errors import StackError
-from worker.console.libraries import FILES, libraries
+from worker.console.libraries import FILES, find_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class Asset:
     tag: str
 
 
-def asset(name: str, data: bytes) -> Asset:
+def build_asset(name: str, data: bytes) -> Asset:
     """A file from its name and bytes. Pure."""
     return Asset(
         _MEDIA[Path(name).suffix],
@@ -76,15 +76,15 @@ class Assets:
         """
         with self._lock:
             if self._files is None:
-                self._files = self._read()
+                self._files = self._read_files()
             return self._files.get(name)
 
-    def _read(self) -> dict[str, Asset]:
+    def _read_files(self) -> dict[str, Asset]:
         files = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in _MEDIA}
-        folder = libraries()
+        folder = find_libraries()
         try:
             files |= {name: (folder / name).read_bytes() for name in FILES}
         except OSError as error:
             raise StackError(f"{folder} lacks a library of the console ({error}); remove the folder") from error
         files[PAGE] = files[PAGE].replace(_LOGIN, self._ways)
-        return {name: asset(name, data) for name, data in files.items()}
+        return {name: build_asset(name, data) for name, data in files.items()}

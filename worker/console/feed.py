@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from connectors.errors import MillraceError
-from worker.console.rows import role
+from worker.console.rows import highest_role
 from worker.rest.facade import RestError
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -38,11 +38,11 @@ def rows_event(
         whole: whether these are all rows.
     """
     shown = [
-        row[1][:-1] + b',"role":"%s"}' % (role(principal, row[0]["name"]) or "").encode()
+        row[1][:-1] + b',"role":"%s"}' % (highest_role(principal, row[0]["name"]) or "").encode()
         for row in rows
-        if principal.may(Access.READ, row[0]["name"])
+        if principal.may(RequiredAccess.READ, row[0]["name"])
     ]
-    left = [name for name in gone if principal.may(Access.READ, name)]
+    left = [name for name in gone if principal.may(RequiredAccess.READ, name)]
     if not (whole or shown or left):
         return b""
     return b'event: rows\ndata: {"all":%s,"rows":[%s],"gone":%s}\n\n' % (
@@ -52,7 +52,7 @@ def rows_event(
     )
 
 
-class Feed:
+class RowFeed:
     """The rows of all connectors, kept up to date while somebody watches. For one event loop.
 
     Args:
@@ -89,7 +89,7 @@ class Feed:
             raise RestError(503, f"As many as {_MOST} pages are open at this worker; close some", {"Retry-After": "5"})
         self._watching += 1
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="console-feed")
+            self._task = asyncio.create_task(self._refresh_rows(), name="console-feed")
         try:
             yield
         finally:
@@ -151,7 +151,7 @@ class Feed:
         async with self._news:
             self._news.notify_all()
 
-    async def _run(self) -> None:
+    async def _refresh_rows(self) -> None:
         while self._watching:
             try:
                 await self.refresh()

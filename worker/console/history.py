@@ -14,7 +14,7 @@ MOST_CHARACTERS: Final = 8_000_000
 MOST_VERSIONS: Final = 50
 
 
-class Version(NamedTuple):
+class PastConfig(NamedTuple):
     """A configuration from a time on; None: the connector was deleted."""
 
     name: str
@@ -27,7 +27,7 @@ class ConfigHistory:
     """All configurations that the config topic has had. Feed ``add`` in the order of the topic."""
 
     def __init__(self) -> None:
-        self._versions: deque[Version] = deque()
+        self._versions: deque[PastConfig] = deque()
         self._size = 0
         self._last: dict[str, Mapping[str, str] | None] = {}
 
@@ -39,17 +39,19 @@ class ConfigHistory:
         if config is None:
             del self._last[name]
         size = len(name) + sum(len(key) + len(value or "") for key, value in (config or {}).items())
-        self._versions.append(Version(name, at_ms, config, size))
+        self._versions.append(PastConfig(name, at_ms, config, size))
         self._size += size
         while self._size > MOST_CHARACTERS and len(self._versions) > 1:
             self._size -= self._versions.popleft().size
 
-    def of(self, name: str) -> list[Version]:
+    def of(self, name: str) -> list[PastConfig]:
         """A connector's versions, the newest first."""
         return [version for version in reversed(self._versions) if version.name == name][:MOST_VERSIONS]
 
 
-def shown(versions: Sequence[Version], mask: Callable[[Mapping[str, str]], Mapping[str, str]]) -> list[dict[str, Any]]:
+def show_versions(
+    versions: Sequence[PastConfig], mask: Callable[[Mapping[str, str]], Mapping[str, str]]
+) -> list[dict[str, Any]]:
     """Versions as they are answered, each with what it changed of the one before. Pure.
 
     Args:
@@ -65,13 +67,13 @@ def shown(versions: Sequence[Version], mask: Callable[[Mapping[str, str]], Mappi
                 "at_ms": version.at_ms,
                 "deleted": now is None,
                 "config": dict(mask(now or {})),
-                "changes": [] if before is None or now is None else differences(before, now, mask),
+                "changes": [] if before is None or now is None else list_differences(before, now, mask),
             }
         )
     return answer
 
 
-def differences(
+def list_differences(
     before: Mapping[str, str], now: Mapping[str, str], mask: Callable[[Mapping[str, str]], Mapping[str, str]]
 ) -> list[dict[str, Any]]:
     """The properties that are not the same, by name, as they may be shown. Pure."""

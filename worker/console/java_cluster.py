@@ -23,17 +23,17 @@ from aiohttp import hdrs, web
 from yarl import URL
 
 from connectors.errors import ConfigInvalid
-from offsets.records import Status
-from worker.console.rows import row
+from offsets.records import ReportedStatus
+from worker.console.rows import build_row
 from worker.rest.access import ANYBODY
-from worker.rest.call import empty
-from worker.rest.client import PASSWORD, TOKEN, USER, credentials, trust
+from worker.rest.call import empty_answer
+from worker.rest.client import PASSWORD, TOKEN, USER, auth_headers, trust_context
 from worker.rest.facade import RestError
 from worker.rest.guard import Guard
 from worker.rest.routes import ROUTES
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 from worker.rest.server import RestServer
-from worker.rest.settings import Listener, RestSettings
+from worker.rest.settings import RestListener, RestSettings
 from worker.secrets.masking import mask_config, mask_patterns, scrub_all
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from worker.rest.access import Principal
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
     from worker.rest.facade import Herder
-    from worker.rest.routing import Route
+    from worker.rest.routing import RestRoute
 
 _T = TypeVar("_T")
 _HOST: Final = "127.0.0.1"
@@ -100,7 +100,7 @@ class JavaConsole:
     """
 
     url: str
-    routes: Sequence[Route]
+    routes: Sequence[RestRoute]
     lacks: Callable[[], Awaitable[Sequence[str]]]
     every_s: float = _EVERY_S
 
@@ -123,21 +123,21 @@ def java_row(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     """A connector's row from what ``GET /connectors?expand=status&expand=info`` says of it. Pure."""
     info, status = answer.get("info") or {}, answer.get("status") or {}
     instance = status.get("connector")
-    return row(
+    return build_row(
         name,
         info.get("config") or {},
         status.get("type") or info.get("type") or "unknown",
-        None if instance is None else _status(instance),
-        [_status(task) for task in status.get("tasks") or ()],
+        None if instance is None else _read_status(instance),
+        [_read_status(task) for task in status.get("tasks") or ()],
         None,  # Java workers report rates to JMX alone
     )
 
 
-def _status(answer: Mapping[str, Any]) -> Status:
+def _read_status(answer: Mapping[str, Any]) -> ReportedStatus:
     trace = answer.get("trace") or ""
     # The first line of a trace in Java mostly says no more than that something has failed.
     cause = trace.rpartition(_CAUSED_BY)[2]
-    return Status(answer["state"], answer.get("worker_id") or "", 0, mask_patterns(cause) or None)
+    return ReportedStatus(answer["state"], answer.get("worker_id") or "", 0, mask_patterns(cause) or None)
 
 
 class JavaCluster:
@@ -164,8 +164,8 @@ class JavaCluster:
                 f"--connect takes an address alone, without user and query; set {USER} and {PASSWORD}, or {TOKEN}"
             )
         self.url = url.rstrip("/")
-        self._headers = {**credentials(environment), hdrs.ACCEPT: "application/json"}
-        self._tls = trust(environment) if address.scheme == "https" else True
+        self._headers = {**auth_headers(environment), hdrs.ACCEPT: "application/json"}
+        self._tls = trust_context(environment) if address.scheme == "https" else True
         self._session: aiohttp.ClientSession | None = None
         self._lacks: list[str] = []
         self._lacks_until = 0.0
@@ -181,7 +181,7 @@ class JavaCluster:
 
     async def root(self, deadline: aiohttp.ClientTimeout = _LOOK_DEADLINE) -> dict[str, Any]:
         """``GET /``."""
-        return await self._ask("GET", "/", kind=dict, deadline=deadline)
+        return await self._ask_decoded("GET", "/", kind=dict, deadline=deadline)
 
     async def lacks(self) -> list[str]:
         """What its version lacks, see ``lacking``; what was known before while it does not answer."""
@@ -194,29 +194,31 @@ class JavaCluster:
 
     async def connector_rows(self) -> list[dict[str, Any]]:
         """All connectors in short, by name; without rates."""
-        connectors = await self._ask("GET", "/connectors?expand=status&expand=info", kind=dict)
+        connectors = await self._ask_decoded("GET", "/connectors?expand=status&expand=info", kind=dict)
         return [java_row(name, connectors[name]) for name in sorted(connectors)]
 
     async def connector_info(self, name: str) -> dict[str, Any]:
         """``GET /connectors/{connector}``."""
-        return await self._ask("GET", _path(name), kind=dict)
+        return await self._ask_decoded("GET", _connector_path(name), kind=dict)
 
     async def connector_status(self, name: str) -> dict[str, Any]:
         """``GET /connectors/{connector}/status``."""
-        status: dict[str, Any] = scrub_all(await self._ask("GET", _path(name, "/status"), kind=dict), mask_patterns)
+        status: dict[str, Any] = scrub_all(
+            await self._ask_decoded("GET", _connector_path(name, "/status"), kind=dict), mask_patterns
+        )
         return status
 
     async def patch_connector_config(self, name: str, patch: Mapping[str, str | None]) -> dict[str, Any]:
         """Change some properties; null takes one away."""
         try:
-            return await self._ask("PATCH", _path(name, "/config"), patch, kind=dict)
+            return await self._ask_decoded("PATCH", _connector_path(name, "/config"), patch, kind=dict)
         except RestError as error:
             if error.status != 405:
                 raise
         # Before Kafka 3.8 there is no PATCH.
         before = (await self.connector_info(name))["config"]
         merged = {key: value for key, value in {**before, **patch}.items() if value is not None}
-        return await self._ask("PUT", _path(name, "/config"), merged, kind=dict)
+        return await self._ask_decoded("PUT", _connector_path(name, "/config"), merged, kind=dict)
 
     async def plugin_config(self, plugin: str, version: str | None) -> list[dict[str, Any]]:
         """``GET /connector-plugins/{plugin}/config``."""
@@ -224,28 +226,28 @@ class JavaCluster:
         if "declarations" in await self.lacks():
             infos = await self.validate(plugin, {"connector.class": plugin, "name": "declarations"})
             return [config_info["definition"] for config_info in infos.get("configs", ())]
-        return await self._ask("GET", f"/connector-plugins/{quote(plugin, safe='')}/config{query}", kind=list)
+        return await self._ask_decoded("GET", f"/connector-plugins/{quote(plugin, safe='')}/config{query}", kind=list)
 
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
         """``PUT /connector-plugins/{plugin}/config/validate``, without values of secrets."""
         path = f"/connector-plugins/{quote(plugin, safe='')}/config/validate"
-        infos: dict[str, Any] = await self._ask("PUT", path, config, kind=dict, deadline=_DEADLINE)
+        infos: dict[str, Any] = await self._ask_decoded("PUT", path, config, kind=dict, deadline=_DEADLINE)
         for config_info in infos.get("configs", ()):
             value = config_info["value"]
             if value.get("value") is not None:
                 value["value"] = mask_config({value["name"]: value["value"]}, ())[value["name"]]
         return infos
 
-    async def forward(self, call: Call) -> web.Response:
+    async def forward(self, call: RestCall) -> web.Response:
         """Pass a call of Kafka Connect's on, and its answer back."""
         request = call.request
-        status, media, data = await self._call(request.method, request.rel_url.raw_path_qs, await request.read())
-        response = web.Response(status=status, body=data, content_type=media) if data else empty(status)
+        status, media, data = await self._send_call(request.method, request.rel_url.raw_path_qs, await request.read())
+        response = web.Response(status=status, body=data, content_type=media) if data else empty_answer(status)
         if status == 409 and b"rebalance" in data:
             response.headers[hdrs.RETRY_AFTER] = "1"
         return response
 
-    async def _ask(
+    async def _ask_decoded(
         self,
         method: str,
         path: str,
@@ -259,7 +261,7 @@ class JavaCluster:
         Raises:
             RestError: an error, or not what Kafka Connect answers.
         """
-        status, _, data = await self._call(method, path, b"" if body is None else orjson.dumps(body), deadline)
+        status, _, data = await self._send_call(method, path, b"" if body is None else orjson.dumps(body), deadline)
         try:
             decoded = orjson.loads(data)
         except ValueError:
@@ -271,7 +273,7 @@ class JavaCluster:
             raise RestError(502, f"{self.url}{path} does not answer as Kafka Connect does since version 2.3")
         return decoded
 
-    async def _call(
+    async def _send_call(
         self, method: str, path: str, body: bytes, deadline: aiohttp.ClientTimeout = _DEADLINE
     ) -> tuple[int, str, bytes]:
         """Status, content type and body of the answer.
@@ -291,7 +293,7 @@ class JavaCluster:
                 timeout=deadline,
                 allow_redirects=False,
             ) as response:
-                data = b"".join([part async for part in _limited(response, self.url)])
+                data = b"".join([part async for part in _read_limited(response, self.url)])
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             reason = str(getattr(error, "os_error", error)) or "it takes too long"
             raise RestError(503, f"{self.url} does not answer: {reason}") from error
@@ -308,7 +310,7 @@ class JavaCluster:
         return response.status, response.content_type, data
 
 
-async def _limited(response: aiohttp.ClientResponse, url: str) -> Any:
+async def _read_limited(response: aiohttp.ClientResponse, url: str) -> Any:
     size = 0
     async for part in response.content.iter_any():
         size += len(part)
@@ -317,16 +319,16 @@ async def _limited(response: aiohttp.ClientResponse, url: str) -> Any:
         yield part
 
 
-def _path(connector: str, rest: str = "") -> str:
-    return f"/connectors/{quote(connector, safe='')}{rest}"
+def _connector_path(connector: str, suffix: str = "") -> str:
+    return f"/connectors/{quote(connector, safe='')}{suffix}"
 
 
-def served_routes(cluster: JavaCluster) -> list[Route]:
+def served_routes(cluster: JavaCluster) -> list[RestRoute]:
     """Kafka Connect's operations, passed on, and those of the console that a Java cluster can answer. Pure."""
     return [
         route if route.operation.id in _CONSOLE else replace(route, handler=cluster.forward)
         for route in ROUTES["all"]
-        if route.operation.id in _CONSOLE or (route.operation.kafka and route.access is not Access.INTERNAL)
+        if route.operation.id in _CONSOLE or (route.operation.kafka and route.access is not RequiredAccess.INTERNAL)
     ]
 
 
@@ -336,7 +338,7 @@ class LocalGuard(Guard):
     The console has credentials of its own for the cluster: what a browser sends for another page must not use them.
     """
 
-    async def admit(self, request: web.Request, route: Route | None, connector: str | None) -> Principal:
+    async def admit(self, request: web.Request, route: RestRoute | None, connector: str | None) -> Principal:
         """Find out whether the request comes from the console's own page, or from no page.
 
         Raises:
@@ -361,7 +363,7 @@ async def open_console(cluster: JavaCluster, port: int) -> RestServer:
     Raises:
         ConfigInvalid: the port is taken.
     """
-    settings = replace(RestSettings.from_properties({}), listeners=(Listener("http", _HOST, port),))
+    settings = replace(RestSettings.from_properties({}), listeners=(RestListener("http", _HOST, port),))
     server = RestServer(
         cast("Herder", cluster),
         settings,
@@ -375,30 +377,30 @@ async def open_console(cluster: JavaCluster, port: int) -> RestServer:
     return server
 
 
-async def _serve(url: str, port: int) -> None:
+async def _serve_console(url: str, port: int) -> None:
     cluster = JavaCluster(url, os.environ)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     server = await open_console(cluster, port)
     try:
-        _say(f"console of {cluster.url}: {server.urls[0]}/console (Ctrl+C ends it)")
+        _print_line(f"console of {cluster.url}: {server.urls[0]}/console (Ctrl+C ends it)")
         try:
-            _say(f"Kafka Connect {(await cluster.root()).get('version')}")
+            _print_line(f"Kafka Connect {(await cluster.root()).get('version')}")
         except RestError as error:
-            _say(f"{error}; the console waits for it")
+            _print_line(f"{error}; the console waits for it")
         await stopped.wait()
     finally:
         await server.stop()
         await cluster.close()
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def run_console(options: argparse.Namespace) -> int:
     """Serve the console until SIGINT or SIGTERM."""
-    asyncio.run(_serve(options.connect, options.port))
+    asyncio.run(_serve_console(options.connect, options.port))
     return 0

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compose.local.artifacts import load_manifest
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.errors import StackError
 from compose.local.paths import cache_dir
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ _MAP: Final = re.compile(rb"(?m)^//# sourceMappingURL=.*$")
 _COMMENT: Final = re.compile(rb"(?ms)^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*\n|^[ \t]*//[^\n]*\n")
 
 
-def adapt(source: bytes) -> bytes:
+def adapt_imports(source: bytes) -> bytes:
     """A module as a browser loads it without an import map, which a strict content security policy forbids. Pure."""
 
     def by_path(match: re.Match[bytes]) -> bytes:
@@ -64,7 +64,7 @@ def adapt(source: bytes) -> bytes:
     return _COMMENT.sub(b"", _BARE.sub(by_path, _MAP.sub(b"", source)))
 
 
-def libraries(say: Say = silent) -> Path:
+def find_libraries(say: Say = drop_line) -> Path:
     """The folder with all of ``FILES``: the wheel's, else one in the cache, where it is made once. Blocks.
 
     Raises:
@@ -81,7 +81,7 @@ def libraries(say: Say = silent) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as temporary:
             part = Path(temporary) / "libraries"
-            pack(part, say)
+            pack_libraries(part, say)
             try:
                 part.rename(folder)
             except OSError as error:
@@ -90,7 +90,7 @@ def libraries(say: Say = silent) -> Path:
     return folder
 
 
-def pack(folder: Path, say: Say = silent) -> None:
+def pack_libraries(folder: Path, say: Say = drop_line) -> None:
     """Write ``FILES`` into a folder, which is made. Blocks.
 
     Raises:
@@ -99,7 +99,9 @@ def pack(folder: Path, say: Say = silent) -> None:
     pinned = load_manifest().members("console")
     archives = {
         artifact.coordinates.rpartition("@")[0]: path
-        for artifact, path in zip(pinned, Resolver(say=say).fetch(pinned, "the console's libraries"), strict=True)
+        for artifact, path in zip(
+            pinned, ArtifactResolver(say=say).fetch(pinned, "the console's libraries"), strict=True
+        )
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, (package, member) in FILES.items():
@@ -107,7 +109,7 @@ def pack(folder: Path, say: Say = silent) -> None:
             member_file = archive.extractfile(member)
             if member_file is None:
                 raise StackError(f"{package} has no file {member}: is FILES in {__file__} for this version?")
-            (folder / name).write_bytes(adapt(member_file.read()))
+            (folder / name).write_bytes(adapt_imports(member_file.read()))
         with tarfile.open(archives[package]) as archive:
             licence = archive.extractfile("package/LICENSE")
             if licence is not None:

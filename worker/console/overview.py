@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from worker.rest.access import readable
-from worker.rest.call import answer
+from worker.rest.access import readable_names
+from worker.rest.call import json_answer
 from worker.rest.operations import Reply, Tag
 from worker.rest.own_routes import OwnRoutes
 from worker.rest.schemas import Pipeline
@@ -13,14 +13,14 @@ from worker.rest.schemas import Pipeline
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def pipeline(call: Call) -> web.Response:
+async def get_pipeline(call: RestCall) -> web.Response:
     """``GET /console/pipeline``."""
     cluster = await call.herder.pipeline()
-    names = set(readable(call.principal, [connector["name"] for connector in cluster["connectors"]]))
-    return answer(
+    names = set(readable_names(call.principal, [connector["name"] for connector in cluster["connectors"]]))
+    return json_answer(
         {**cluster, "connectors": [connector for connector in cluster["connectors"] if connector["name"] in names]}
     )
 
@@ -30,7 +30,7 @@ _CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
 ROUTES = (
     _CONSOLE.get(
         "/console/pipeline",
-        pipeline,
+        get_pipeline,
         "getPipeline",
         "The live workers, and what each connector reads and writes.",
         Reply("All workers, and the connectors that the caller may read.", Pipeline),

@@ -29,7 +29,7 @@ _OTHER_TARGETS: Final = ("connection.url", "connection.uri", "file", "hosts", "u
 _SPARK: Final = ("SparkJob", "spark_jobs.SparkJob")
 
 
-def endpoints(name: str, config: Mapping[str, str], kind: str, used: Iterable[str]) -> dict[str, Any]:
+def describe_endpoints(name: str, config: Mapping[str, str], kind: str, used: Iterable[str]) -> dict[str, Any]:
     """A connector in the pipeline: what it reads, and what it writes.
 
     Args:
@@ -42,19 +42,21 @@ def endpoints(name: str, config: Mapping[str, str], kind: str, used: Iterable[st
     klass = config.get("connector.class", "")
     topics = sorted(used)
     if klass in _SPARK or "sink.type" in config or "sinks" in config:
-        reads = _items(config.get("source.topics", "")) or _items(config.get("source.topics.pattern", ""))
-        targets = [_target(shown, prefix) for prefix in _sink_prefixes(config)]
+        reads = _split_items(config.get("source.topics", "")) or _split_items(config.get("source.topics.pattern", ""))
+        targets = [_find_target(shown, prefix) for prefix in _sink_prefixes(config)]
         writes = [target[0] for target in targets if target[0]]
         into = [target[1] for target in targets if target[1]]
-        origin = None if reads else _first(shown, ("source.path", "source.files.path"), "files")
-        return _shown(name, "flow", origin, reads, writes, into)
+        origin = None if reads else _first_value(shown, ("source.path", "source.files.path"), "files")
+        return _describe_connector(name, "flow", origin, reads, writes, into)
     if kind == "sink":
-        reads = _items(config.get("topics", "")) or topics or _items(config.get("topics.regex", ""))
-        return _shown(name, "sink", None, reads, [], [_first(shown, _OTHER_TARGETS, _short(klass))])
-    return _shown(name, "source", _origin(shown, _short(klass)), [], topics, [])
+        reads = _split_items(config.get("topics", "")) or topics or _split_items(config.get("topics.regex", ""))
+        return _describe_connector(
+            name, "sink", None, reads, [], [_first_value(shown, _OTHER_TARGETS, _short_class(klass))]
+        )
+    return _describe_connector(name, "source", _describe_origin(shown, _short_class(klass)), [], topics, [])
 
 
-def _shown(
+def _describe_connector(
     name: str, kind: str, origin: str | None, reads: list[str], writes: list[str], into: list[str]
 ) -> dict[str, Any]:
     return {
@@ -69,43 +71,43 @@ def _shown(
     }
 
 
-def _origin(config: Mapping[str, str], otherwise: str) -> str:
-    address = _first(config, _SOURCES, otherwise)
+def _describe_origin(config: Mapping[str, str], otherwise: str) -> str:
+    address = _first_value(config, _SOURCES, otherwise)
     port = config.get("database.port")
     return f"{address}:{port}" if port and address == config.get("database.hostname") else address
 
 
 def _sink_prefixes(config: Mapping[str, str]) -> list[str]:
-    return [f"sink.{name}." for name in _items(config.get("sinks", ""))] or ["sink."]
+    return [f"sink.{name}." for name in _split_items(config.get("sinks", ""))] or ["sink."]
 
 
-def _target(config: Mapping[str, str], prefix: str) -> tuple[str | None, str | None]:
+def _find_target(config: Mapping[str, str], prefix: str) -> tuple[str | None, str | None]:
     """The topic that a flow's sink writes, or else its target."""
     kind = config.get(f"{prefix}type", "")
     names = [f"{prefix}{kind}.{name}" for name in _TARGETS]
     if kind == "kafka":
         return config.get(f"{prefix}kafka.topic") or "topics of the flow", None
-    address = _first(config, names, "")
+    address = _first_value(config, names, "")
     return None, (address if "://" in address else f"{kind} {address}".strip()) or "a sink"
 
 
-def _first(config: Mapping[str, str], names: Iterable[str], otherwise: str) -> str:
+def _first_value(config: Mapping[str, str], names: Iterable[str], otherwise: str) -> str:
     for name in names:
         value = (config.get(name) or "").strip()
         if value:
-            return _plain(value)
+            return _plain_address(value)
     return otherwise
 
 
-def _plain(address: str) -> str:
+def _plain_address(address: str) -> str:
     """An address without user, password and parameters, which may be secrets."""
-    head, separator, rest = re.split(r"[;?]", address, maxsplit=1)[0].rpartition("://")
-    return f"{head}{separator}{rest.rpartition('@')[2]}"[:_LONGEST]
+    head, separator, address_part = re.split(r"[;?]", address, maxsplit=1)[0].rpartition("://")
+    return f"{head}{separator}{address_part.rpartition('@')[2]}"[:_LONGEST]
 
 
-def _short(klass: str) -> str:
+def _short_class(klass: str) -> str:
     return klass.rpartition(".")[2] or "?"
 
 
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
+def _split_items(raw: str) -> list[str]:
+    return [item.strip() for item in raw.split(",") if item.strip()]

@@ -13,15 +13,15 @@ from connectors.errors import MillraceError
 from connectors.options import ConfigKey, ConfigType
 from worker.console.assets import PAGE, POLICY
 from worker.console.feed import rows_event
-from worker.console.flow_editing import merge
-from worker.console.rows import role
+from worker.console.flow_editing import merge_patch
+from worker.console.rows import highest_role
 from worker.rest import bodies
-from worker.rest.access import readable
-from worker.rest.call import answer, empty
+from worker.rest.access import readable_names
+from worker.rest.call import empty_answer, json_answer
 from worker.rest.facade import RestError
-from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Query, Reply, Tag
+from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, QueryParameter, Reply, Tag
 from worker.rest.own_routes import OwnRoutes
-from worker.rest.routing import REASONS, Access
+from worker.rest.routing import REASONS, RequiredAccess
 from worker.rest.schemas import Config, ConfigBody, ConfigInfos, ConnectorRow, ConsoleSession
 from worker.rest.signing import UNSIGNED
 from worker.secrets.masking import mask_config
@@ -29,7 +29,7 @@ from worker.secrets.masking import mask_config
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 #: A stream ends so long after its beginning, for the browser to come again: whoever may not look any more is found then.
 _LONGEST_S: Final = 60.0
@@ -43,23 +43,23 @@ FEATURES: Final = (
 )
 
 
-async def page(call: Call) -> web.Response:
+async def get_page(call: RestCall) -> web.Response:
     """``GET /console``: the page; all others are parts of it."""
     if call.request.rel_url.raw_path.endswith("/"):
         # The page names its files from its own address, whatever prefix a proxy has put before it.
         return web.Response(status=308, headers={hdrs.LOCATION: "../console"})
-    response = await _file(call, PAGE)
+    response = await _send_file(call, PAGE)
     response.headers["Content-Security-Policy"] = POLICY
     response.headers["Referrer-Policy"] = "no-referrer"
     return response
 
 
-async def file(call: Call) -> web.Response:
+async def get_file(call: RestCall) -> web.Response:
     """``GET /console/{file}``."""
-    return await _file(call, call.parameters["file"])
+    return await _send_file(call, call.parameters["file"])
 
 
-async def _file(call: Call, name: str) -> web.Response:
+async def _send_file(call: RestCall, name: str) -> web.Response:
     try:
         asset = await asyncio.to_thread(call.console.assets.get, name)
     except StackError as error:
@@ -81,14 +81,16 @@ async def _file(call: Call, name: str) -> web.Response:
     )
 
 
-async def open_session(call: Call) -> web.Response:
+async def open_session(call: RestCall) -> web.Response:
     """``POST /console/session``: a cookie for the credentials of this very request."""
     sessions, request = call.console.sessions, call.request
     authorization = request.headers.get(hdrs.AUTHORIZATION)
     if authorization is None or call.principal.method not in {"basic", "bearer"}:
-        return answer(await _shown(call, None))  # whoever comes by certificate, or is not asked, needs none
+        return json_answer(
+            await _describe_session(call, None)
+        )  # whoever comes by certificate, or is not asked, needs none
     value, session = sessions.open(authorization)
-    response = answer(await _shown(call, session.proof))
+    response = json_answer(await _describe_session(call, session.proof))
     secure = request.scheme == "https" or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
     response.set_cookie(
         sessions.cookie,
@@ -102,45 +104,49 @@ async def open_session(call: Call) -> web.Response:
     return response
 
 
-async def get_session(call: Call) -> web.Response:
+async def get_session(call: RestCall) -> web.Response:
     """``GET /console/session``."""
     session = call.console.sessions.find(call.request.cookies)
-    return answer(
-        await _shown(call, session.proof if session is not None and call.principal.method == "session" else None)
+    return json_answer(
+        await _describe_session(
+            call, session.proof if session is not None and call.principal.method == "session" else None
+        )
     )
 
 
-async def end_session(call: Call) -> web.Response:
+async def end_session(call: RestCall) -> web.Response:
     """``DELETE /console/session``."""
     sessions = call.console.sessions
     session = sessions.find(call.request.cookies)
     if session is not None:
         sessions.end(session)
-    response = empty(204)
+    response = empty_answer(204)
     response.del_cookie(sessions.cookie, path="/")
     return response
 
 
-async def rows(call: Call) -> web.Response:
+async def list_rows(call: RestCall) -> web.Response:
     """``GET /console/connectors``."""
     all_rows = await call.herder.connector_rows()
-    names = set(readable(call.principal, [row["name"] for row in all_rows]))
-    return answer([{**row, "role": role(call.principal, row["name"])} for row in all_rows if row["name"] in names])
+    names = set(readable_names(call.principal, [row["name"] for row in all_rows]))
+    return json_answer(
+        [{**row, "role": highest_role(call.principal, row["name"])} for row in all_rows if row["name"] in names]
+    )
 
 
-async def shown_config(call: Call) -> web.Response:
+async def shown_config(call: RestCall) -> web.Response:
     """``GET /console/connectors/{connector}/config``."""
-    return await _masked(call, (await call.herder.connector_info(call.connector))["config"])
+    return await _mask_config(call, (await call.herder.connector_info(call.connector))["config"])
 
 
-async def patch_config(call: Call) -> web.Response:
+async def patch_config(call: RestCall) -> web.Response:
     """``PATCH /console/connectors/{connector}/config``."""
     patch = bodies.read_config(await call.request.read())
     call.check_class(patch)
-    return await _masked(call, (await call.herder.patch_connector_config(call.connector, patch))["config"])
+    return await _mask_config(call, (await call.herder.patch_connector_config(call.connector, patch))["config"])
 
 
-async def _masked(call: Call, config: Mapping[str, str]) -> web.Response:
+async def _mask_config(call: RestCall, config: Mapping[str, str]) -> web.Response:
     try:
         declared = await call.herder.plugin_config(
             config.get("connector.class", ""), config.get("connector.plugin.version")
@@ -150,28 +156,28 @@ async def _masked(call: Call, config: Mapping[str, str]) -> web.Response:
             raise  # what can't be asked now may be a secret
         declared = []  # its plugin is not here: options are judged by their names
     keys = [ConfigKey(name=option["name"], type=ConfigType(option["type"]), doc="") for option in declared]
-    return answer(mask_config(config, keys))
+    return json_answer(mask_config(config, keys))
 
 
-async def check(call: Call) -> web.Response:
+async def check_edit(call: RestCall) -> web.Response:
     """``PUT /console/connectors/{connector}/check``."""
     patch = bodies.read_config(await call.request.read())
-    merged = await merge(call, patch)
-    return answer(await call.herder.validate(merged.get("connector.class", ""), merged))
+    merged = await merge_patch(call, patch)
+    return json_answer(await call.herder.validate(merged.get("connector.class", ""), merged))
 
 
-async def rates(call: Call) -> web.Response:
+async def get_rates(call: RestCall) -> web.Response:
     """``GET /console/rates``, for other workers."""
     if call.principal.method != "worker":
         raise RestError(400, UNSIGNED)
-    return answer(call.herder.own_rates())
+    return json_answer(call.herder.own_rates())
 
 
-async def events(call: Call) -> web.StreamResponse:
+async def stream_events(call: RestCall) -> web.StreamResponse:
     """``GET /console/events``: rows as they change, or one connector's status."""
     name = call.request.query.get("connector")
     if name is not None:
-        call.principal.require(Access.READ, name)
+        call.principal.require(RequiredAccess.READ, name)
     feed = call.console.feed
     until = asyncio.get_running_loop().time() + min(_LONGEST_S, call.settings.request_timeout_s * _SHARE)
     with feed.watch():
@@ -208,7 +214,7 @@ class _Sent:
         self._version: int | None = None
         self._status: bytes | None = None
 
-    def rows(self, call: Call) -> bytes:
+    def rows(self, call: RestCall) -> bytes:
         """Rows that are new or have changed since, as an event; empty if there are none."""
         before, feed = self._version, call.console.feed
         self._version = feed.version
@@ -218,7 +224,7 @@ class _Sent:
             return feed.news(call.principal)
         return rows_event(call.principal, feed.rows.values(), (), whole=True)
 
-    async def connector(self, call: Call, name: str) -> bytes:
+    async def connector(self, call: RestCall, name: str) -> bytes:
         """A connector's status with its row, as an event; empty if nothing is new."""
         try:
             status: dict[str, Any] | None = await call.herder.connector_status(name)
@@ -231,7 +237,7 @@ class _Sent:
             {
                 "status": status,
                 "row": None if row is None else row[0],
-                "role": role(call.principal, name),
+                "role": highest_role(call.principal, name),
             }
         )
         if body == self._status:
@@ -240,12 +246,12 @@ class _Sent:
         return b"event: connector\ndata: " + body + b"\n\n"
 
 
-async def _shown(call: Call, proof: str | None) -> dict[str, Any]:
+async def _describe_session(call: RestCall, proof: str | None) -> dict[str, Any]:
     lacks = call.console.lacks
     return {
         "name": call.principal.name,
         "method": call.principal.method,
-        "role": role(call.principal),
+        "role": highest_role(call.principal),
         "roles": [str(grant) for grant in call.principal.grants],
         "proof": proof,
         "features": list(call.console.features),
@@ -261,12 +267,12 @@ _INTERNAL: Final = OwnRoutes(Tag.INTERNAL)
 ROUTES = (
     _CONSOLE.get(
         "/console",
-        page,
+        get_page,
         "getConsole",
         "The console: a page for a browser.",
         Reply("The page.", str, media="text/html"),
         {503: "Its libraries are not here."},
-        access=Access.PUBLIC,
+        access=RequiredAccess.PUBLIC,
         when_ready=False,
         negotiate=False,
     ),
@@ -296,7 +302,7 @@ ROUTES = (
     ),
     _CONSOLE.get(
         "/console/connectors",
-        rows,
+        list_rows,
         "listConnectorRows",
         "All connectors in short, with rates and lag.",
         Reply("Those that the caller may read, by name.", list[ConnectorRow]),
@@ -319,48 +325,48 @@ ROUTES = (
         query=(FORWARD,),
         body=ConfigBody,
         examples={"one more": {"tasks.max": "2"}},
-        access=Access.ADMIN,
+        access=RequiredAccess.ADMIN,
         note="Null takes a property away.",
     ),
     _CONSOLE.put(
         "/console/connectors/{connector}/check",
-        check,
+        check_edit,
         "checkChange",
         "Check what a change of some properties would make of a connector's configuration; changes nothing.",
         Reply("As `PUT /connector-plugins/{plugin}/config/validate` of the whole.", ConfigInfos),
         {400: "There is no such plugin, or the body is not understood.", 404: UNKNOWN},
-        access=Access.ADMIN,
+        access=RequiredAccess.ADMIN,
         body=ConfigBody,
         examples={"one more": {"tasks.max": "2"}},
         note="Null takes a property away.",
     ),
     _CONSOLE.get(
         "/console/events",
-        events,
+        stream_events,
         "watchConnectors",
         "What changes, as server-sent events: `rows` (as `GET /console/connectors`), or with `connector` one's status.",
         Reply("A stream that ends within a minute; browsers come again.", str, media="text/event-stream"),
         negotiate=False,
-        query=(Query("connector", "The connector to watch; without it all."),),
+        query=(QueryParameter("connector", "The connector to watch; without it all."),),
     ),
     _INTERNAL.get(
         "/console/rates",
-        rates,
+        get_rates,
         "getRates",
         "Between workers: rates and lag of this worker's tasks.",
         Reply("By connector: records per second, and seconds behind.", dict[str, list[float | None]]),
         {400: "The request has no signature."},
-        access=Access.INTERNAL,
+        access=RequiredAccess.INTERNAL,
     ),
     # The last: a name that is not one of those above.
     _CONSOLE.get(
         "/console/{file}",
-        file,
+        get_file,
         "getConsoleFile",
         "A file of the console.",
         Reply("The file.", str, media="text/javascript"),
         {404: "There is no such file.", 503: "The console's libraries are not here."},
-        access=Access.PUBLIC,
+        access=RequiredAccess.PUBLIC,
         when_ready=False,
         negotiate=False,
     ),

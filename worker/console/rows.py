@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from offsets.records import Status
+    from offsets.records import ReportedStatus
     from worker.rest.access import Principal
 
 #: Characters of an error in a row.
 _LONGEST: Final = 300
-_ROLES: Final = (Access.ADMIN, Access.OPERATE, Access.READ)
+_ROLES: Final = (RequiredAccess.ADMIN, RequiredAccess.OPERATE, RequiredAccess.READ)
 
 
-def row(
+def build_row(
     name: str,
     config: Mapping[str, str],
     kind: str,
-    instance: Status | None,
-    tasks: Sequence[Status | None],
+    instance: ReportedStatus | None,
+    tasks: Sequence[ReportedStatus | None],
     rates: tuple[float, float | None] | None,
 ) -> dict[str, Any]:
     """A connector's row.
@@ -47,8 +47,8 @@ def row(
             {status.worker_id for status in (instance, *tasks) if status is not None and status.worker_id}
         ),
         "error": first_line(failed.trace) if failed is not None else None,
-        "rate": None if rates is None else _rounded(rates[0]),
-        "lag_s": None if rates is None or rates[1] is None else _rounded(rates[1]),
+        "rate": None if rates is None else _round_value(rates[0]),
+        "lag_s": None if rates is None or rates[1] is None else _round_value(rates[1]),
     }
 
 
@@ -57,7 +57,7 @@ def first_line(trace: str | None) -> str:
     return (trace or "").partition("\n")[0][:_LONGEST]
 
 
-def summed(reports: Iterable[Mapping[str, Sequence[float | None]]]) -> dict[str, tuple[float, float | None]]:
+def sum_reports(reports: Iterable[Mapping[str, Sequence[float | None]]]) -> dict[str, tuple[float, float | None]]:
     """Reports of workers on their tasks, by connector: rates together, and the largest lag."""
     by_connector: dict[str, tuple[float, float | None]] = {}
     for report in reports:
@@ -68,11 +68,11 @@ def summed(reports: Iterable[Mapping[str, Sequence[float | None]]]) -> dict[str,
     return by_connector
 
 
-def role(principal: Principal, connector: str | None = None) -> str | None:
+def highest_role(principal: Principal, connector: str | None = None) -> str | None:
     """The highest role for a connector, or for the whole cluster (None); None without any."""
     return next((str(status) for status in _ROLES if principal.may(status, connector)), None)
 
 
-def _rounded(value: float) -> float:
+def _round_value(value: float) -> float:
     """Two digits are enough to look at, and what hardly changes is not sent again."""
     return float(f"{value:.2g}") if value < 100 else float(round(value))

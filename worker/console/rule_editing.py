@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from worker.rest import bodies
-from worker.rest.call import answer
+from worker.rest.call import json_answer
 from worker.rest.operations import Reply, Tag
 from worker.rest.own_routes import OwnRoutes
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 from worker.rest.rule_schemas import ReadRules, RuleOperator, RulesRead
 from worker.rest.rules import RULES
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def operators(_: Call) -> web.Response:
+async def list_operators(_: RestCall) -> web.Response:
     """``GET /console/rules/operators``."""
     # Imported where it is needed: workers without logs do not load its operators.
     from connectors.logs.rules.operators import OPERATORS
     from connectors.logs.rules.options import describe_options
 
-    return answer(
+    return json_answer(
         [
             {
                 "name": name,
@@ -40,10 +40,10 @@ async def operators(_: Call) -> web.Response:
     )
 
 
-async def read(call: Call) -> web.Response:
+async def read_rules(call: RestCall) -> web.Response:
     """``POST /console/rules/read``."""
     rules = bodies.read_rules(await call.request.read())
-    return answer(await asyncio.to_thread(both_forms, rules))
+    return json_answer(await asyncio.to_thread(both_forms, rules))
 
 
 def both_forms(rules: Any) -> dict[str, Any]:
@@ -63,19 +63,19 @@ _CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
 ROUTES = (
     _CONSOLE.get(
         "/console/rules/operators",
-        operators,
+        list_operators,
         "listRuleOperators",
         "The operators of steps of the connector `logs`, with their options.",
         Reply("All of them.", list[RuleOperator]),
     ),
     _CONSOLE.post(
         "/console/rules/read",
-        read,
+        read_rules,
         "readRules",
         "A rule set as an object and as YAML text, whichever of these it is given as. It need not work yet.",
         Reply("Both forms.", ReadRules),
         {400: "The text is not YAML or JSON, or the body is not understood."},
-        access=Access.ADMIN,
+        access=RequiredAccess.ADMIN,
         body=RulesRead,
         examples={"an object": {"rules": RULES}},
     ),

@@ -28,7 +28,7 @@ _MOST: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LoginSession:
     """Somebody who has logged in.
 
     Attributes:
@@ -73,10 +73,10 @@ class Sessions:
         """The cookie's name: browsers send cookies to all ports of a host."""
         return f"millrace_{hashlib.sha256(self._worker().encode()).hexdigest()[:8]}"
 
-    def open(self, authorization: str) -> tuple[str, Session]:
+    def open(self, authorization: str) -> tuple[str, LoginSession]:
         """Begin a session with credentials that were found right: the cookie's value, and the session."""
         key = os.urandom(_KEY_BYTES)
-        session = _session(key, authorization)
+        session = _build_session(key, authorization)
         nonce = os.urandom(_NONCE_BYTES)
         sealed = nonce + AESGCM(key).encrypt(nonce, authorization.encode(), session.id)
         self._kept[session.id] = _Kept(sealed, self._clock() + self.lifetime_s)
@@ -84,7 +84,7 @@ class Sessions:
             self._kept.popitem(last=False)
         return base64.urlsafe_b64encode(key).decode(), session
 
-    def find(self, cookies: Mapping[str, str]) -> Session | None:
+    def find(self, cookies: Mapping[str, str]) -> LoginSession | None:
         """The session of a request's cookies, or None."""
         value = cookies.get(self.cookie) if self._kept else None
         if value is None:
@@ -95,7 +95,7 @@ class Sessions:
             return None
         if len(key) != _KEY_BYTES:
             return None
-        ident = _derived(key, b"id")
+        ident = _derive_key(key, b"id")
         kept = self._kept.get(ident)
         if kept is None:
             return None
@@ -106,16 +106,16 @@ class Sessions:
             opened = AESGCM(key).decrypt(kept.sealed[:_NONCE_BYTES], kept.sealed[_NONCE_BYTES:], ident)
         except InvalidTag:
             return None
-        return _session(key, opened.decode())
+        return _build_session(key, opened.decode())
 
-    def end(self, session: Session) -> None:
+    def end(self, session: LoginSession) -> None:
         """End a session."""
         self._kept.pop(session.id, None)
 
 
-def _session(key: bytes, authorization: str) -> Session:
-    return Session(_derived(key, b"id"), authorization, _derived(key, b"proof").hex())
+def _build_session(key: bytes, authorization: str) -> LoginSession:
+    return LoginSession(_derive_key(key, b"id"), authorization, _derive_key(key, b"proof").hex())
 
 
-def _derived(key: bytes, purpose: bytes) -> bytes:
+def _derive_key(key: bytes, purpose: bytes) -> bytes:
     return hashlib.blake2b(purpose, key=key, digest_size=24).digest()

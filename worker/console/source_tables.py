@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 
-from worker.console.flow_editing import merge
+from worker.console.flow_editing import merge_patch
 from worker.rest import bodies
-from worker.rest.call import answer
+from worker.rest.call import json_answer
 from worker.rest.checks import check_no_nulls
 from worker.rest.operations import UNKNOWN, Reply, Tag
 from worker.rest.own_routes import OwnRoutes
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 from worker.rest.schemas import ConfigBody
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
 class SourceTables(Struct):
@@ -29,22 +29,22 @@ class SourceTables(Struct):
     tables: list[str]
 
 
-async def tables(call: Call) -> web.Response:
+async def list_tables(call: RestCall) -> web.Response:
     """``PUT /console/tables``."""
     config = bodies.read_config(await call.request.read())
     call.check_class(config)
-    return answer(await call.herder.source_tables(check_no_nulls(config)))
+    return json_answer(await call.herder.source_tables(check_no_nulls(config)))
 
 
-async def tables_of_edit(call: Call) -> web.Response:
+async def tables_of_edit(call: RestCall) -> web.Response:
     """``PUT /console/connectors/{connector}/tables``."""
     patch = bodies.read_config(await call.request.read())
-    return answer(await call.herder.source_tables(await merge(call, patch)))
+    return json_answer(await call.herder.source_tables(await merge_patch(call, patch)))
 
 
-async def providers(call: Call) -> web.Response:
+async def list_providers(call: RestCall) -> web.Response:
     """``GET /console/providers``."""
-    return answer(await call.herder.config_providers())
+    return json_answer(await call.herder.config_providers())
 
 
 _REFUSED = {
@@ -62,12 +62,12 @@ _CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
 ROUTES = (
     _CONSOLE.put(
         "/console/tables",
-        tables,
+        list_tables,
         "listSourceTables",
         "The tables that a source has, to choose from; changes nothing.",
         Reply("The tables, by name.", SourceTables),
         _REFUSED,
-        access=Access.ADMIN,
+        access=RequiredAccess.ADMIN,
         body=ConfigBody,
         examples={"MySQL": _EXAMPLE},
         note="Only what it takes to connect has to be in the configuration.",
@@ -79,14 +79,14 @@ ROUTES = (
         "The tables that a connector's source has, with some properties changed; changes nothing.",
         Reply("The tables, by name.", SourceTables),
         {**_REFUSED, 404: UNKNOWN},
-        access=Access.ADMIN,
+        access=RequiredAccess.ADMIN,
         body=ConfigBody,
         examples={"another host": {"database.hostname": "db2"}},
         note="Null takes a property away.",
     ),
     _CONSOLE.get(
         "/console/providers",
-        providers,
+        list_providers,
         "listProviders",
         "Names of the config providers that configurations may refer to.",
         Reply("The names.", list[str]),

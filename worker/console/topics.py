@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from worker.rest.access import refusal
-from worker.rest.call import answer
+from worker.rest.access import refuse_access
+from worker.rest.call import json_answer
 from worker.rest.facade import RestError
-from worker.rest.operations import Query, Reply, Tag
+from worker.rest.operations import QueryParameter, Reply, Tag
 from worker.rest.own_routes import OwnRoutes
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 from worker.rest.schemas import TopicRecords, TopicUse
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from worker.rest.access import Principal
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 _FORMS: Final = ("auto", "json", "text", "bytes")
 _MOST: Final = 200
@@ -29,45 +29,47 @@ _LONGEST: Final = 4096
 _before: Final = msgspec.json.Decoder(dict[int, int], strict=False).decode
 
 
-def may_see(principal: Principal, users: Mapping[str, str], needed: Access) -> bool:
+def may_see(principal: Principal, users: Mapping[str, str], needed: RequiredAccess) -> bool:
     """Whether a caller has the role for a topic: for the whole cluster, or for a connector that uses it. Pure."""
     return principal.may(needed) or any(principal.may(needed, name) for name in users)
 
 
-async def topics(call: Call) -> web.Response:
+async def list_topics(call: RestCall) -> web.Response:
     """``GET /console/topics``."""
     uses = await call.herder.topic_uses()
-    return answer(
+    return json_answer(
         [
             {
                 "topic": topic,
-                "connectors": {name: use for name, use in users.items() if call.principal.may(Access.READ, name)},
-                "masked": not may_see(call.principal, users, Access.ADMIN),
+                "connectors": {
+                    name: use for name, use in users.items() if call.principal.may(RequiredAccess.READ, name)
+                },
+                "masked": not may_see(call.principal, users, RequiredAccess.ADMIN),
             }
             for topic, users in uses.items()
-            if may_see(call.principal, users, Access.READ)
+            if may_see(call.principal, users, RequiredAccess.READ)
         ]
     )
 
 
-async def records(call: Call) -> web.Response:
+async def list_records(call: RestCall) -> web.Response:
     """``GET /console/topics/{topic}``."""
     topic, query = call.parameters["topic"], call.request.query
     users = (await call.herder.topic_uses()).get(topic, {})
-    if not may_see(call.principal, users, Access.READ):
-        raise refusal(call.principal, Access.READ, None)
-    masked = not may_see(call.principal, users, Access.ADMIN)
+    if not may_see(call.principal, users, RequiredAccess.READ):
+        raise refuse_access(call.principal, RequiredAccess.READ, None)
+    masked = not may_see(call.principal, users, RequiredAccess.ADMIN)
     if masked and (query.get("key") or query.get("where") or query.get("form", "auto") != "auto"):
         # What is hidden could be found out by conditions on it.
         raise RestError(403, f"{call.principal.name} needs the role 'admin' to filter by what is hidden")
     connector = query.get("connector") or next((name for name in sorted(users) if users[name] == "uses"), None)
     if connector is not None and connector not in users:
-        call.principal.require(Access.ADMIN, connector)
-    page = await call.herder.read_topic(topic, connector, {**_asked(query), "masked": masked})
-    return answer({**page, "masked": masked})
+        call.principal.require(RequiredAccess.ADMIN, connector)
+    page = await call.herder.read_topic(topic, connector, {**_read_request(query), "masked": masked})
+    return json_answer({**page, "masked": masked})
 
 
-def _asked(query: Mapping[str, str]) -> dict[str, Any]:
+def _read_request(query: Mapping[str, str]) -> dict[str, Any]:
     """Return the request that a query stands for.
 
     Raises:
@@ -98,14 +100,14 @@ _CONSOLE: Final = OwnRoutes(Tag.CONSOLE)
 ROUTES = (
     _CONSOLE.get(
         "/console/topics",
-        topics,
+        list_topics,
         "listTopics",
         "The topics that connectors use.",
         Reply("Those that the caller may look into, by name.", list[TopicUse]),
     ),
     _CONSOLE.get(
         "/console/topics/{topic}",
-        records,
+        list_records,
         "readTopic",
         "The newest records of a topic, decoded; without a consumer group.",
         Reply("The newest first. Who is no admin of the topic's connectors sees `***` for values.", TopicRecords),
@@ -116,15 +118,15 @@ ROUTES = (
             503: "Kafka does not answer in time.",
         },
         query=(
-            Query("limit", f"How many records, up to {_MOST}.", int, _LIMIT),
-            Query(
+            QueryParameter("limit", f"How many records, up to {_MOST}.", int, _LIMIT),
+            QueryParameter(
                 "before",
                 "As JSON: partition to the offset before which to read; the answer has it for the next page.",
             ),
-            Query("key", "A string that the key contains."),
-            Query("where", "A condition in CEL, such as `value.op == 'd'`."),
-            Query("form", "`auto`, `json`, `text` or `bytes`.", default="auto"),
-            Query("connector", "The connector whose converters decode; by default one that uses the topic."),
+            QueryParameter("key", "A string that the key contains."),
+            QueryParameter("where", "A condition in CEL, such as `value.op == 'd'`."),
+            QueryParameter("form", "`auto`, `json`, `text` or `bytes`.", default="auto"),
+            QueryParameter("connector", "The connector whose converters decode; by default one that uses the topic."),
         ),
     ),
 )

@@ -66,7 +66,7 @@ class Trail:
             status: the answer's.
             subject: the connector that the body names, or None.
         """
-        connector, action = meaning(method, path)
+        connector, action = describe_request(method, path)
         connector = connector or subject
         if status == 201 and method == "PUT" and action == "configuration replaced":
             action = "created"
@@ -89,12 +89,12 @@ class Trail:
         return list(reversed(self._changes))
 
 
-def changes(method: str, path: str) -> bool:
+def is_change(method: str, path: str) -> bool:
     """Whether a request may change something; several only try out what a change would do. Pure."""
     return method not in {"GET", "HEAD"} and path.rstrip("/").rpartition("/")[2] not in _TRIALS
 
 
-def meaning(method: str, path: str) -> tuple[str | None, str]:
+def describe_request(method: str, path: str) -> tuple[str | None, str]:
     """The connector that a request is about, and in words what it does. Pure."""
     segments = [unquote(segment) for segment in path.strip("/").split("/")]
     if segments[:1] == ["console"] and segments[1:2] == ["connectors"]:
@@ -114,10 +114,10 @@ def meaning(method: str, path: str) -> tuple[str | None, str]:
     return connector, action or f"{method} {path}"[:_LONGEST]
 
 
-def together(reports: Iterable[tuple[str, Sequence[Mapping[str, Any]]]], most: int) -> list[dict[str, Any]]:
+def merge_changes(reports: Iterable[tuple[str, Sequence[Mapping[str, Any]]]], max_changes: int) -> list[dict[str, Any]]:
     """Changes of several workers, the newest first. Pure."""
     changes = [{**change, "worker_id": worker} for worker, report in reports for change in report]
-    return sorted(changes, key=lambda change: -change["at_ms"])[:most]
+    return sorted(changes, key=lambda change: -change["at_ms"])[:max_changes]
 
 
 class Samples:

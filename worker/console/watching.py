@@ -7,19 +7,19 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from worker.console.trail import MOST_CHANGES, SAMPLE_S, Samples, together
-from worker.rest.call import answer
+from worker.console.trail import MOST_CHANGES, SAMPLE_S, Samples, merge_changes
+from worker.rest.call import json_answer
 from worker.rest.facade import RestError
 from worker.rest.operations import Reply, Tag
 from worker.rest.own_routes import OwnRoutes
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 from worker.rest.schemas import Change, OwnChange, Sample, WorkerSamples
 from worker.rest.signing import UNSIGNED
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
     from worker.rest.facade import Herder
 
 _CHANGES: Final = "/console/changes"
@@ -27,7 +27,7 @@ _SAMPLES: Final = "/console/samples"
 _log = logging.getLogger("worker.console")
 
 
-async def sample(herder: Herder, samples: Samples) -> None:
+async def collect_samples(herder: Herder, samples: Samples) -> None:
     """Take samples until cancelled."""
     while True:
         now = time.time()
@@ -38,33 +38,33 @@ async def sample(herder: Herder, samples: Samples) -> None:
             _log.exception("The console's numbers can't be taken; this is retried")
 
 
-async def audit(call: Call) -> web.Response:
+async def list_changes(call: RestCall) -> web.Response:
     """``GET /console/audit``."""
     worker_id = call.herder.me()
     others = await call.herder.from_workers(_CHANGES)
-    return answer(together([(worker_id, call.console.trail.changes()), *others.items()], MOST_CHANGES))
+    return json_answer(merge_changes([(worker_id, call.console.trail.changes()), *others.items()], MOST_CHANGES))
 
 
-async def metrics(call: Call) -> web.Response:
+async def get_metrics(call: RestCall) -> web.Response:
     """``GET /console/metrics``."""
     others = await call.herder.from_workers(_SAMPLES)
     samples_by_worker = {call.herder.me(): call.console.samples.all(), **others}
-    return answer([{"worker_id": name, "samples": samples} for name, samples in sorted(samples_by_worker.items())])
+    return json_answer([{"worker_id": name, "samples": samples} for name, samples in sorted(samples_by_worker.items())])
 
 
-async def own_changes(call: Call) -> web.Response:
+async def own_changes(call: RestCall) -> web.Response:
     """``GET /console/changes``, for other workers."""
-    _signed(call)
-    return answer(call.console.trail.changes())
+    _require_signature(call)
+    return json_answer(call.console.trail.changes())
 
 
-async def own_samples(call: Call) -> web.Response:
+async def own_samples(call: RestCall) -> web.Response:
     """``GET /console/samples``, for other workers."""
-    _signed(call)
-    return answer(call.console.samples.all())
+    _require_signature(call)
+    return json_answer(call.console.samples.all())
 
 
-def _signed(call: Call) -> None:
+def _require_signature(call: RestCall) -> None:
     if call.principal.method != "worker":
         raise RestError(400, UNSIGNED)
 
@@ -76,15 +76,15 @@ _INTERNAL: Final = OwnRoutes(Tag.INTERNAL)
 ROUTES = (
     _CONSOLE.get(
         "/console/audit",
-        audit,
+        list_changes,
         "listChanges",
         "Who changed what, or was refused, since the workers started: the last 1,000 changes of each.",
         Reply("The newest first.", list[Change]),
-        access=Access.ADMIN,
+        access=RequiredAccess.ADMIN,
     ),
     _CONSOLE.get(
         "/console/metrics",
-        metrics,
+        get_metrics,
         "listSamples",
         "Numbers of all workers over the last half hour, one sample every five seconds.",
         Reply("By worker; the oldest sample first.", list[WorkerSamples]),
@@ -96,7 +96,7 @@ ROUTES = (
         "Between workers: the changes that were asked of this worker.",
         Reply("The newest first.", list[OwnChange]),
         _UNSIGNED,
-        access=Access.INTERNAL,
+        access=RequiredAccess.INTERNAL,
     ),
     _INTERNAL.get(
         _SAMPLES,
@@ -105,6 +105,6 @@ ROUTES = (
         "Between workers: this worker's numbers.",
         Reply("The oldest first.", list[Sample]),
         _UNSIGNED,
-        access=Access.INTERNAL,
+        access=RequiredAccess.INTERNAL,
     ),
 )

@@ -31,18 +31,18 @@ from offsets.fetch import CREDENTIALS
 from offsets.store import OffsetStore
 from offsets.topics import ensure_internal_topic
 from worker import __version__
-from worker.config import exactly_once, labels, placement_topic, process_count
+from worker.config import exactly_once, parse_labels, placement_topic, process_count
 from worker.control import clients
 from worker.control.herder import ClusterHerder
 from worker.control.herder_base import HerderContext
 from worker.control.hosts import HostLimits, HostPool
-from worker.control.leader import Leader
-from worker.control.membership import Member, Membership, shell_classes
-from worker.control.node import Node
+from worker.control.leader import LeaderDuties
+from worker.control.membership import GroupMembership, WorkerMember, shell_classes
+from worker.control.node import WorkerNode
 from worker.control.plugins import PluginWatch
 from worker.control.reconciler import Reconciler
 from worker.control.stores import ConfigStore, PlacementStore, StatusStore, internal_topics
-from worker.control.waiting import until
+from worker.control.waiting import wait_until
 from worker.plugins.model import Description
 from worker.protocol import DescribePlugins, Init
 from worker.rest.facade import NotLeader
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from connectors.options import Config
-    from worker.control.hosts import Host
-    from worker.control.membership import View
+    from worker.control.hosts import HostProcess
+    from worker.control.membership import GroupView
     from worker.logs import LoggerRegistry
     from worker.secrets.rotation import SecretKeeper
 
@@ -80,7 +80,7 @@ _PROVIDERS_S: Final = 2.0
 STUCK_EXIT: Final = 70
 
 
-class Part(Service):  # type: ignore[misc]  # mode has no types
+class WorkerPart(Service):  # type: ignore[misc]  # mode has no types
     """A part of the worker as a service of the app."""
 
     logger = _FAUST_LOG
@@ -138,21 +138,21 @@ class ControlProcess:
         self.config = config
         self._processes = process_count(config, processes)
         self._session_s: float = config["session.timeout.ms"] / 1000
-        self._labels = labels(config)
+        self._labels = parse_labels(config)
         self._group: str = config["group.id"]
         self._incarnation = uuid.uuid4().hex
         self._started_ms = int(time.time() * 1000)
-        self._client = clients.reader(self._resolved, config["client.id"] or f"millrace-{self._group}")
+        self._client = clients.reader_arguments(self._resolved, config["client.id"] or f"millrace-{self._group}")
         self._cluster_id = ""
         self._loggers = loggers
         self._secrets = secrets
-        self._membership: Membership | None = None
+        self._membership: GroupMembership | None = None
         self._app: Any = None
         self._watching: asyncio.Task[None] | None = None
         self._loop_seen = time.monotonic()
         self._over = threading.Event()
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.node = Node(
+        self.node = WorkerNode(
             "", self._incarnation, loggers, exactly_once=exactly_once(config), put_task_configs=self._put_task_configs
         )
         self.context: HerderContext | None = None
@@ -173,7 +173,7 @@ class ControlProcess:
         """
         if self.herder is None:
             raise NotLeader(None)
-        known = name in self.node.config.snapshot.connectors
+        is_known = name in self.node.config.snapshot.connectors
         try:
             created, _ = await self.herder.put_connector_config(name, config)
         except NotLeader as error:
@@ -183,7 +183,7 @@ class ControlProcess:
             await self.node.client.send_signed(
                 "PUT", error.leader_url, f"/connectors/{quote(name, safe='')}/config", orjson.dumps(dict(config)), key
             )
-            return not known
+            return not is_known
         return created
 
     # Life.
@@ -195,7 +195,7 @@ class ControlProcess:
             MillraceError: it could not start; the message says why and how to mend it.
         """
         loop = asyncio.get_running_loop()
-        self._membership = Membership(
+        self._membership = GroupMembership(
             self._describe,
             self._see,
             loop,
@@ -207,17 +207,17 @@ class ControlProcess:
         self._app = self._make_app(self._membership)
         starting = asyncio.ensure_future(self._app.start())
         contact = self._membership.contact
-        joined = await until(lambda: starting.done() or contact.refused is not None, _JOIN_DEADLINE_S)
+        joined = await wait_until(lambda: starting.done() or contact.refused is not None, _JOIN_DEADLINE_S)
         if not starting.done():
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
-            why = (
+            reason = (
                 f"Kafka refuses it ({contact.refused})"
                 if joined
                 else f"it did not succeed within {_JOIN_DEADLINE_S:g} s"
             )
             raise Fatal(
-                f"the worker could not join the group {self._group!r} (group.id): {why}. Check that no Kafka Connect "
+                f"the worker could not join the group {self._group!r} (group.id): {reason}. Check that no Kafka Connect "
                 "cluster and no consumer group uses this group.id (stop the one that is taken over first), that the "
                 "worker's user may read the group, and that session.timeout.ms is within the brokers' "
                 "group.min.session.timeout.ms and group.max.session.timeout.ms"
@@ -262,7 +262,7 @@ class ControlProcess:
         """Hand everything over; returns whether nothing is left here within ``deadline_s`` seconds."""
         self.start_drain()
         node = self.node
-        if not await until(
+        if not await wait_until(
             lambda: not node.reconciler.have and not node.placement.table.assigned_to(node.me), deadline_s
         ):
             _log.warning(
@@ -279,7 +279,7 @@ class ControlProcess:
         Raises:
             Fatal: not within the deadline.
         """
-        if not await until(lambda: self.herder is not None and self.herder.ready(), deadline_s):
+        if not await wait_until(lambda: self.herder is not None and self.herder.ready(), deadline_s):
             raise Fatal(
                 f"the worker did not get ready within {deadline_s:g} s: it has "
                 f"{'no leader' if self.node.view else 'not joined the group'} yet; see the log above"
@@ -287,12 +287,12 @@ class ControlProcess:
 
     # Parts, in the order of their start.
 
-    def _make_app(self, membership: Membership) -> Any:
+    def _make_app(self, membership: GroupMembership) -> Any:
         assignor, leader, transport = shell_classes(membership, self._consumer_arguments())
         parts = [
-            Part("internal topics", self._start_topics, _nothing),
-            Part("REST", self._start_rest, self._stop_rest),
-            Part("task hosts and state", self._start_node, self._stop_node),
+            WorkerPart("internal topics", self._start_topics, _do_nothing),
+            WorkerPart("REST", self._start_rest, self._stop_rest),
+            WorkerPart("task hosts and state", self._start_node, self._stop_node),
         ]
 
         class Boot(BootStrategy):  # type: ignore[misc]
@@ -385,7 +385,7 @@ class ControlProcess:
             config["status.storage.topic"], self._client, {"linger_ms": 0}, node.status_gone, node.topic_gone
         )
         node.offsets = OffsetStore(config["offset.storage.topic"], self._client)
-        node.leader = Leader(
+        node.leader = LeaderDuties(
             node.config,
             node.placement,
             node.status,
@@ -408,15 +408,16 @@ class ControlProcess:
             node.plugins_changed,
             isolating=self._processes > 0,
         )
-        most: int | None = config["plugin.environment.hosts.max"]
+        max_hosts: int | None = config["plugin.environment.hosts.max"]
         node.pool = HostPool(
             self._processes,
-            self._init,
+            self._init_message,
             node,
             config["task.host.stuck.ms"] / 1000,
             node.plugins,
             HostLimits(
-                max(4, 2 * self._processes) if most is None else most, config["plugin.environment.host.idle.ms"] / 1000
+                max(4, 2 * self._processes) if max_hosts is None else max_hosts,
+                config["plugin.environment.host.idle.ms"] / 1000,
             ),
         )
         node.reconciler = Reconciler(
@@ -474,7 +475,7 @@ class ControlProcess:
 
     # What parts need of each other.
 
-    def _init(self, host: Host) -> Init:
+    def _init_message(self, host: HostProcess) -> Init:
         plugins = self.node.plugins
         return Init(
             self.node.worker_id,
@@ -486,10 +487,10 @@ class ControlProcess:
             plugins.skipped(host.environments),
         )
 
-    def _describe(self) -> Member:
+    def _describe(self) -> WorkerMember:
         node = self.node
         url = self._rest.advertised_url if self._rest is not None else ""
-        return Member(
+        return WorkerMember(
             worker_id=node.worker_id,
             url=url,
             incarnation=self._incarnation,
@@ -504,7 +505,7 @@ class ControlProcess:
         """Whether Kafka has confirmed the membership so lately that no other worker can have been given this one's units."""
         return self._membership is not None and self._membership.contact.age() < self._session_s * _FENCE_SHARE
 
-    def _see(self, view: View) -> None:
+    def _see(self, view: GroupView) -> None:
         self.node.see(view)
 
     def _task_producer(self, connector: Mapping[str, str]) -> dict[str, Any]:
@@ -540,10 +541,10 @@ class ControlProcess:
                 "that, one worker after the other",
                 ", ".join(left),
             )
-        own = sorted(names & clients.own(self._resolved).keys())
-        if not own:
+        own_names = sorted(names & clients.own_properties(self._resolved).keys())
+        if not own_names:
             return
-        arguments = await asyncio.to_thread(clients.reader, self._resolved, self._client["client_id"])
+        arguments = await asyncio.to_thread(clients.reader_arguments, self._resolved, self._client["client_id"])
         credentials: dict[str, Any] = {name: arguments[name] for name in CREDENTIALS if name in arguments}
         self._client.update(credentials)
         node = self.node
@@ -552,8 +553,10 @@ class ControlProcess:
                 part.renew(credentials)
         _log.info(
             "The worker's own Kafka clients use new values of %s from their next connection on%s",
-            ", ".join(own),
-            "; its https listeners do when it is started again" if any(name.startswith("ssl.") for name in own) else "",
+            ", ".join(own_names),
+            "; its https listeners do when it is started again"
+            if any(name.startswith("ssl.") for name in own_names)
+            else "",
         )
 
     # Watches.
@@ -590,17 +593,17 @@ class ControlProcess:
                         )
                         node.pool.kill(host.number)
             elif node.fenced and node.view is not None and contact.joined and age < fence_s:
-                await self._unfence()
+                await self._lift_fence()
             if node.view is not None and now - outside_since > self._session_s * _STALLED_SESSIONS:
-                self._fail(
+                self._fail_worker(
                     "the group's membership stands still though Kafka answers; the worker ends so that it can be "
                     "started anew"
                 )
             if self._app.crashed:
-                self._fail(f"Faust has crashed: {self._app.crash_reason!r}")
+                self._fail_worker(f"Faust has crashed: {self._app.crash_reason!r}")
             await asyncio.sleep(_WATCH_S)
 
-    async def _unfence(self) -> None:
+    async def _lift_fence(self) -> None:
         """Run again, but only by what is written now: others may have got the units meanwhile."""
         node = self.node
         try:
@@ -612,10 +615,10 @@ class ControlProcess:
         node.status.release()
         node.reconciler.wake()
 
-    def _fail(self, why: str) -> None:
+    def _fail_worker(self, reason: str) -> None:
         if not self.failed.done():
-            _log.error("This worker can't go on: %s", why)
-            self.failed.set_result(why)
+            _log.error("This worker can't go on: %s", reason)
+            self.failed.set_result(reason)
 
     def _watch_loop(self) -> None:
         """In a thread: a control process whose loop is stuck must not keep its place in the group by heartbeats alone."""
@@ -637,7 +640,7 @@ class ControlProcess:
                 os._exit(STUCK_EXIT)
 
 
-async def _nothing() -> None:
+async def _do_nothing() -> None:
     """For a part that has nothing to stop."""
 
 
@@ -661,10 +664,10 @@ async def cluster_id(client: Mapping[str, Any]) -> str:
 def _fetch_libraries() -> None:
     """Fetch the libraries of the console's pages into the cache; a wheel has them already. Blocks."""
     from compose.local.errors import StackError
-    from worker.console.libraries import libraries
+    from worker.console.libraries import find_libraries
 
     try:
-        libraries()
+        find_libraries()
     except StackError as error:
         _log.warning(
             "The console can't be shown before its libraries are here; they are fetched at the first request, too: %s",

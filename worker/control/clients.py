@@ -24,16 +24,16 @@ _OWN: Final = frozenset(
 _REQUEST_MS: Final = 15_000
 
 
-def own(properties: Mapping[str, str]) -> dict[str, str]:
+def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The worker's properties that concern all its own clients."""
-    found = {
+    selected = {
         name: value
         for name, value in properties.items()
         if name in _OWN or name.startswith(kafka_clients.SECURITY_PREFIXES)
     }
-    if not found.get("client.id"):
-        found.pop("client.id", None)
-    return found
+    if not selected.get("client.id"):
+        selected.pop("client.id", None)
+    return selected
 
 
 def left_for_a_start(names: Iterable[str]) -> list[str]:
@@ -50,13 +50,13 @@ def left_for_a_start(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if not name.startswith(behind))
 
 
-def reader(properties: Mapping[str, str], client_id: str) -> dict[str, Any]:
+def reader_arguments(properties: Mapping[str, str], client_id: str) -> dict[str, Any]:
     """For readers and administration. Reads stores: blocks for a moment.
 
     Raises:
         ConfigInvalid: a property is wrong.
     """
-    arguments = kafka_clients.client_arguments(own(properties), "admin").arguments
+    arguments = kafka_clients.client_arguments(own_properties(properties), "admin").arguments
     arguments.setdefault("client_id", client_id)
     arguments["request_timeout_ms"] = min(arguments.get("request_timeout_ms", _REQUEST_MS), _REQUEST_MS)
     return arguments
@@ -67,7 +67,7 @@ def leader_producer(
 ) -> dict[str, Any]:
     """For the leader's transactional producer."""
     return {
-        **reader(properties, client_id),
+        **reader_arguments(properties, client_id),
         "acks": "all",
         "enable_idempotence": True,
         "transactional_id": transactional_id,
@@ -83,8 +83,8 @@ def task_producer(properties: Mapping[str, str], connector: Mapping[str, str]) -
         ConfigInvalid: the policy forbids an override, or a property is wrong.
     """
     merged = {
-        **kafka_clients.inherited(properties, "producer."),
-        **kafka_clients.overrides(connector, "producer.override.", properties),
+        **kafka_clients.inherited_properties(properties, "producer."),
+        **kafka_clients.override_properties(connector, "producer.override.", properties),
     }
     merged.pop("transactional.id", None)
     merged.pop("client.id", None)
@@ -94,8 +94,8 @@ def task_producer(properties: Mapping[str, str], connector: Mapping[str, str]) -
 def connector_reader(properties: Mapping[str, str], connector: Mapping[str, str]) -> dict[str, Any]:
     """For reading and writing a connector's own offsets topic: on the Kafka its tasks write to."""
     merged = {
-        **kafka_clients.inherited(properties, "producer."),
-        **kafka_clients.overrides(connector, "producer.override.", properties),
+        **kafka_clients.inherited_properties(properties, "producer."),
+        **kafka_clients.override_properties(connector, "producer.override.", properties),
     }
     merged.pop("client.id", None)
     return kafka_clients.client_arguments(

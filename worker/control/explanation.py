@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from worker.control.placement import INSTANCE, Unit, summary
+from worker.control.placement import INSTANCE, Unit, summarize_load
 from worker.job_config import tasks_note
 
 if TYPE_CHECKING:
     from offsets.cluster import ClusterSnapshot
-    from offsets.records import Status
-    from worker.control.node import Node
+    from offsets.records import ReportedStatus
+    from worker.control.node import WorkerNode
     from worker.control.table import Slot
 
 
-def explain_connector(node: Node, name: str, *, exactly_once: bool, sink: bool = False) -> dict[str, Any]:
+def explain_connector(node: WorkerNode, name: str, *, exactly_once: bool, sink: bool = False) -> dict[str, Any]:
     """The answer's body, from the leader's point of view."""
     snapshot = node.config.snapshot
     state = node.status.state
@@ -26,7 +26,7 @@ def explain_connector(node: Node, name: str, *, exactly_once: bool, sink: bool =
     return {
         "name": name,
         "target_state": snapshot.target_state(name),
-        "notes": notes(snapshot, name, exactly_once=exactly_once, sink=sink),
+        "notes": connector_notes(snapshot, name, exactly_once=exactly_once, sink=sink),
         "connector": explain_unit(
             table.get(instance), state.connector(name), reasons.get(instance), node.reconciler.waiting(instance)
         ),
@@ -47,35 +47,35 @@ def explain_connector(node: Node, name: str, *, exactly_once: bool, sink: bool =
                 "capacity": member.capacity,
                 **counts,
             }
-            for worker_id, counts in sorted(summary(table.placed(), list(members)).items())
+            for worker_id, counts in sorted(summarize_load(table.placed(), list(members)).items())
             if (member := members.get(worker_id)) is not None
         ],
         "leader": None if node.view is None else node.view.leader.worker_id,
     }
 
 
-def notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool, sink: bool = False) -> list[str]:
+def connector_notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool, sink: bool = False) -> list[str]:
     """What holds for the connector as a whole. Pure."""
-    found = []
+    remarks = []
     if snapshot.target_state(name) != "STARTED":
-        found.append(f"Its target state is {snapshot.target_state(name)}: someone paused or stopped it.")
+        remarks.append(f"Its target state is {snapshot.target_state(name)}: someone paused or stopped it.")
     if name in snapshot.inconsistent:
-        found.append(
+        remarks.append(
             "Its task configurations in the config topic are incomplete: it has no tasks until it writes them anew."
         )
     elif name not in snapshot.task_counts:
-        found.append("It has not said yet what its tasks are.")
+        remarks.append("It has not said yet what its tasks are.")
     elif snapshot.task_counts[name] == 0:
-        found.append("It has no tasks.")
+        remarks.append("It has no tasks.")
     if exactly_once and name in snapshot.pending_fencing:
-        found.append("Its tasks start as soon as the producers of their predecessors are fenced (exactly once).")
+        remarks.append("Its tasks start as soon as the producers of their predecessors are fenced (exactly once).")
     if sink:
-        found.extend(f"{note}." for note in tasks_note(snapshot.connectors.get(name, {})))
-        found.append(f"How far it is: GET /connectors/{name}/progress.")
-    return found
+        remarks.extend(f"{note}." for note in tasks_note(snapshot.connectors.get(name, {})))
+        remarks.append(f"How far it is: GET /connectors/{name}/progress.")
+    return remarks
 
 
-def _cause(trace: str) -> str:
+def _trace_cause(trace: str) -> str:
     """The line of a trace that says what happened: the first one, or the last error where a Python trace begins with it."""
     lines = trace.strip().splitlines()
     if lines and lines[0].startswith("Traceback (most recent call"):
@@ -86,7 +86,7 @@ def _cause(trace: str) -> str:
 
 def explain_unit(
     slot: Slot | None,
-    status: Status | None,
+    status: ReportedStatus | None,
     reason: str | None,
     waiting: str | None,
 ) -> dict[str, Any]:
@@ -103,9 +103,9 @@ def explain_unit(
     elif status is None or status.state == "UNASSIGNED":
         body["why_not_running"] = waiting or f"{slot.owner.worker} has not started it yet"
     elif status.state == "FAILED":
-        body["why_not_running"] = f"it failed: {_cause(status.trace or '') or 'without a trace'}"
+        body["why_not_running"] = f"it failed: {_trace_cause(status.trace or '') or 'without a trace'}"
     elif status.state == "RESTARTING":
-        body["why_not_running"] = waiting or _cause(status.trace or "") or "it is being restarted"
+        body["why_not_running"] = waiting or _trace_cause(status.trace or "") or "it is being restarted"
     elif waiting is not None:
         body["why_not_running"] = waiting
     return body

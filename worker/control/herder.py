@@ -31,14 +31,14 @@ from worker.control.herder_verify import VerifyOperations
 from worker.control.instructions import instructions_record
 from worker.control.placement import INSTANCE, Unit
 from worker.control.progress import shown_progress
-from worker.control.wishes import restart_plan, unresolved
-from worker.protocol import TaskId
+from worker.control.wishes import restart_plan, restore_references
+from worker.protocol import HostTaskId
 from worker.rest.facade import NO_OWNER_TEXT, REBALANCE_TEXT, NotLeader, RestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from offsets.records import Status, TargetStateName
+    from offsets.records import ReportedStatus, TargetStateName
     from worker.control.herder_base import HerderContext
 
 _INITIAL: Final[dict[str, TargetStateName]] = {"RUNNING": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
@@ -85,11 +85,12 @@ class ClusterHerder(
             raise RestError(404, f"No status found for connector {name}")
         state = self.ctx.node.status.state
         tasks = [
-            {"id": task, **_shown(state.task(name, task))} for task in range(len(self.ctx.snapshot.task_configs(name)))
+            {"id": task, **_show_status(state.task(name, task))}
+            for task in range(len(self.ctx.snapshot.task_configs(name)))
         ]
         return {
             "name": name,
-            "connector": _shown(state.connector(name)),
+            "connector": _show_status(state.connector(name)),
             "tasks": tasks,
             "type": self.ctx.connector_type(config),
         }
@@ -119,7 +120,7 @@ class ClusterHerder(
             return {"name": name, "type": kind, "tasks": []}
         unit = Unit(name, 0)  # the tasks of a job share a worker
         if self.ctx.node.placement.table.owner(unit) == self.ctx.node.me:
-            windows = [self.ctx.node.tasks.tasks.get(TaskId(name, task)) for task in range(count)]
+            windows = [self.ctx.node.tasks.tasks.get(HostTaskId(name, task)) for task in range(count)]
             tasks = [
                 shown_progress(self.ctx.node.worker_id, None if window is None else window.latest.job, task)
                 for task, window in enumerate(windows)
@@ -135,13 +136,13 @@ class ClusterHerder(
         await self.ctx.catch_up(name)
         if not 0 <= task < len(self.ctx.snapshot.task_configs(name)):
             raise RestError(404, f"No status found for task {name}-{task}")
-        return {"id": task, **_shown(self.ctx.node.status.state.task(name, task))}
+        return {"id": task, **_show_status(self.ctx.node.status.state.task(name, task))}
 
     # Changing.
 
     async def create_connector(self, name: str, config: Mapping[str, str], initial_state: str | None) -> dict[str, Any]:
         """Create a connector."""
-        created, info = await self._put(
+        created, info = await self._put_config(
             name, config, None if initial_state is None else _INITIAL[initial_state], replace=False
         )
         del created
@@ -149,7 +150,7 @@ class ClusterHerder(
 
     async def put_connector_config(self, name: str, config: Mapping[str, str]) -> tuple[bool, dict[str, Any]]:
         """Create a connector or replace its configuration."""
-        return await self._put(name, config, None, replace=True)
+        return await self._put_config(name, config, None, replace=True)
 
     async def patch_connector_config(self, name: str, patch: Mapping[str, str | None]) -> dict[str, Any]:
         """Change single properties (KIP-477); null removes one."""
@@ -236,8 +237,8 @@ class ClusterHerder(
         # A task that the connector no longer has may still have a status: its host has not ended it yet.
         tasks = {task: status for task, status in state.tasks(name).items() if task < len(body["tasks"])}
         for unit in restart_plan(request, state.connector(name), tasks):
-            found = body["connector"] if unit.task == INSTANCE else body["tasks"][unit.task]
-            found["state"] = "RESTARTING"
+            shown_state = body["connector"] if unit.task == INSTANCE else body["tasks"][unit.task]
+            shown_state["state"] = "RESTARTING"
         await self.ctx.node.leader.write([restart_record(request)])
         return body
 
@@ -249,9 +250,12 @@ class ClusterHerder(
         config = self.ctx.snapshot.connectors.get(name)
         if config is None or self.ctx.snapshot.target_state(name) == "STOPPED":
             return
-        tasks = unresolved(configs, config)
+        tasks = restore_references(configs, config)
         await self.ctx.node.leader.write(
-            [*(task_record(name, task, own) for task, own in enumerate(tasks)), commit_record(name, len(tasks))]
+            [
+                *(task_record(name, task, task_config) for task, task_config in enumerate(tasks)),
+                commit_record(name, len(tasks)),
+            ]
         )
         await self._stopped_without_tasks(name)
 
@@ -262,7 +266,7 @@ class ClusterHerder(
 
     # Parts.
 
-    async def _put(
+    async def _put_config(
         self, name: str, config: Mapping[str, str], target: TargetStateName | None, *, replace: bool
     ) -> tuple[bool, dict[str, Any]]:
         await self.ctx.lead()
@@ -300,7 +304,7 @@ class ClusterHerder(
         raise NotLeader(url)
 
 
-def _shown(status: Status | None) -> dict[str, Any]:
+def _show_status(status: ReportedStatus | None) -> dict[str, Any]:
     if status is None:
         return {"state": "UNASSIGNED", "worker_id": ""}
     shown: dict[str, Any] = {"state": status.state, "worker_id": status.worker_id}

@@ -12,9 +12,9 @@ from offsets.records import logger_record, topic_status_record
 from worker.control.explanation import explain_connector
 from worker.control.herder_verify import verify_numbers
 from worker.control.placement import INSTANCE, Unit
-from worker.metrics.exporter import ConnectorNumbers, Options, collect, pieces
+from worker.metrics.exporter import ConnectorNumbers, Options, collect_parts, render_parts
 from worker.metrics.registry import Family
-from worker.plugins.model import listing
+from worker.plugins.model import list_plugins
 from worker.protocol import ListTables, PluginConfig, RemoteError
 from worker.rest.facade import RestError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from worker.control.herder_base import HerderContext
     from worker.protocol import ToHost
-    from worker.rest.signing import SessionKey
+    from worker.rest.signing import SigningKey
 
 #: The version of Kafka Connect whose API this is. Clients compare it with the version that brought a call, and leave the call
 #: out if it is older; so Millrace's own version stands in ``commit``.
@@ -55,18 +55,18 @@ class AdminOperations:
 
     async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
         """All plugins."""
-        return list(listing(self.ctx.node.plugins.catalog.plugins, connectors_only=connectors_only))
+        return list(list_plugins(self.ctx.node.plugins.catalog.plugins, connectors_only=connectors_only))
 
     async def plugin_config(self, plugin: str, version: str | None) -> list[dict[str, Any]]:
         """A plugin's options."""
         catalog = self.ctx.node.plugins.catalog
         try:
-            found = catalog.any_kind(plugin, version)
+            match = catalog.any_kind(plugin, version)
         except ConfigInvalid as error:
             raise RestError(400, str(error)) from error
-        environments = (found.environment,) if found is not None and found.environment else ()
+        environments = (match.environment,) if match is not None and match.environment else ()
         answer: list[dict[str, Any]] = orjson.loads(
-            await self._ask(PluginConfig(plugin, version, catalog.others(environments)), environments)
+            await self._ask_host(PluginConfig(plugin, version, catalog.others(environments)), environments)
         )
         return answer
 
@@ -100,7 +100,7 @@ class AdminOperations:
         selection = self.ctx.node.plugins.select(dict(config))
         if "connector.class" in selection.problems:
             raise RestError(400, selection.problems["connector.class"])
-        tables: dict[str, Any] = orjson.loads(await self._ask(ListTables(dict(config)), selection.environments))
+        tables: dict[str, Any] = orjson.loads(await self._ask_host(ListTables(dict(config)), selection.environments))
         return tables
 
     async def config_providers(self) -> list[str]:
@@ -108,7 +108,7 @@ class AdminOperations:
         names = self.ctx.properties.get("config.providers", "")
         return sorted({name.strip() for name in names.split(",") if name.strip()})
 
-    async def _ask(self, message: ToHost, environments: tuple[str, ...] = ()) -> Any:
+    async def _ask_host(self, message: ToHost, environments: tuple[str, ...] = ()) -> Any:
         try:
             return await self.ctx.node.pool.ask(message, self.ctx.validate_s, environments)
         except RemoteError as error:
@@ -224,8 +224,8 @@ class AdminOperations:
             settings["metrics.clients.max"],
         )
         began = time.perf_counter()
-        body, stats.render_blocked_s = await collect(
-            pieces(stats, connectors, node.tasks, node.process_numbers(), options=options, now=time.monotonic())
+        body, stats.render_blocked_s = await collect_parts(
+            render_parts(stats, connectors, node.tasks, node.process_numbers(), options=options, now=time.monotonic())
         )
         stats.render_s = time.perf_counter() - began
         return body
@@ -243,7 +243,7 @@ class AdminOperations:
 
     # Between workers.
 
-    def session_key(self) -> SessionKey | None:
+    def session_key(self) -> SigningKey | None:
         """The key that requests between workers are signed with."""
         return self.ctx.node.session_key()
 

@@ -13,7 +13,7 @@ import orjson
 from connectors.errors import Retriable
 from worker.control.placement import INSTANCE
 from worker.control.rule_sets import RULES_DOCUMENT, RULES_NAME, RULES_VERSION
-from worker.control.waiting import until
+from worker.control.waiting import wait_until
 from worker.protocol import RemoteError, Validate
 from worker.rest.facade import REBALANCE_TEXT, RestError
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from connectors.options import Config
     from offsets.cluster import ClusterSnapshot
-    from worker.control.herder_verify import Run
-    from worker.control.node import Node
+    from worker.control.herder_verify import VerificationRun
+    from worker.control.node import WorkerNode
 
 #: How long a request waits for a leader that is just taking over.
 _TAKE_OVER_S: Final = 5.0
@@ -68,7 +68,7 @@ class HerderContext:
 
     def __init__(
         self,
-        node: Node,
+        node: WorkerNode,
         config: Config,
         cluster_id: str,
         version: tuple[str, str],
@@ -96,7 +96,7 @@ class HerderContext:
         #: The worker's properties, unresolved.
         self.properties: Mapping[str, str] = {}
         #: Connector -> the verification that runs here, or ended here.
-        self.verifications: dict[str, Run] = {}
+        self.verifications: dict[str, VerificationRun] = {}
         #: Looks for verifications that are due.
         self.verification_watch: asyncio.Task[None] | None = None
         self._behind_until = 0.0
@@ -133,7 +133,7 @@ class HerderContext:
         """Raise ``NotLeader`` unless this worker leads; waits a moment if it is just taking over."""
         leader = self.node.leader
         if leader.chosen and not leader.active:
-            await until(lambda: leader.active or not leader.chosen, _TAKE_OVER_S)
+            await wait_until(lambda: leader.active or not leader.chosen, _TAKE_OVER_S)
         if not leader.active:
             self._behind_until = time.monotonic() + _BEHIND_S
         leader.check()
@@ -213,5 +213,5 @@ class HerderContext:
             RestError: 409: not within the deadline.
         """
         slots = self.node.placement.table.slots
-        if not await until(lambda: all(task == INSTANCE for task in slots.get(name, ())), deadline_s):
+        if not await wait_until(lambda: all(task == INSTANCE for task in slots.get(name, ())), deadline_s):
             raise RestError(409, REBALANCE_TEXT)

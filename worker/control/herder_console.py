@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from connectors.errors import MillraceError
-from worker.console.pipeline import endpoints
-from worker.console.rows import row, summed
+from worker.console.pipeline import describe_endpoints
+from worker.console.rows import build_row, sum_reports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from worker.console.history import Version
+    from worker.console.history import PastConfig
     from worker.control.herder_base import HerderContext
 
 #: Other workers are asked for rates so often at most, and have so long to answer.
@@ -35,7 +35,7 @@ class ConsoleOperations:
 
     def own_rates(self) -> dict[str, tuple[float, float | None]]:
         """Of this worker's tasks, by connector: records per second, and seconds behind (None: not known)."""
-        return summed(
+        return sum_reports(
             {task.connector: (window.write_rate(), lag_s(window.latest.lag_ms))}
             for task, window in self.ctx.node.tasks.tasks.items()
             if window.latest.state == "RUNNING"
@@ -59,11 +59,11 @@ class ConsoleOperations:
             if cached is not None and cached[0] == inputs:
                 now[name] = cached
             else:
-                now[name] = inputs, row(name, config, self.ctx.connector_type(config), instance, tasks, rate)
+                now[name] = inputs, build_row(name, config, self.ctx.connector_type(config), instance, tasks, rate)
         self.ctx.rows = now
         return [cached_row for _, cached_row in now.values()]
 
-    async def config_history(self, name: str) -> list[Version]:
+    async def config_history(self, name: str) -> list[PastConfig]:
         """A connector's configurations that Kafka still has, the newest first."""
         await self.ctx.known(name)
         return self.ctx.node.config.history.of(name)
@@ -81,10 +81,10 @@ class ConsoleOperations:
             if instance is not None:
                 units[instance.worker_id, "connectors"] += 1
             units.update((status.worker_id, "tasks") for status in state.tasks(name).values())
-            connectors.append(endpoints(name, config, self.ctx.connector_type(config), state.topics(name)))
-        return {"workers": self._workers(units), "connectors": connectors}
+            connectors.append(describe_endpoints(name, config, self.ctx.connector_type(config), state.topics(name)))
+        return {"workers": self._describe_workers(units), "connectors": connectors}
 
-    def _workers(self, units: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
+    def _describe_workers(self, units: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
         view = self.ctx.node.view
         return [
             {
@@ -105,7 +105,7 @@ class ConsoleOperations:
         if now - self.ctx.rates_at >= _AGAIN_S:
             self.ctx.rates_at = now
             others = await self.from_workers("/console/rates")
-            self.ctx.rates = summed([self.own_rates(), *others.values()])
+            self.ctx.rates = sum_reports([self.own_rates(), *others.values()])
         return self.ctx.rates
 
     def me(self) -> str:
@@ -131,10 +131,10 @@ class ConsoleOperations:
         """Answers of the other workers; see the facade."""
         view, node = self.ctx.node.view, self.ctx.node
         others = [member for member in view.members.values() if member.worker_id != node.worker_id] if view else []
-        answers = await asyncio.gather(*(self._from(member.url, path) for member in others))
+        answers = await asyncio.gather(*(self._ask_worker(member.url, path) for member in others))
         return {member.worker_id: answer for member, answer in zip(others, answers, strict=True) if answer is not None}
 
-    async def _from(self, url: str, path: str) -> Any:
+    async def _ask_worker(self, url: str, path: str) -> Any:
         key = self.ctx.node.session_key()
         if key is None:
             return None

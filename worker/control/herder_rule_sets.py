@@ -19,8 +19,8 @@ from worker.control.rule_sets import (
     NAME,
     RULES_NAME,
     RULES_VERSION,
-    RuleVersion,
-    surplus,
+    StoredRuleVersion,
+    surplus_versions,
     version_record,
 )
 from worker.rest.facade import RestError
@@ -45,22 +45,22 @@ class RuleStore:
     async def rule_sets(self) -> list[dict[str, Any]]:
         """All rule sets with their newest version."""
         await self._catch_up_rules()
-        return [self._shown_set(name) for name in self._table.names()]
+        return [self._shown_set(name) for name in self._rule_table.names()]
 
     async def rule_set(self, name: str) -> dict[str, Any]:
         """One rule set with its newest version."""
         await self._known_rules(name)
-        return {**self._shown_set(name), "rules": self._table.versions(name)[-1].rules}
+        return {**self._shown_set(name), "rules": self._rule_table.versions(name)[-1].rules}
 
     async def rule_versions(self, name: str) -> list[dict[str, Any]]:
         """The versions of a rule set, the newest first."""
         await self._known_rules(name)
-        return [_shown_version(version) for version in reversed(self._table.versions(name))]
+        return [_shown_version(version) for version in reversed(self._rule_table.versions(name))]
 
     async def rule_version(self, name: str, version: int) -> dict[str, Any]:
         """One version."""
         await self._known_rules(name)
-        for saved in self._table.versions(name):
+        for saved in self._rule_table.versions(name):
             if saved.version == version:
                 return {"name": name, **_shown_version(saved), "rules": saved.rules}
         raise RestError(404, f"Rule set {name} has no version {version}")
@@ -73,21 +73,21 @@ class RuleStore:
             raise RestError(400, f"A rule set can't be named {name}: POST /rules/{name} is a call of its own")
         await self.ctx.lead()
         async with lock_of(self.ctx.rule_locks, name):
-            versions = self._table.versions(name)
+            versions = self._rule_table.versions(name)
             newest = versions[-1] if versions else None
             if newest is not None and newest.rules == rules:
                 return False, {**await self.rule_set(name), "warnings": []}
-            if newest is None and len(self._table.names()) >= MOST_SETS:
+            if newest is None and len(self._rule_table.names()) >= MOST_SETS:
                 raise RestError(400, f"There are {MOST_SETS} rule sets, as many as a cluster may have: delete some")
             warnings = await self._check_rules(name, rules, newest, force=force)
             number = 1 if newest is None else newest.version + 1
-            version = RuleVersion(number, rules, int(time.time() * 1000), forced=force, comment=comment)
+            version = StoredRuleVersion(number, rules, int(time.time() * 1000), forced=force, comment=comment)
             pair = version_record(name, number, version)
             if pair[1] is not None and len(pair[1]) > MOST_BYTES:
                 raise RestError(
                     400, f"The rule set {name} takes {len(pair[1])} bytes; {MOST_BYTES} are allowed: divide its tables"
                 )
-            gone = surplus((*versions, version), self._named_versions(name))
+            gone = surplus_versions((*versions, version), self._named_versions(name))
             await self.ctx.node.leader.write(placement=[pair, *(version_record(name, old, None) for old in gone)])
         return newest is None, {**await self.rule_set(name), "warnings": warnings}
 
@@ -96,19 +96,19 @@ class RuleStore:
         await self.ctx.lead()
         async with lock_of(self.ctx.rule_locks, name):
             await self._known_rules(name)
-            users = self._users(name)
+            users = self._list_users(name)
             if users:
                 raise RestError(
                     409, f"Rule set {name} is used by {', '.join(users)}: change their rules.name, or delete them first"
                 )
             await self.ctx.node.leader.write(
-                placement=[version_record(name, version.version, None) for version in self._table.versions(name)]
+                placement=[version_record(name, version.version, None) for version in self._rule_table.versions(name)]
             )
 
     # Parts.
 
     @property
-    def _table(self) -> RuleTable:
+    def _rule_table(self) -> RuleTable:
         return self.ctx.node.placement.rules
 
     async def _catch_up_rules(self) -> None:
@@ -119,22 +119,22 @@ class RuleStore:
 
     async def _known_rules(self, name: str) -> None:
         await self._catch_up_rules()
-        if not self._table.versions(name):
+        if not self._rule_table.versions(name):
             raise RestError(404, f"There is no rule set {name}. PUT /rules/{name} saves one, GET /rules lists them")
 
-    def _users(self, name: str) -> list[str]:
+    def _list_users(self, name: str) -> list[str]:
         connectors = self.ctx.snapshot.connectors
         return sorted(user for user, config in connectors.items() if config.get(RULES_NAME) == name)
 
     def _named_versions(self, name: str) -> frozenset[int]:
         """Versions that connectors name."""
         connectors = self.ctx.snapshot.connectors
-        named = (connectors[user].get(RULES_VERSION, "").strip() for user in self._users(name))
+        named = (connectors[user].get(RULES_VERSION, "").strip() for user in self._list_users(name))
         return frozenset(int(version) for version in named if version.isascii() and version.isdecimal())
 
     def _shown_set(self, name: str) -> dict[str, Any]:
-        versions, connectors = self._table.versions(name), self.ctx.snapshot.connectors
-        used = {user: self._table.chosen(connectors[user]) for user in self._users(name)}
+        versions, connectors = self._rule_table.versions(name), self.ctx.snapshot.connectors
+        used = {user: self._rule_table.chosen(connectors[user]) for user in self._list_users(name)}
         return {
             "name": name,
             **_shown_version(versions[-1]),
@@ -142,7 +142,7 @@ class RuleStore:
             "connectors": {user: None if version is None else version.version for user, version in used.items()},
         }
 
-    async def _check_rules(self, name: str, rules: Any, newest: RuleVersion | None, *, force: bool) -> list[str]:
+    async def _check_rules(self, name: str, rules: Any, newest: StoredRuleVersion | None, *, force: bool) -> list[str]:
         """Refuse a rule set that can't work, and without ``force`` one that something speaks against.
 
         Returns:
@@ -156,7 +156,7 @@ class RuleStore:
         except ConfigInvalid as error:
             raise RestError(400, str(error)) from error
         warnings: list[str] = []
-        for user in self._users(name):
+        for user in self._list_users(name):
             config = self.ctx.snapshot.connectors[user]
             if config.get(RULES_VERSION, "").strip():
                 continue
@@ -188,12 +188,12 @@ class RuleStore:
             return problems, []
         answer = await ask_logs(self.ctx, user, "schemas", {"rules": rules})
         refused, unchecked = (
-            [f"connector {user}: {text}" for text in answer[kind]] for kind in ("problems", "warnings")
+            [f"connector {user}: {problem}" for problem in answer[kind]] for kind in ("problems", "warnings")
         )
         return refused, unchecked
 
 
-def _shown_version(version: RuleVersion) -> dict[str, Any]:
+def _shown_version(version: StoredRuleVersion) -> dict[str, Any]:
     return {
         "version": version.version,
         "created_ms": version.created_ms,

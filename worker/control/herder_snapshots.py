@@ -21,7 +21,7 @@ from connectors.errors import ConfigInvalid, Retriable
 from connectors.start_times import start_ms
 from worker.control.herder_base import lock_of
 from worker.control.herder_offsets import read_positions
-from worker.control.instructions import KEPT, MOST_BYTES, instructions_record, pruned, with_state
+from worker.control.instructions import KEPT, MOST_BYTES, instructions_record, prune_rows, with_state
 from worker.control.rule_sets import with_earlier_rules
 from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
 from worker.rest.facade import RestError
@@ -49,11 +49,11 @@ class SnapshotOperations:
     async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for a snapshot; the request as it is kept."""
         await self._lead_known(name)
-        wanted = {key: value for key, value in request.items() if key not in {"id", "start_at", "time_zone"}}
-        timing = _timing(request)
+        fields = {key: value for key, value in request.items() if key not in {"id", "start_at", "time_zone"}}
+        timing = _read_timing(request)
         config = self.ctx.snapshot.connectors[name]
         try:
-            whole = with_earlier_rules(self.ctx.node.placement.rules, config, wanted)
+            whole = with_earlier_rules(self.ctx.node.placement.rules, config, fields)
         except ConfigInvalid as error:
             raise RestError(400, f"Connector {name}: {error}") from None
         try:
@@ -61,42 +61,42 @@ class SnapshotOperations:
         except TypeError as error:  # half of a surrogate pair, a number beyond 64 bits
             raise RestError(400, f"Connector {name}: the request can't be kept: {error}") from None
         checked: dict[str, Any] = await self._ask_class(name, CheckSnapshot(config, encoded))
-        async with self._changing(name):
+        async with self._change_lock(name):
             rows = self.instructions(name)
-            given = request.get("id") or _new_id()
-            if any(row["id"] == given for row in rows):
-                raise RestError(409, f"Snapshot {given} of connector {name} already exists")
+            snapshot_id = request.get("id") or _new_id()
+            if any(row["id"] == snapshot_id for row in rows):
+                raise RestError(409, f"Snapshot {snapshot_id} of connector {name} already exists")
             instruction = {
                 **checked,
-                "id": given,
+                "id": snapshot_id,
                 "state": "running",
                 "origin": "rest",
                 "created_ms": _now_ms(),
                 **timing,
             }
             if len(rows) >= KEPT:
-                rows = pruned(rows, await self._ended(name), KEPT - 1)
+                rows = prune_rows(rows, await self._ended_ids(name), KEPT - 1)
             await self._write_instructions(name, [*rows, instruction])
         return instruction
 
     async def snapshots(self, name: str) -> list[dict[str, Any]]:
         """All snapshots of a connector with their progress."""
         await self.ctx.known(name)
-        return await self._rows(name)
+        return await self._read_rows(name)
 
     async def snapshot(self, name: str, snapshot: str) -> dict[str, Any]:
         """One of them."""
         await self.ctx.known(name)
-        return await self._row(name, snapshot)
+        return await self._find_row(name, snapshot)
 
     async def steer_snapshot(self, name: str, snapshot: str, action: Literal["pause", "resume", "cancel"]) -> None:
         """Pause, resume or cancel one, whoever started it."""
         await self._lead_known(name)
-        row = await self._row(name, snapshot)
+        row = await self._find_row(name, snapshot)
         state = _STATES[action]
-        async with self._changing(name):
+        async with self._change_lock(name):
             rows = self.instructions(name)
-            asked = next((each for each in rows if each["id"] == snapshot), None)
+            asked = next((candidate for candidate in rows if candidate["id"] == snapshot), None)
             if asked is None and row.get("origin") == "rest":
                 raise RestError(404, f"Snapshot {snapshot} of connector {name} not found")  # deleted meanwhile
             # What was asked last counts: its effect may not be saved yet.
@@ -116,13 +116,13 @@ class SnapshotOperations:
     async def delete_snapshot(self, name: str, snapshot: str) -> None:
         """Forget a request, and end it if it runs."""
         await self._lead_known(name)
-        async with self._changing(name):
+        async with self._change_lock(name):
             rows = self.instructions(name)
             kept = [row for row in rows if row["id"] != snapshot or row.get("origin") != "rest"]
             if len(kept) < len(rows):
                 await self._write_instructions(name, kept)
                 return
-        await self._row(name, snapshot)
+        await self._find_row(name, snapshot)
         raise RestError(
             400,
             f"Snapshot {snapshot} of connector {name} was not asked for over REST and can't be deleted; PUT "
@@ -132,13 +132,13 @@ class SnapshotOperations:
     async def connector_lag(self, name: str) -> dict[str, Any]:
         """How far a connector is behind its source."""
         await self.ctx.known(name)
-        lag: dict[str, Any] = await self._view(name, "lag")
+        lag: dict[str, Any] = await self._read_view(name, "lag")
         return {"connector": name, **lag}
 
     async def connector_tables(self, name: str) -> list[dict[str, Any]]:
         """A connector's tables with their versions."""
         await self.ctx.known(name)
-        tables: list[dict[str, Any]] = await self._view(name, "tables")
+        tables: list[dict[str, Any]] = await self._read_view(name, "tables")
         return tables
 
     # For other parts of the herder.
@@ -152,7 +152,7 @@ class SnapshotOperations:
         if not self.instructions(name):
             return frozenset()
         try:
-            return await self._ended(name)
+            return await self._ended_ids(name)
         except RestError as error:
             _log.warning("Connector %s does not tell which of its snapshots have ended: %s", name, error)
             return frozenset()
@@ -160,19 +160,19 @@ class SnapshotOperations:
     async def forget_snapshots(self, name: str, ids: frozenset[str]) -> None:
         """Delete these requests."""
         if ids:
-            async with self._changing(name):
-                await self._write_instructions(name, pruned(self.instructions(name), ids, 0))
+            async with self._change_lock(name):
+                await self._write_instructions(name, prune_rows(self.instructions(name), ids, 0))
 
     # Parts.
 
-    async def _ended(self, name: str) -> frozenset[str]:
-        return frozenset(row["id"] for row in await self._view(name, "snapshots") if row["state"] in _FORGOTTEN)
+    async def _ended_ids(self, name: str) -> frozenset[str]:
+        return frozenset(row["id"] for row in await self._read_view(name, "snapshots") if row["state"] in _FORGOTTEN)
 
     async def _lead_known(self, name: str) -> None:
         await self.ctx.lead()
         await self.ctx.known(name)
 
-    def _changing(self, name: str) -> asyncio.Lock:
+    def _change_lock(self, name: str) -> asyncio.Lock:
         """Held from reading a connector's list until its successor is written."""
         return lock_of(self.ctx.instruction_locks, name)
 
@@ -188,27 +188,30 @@ class SnapshotOperations:
             raise RestError(404, f"Connector {name} not found")
         await self.ctx.node.leader.write(placement=[(key, value)])
 
-    async def _row(self, name: str, snapshot: str) -> dict[str, Any]:
-        found = next((row for row in await self._rows(name) if row["id"] == snapshot), None)
-        if found is None:
+    async def _find_row(self, name: str, snapshot: str) -> dict[str, Any]:
+        match = next((row for row in await self._read_rows(name) if row["id"] == snapshot), None)
+        if match is None:
             raise RestError(404, f"Snapshot {snapshot} of connector {name} not found")
-        return found
+        return match
 
-    async def _rows(self, name: str) -> list[dict[str, Any]]:
+    async def _read_rows(self, name: str) -> list[dict[str, Any]]:
         if not self.ctx.node.leader.active:
             with contextlib.suppress(Retriable):  # Kafka is away: what is known is the best answer there is
                 await self.ctx.node.placement.log.read_to_end(_CATCH_UP_S)
-        rows: list[dict[str, Any]] = await self._view(name, "snapshots")
+        rows: list[dict[str, Any]] = await self._read_view(name, "snapshots")
         return rows
 
-    async def _view(self, name: str, what: Literal["snapshots", "lag", "tables"]) -> Any:
+    async def _read_view(self, name: str, view_name: Literal["snapshots", "lag", "tables"]) -> Any:
         if self.ctx.connector_type(self.ctx.snapshot.connectors[name]) == "sink":
             raise RestError(400, f"Connector {name} is a sink: GET /connectors/{name}/progress says how far it is")
-        offsets = _json([[partition, offset] for partition, offset in await read_positions(self.ctx, name)])
+        offsets = _to_json([[partition, offset] for partition, offset in await read_positions(self.ctx, name)])
         return await self._ask_class(
             name,
             ConnectorView(
-                self.ctx.snapshot.connectors[name], what, offsets, self.ctx.node.placement.instructions.encoded(name)
+                self.ctx.snapshot.connectors[name],
+                view_name,
+                offsets,
+                self.ctx.node.placement.instructions.encoded(name),
             ),
         )
 
@@ -233,7 +236,7 @@ class SnapshotOperations:
             raise RestError(503, str(error)) from error
 
 
-def _timing(request: Mapping[str, Any]) -> dict[str, Any]:
+def _read_timing(request: Mapping[str, Any]) -> dict[str, Any]:
     """When the snapshot begins, as far as the request says so."""
     at, zone = str(request.get("start_at") or ""), str(request.get("time_zone") or "")
     if not at and not zone:
@@ -257,7 +260,7 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _json(value: Any) -> bytes:
+def _to_json(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:  # whole numbers beyond 64 bits

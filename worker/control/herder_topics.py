@@ -42,7 +42,7 @@ class TopicOperations:
             dead = (config.get(_DEAD_LETTERS) or "").strip()
             if dead:
                 uses.setdefault(dead, {})[name] = "dead letters"
-        return {topic: uses[topic] for topic in sorted(uses) if not self._internal(topic)}
+        return {topic: uses[topic] for topic in sorted(uses) if not self._is_internal(topic)}
 
     async def read_topic(self, topic: str, connector: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
         """The newest records of a topic, decoded as this connector has written them.
@@ -50,7 +50,7 @@ class TopicOperations:
         Raises:
             RestError: 403 for a topic of the cluster itself; 400, 404, 503 as the host says.
         """
-        if self._internal(topic):
+        if self._is_internal(topic):
             raise RestError(
                 403, f"{topic} is a topic of Kafka or of the workers: it may hold secrets, and is not shown"
             )
@@ -94,7 +94,7 @@ class TopicOperations:
             "topic": dead,
             "partition": partition,
             "offset": offset,
-            "topics": [topic for topic in topics if topic and not self._internal(topic)],
+            "topics": [topic for topic in topics if topic and not self._is_internal(topic)],
             "pattern": pattern,
         }
         try:
@@ -107,7 +107,7 @@ class TopicOperations:
             raise RestError(503, f"It is not known whether it was sent: {error or 'no answer in time'}") from error
         return answer
 
-    def _internal(self, topic: str) -> bool:
+    def _is_internal(self, topic: str) -> bool:
         config = self.ctx.config
         internal = {config[f"{name}.storage.topic"] for name in ("config", "offset", "status")} | {
             placement_topic(config)

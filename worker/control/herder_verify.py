@@ -27,7 +27,7 @@ from worker.control.verifications import (
     SCHEDULED,
     bounded,
     due_ms,
-    numbers,
+    metric_values,
     repair_request,
     scheduled_request,
     verification_record,
@@ -51,7 +51,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass
-class Run:
+class VerificationRun:
     """A verification that runs here, or ended here.
 
     Attributes:
@@ -92,11 +92,11 @@ class VerifyOperations:
             await asyncio.wait([before.task], timeout=_END_S)
         if before is not None and before.busy:
             raise RestError(409, f"A verification of connector {name} runs already; cancel it, or wait for its end")
-        if self._running() >= _MOST:
+        if self._count_running() >= _MOST:
             raise RestError(409, f"{_MOST} verifications run already; wait for their end")
-        run = self._begin(name, _new_body(request))
-        await self._save(name, run.body)
-        return self._shown(name, run.body)
+        run = self._begin_run(name, _new_body(request))
+        await self._save_body(name, run.body)
+        return self._show_body(name, run.body)
 
     async def verification(self, name: str) -> dict[str, Any] | None:
         """The last verification, or None."""
@@ -104,7 +104,7 @@ class VerifyOperations:
         await self.ctx.known(name)
         run = self.ctx.verifications.get(name)
         body = run.body if run is not None else self.ctx.node.placement.verifications.get(name)
-        return None if body is None else self._shown(name, body)
+        return None if body is None else self._show_body(name, body)
 
     async def cancel_verification(self, name: str) -> None:
         """End the verification that runs, if one does."""
@@ -115,7 +115,7 @@ class VerifyOperations:
             run.task.cancel()
             await asyncio.gather(run.task, return_exceptions=True)
             run.body.update(state="cancelled", ended_ms=_now_ms())
-            await self._save(name, run.body)
+            await self._save_body(name, run.body)
 
     async def repair_verified(self, name: str) -> dict[str, Any]:
         """Send again the rows that the last verification found to be missing or different: the snapshot that does it.
@@ -135,7 +135,7 @@ class VerifyOperations:
                 f"The last verification of connector {name} found no row that can be sent again: rows that are only on the "
                 "topic are not deleted by a snapshot",
             )
-        return await self._repair(name, request)
+        return await self._request_repair(name, request)
 
     async def close_verifications(self) -> None:
         """End all processes; what ran is continued by the next leader."""
@@ -154,24 +154,24 @@ class VerifyOperations:
 
     # Parts.
 
-    def _running(self) -> int:
+    def _count_running(self) -> int:
         return sum(run.busy for run in self.ctx.verifications.values())
 
-    def _shown(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _show_body(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         config = self.ctx.snapshot.connectors.get(name, {})
         shown = {key: value for key, value in body.items() if key != "request"}
         return {**shown, "next_ms": due_ms(config, body, _now_ms())}
 
-    def _begin(self, name: str, body: dict[str, Any]) -> Run:
-        run = self.ctx.verifications[name] = Run(body)
-        run.task = asyncio.create_task(self._run(name, run), name=f"{name}|verify")
+    def _begin_run(self, name: str, body: dict[str, Any]) -> VerificationRun:
+        run = self.ctx.verifications[name] = VerificationRun(body)
+        run.task = asyncio.create_task(self._run_process(name, run), name=f"{name}|verify")
         return run
 
-    async def _save(self, name: str, body: Mapping[str, Any]) -> None:
+    async def _save_body(self, name: str, body: Mapping[str, Any]) -> None:
         if name in self.ctx.snapshot.connectors:
             await self.ctx.node.leader.write(placement=[verification_record(name, body)])
 
-    async def _repair(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def _request_repair(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         return await self.create_snapshot(name, request)
 
     async def _watch_verifications(self) -> None:
@@ -206,36 +206,36 @@ class VerifyOperations:
     async def _look_at(self, name: str, config: Mapping[str, str], summary: Mapping[str, Any] | None) -> None:
         if summary is not None and summary["state"] == RUNNING:
             body = self.ctx.node.placement.verifications.get(name)
-            if body is not None and self._running() < _MOST:
-                self._begin(name, body)
+            if body is not None and self._count_running() < _MOST:
+                self._begin_run(name, body)
             return
         due = due_ms(config, summary, _now_ms())
         if due is None:
             return
         if summary is None:
-            await self._save(name, {**_new_body(scheduled_request(config)), "state": SCHEDULED})
-        elif due <= _now_ms() and self._running() < _MOST:
-            run = self._begin(name, _new_body(scheduled_request(config)))
-            await self._save(name, run.body)
+            await self._save_body(name, {**_new_body(scheduled_request(config)), "state": SCHEDULED})
+        elif due <= _now_ms() and self._count_running() < _MOST:
+            run = self._begin_run(name, _new_body(scheduled_request(config)))
+            await self._save_body(name, run.body)
 
-    async def _run(self, name: str, run: Run) -> None:
+    async def _run_process(self, name: str, run: VerificationRun) -> None:
         body = run.body
         try:
-            await self._talk(name, body)
+            await self._talk_to_process(name, body)
         except (RestError, MillraceError, OSError, ValueError) as error:
             body.update(state="failed", error=str(error))
         body["ended_ms"] = _now_ms()
         try:
-            await self._save(name, body)
+            await self._save_body(name, body)
             if body["state"] == "completed" and body["request"].get("repair"):
                 request = repair_request(body["result"])
                 if request is not None:
-                    body["repair"] = (await self._repair(name, request))["id"]
-                    await self._save(name, body)
+                    body["repair"] = (await self._request_repair(name, request))["id"]
+                    await self._save_body(name, body)
         except (RestError, MillraceError, KafkaError) as error:
             _log.warning("Connector %s: the end of its verification could not be kept: %s", name, error)
 
-    async def _talk(self, name: str, body: dict[str, Any]) -> None:
+    async def _talk_to_process(self, name: str, body: dict[str, Any]) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -265,7 +265,7 @@ class VerifyOperations:
                     ]
                     process.stdin.write(orjson.dumps({"offsets": offsets}) + b"\n")
                 else:
-                    await self._heard(name, body, message)
+                    await self._handle_message(name, body, message)
             if body["state"] == RUNNING:
                 body.update(
                     state="failed", error="The process that compared ended; see the worker's memory and its log"
@@ -276,7 +276,7 @@ class VerifyOperations:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
-    async def _heard(self, name: str, body: dict[str, Any], message: Mapping[str, Any]) -> None:
+    async def _handle_message(self, name: str, body: dict[str, Any], message: Mapping[str, Any]) -> None:
         """Take what the process says, but a question."""
         if "progress" in message:
             body["progress"] = message["progress"]
@@ -288,7 +288,7 @@ class VerifyOperations:
             result["tables"].append(bounded(message["table"], result["tables"]))
             result["notes"] += [note for note in message["notes"] if note not in result["notes"]]
             result["equal"] = all(table["equal"] for table in result["tables"])
-            await self._save(name, body)
+            await self._save_body(name, body)
         elif "completed" in message:
             body["state"] = "completed"
         else:
@@ -318,5 +318,5 @@ def verify_numbers(ctx: HerderContext) -> dict[str, dict[str, float]]:
     """Values of metrics by connector; none on a follower."""
     if not ctx.node.leader.active:
         return {}
-    running = {name: numbers(run.body) for name, run in ctx.verifications.items()}
+    running = {name: metric_values(run.body) for name, run in ctx.verifications.items()}
     return {**ctx.node.placement.verifications.numbers(), **running}

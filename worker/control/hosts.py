@@ -2,7 +2,7 @@
 
 A host is a child process at the other end of a socket. It is pinged every second; one that does not answer within
 ``task.host.stuck.ms``, or says that its loop is stuck for that long, is logged with all stacks, killed with SIGKILL and
-replaced. What ran in it is reported to ``Events.host_died`` with the unit that was on the CPU, as far as that is known.
+replaced. What ran in it is reported to ``HostEvents.host_died`` with the unit that was on the CPU, as far as that is known.
 
 Beside the worker's main hosts, which are always there, there are hosts with other environments (``worker.plugins``): started
 when something needs their set of environments, and ended when nothing has for a while.
@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from connectors.backoff import Backoff
 from connectors.errors import Retriable
 from worker.control.placement import INSTANCE, Unit
-from worker.control.waiting import until
+from worker.control.waiting import wait_until
 from worker.pipe import Peer, PipeClosed
 from worker.protocol import (
     ActiveTopic,
-    ConnectorState,
+    ConnectorStateChanged,
     Init,
     LoopStuck,
     Ping,
@@ -33,15 +33,15 @@ from worker.protocol import (
     RemoteError,
     Stats,
     TaskConfigs,
-    TaskState,
+    TaskStateChanged,
     ToControl,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from worker.plugins.catalog import Selection
-    from worker.protocol import Message, ToHost
+    from worker.plugins.catalog import PluginSelection
+    from worker.protocol import HostMessage, ToHost
 
 _log = logging.getLogger(__name__)
 _PING_S: Final = 1.0
@@ -54,34 +54,36 @@ _LAST_BACKOFF_S: Final = 30.0
 _GOOD_AFTER_S: Final = 10.0
 
 
-class Events(Protocol):
+class HostEvents(Protocol):
     """What hosts tell; none of these may block."""
 
-    def host_ready(self, host: Host) -> None:
+    def host_ready(self, host: HostProcess) -> None:
         """A host can take units."""
 
-    def host_died(self, host: Host, units: frozenset[Unit], culprit: Unit | None, reason: str, details: str) -> None:
+    def host_died(
+        self, host: HostProcess, units: frozenset[Unit], culprit: Unit | None, reason: str, details: str
+    ) -> None:
         """A host has gone with everything in it; ``reason`` is a sentence, ``details`` are its stacks if they are known."""
 
-    def task_state(self, host: Host, event: TaskState) -> None:
+    def task_state(self, host: HostProcess, event: TaskStateChanged) -> None:
         """A task's state changed."""
 
-    def connector_state(self, host: Host, event: ConnectorState) -> None:
+    def connector_state(self, host: HostProcess, event: ConnectorStateChanged) -> None:
         """A connector instance's state changed."""
 
-    def task_configs(self, host: Host, event: TaskConfigs) -> None:
+    def task_configs(self, host: HostProcess, event: TaskConfigs) -> None:
         """A connector wants these task configurations."""
 
     def active_topic(self, event: ActiveTopic) -> None:
         """A task wrote to a topic for the first time."""
 
-    def stats_came(self, host: Host, event: Stats) -> None:
+    def stats_came(self, host: HostProcess, event: Stats) -> None:
         """A host's numbers, every second."""
 
     async def read_offsets(self, connector: str) -> list[tuple[bytes, bytes]]:
         """All saved offsets of a connector, read to the topic's end."""
 
-    def host_retired(self, host: Host) -> None:
+    def host_retired(self, host: HostProcess) -> None:
         """A host with other environments has ended because nothing needed it."""
 
 
@@ -97,7 +99,7 @@ class Environments(Protocol):
     def label(self, environments: Sequence[str]) -> str:
         """Environments as people call them."""
 
-    def select(self, config: Mapping[str, str]) -> Selection:
+    def select(self, config: Mapping[str, str]) -> PluginSelection:
         """What a connector's configuration needs."""
 
 
@@ -114,7 +116,7 @@ class HostLimits:
     idle_s: float = 60.0
 
 
-class Host:
+class HostProcess:
     """One task host.
 
     Attributes:
@@ -189,8 +191,8 @@ class HostPool:
     def __init__(
         self,
         count: int,
-        init: Callable[[Host], Init],
-        events: Events,
+        init: Callable[[HostProcess], Init],
+        events: HostEvents,
         stuck_s: float,
         environments: Environments | None = None,
         limits: HostLimits | None = None,
@@ -202,7 +204,7 @@ class HostPool:
         self._stuck_s = stuck_s
         self._environments = environments
         self._limits = limits or HostLimits()
-        self._hosts = {number: Host(number) for number in range(self._count)}
+        self._hosts = {number: HostProcess(number) for number in range(self._count)}
         self._keepers: dict[int, asyncio.Task[None]] = {}
         self._reaper: asyncio.Task[None] | None = None
         #: Sets of environments -> why a host with them is not there.
@@ -213,7 +215,7 @@ class HostPool:
         self.ready_at = time.monotonic()
 
     @property
-    def hosts(self) -> list[Host]:
+    def hosts(self) -> list[HostProcess]:
         """All hosts there are, the main ones first."""
         return [self._hosts[number] for number in sorted(self._hosts)]
 
@@ -224,10 +226,10 @@ class HostPool:
             Retriable: a host did not come up; the message says which and why.
         """
         for number in list(self._hosts):
-            self._keepers[number] = asyncio.create_task(self._keep(number, ()), name=f"task-host-{number}")
+            self._keepers[number] = asyncio.create_task(self._keep_number(number, ()), name=f"task-host-{number}")
         if self._environments is not None:
             self._reaper = asyncio.create_task(self._reap_idle(), name="task-host-reaper")
-        if not await until(lambda: all(host.ready for host in self.hosts), _READY_DEADLINE_S):
+        if not await wait_until(lambda: all(host.ready for host in self.hosts), _READY_DEADLINE_S):
             missing = [host.number for host in self.hosts if not host.ready]
             raise Retriable(
                 f"task hosts {missing} did not get ready within {_READY_DEADLINE_S:g} s: see their output in the "
@@ -259,13 +261,14 @@ class HostPool:
         if process is not None and process.returncode is None:
             process.kill()
 
-    def choose(self, environments: tuple[str, ...] = ()) -> Host | None:
+    def choose(self, environments: tuple[str, ...] = ()) -> HostProcess | None:
         """The host to give the next unit to, the one with the least to do.
 
-        Without one this returns None, and ``Events.host_ready`` or ``host_retired`` says when to ask again: a host with other
+        Without one this returns None, and ``HostEvents.host_ready`` or ``host_retired`` says when to ask again: a host with
+        other
         environments is started when it is first asked for, and more of them when each has a task.
         """
-        group = self._group(environments)
+        group = self._group_hosts(environments)
         ready = [host for host in group if host.ready]
         if environments:
             now = time.monotonic()
@@ -275,9 +278,9 @@ class HostPool:
             if not group or (
                 len(ready) == len(group) < self._count
                 and all(host.tasks for host in ready)
-                and self._others < (self._limits.most + 1) // 2
+                and self._count_others < (self._limits.most + 1) // 2
             ):
-                starting |= self._open(environments)
+                starting |= self._open_group(environments)
             if starting and all(host.tasks for host in ready):
                 return None  # the next one is for it
         return min(ready, key=lambda host: (len(host.units), host.number)) if ready else None
@@ -302,17 +305,19 @@ class HostPool:
             Retriable: no host is there.
         """
         if environments is None:
-            environments = self._needed(message)
+            environments = self._needed_environments(message)
         until_s = time.monotonic() + deadline_s
-        if environments and not await until(
-            lambda: self.choose(environments) is not None or any(host.ready for host in self._group(environments)),
+        if environments and not await wait_until(
+            lambda: (
+                self.choose(environments) is not None or any(host.ready for host in self._group_hosts(environments))
+            ),
             deadline_s,
         ):
             raise Retriable(
-                f"no task host with the environment {self._label(environments)} is ready: {self.why_none(environments)}"
+                f"no task host with the environment {self._label_of(environments)} is ready: {self.why_none(environments)}"
             )
         live = sorted(
-            (host for host in self._group(environments) if host.ready and host.stuck is None),
+            (host for host in self._group_hosts(environments) if host.ready and host.stuck is None),
             key=lambda host: (time.monotonic() - host.answered > 2 * _PING_S, len(host.units), host.number),
         )
         for host in live:
@@ -332,18 +337,18 @@ class HostPool:
 
     # Hosts with other environments.
 
-    def _group(self, environments: tuple[str, ...]) -> list[Host]:
+    def _group_hosts(self, environments: tuple[str, ...]) -> list[HostProcess]:
         return [host for host in self.hosts if host.environments == environments and not host.retired]
 
     @property
-    def _others(self) -> int:
+    def _count_others(self) -> int:
         """How many hosts with other environments there are, those that are ending included."""
         return len(self._hosts) - self._count
 
-    def _label(self, environments: tuple[str, ...]) -> str:
+    def _label_of(self, environments: tuple[str, ...]) -> str:
         return "main" if self._environments is None else self._environments.label(environments)
 
-    def _needed(self, message: ToHost) -> tuple[str, ...]:
+    def _needed_environments(self, message: ToHost) -> tuple[str, ...]:
         config = getattr(message, "config", None)
         if self._environments is None or not isinstance(config, dict):
             return ()
@@ -352,37 +357,39 @@ class HostPool:
             raise RemoteError("ConfigInvalid", selection.problem)
         return selection.environments
 
-    def _open(self, environments: tuple[str, ...]) -> bool:
+    def _open_group(self, environments: tuple[str, ...]) -> bool:
         """Start a host with these environments; returns whether one may be started now."""
         if self._stopping or self._in_process:
             return False
-        if self._others >= self._limits.most:
-            idle = [host for host in self.hosts if host.environments not in ((), environments) and self._idle(host)]
+        if self._count_others >= self._limits.most:
+            idle = [host for host in self.hosts if host.environments not in ((), environments) and self._is_idle(host)]
             if idle:
-                self._retire(min(idle, key=lambda host: host.used), "its place is needed")
-            why = (
+                self._retire_host(min(idle, key=lambda host: host.used), "its place is needed")
+            reason = (
                 f"{self._limits.most} task hosts with other environments run, as many as "
                 "plugin.environment.hosts.max allows; it starts when one of them ends"
             )
-            if self._why.get(environments) != why:
-                _log.warning("No task host with the environment %s can be started: %s", self._label(environments), why)
-            self._why[environments] = why
+            if self._why.get(environments) != reason:
+                _log.warning(
+                    "No task host with the environment %s can be started: %s", self._label_of(environments), reason
+                )
+            self._why[environments] = reason
             return False
         number = next(
             number for number in range(self._count, self._count + self._limits.most + 1) if number not in self._hosts
         )
-        self._hosts[number] = Host(number, environments, self._label(environments))
+        self._hosts[number] = HostProcess(number, environments, self._label_of(environments))
         self._why.pop(environments, None)
-        self._keepers[number] = asyncio.create_task(self._keep(number, environments), name=f"task-host-{number}")
+        self._keepers[number] = asyncio.create_task(self._keep_number(number, environments), name=f"task-host-{number}")
         return True
 
     @staticmethod
-    def _idle(host: Host) -> bool:
+    def _is_idle(host: HostProcess) -> bool:
         return bool(host.environments) and not host.units and not host.asked and not host.retired
 
-    def _retire(self, host: Host, why: str) -> None:
+    def _retire_host(self, host: HostProcess, reason: str) -> None:
         """End a host that nothing needs: closing its pipe ends it, and its keeper with it."""
-        _log.info("Task host %d (pid %d, environment %s) ends: %s", host.number, host.pid, host.label, why)
+        _log.info("Task host %d (pid %d, environment %s) ends: %s", host.number, host.pid, host.label, reason)
         host.retired = True
         keeper = self._keepers.get(host.number)
         if keeper is not None:
@@ -393,16 +400,16 @@ class HostPool:
         while environments is not None:
             await asyncio.sleep(min(1.0, self._limits.idle_s / 2))
             now = time.monotonic()
-            for host in filter(self._idle, self.hosts):
+            for host in filter(self._is_idle, self.hosts):
                 # One that is starting was asked for, however long that takes; one that never gets ready is not kept for ever.
                 if now - host.used > self._limits.idle_s + (0 if host.ready else 2 * _READY_DEADLINE_S):
-                    self._retire(host, f"nothing has needed it for {self._limits.idle_s:g} s")
+                    self._retire_host(host, f"nothing has needed it for {self._limits.idle_s:g} s")
                 elif host.ready and not environments.current(host.environments):
-                    self._retire(host, "its environment has gone or changed")
+                    self._retire_host(host, "its environment has gone or changed")
 
     # Every host.
 
-    async def _keep(self, number: int, environments: tuple[str, ...]) -> None:
+    async def _keep_number(self, number: int, environments: tuple[str, ...]) -> None:
         """Run one host after another under ``number``, until the pool stops or, with other environments, it is retired."""
         try:
             await self._keep_running(number, environments)
@@ -419,11 +426,11 @@ class HostPool:
             if pause_s:
                 await asyncio.sleep(pause_s)
             before = self._hosts[number]
-            host = self._hosts[number] = Host(number, environments, before.label)
+            host = self._hosts[number] = HostProcess(number, environments, before.label)
             host.used = before.used
             reason = "it ended"
             try:
-                reason = await self._run(host)
+                reason = await self._run_host(host)
             except Exception as error:  # noqa: BLE001 - whatever a host does, it is replaced
                 reason = f"it could not be started: {error!r}"
             finally:
@@ -434,7 +441,7 @@ class HostPool:
             if self._stopping:
                 return
             units = frozenset(host.units)
-            blamed = culprit(host, units)
+            blamed = find_culprit(host, units)
             _log.error(
                 "Task host %d (pid %d%s) has gone: %s. It ran %s.",
                 number,
@@ -461,16 +468,16 @@ class HostPool:
             else:
                 pause_s = pauses.next_s()
 
-    async def _run(self, host: Host) -> str:
+    async def _run_host(self, host: HostProcess) -> str:
         """Start a host, watch it until its end, and say how it ended."""
         ours, theirs = socket.socketpair()
         serving: asyncio.Task[None] | None = None
         process: asyncio.subprocess.Process | None = None
         with theirs:
             if self._in_process:
-                from worker.host.main import serve
+                from worker.host.main import serve_host
 
-                serving = asyncio.create_task(serve(theirs.dup()), name="task-host-in-process")
+                serving = asyncio.create_task(serve_host(theirs.dup()), name="task-host-in-process")
             else:
                 folders = self._environments.paths(host.environments) if self._environments is not None else []
                 module = [
@@ -502,19 +509,19 @@ class HostPool:
             host.ready = True
             self._why.pop(host.environments, None)
             self._events.host_ready(host)
-            reason = await self._watch(host)
+            reason = await self._watch_host(host)
             return reason or await _exit_code(process)
         finally:
             host.ready = False
             if host.peer is not None:
                 await host.peer.close()
             if process is not None:
-                await self._reap(host, process)
+                await self._reap_process(host, process)
             if serving is not None:
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
 
-    async def _reap(self, host: Host, process: asyncio.subprocess.Process) -> None:
+    async def _reap_process(self, host: HostProcess, process: asyncio.subprocess.Process) -> None:
         """A host ends itself when its pipe ends; one that does not is killed."""
         try:
             async with asyncio.timeout(0 if host.stuck else 2):
@@ -526,14 +533,14 @@ class HostPool:
         finally:
             self._processes.pop(host.number, None)
 
-    async def _watch(self, host: Host) -> str:
+    async def _watch_host(self, host: HostProcess) -> str:
         """Ping until the host has gone ("") or must be killed (why)."""
         peer = host.peer
         if peer is None:
             return ""
         while not peer.closed.is_set():
             try:
-                if not await self._answers(peer):
+                if not await self._answers_ping(peer):
                     return self._stuck_reason(host)
             except PipeClosed:
                 break
@@ -548,7 +555,7 @@ class HostPool:
                 continue
         return self._stuck_reason(host) if host.stuck is not None and host.stuck.seconds >= self._stuck_s else ""
 
-    async def _answers(self, peer: Peer) -> bool:
+    async def _answers_ping(self, peer: Peer) -> bool:
         """Whether a host answers in time.
 
         If this process hangs (SIGSTOP, a suspended machine), that takes one part of the time: the answer may be there, unread.
@@ -566,22 +573,22 @@ class HostPool:
         finally:
             asked.cancel()
 
-    def _stuck_reason(self, host: Host) -> str:
-        found = host.stuck
-        if found is None:
+    def _stuck_reason(self, host: HostProcess) -> str:
+        stuck_loop = host.stuck
+        if stuck_loop is None:
             host.stuck = LoopStuck(self._stuck_s, "", "")
             return f"its event loop did not answer for {self._stuck_s:g} s"
         return f"its event loop was stuck for more than {self._stuck_s:g} s" + (
-            f" with {found.task} on the CPU" if found.task else ""
+            f" with {stuck_loop.task} on the CPU" if stuck_loop.task else ""
         )
 
-    async def _handle(self, host: Host, message: Message) -> Any:
+    async def _handle(self, host: HostProcess, message: HostMessage) -> Any:
         if isinstance(message, Stats):
             host.stats = message
             self._events.stats_came(host, message)
-        elif isinstance(message, TaskState):
+        elif isinstance(message, TaskStateChanged):
             self._events.task_state(host, message)
-        elif isinstance(message, ConnectorState):
+        elif isinstance(message, ConnectorStateChanged):
             self._events.connector_state(host, message)
         elif isinstance(message, TaskConfigs):
             self._events.task_configs(host, message)
@@ -624,7 +631,7 @@ async def _exit_code(process: asyncio.subprocess.Process | None) -> str:
     return f"it was killed by signal {-code}" if code < 0 else f"it ended with exit code {code}"
 
 
-def culprit(host: Host, units: frozenset[Unit]) -> Unit | None:
+def find_culprit(host: HostProcess, units: frozenset[Unit]) -> Unit | None:
     """The unit to blame for a host's end: the one on the CPU, or the only one."""
     if host.stuck is not None and host.stuck.task:
         for unit in units:

@@ -86,7 +86,7 @@ def with_state(
     return changed
 
 
-def pruned(rows: Sequence[Mapping[str, Any]], ended: frozenset[str], kept: int = KEPT) -> list[dict[str, Any]]:
+def prune_rows(rows: Sequence[Mapping[str, Any]], ended: frozenset[str], kept: int = KEPT) -> list[dict[str, Any]]:
     """The list without the oldest of those that have ended, as far as there are more than ``kept`` in all.
 
     Args:

@@ -17,10 +17,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from connectors.errors import MillraceError, Retriable
-from offsets.fetch import CREDENTIALS, abandon_producer, renew
+from offsets.fetch import CREDENTIALS, abandon_producer, renew_credentials
 from offsets.records import (
-    SessionKey,
-    Status,
+    ReportedStatus,
+    SessionKeyRecord,
     connector_status_record,
     session_key_record,
     task_count_record,
@@ -29,8 +29,8 @@ from offsets.records import (
 )
 from worker.control.fencing import fence_producers
 from worker.control.instructions import instructions_record
-from worker.control.placement import INSTANCE, TOGETHER_KEY, Placement, Unit, Worker, place, requirement
-from worker.control.table import advance, lost_units, row_record
+from worker.control.placement import INSTANCE, TOGETHER_KEY, Placement, Unit, Worker, place_units, read_requirement
+from worker.control.table import advance_slots, lost_units, row_record
 from worker.control.verifications import verification_record
 from worker.rest.facade import NotLeader, RestError
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from offsets.cluster import ClusterSnapshot
     from offsets.records import Pair
-    from worker.control.membership import View
+    from worker.control.membership import GroupView
     from worker.control.placement import Requirement
     from worker.control.stores import ConfigStore, PlacementStore, StatusStore
 
@@ -54,14 +54,14 @@ _KEY_BYTES: Final = {"HmacSHA1": 20, "HmacSHA256": 32, "HmacSHA384": 48, "HmacSH
 
 def wanted_units(snapshot: ClusterSnapshot) -> dict[Unit, Requirement]:
     """Every unit that shall be placed, with what it needs of its worker. Pure."""
-    wanted: dict[Unit, Requirement] = {}
+    units: dict[Unit, Requirement] = {}
     for name, config in snapshot.connectors.items():
-        needed = requirement(config)
-        wanted[Unit(name, INSTANCE)] = needed
-        for task, own in enumerate(snapshot.task_configs(name)):
+        needed = read_requirement(config)
+        units[Unit(name, INSTANCE)] = needed
+        for task, task_config in enumerate(snapshot.task_configs(name)):
             # A task may ask for another node than its connector does; its own word counts.
-            wanted[Unit(name, task)] = requirement({**config, **own})
-    return wanted
+            units[Unit(name, task)] = read_requirement({**config, **task_config})
+    return units
 
 
 def groups_of(snapshot: ClusterSnapshot) -> dict[Unit, str]:
@@ -95,7 +95,7 @@ class _Write:
     done: asyncio.Future[tuple[int | None, int | None]]
 
 
-class Leader:
+class LeaderDuties:
     """The leader's work; idle on the other workers.
 
     Args:
@@ -132,14 +132,14 @@ class Leader:
         self._me = me
         self._exactly_once = exactly_once
         self._in_touch = in_touch
-        self.view: View | None = None
+        self.view: GroupView | None = None
         self.active = False
         self.reasons: dict[Unit, str] = {}
         #: Units that went from one live worker to another while this one led, and those that are on their way or nowhere.
         self.moves = 0
         self.pending = 0
         self.nowhere = 0
-        self._published: tuple[ClusterSnapshot, View, int] | None = None
+        self._published: tuple[ClusterSnapshot, GroupView, int] | None = None
         self._producer: AIOKafkaProducer | None = None
         self._writes: list[_Write] = []
         self._write_wake = asyncio.Event()
@@ -155,12 +155,12 @@ class Leader:
         """Log in with the credentials among ``arguments`` from the next connection on."""
         self._producer_arguments.update({name: arguments[name] for name in CREDENTIALS if name in arguments})
         if self._producer is not None:
-            renew(self._producer.client, arguments)
+            renew_credentials(self._producer.client, arguments)
 
     def start(self) -> None:
         """Begin; does not block."""
         self._writer = asyncio.create_task(self._write_all(), name="leader-writer")
-        self._loop = asyncio.create_task(self._run(), name="leader")
+        self._loop = asyncio.create_task(self._run_loop(), name="leader")
 
     async def stop(self) -> None:
         """Stop leading; takes a few seconds at most."""
@@ -168,12 +168,12 @@ class Leader:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for each in self._writes:
-            if not each.done.done():
-                each.done.set_exception(NotLeader(None))
+        for pending in self._writes:
+            if not pending.done.done():
+                pending.done.set_exception(NotLeader(None))
         await self._step_down()
 
-    def see(self, view: View) -> None:
+    def see(self, view: GroupView) -> None:
         """A new view of the group."""
         self.view = view
         self._wake.set()
@@ -239,18 +239,18 @@ class Leader:
             failure: Exception | None = None
             last: tuple[int | None, int | None] = (None, None)
             try:
-                last = await self._transact(batch)
+                last = await self._write_transaction(batch)
             except Exception as error:  # noqa: BLE001 - those who wait are told
                 failure = error
-            for each in batch:
-                if each.done.done():
+            for pending in batch:
+                if pending.done.done():
                     continue  # given up
                 if failure is None:
-                    each.done.set_result(last)
+                    pending.done.set_result(last)
                 else:
-                    each.done.set_exception(failure)
+                    pending.done.set_exception(failure)
 
-    async def _transact(self, batch: Sequence[_Write]) -> tuple[int | None, int | None]:
+    async def _write_transaction(self, batch: Sequence[_Write]) -> tuple[int | None, int | None]:
         """Write all records of ``batch`` in one transaction; returns the last offset in each topic."""
         producer = self._producer
         if producer is None:
@@ -260,13 +260,13 @@ class Leader:
                 await producer.begin_transaction()
                 sent = [
                     await producer.send(self._config.log.topic, value, key=key)
-                    for each in batch
-                    for key, value in each.config
+                    for pending in batch
+                    for key, value in pending.config
                 ]
                 placed = [
                     await producer.send(self._placement.log.topic, value, key=key)
-                    for each in batch
-                    for key, value in each.placement
+                    for pending in batch
+                    for key, value in pending.placement
                 ]
                 await producer.commit_transaction()
             return (await sent[-1]).offset if sent else None, (await placed[-1]).offset if placed else None
@@ -294,7 +294,7 @@ class Leader:
         self.check()
         task = self._fencing.get(name)
         if task is None:
-            task = self._fence_soon(name, self._fence)
+            task = self._fence_soon(name, self._fence_connector)
         await asyncio.shield(task)
 
     async def fence_ids(self, name: str, count: int) -> None:
@@ -310,7 +310,7 @@ class Leader:
         except Retriable as error:
             raise RestError(500, f"Failed to fence out task producers for source connector {name}: {error}") from error
 
-    async def _fence(self, name: str) -> None:
+    async def _fence_connector(self, name: str) -> None:
         snapshot = self._config.snapshot
         if name not in snapshot.pending_fencing or name not in snapshot.connectors:
             return
@@ -320,7 +320,7 @@ class Leader:
             await self.fence_ids(name, count)
         await self.write([task_count_record(name, snapshot.task_counts.get(name, 0))])
 
-    async def _run(self) -> None:
+    async def _run_loop(self) -> None:
         while True:
             timeout = 5.0 if self.active else _RETRY_S
             try:
@@ -337,7 +337,7 @@ class Leader:
                     if time.monotonic() < self._not_before:
                         continue
                     await self._take_over()
-                await self._lead()
+                await self._lead_once()
             except (MillraceError, KafkaError, OSError, TimeoutError) as error:
                 _log.warning("The leader's work was interrupted, trying again: %s", str(error) or type(error).__name__)
                 self._not_before = time.monotonic() + _RETRY_S
@@ -375,11 +375,11 @@ class Leader:
         if producer is not None:
             await abandon_producer(producer)
 
-    async def _lead(self) -> None:
+    async def _lead_once(self) -> None:
         if not self.active:
             return
         await self._keep_session_key()
-        await self._publish()
+        await self._publish_placement()
         if self._exactly_once:
             for name in self._config.snapshot.pending_fencing:
                 if name in self._config.snapshot.connectors and name not in self._fencing:
@@ -400,7 +400,7 @@ class Leader:
 
     async def _fence_again(self, name: str) -> None:
         try:
-            await self._fence(name)
+            await self._fence_connector(name)
         except (MillraceError, KafkaError) as error:
             _log.warning("Connector %s: its earlier tasks could not be fenced yet, trying again: %s", name, error)
             await asyncio.sleep(_RETRY_S)
@@ -415,24 +415,24 @@ class Leader:
             return
         size = self._settings["inter.worker.key.size"]
         key = secrets.token_bytes(size // 8 if size else _KEY_BYTES[algorithm])
-        await self.write([session_key_record(SessionKey(key, algorithm, now))])
+        await self.write([session_key_record(SessionKeyRecord(key, algorithm, now))])
 
-    async def _publish(self) -> None:
+    async def _publish_placement(self) -> None:
         """Place everything and publish what changed; one step of every hand-over that can go on."""
         view = self.view
         if view is None:
             return
         table = self._placement.table
-        seen = (self._config.snapshot, view, table.version)
+        inputs = (self._config.snapshot, view, table.version)
         before = self._published
-        if before is not None and before[0] is seen[0] and before[1] is seen[1] and before[2] == seen[2]:
+        if before is not None and before[0] is inputs[0] and before[1] is inputs[1] and before[2] == inputs[2]:
             return
         started = time.process_time()
         live = {worker_id: member.incarnation for worker_id, member in view.members.items()}
         epoch = max(table.epoch, self._status_epoch() if table.epoch == 0 else 0) + 1
         self._mark_lost(live, epoch)
-        placement = self._place(view)
-        changes = advance(table, placement.assigned, live, epoch)
+        placement = self._place_units(view)
+        changes = advance_slots(table, placement.assigned, live, epoch)
         spent = time.process_time() - started
         self.pending = self.nowhere + sum(
             slot.revoked for slots in (table.slots | changes).values() for slot in slots.values()
@@ -445,11 +445,11 @@ class Leader:
         if changes:
             await self.write(placement=[row_record(name, slots, epoch) for name, slots in changes.items()])
         else:
-            self._published = seen
+            self._published = inputs
         # In a large cluster one round takes a while: many changes at once are taken together, and REST gets its turns.
         await asyncio.sleep(min(_LONGEST_PAUSE_S, spent))
 
-    def _place(self, view: View) -> Placement:
+    def _place_units(self, view: GroupView) -> Placement:
         workers = {
             worker_id: Worker(member.capacity, member.labels, member.draining)
             for worker_id, member in view.members.items()
@@ -462,17 +462,17 @@ class Leader:
             slot = self._placement.table.get(unit)
             if slot is not None and (slot.revoked or slot.owner.worker != worker):
                 previous[unit] = worker  # it is on its way there
-        wanted = wanted_units(self._config.snapshot)
-        placement = place(
-            wanted,
+        units = wanted_units(self._config.snapshot)
+        placement = place_units(
+            units,
             workers,
             previous,
             rebalance=present != self._placed_for,
             together=groups_of(self._config.snapshot),
         )
-        self.nowhere = len(wanted) - len(placement.assigned)
+        self.nowhere = len(units) - len(placement.assigned)
         self.reasons.update(placement.reasons)
-        for unit in self.reasons.keys() - wanted.keys():
+        for unit in self.reasons.keys() - units.keys():
             del self.reasons[unit]
         self._placed_for = present
         self._intended = placement.assigned
@@ -491,7 +491,7 @@ class Leader:
                 or current.state == "UNASSIGNED"
             ):
                 continue
-            status = Status("UNASSIGNED", worker, epoch, None, current.version)
+            status = ReportedStatus("UNASSIGNED", worker, epoch, None, current.version)
             self._status.put(
                 connector_status_record(unit.connector, status)
                 if unit.task == INSTANCE
@@ -501,12 +501,12 @@ class Leader:
     def _status_epoch(self) -> int:
         """The highest generation in any status: epochs of a cluster that takes over another's topics go on from there."""
         state = self._status.state
-        found = [0]
+        epochs = [0]
         for name in state.connectors():
             status = state.connector(name)
-            found.append(0 if status is None else status.generation)
-            found.extend(each.generation for each in state.tasks(name).values())
-        return max(found)
+            epochs.append(0 if status is None else status.generation)
+            epochs.extend(task_status.generation for task_status in state.tasks(name).values())
+        return max(epochs)
 
     async def _forget_instructions(self) -> None:
         """Remove what was asked of connectors that no longer exist, whoever deleted them."""

@@ -25,7 +25,7 @@ from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 
 from offsets.aiokafka_internals import client_of, coordinator_calls, coordinator_of, replace_coordinator_calls
-from offsets.fetch import renew
+from offsets.fetch import renew_credentials
 from worker.metrics.traffic import MeteredSelectorLoop
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _VERSION: Final = 1
 _log = logging.getLogger("worker.membership")
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerMember(msgspec.Struct, frozen=True, kw_only=True):
     """One live worker process, as it describes itself.
 
     Attributes:
@@ -67,11 +67,11 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 class Roster(msgspec.Struct, frozen=True):
     """What the group's leader tells everybody: all live workers, and which of them leads."""
 
-    members: list[Member]
+    members: list[WorkerMember]
     leader: str  # an incarnation
 
 
-class View(msgspec.Struct, frozen=True):
+class GroupView(msgspec.Struct, frozen=True):
     """One generation of the group as this worker sees it.
 
     Attributes:
@@ -81,18 +81,18 @@ class View(msgspec.Struct, frozen=True):
     """
 
     generation: int
-    members: dict[str, Member]
-    leader: Member
+    members: dict[str, WorkerMember]
+    leader: WorkerMember
 
 
-def choose_leader(members: Sequence[Member]) -> Member:
+def choose_leader(members: Sequence[WorkerMember]) -> WorkerMember:
     """The worker that leads: the one that does already, otherwise the one that has been up longest; a draining one last."""
     return min(members, key=lambda member: (member.draining, not member.leading, member.started_ms, member.incarnation))
 
 
-def newest(members: Sequence[Member]) -> dict[str, Member]:
+def newest_members(members: Sequence[WorkerMember]) -> dict[str, WorkerMember]:
     """Members by worker id; of two with one address only the newest process can be alive (it has the port)."""
-    result: dict[str, Member] = {}
+    result: dict[str, WorkerMember] = {}
     for member in sorted(members, key=lambda member: (member.started_ms, member.incarnation)):
         result[member.worker_id] = member
     return result
@@ -135,7 +135,7 @@ class Contact:
         self.refused = None
 
 
-class Membership:
+class GroupMembership:
     """This worker's place in the group: its own metadata, and each new view.
 
     Args:
@@ -148,8 +148,8 @@ class Membership:
 
     def __init__(
         self,
-        describe: Callable[[], Member],
-        deliver: Callable[[View], None],
+        describe: Callable[[], WorkerMember],
+        deliver: Callable[[GroupView], None],
         loop: asyncio.AbstractEventLoop,
         topic: str,
         takeover_s: float,
@@ -182,7 +182,7 @@ class Membership:
         leader = next((member for member in roster.members if member.incarnation == roster.leader), None)
         if leader is None or self._thread is None:
             return
-        view = View(self._thread.generation(), newest(roster.members), leader)
+        view = GroupView(self._thread.generation(), newest_members(roster.members), leader)
         self._loop.call_soon_threadsafe(self._deliver, view)
 
     def renew(self, arguments: Mapping[str, Any]) -> None:
@@ -197,7 +197,7 @@ class Membership:
 
 
 def shell_classes(
-    membership: Membership,
+    membership: GroupMembership,
     consumer: Mapping[str, Any],
 ) -> tuple[type[PartitionAssignor], type[LeaderAssignor], type[driver.Transport]]:
     """The classes to give to a Faust app, bound to ``membership`` (Faust makes the instances itself).
@@ -226,10 +226,10 @@ def shell_classes(
         ) -> dict[str, ConsumerProtocolMemberAssignment]:
             del cluster
             members = {
-                member_id: msgspec.json.decode(metadata.user_data, type=Member)
+                member_id: msgspec.json.decode(metadata.user_data, type=WorkerMember)
                 for member_id, metadata in member_metadata.items()
             }
-            alive = newest(list(members.values()))
+            alive = newest_members(list(members.values()))
             leader = choose_leader(list(alive.values()))
             roster = msgspec.json.encode(Roster(list(alive.values()), leader.incarnation))
             return {
@@ -274,7 +274,7 @@ def shell_classes(
     return Assignor, Leader, Transport
 
 
-def note_contact(coordinator: Any, membership: Membership) -> None:
+def note_contact(coordinator: Any, membership: GroupMembership) -> None:
     """Note in ``membership.contact`` what an aiokafka group coordinator hears that proves this worker is still counted in."""
     contact = membership.contact
     started = time.monotonic()
@@ -291,7 +291,7 @@ def note_contact(coordinator: Any, membership: Membership) -> None:
     async def do_rejoin_group(subscription: Any) -> bool:
         nonlocal waiting
         contact.joins()
-        probing = asyncio.create_task(_probe(coordinator, contact), name="membership-probe")
+        probing = asyncio.create_task(_probe_coordinator(coordinator, contact), name="membership-probe")
         try:
             joined = await join(subscription)
         except InconsistentGroupProtocolError as error:
@@ -320,7 +320,7 @@ def note_contact(coordinator: Any, membership: Membership) -> None:
     replace_coordinator_calls(coordinator, do_heartbeat, do_rejoin_group)
 
 
-async def _probe(coordinator: Any, contact: Contact) -> None:
+async def _probe_coordinator(coordinator: Any, contact: Contact) -> None:
     """No heartbeats are sent while a JoinGroup waits for a dead member's session to end: ask its coordinator something else.
 
     Any other broker would answer too when the coordinator has gone, and with it the JoinGroup that it kept: its successor would
@@ -345,7 +345,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """The thread that holds the group membership."""
 
     logger = _FAUST_LOG
-    membership: Membership
+    membership: GroupMembership
     arguments: Mapping[str, Any]
 
     def _create_consumer(self, loop: asyncio.AbstractEventLoop) -> AIOKafkaConsumer:
@@ -371,4 +371,4 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     def renew(self, arguments: Mapping[str, Any]) -> None:
         """Log in with the credentials among ``arguments`` from the next connection on; safe from any thread."""
         self.arguments = {**self.arguments, **arguments}
-        self.thread_loop.call_soon_threadsafe(renew, client_of(self._consumer), arguments)
+        self.thread_loop.call_soon_threadsafe(renew_credentials, client_of(self._consumer), arguments)

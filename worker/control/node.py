@@ -18,38 +18,38 @@ import orjson
 from connectors.backoff import Backoff
 from connectors.errors import ConfigInvalid, MillraceError
 from offsets.records import (
-    Status,
+    ReportedStatus,
     TopicStatus,
     connector_status_record,
     task_status_record,
     topic_status_record,
 )
 from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import Choice
-from worker.control.table import Owner, Report, report_record, still_held
+from worker.control.reconciler import PluginChoice
+from worker.control.table import SlotOwner, WorkerReport, report_record, still_held
 from worker.control.wishes import awaiting_fencing, local_wishes, need_new_configs, restart_plan
 from worker.metrics.exporter import ProcessNumbers, WorkerStats, process_numbers
 from worker.metrics.process import GcWatch, LoopLag
-from worker.metrics.traffic import traffic
+from worker.metrics.traffic import client_traffic
 from worker.metrics.windows import ClientWindow, HostNumbers, TaskTable
-from worker.protocol import SetLogLevel, TaskId, TopicForgotten
+from worker.protocol import HostTaskId, SetLogLevel, TopicForgotten
 from worker.rest.facade import NotLeader
-from worker.rest.signing import SessionKey
+from worker.rest.signing import SigningKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from offsets.cluster import Change
+    from offsets.cluster import ConfigChange
     from offsets.records import Pair, RestartRequest
     from offsets.store import OffsetStore
-    from worker.control.hosts import Host, HostPool
-    from worker.control.leader import Leader
-    from worker.control.membership import Contact, View
+    from worker.control.hosts import HostPool, HostProcess
+    from worker.control.leader import LeaderDuties
+    from worker.control.membership import Contact, GroupView
     from worker.control.plugins import PluginWatch
-    from worker.control.reconciler import Have, Reconciler, Wish
+    from worker.control.reconciler import DesiredRun, LocalRun, Reconciler
     from worker.control.stores import ConfigStore, PlacementStore, StatusStore
     from worker.logs import LoggerRegistry
-    from worker.protocol import ActiveTopic, ClientStats, ConnectorState, Stats, TaskConfigs, TaskState
+    from worker.protocol import ActiveTopic, ClientStats, ConnectorStateChanged, Stats, TaskConfigs, TaskStateChanged
     from worker.rest.forwarding import WorkerClient
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ _PAUSE: Final = 4
 _LONGEST_PAUSE_S: Final = 0.25
 
 
-class Node:
+class WorkerNode:
     """Glue between the cluster's state, this worker's hosts, and the leader.
 
     Attributes:
@@ -75,7 +75,7 @@ class Node:
     placement: PlacementStore
     status: StatusStore
     offsets: OffsetStore
-    leader: Leader
+    leader: LeaderDuties
     pool: HostPool
     plugins: PluginWatch
     reconciler: Reconciler
@@ -106,26 +106,26 @@ class Node:
         self.draining = False
         self.fenced = True
         self.caught_up = False
-        self.view: View | None = None
+        self.view: GroupView | None = None
         self._exactly_once = exactly_once
         self._put_task_configs = put_task_configs
         self._wanted: dict[str, list[dict[str, str]]] = {}
         self._submitting: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._reported: Report | None = None
+        self._reported: WorkerReport | None = None
         self._report_wake = asyncio.Event()
         self._reporter: asyncio.Task[None] | None = None
 
     @property
-    def me(self) -> Owner:
+    def me(self) -> SlotOwner:
         """This process as an owner of units."""
-        return Owner(self.worker_id, self.incarnation)
+        return SlotOwner(self.worker_id, self.incarnation)
 
     def start(self) -> None:
         """Begin to report; does not block."""
         self.garbage.start()
         self._lag.start()
-        self._reporter = asyncio.create_task(self._report(), name="member-report")
+        self._reporter = asyncio.create_task(self._send_reports(), name="member-report")
 
     async def stop(self) -> None:
         """End background work."""
@@ -138,7 +138,7 @@ class Node:
 
     # What the cluster says.
 
-    def see(self, view: View) -> None:
+    def see(self, view: GroupView) -> None:
         """A new view of the group."""
         self.view = view
         stats = self.stats
@@ -156,17 +156,17 @@ class Node:
         self.leader.see(view)
         self.reconciler.wake()
 
-    def config_changed(self, change: Change) -> None:
+    def config_changed(self, change: ConfigChange) -> None:
         """A record of the config topic came."""
         self.leader.wake()
         self.reconciler.wake()
         if change.kind == "restart" and change.restart is not None:
-            self._restart(change.restart)
+            self._restart_units(change.restart)
         elif change.kind == "logger" and change.level is not None:
             self._set_level(change.name, change.level)
         elif change.kind in ("connector", "removed", "tasks", "target_state"):
-            self._settle(change.name)
-            self._submit(change.name)
+            self._settle_instance(change.name)
+            self._submit_configs(change.name)
 
     def placement_changed(self) -> None:
         """Records of the placement topic came."""
@@ -175,18 +175,18 @@ class Node:
         self.reconciler.wake()
         self._report_wake.set()
 
-    def _restart(self, request: RestartRequest) -> None:
+    def _restart_units(self, request: RestartRequest) -> None:
         state = self.status.state
         units = restart_plan(request, state.connector(request.connector), state.tasks(request.connector))
         mine = [unit for unit in units if self.placement.table.owner(unit) == self.me]
         for unit in mine:
-            self.put_status(unit, "RESTARTING", self._epoch(unit))
+            self.put_status(unit, "RESTARTING", self._unit_epoch(unit))
         self.reconciler.restart(mine)
 
     def set_level(self, name: str, level: str) -> list[str]:
         """Set a logger's level in this worker's processes; returns the loggers of this one that changed."""
         affected = self.loggers.set(name, level)
-        self._spawn(self.pool.tell_all(SetLogLevel(name, level), 5))
+        self._spawn_task(self.pool.tell_all(SetLogLevel(name, level), 5))
         return affected
 
     def _set_level(self, name: str, level: str) -> None:
@@ -197,37 +197,37 @@ class Node:
 
     # What shall run here (reconciler.Listener).
 
-    def wishes(self) -> Mapping[Unit, Wish]:
+    def wishes(self) -> Mapping[Unit, DesiredRun]:
         """What shall run here now."""
         if self.fenced or not self.caught_up:
             return {}
         assigned = self.placement.table.assigned_to(self.me)
-        wishes = local_wishes(assigned, self.config.snapshot, self._instructions)
+        wishes = local_wishes(assigned, self.config.snapshot, self._encode_instructions)
         self.stats.assigned_connectors = sum(unit.task == INSTANCE for unit in assigned)
         self.stats.assigned_tasks = len(assigned) - self.stats.assigned_connectors
         for unit in assigned:
             if unit not in wishes and unit.task == INSTANCE:
-                self._settle(unit.connector)
+                self._settle_instance(unit.connector)
         # A task that ran in a host that died is in none: nobody says of it that it has stopped.
         here = {*wishes, *self.reconciler.have}
-        if gone := [each for each in self.tasks.tasks if Unit(each.connector, each.task) not in here]:
+        if gone := [task_id for task_id in self.tasks.tasks if Unit(task_id.connector, task_id.task) not in here]:
             self.tasks.forget(gone)
         return wishes
 
-    def _instructions(self, name: str, config: Mapping[str, str]) -> bytes:
+    def _encode_instructions(self, name: str, config: Mapping[str, str]) -> bytes:
         """The instructions of a connector's tasks: operators' requests, its rule set, whether a verification waits."""
         asked = self.placement.rules.instructions(name, config, self.placement.instructions.encoded(name))
         return self.placement.verifications.instructions(name, asked)
 
-    def _wished(self, unit: Unit) -> bool:
+    def _is_desired(self, unit: Unit) -> bool:
         """Whether one unit shall run here now. ``wishes`` looks at all of them: too slow for thousands that stop at once."""
         if self.fenced or not self.caught_up or self.placement.table.owner(unit) != self.me:
             return False
-        return unit in local_wishes({unit: 0}, self.config.snapshot, self._instructions)
+        return unit in local_wishes({unit: 0}, self.config.snapshot, self._encode_instructions)
 
-    def choose(self, wish: Wish) -> Choice | None:
+    def choose(self, desired: DesiredRun) -> PluginChoice | None:
         """With which plugins a unit shall run; None: they are being looked at, wait."""
-        selection = self.plugins.select({**wish.connector_config, **(wish.config or {})})
+        selection = self.plugins.select({**desired.connector_config, **(desired.config or {})})
         if selection.problems and self.plugins.pending:
             return None
         problem = selection.problem or ""
@@ -236,7 +236,7 @@ class Node:
                 f". If the connector's package has yet to be installed on {self.worker_id}: put it into a folder of "
                 "plugin.path, then restart the connector"
             )
-        return Choice(
+        return PluginChoice(
             selection.environments, "" if selection.connector is None else selection.connector.version, problem
         )
 
@@ -246,27 +246,27 @@ class Node:
             return frozenset()
         return awaiting_fencing(self.placement.table.assigned_to(self.me), self.config.snapshot)
 
-    def refused(self, unit: Unit, wish: Wish, error: str) -> None:
+    def refused(self, unit: Unit, desired: DesiredRun, error: str) -> None:
         """A host refused to start a unit."""
         self._count_start(unit, failed=True)
-        self.put_status(unit, "FAILED", wish.epoch, error)
+        self.put_status(unit, "FAILED", desired.epoch, error)
 
-    def stopped(self, unit: Unit, wish: Wish, *, in_time: bool) -> None:
+    def stopped(self, unit: Unit, desired: DesiredRun, *, in_time: bool) -> None:
         """A unit has stopped here."""
         del in_time
         if unit.task == INSTANCE:
             self._wanted.pop(unit.connector, None)
-        if self._wished(unit):
+        if self._is_desired(unit):
             return  # it starts again
         if unit.task != INSTANCE:
-            self.tasks.forget([TaskId(*unit)])
+            self.tasks.forget([HostTaskId(*unit)])
         snapshot = self.config.snapshot
         if unit.connector not in snapshot.connectors:
             self.forget_status(unit)
         elif unit.task == INSTANCE and snapshot.target_state(unit.connector) == "STOPPED":
-            self._settle(unit.connector)
+            self._settle_instance(unit.connector)
         elif unit.task == INSTANCE or unit.task < len(snapshot.task_configs(unit.connector)):
-            self.put_status(unit, "UNASSIGNED", wish.epoch)
+            self.put_status(unit, "UNASSIGNED", desired.epoch)
         else:
             self.forget_status(unit)
 
@@ -274,7 +274,7 @@ class Node:
         """What runs here has changed."""
         self._report_wake.set()
 
-    def _settle(self, name: str) -> None:
+    def _settle_instance(self, name: str) -> None:
         """The status of a stopped connector's instance, which runs nowhere, is its owner's to write."""
         unit = Unit(name, INSTANCE)
         snapshot = self.config.snapshot
@@ -287,16 +287,16 @@ class Node:
             return
         current = self.status.state.connector(name)
         if current is None or current.state != "STOPPED" or current.worker_id != self.worker_id:
-            self.put_status(unit, "STOPPED", self._epoch(unit))
+            self.put_status(unit, "STOPPED", self._unit_epoch(unit))
 
     # What hosts say (hosts.Events).
 
-    def host_ready(self, host: Host) -> None:
+    def host_ready(self, host: HostProcess) -> None:
         """A host can take units."""
         self.tasks.hosts.setdefault(host.number, HostNumbers()).environment = host.label
         self.reconciler.wake()
 
-    def host_retired(self, host: Host) -> None:
+    def host_retired(self, host: HostProcess) -> None:
         """A host with other environments has ended because nothing needed it."""
         self.tasks.forget_host(host.number)
         self.reconciler.wake()
@@ -305,23 +305,27 @@ class Node:
         """There are plugins that were not there, or fewer."""
         self.reconciler.wake()
 
-    def host_died(self, host: Host, units: frozenset[Unit], culprit: Unit | None, reason: str, details: str) -> None:
+    def host_died(
+        self, host: HostProcess, units: frozenset[Unit], culprit: Unit | None, reason: str, details: str
+    ) -> None:
         """A host has gone: its units start again by policy, and their status says so."""
         numbers = self.tasks.hosts.setdefault(host.number, HostNumbers())
         numbers.up = False
         numbers.restarts += 1
         numbers.stuck += host.stuck is not None
-        epochs = {unit: found.wish.epoch for unit in units if (found := self.reconciler.have.get(unit)) is not None}
+        epochs = {
+            unit: local_run.wish.epoch for unit in units if (local_run := self.reconciler.have.get(unit)) is not None
+        }
         for unit, again in self.reconciler.host_died(host, units, culprit).items():
             if self.placement.table.owner(unit) != self.me:
-                self.tasks.forget([TaskId(*unit)])
+                self.tasks.forget([HostTaskId(*unit)])
                 continue  # placed elsewhere meanwhile: its status is the other worker's
             blame = "" if culprit is None or culprit == unit else f"; {culprit} is to blame"
             count = self.reconciler.crash_count(unit)
             tried = f" (crash {count} within ten minutes)" if count else ""
             stacks = f"\n{details}" if details and unit == culprit else ""
             if unit.task != INSTANCE:
-                self.tasks.set_state(TaskId(*unit), "RESTARTING" if again else "FAILED")
+                self.tasks.set_state(HostTaskId(*unit), "RESTARTING" if again else "FAILED")
             if again:
                 self.put_status(unit, "RESTARTING", epochs[unit], f"{reason}{blame}{tried}; it starts again{stacks}")
             else:
@@ -341,7 +345,7 @@ class Node:
             process_numbers(self.stats.started_at),
             python=python,
             threads_peak=self._threads_peak,
-            clients=(*traffic(), *self.membership_traffic()),
+            clients=(*client_traffic(), *self.membership_traffic()),
             group=self._group_window,
         )
 
@@ -362,38 +366,38 @@ class Node:
             else:
                 self._group_window.observe(stats, now)
 
-    def stats_came(self, host: Host, event: Stats) -> None:
+    def stats_came(self, host: HostProcess, event: Stats) -> None:
         """A host's numbers."""
         self.tasks.observe(host.number, event, time.monotonic())
         self._observe_group()
 
-    def task_state(self, host: Host, event: TaskState) -> None:
+    def task_state(self, host: HostProcess, event: TaskStateChanged) -> None:
         """A task's state changed."""
-        self._state(host, Unit(event.id.connector, event.id.task), event.state, event.generation, event.trace)
+        self._report_state(host, Unit(event.id.connector, event.id.task), event.state, event.generation, event.trace)
 
-    def connector_state(self, host: Host, event: ConnectorState) -> None:
+    def connector_state(self, host: HostProcess, event: ConnectorStateChanged) -> None:
         """A connector instance's state changed."""
-        self._state(host, Unit(event.name, INSTANCE), event.state, event.generation, event.trace)
+        self._report_state(host, Unit(event.name, INSTANCE), event.state, event.generation, event.trace)
 
-    def _state(self, host: Host, unit: Unit, state: str, generation: int, trace: str | None) -> None:
-        found = self.reconciler.have.get(unit)
-        if found is None or found.host is not host:
+    def _report_state(self, host: HostProcess, unit: Unit, state: str, generation: int, trace: str | None) -> None:
+        local_run = self.reconciler.have.get(unit)
+        if local_run is None or local_run.host is not host:
             return  # of a run that is over
         if state == "STOPPED":
             return  # the answer to the stop request tells
-        found.failed = state == "FAILED"
-        self._count_state(unit, found, state)
-        if found.failed:
+        local_run.failed = state == "FAILED"
+        self._count_state(unit, local_run, state)
+        if local_run.failed:
             _log.error("%s failed: %s", unit, trace)
         self.put_status(unit, state, generation, trace)
 
-    def task_configs(self, host: Host, event: TaskConfigs) -> None:
+    def task_configs(self, host: HostProcess, event: TaskConfigs) -> None:
         """A connector says what its tasks are; the leader writes it down."""
-        found = self.reconciler.have.get(Unit(event.name, INSTANCE))
-        if found is None or found.host is not host:
+        local_run = self.reconciler.have.get(Unit(event.name, INSTANCE))
+        if local_run is None or local_run.host is not host:
             return
         self._wanted[event.name] = event.configs
-        self._submit(event.name)
+        self._submit_configs(event.name)
 
     def active_topic(self, event: ActiveTopic) -> None:
         """A task wrote to a topic for the first time."""
@@ -407,7 +411,7 @@ class Node:
 
     def topic_gone(self, connector: str, topic: str) -> None:
         """An active topic was removed (a reset): the connector's tasks here report it again when they next use it."""
-        hosts = {found.host for unit, found in self.reconciler.have.items() if unit.connector == connector}
+        hosts = {local_run.host for unit, local_run in self.reconciler.have.items() if unit.connector == connector}
         for host in hosts:
             host.event(TopicForgotten(connector, topic))
 
@@ -426,10 +430,10 @@ class Node:
         """Write a unit's status soon."""
         config = self.config.snapshot.connectors.get(unit.connector, {})
         version = self.version(unit, config) or None
-        status = Status(state, self.worker_id, generation, trace, version)  # type: ignore[arg-type]  # hosts use these names
-        if (found := self.reconciler.have.get(unit)) is not None:
-            found.status = status
-        self._put(unit, status)
+        status = ReportedStatus(state, self.worker_id, generation, trace, version)  # type: ignore[arg-type]  # hosts use these names
+        if (local_run := self.reconciler.have.get(unit)) is not None:
+            local_run.status = status
+        self._put_record(unit, status)
 
     def status_gone(self, connector: str, task: int | None) -> None:
         """The status of a connector, with its tasks', or of one task was removed or replaced: what runs here is told again.
@@ -441,11 +445,11 @@ class Node:
         tasks = self.config.snapshot.task_configs(connector)
         for number in (INSTANCE, *range(len(tasks))) if task is None else (task,):
             unit = Unit(connector, number)
-            found = self.reconciler.have.get(unit)
-            if found is not None and found.status is not None and self._overwritten(unit, found.status):
-                self._put(unit, found.status)
+            local_run = self.reconciler.have.get(unit)
+            if local_run is not None and local_run.status is not None and self._is_overwritten(unit, local_run.status):
+                self._put_record(unit, local_run.status)
 
-    def _overwritten(self, unit: Unit, status: Status) -> bool:
+    def _is_overwritten(self, unit: Unit, status: ReportedStatus) -> bool:
         """Whether what this worker wrote of a unit that shall run here is no longer there."""
         state = self.status.state
         shown = state.connector(unit.connector) if unit.task == INSTANCE else state.task(unit.connector, unit.task)
@@ -456,34 +460,34 @@ class Node:
             # A worker that was started again has the name of the one before, whose units the leader gave up.
             and (written.worker_id != self.worker_id or written.state == "UNASSIGNED" != status.state)
         )
-        return (shown is None or late) and self._wished(unit)
+        return (shown is None or late) and self._is_desired(unit)
 
-    def _put(self, unit: Unit, status: Status | None) -> None:
+    def _put_record(self, unit: Unit, status: ReportedStatus | None) -> None:
         self.status.put(_status_record(unit, status))
 
     def version(self, unit: Unit, config: Mapping[str, str]) -> str:
         """Version of a unit's connector: the one it runs in, or else the one it would; "" if there is none."""
-        found = self.reconciler.have.get(unit)
-        if found is not None and found.version:
-            return found.version
+        local_run = self.reconciler.have.get(unit)
+        if local_run is not None and local_run.version:
+            return local_run.version
         plugin = self.plugins.catalog.connector(config)
         return "" if plugin is None else plugin.version
 
     def forget_status(self, unit: Unit) -> None:
         """Remove a unit's status."""
-        self._put(unit, None)
+        self._put_record(unit, None)
 
-    def _epoch(self, unit: Unit) -> int:
+    def _unit_epoch(self, unit: Unit) -> int:
         slot = self.placement.table.get(unit)
         return self.placement.table.epoch if slot is None else slot.epoch
 
-    def _count_state(self, unit: Unit, found: Have, state: str) -> None:
+    def _count_state(self, unit: Unit, local_run: LocalRun, state: str) -> None:
         """A start has succeeded when what was started runs for the first time, and failed when it does not come so far."""
         runs = state in ("RUNNING", "PAUSED")
         if runs or state in ("RESTARTING", "FAILED"):
-            if not found.started:
+            if not local_run.started:
                 self._count_start(unit, failed=not runs)
-            found.started = runs
+            local_run.started = runs
 
     def _count_start(self, unit: Unit, *, failed: bool) -> None:
         kind = "connector" if unit.task == INSTANCE else "task"
@@ -492,29 +496,29 @@ class Node:
 
     # Task configurations on their way to the leader.
 
-    def _submit(self, name: str) -> None:
-        if name in self._submitting or self._unwritten(name) is None:
+    def _submit_configs(self, name: str) -> None:
+        if name in self._submitting or self._unwritten_configs(name) is None:
             return
         self._submitting[name] = asyncio.create_task(self._submit_until_done(name), name=f"task-configs-{name}")
 
-    def _unwritten(self, name: str) -> list[dict[str, str]] | None:
+    def _unwritten_configs(self, name: str) -> list[dict[str, str]] | None:
         """Task configurations of a connector that have to be written.
 
         None if there are none, or if its instance still runs by an older configuration: its successor says what the tasks are.
         """
-        wanted, snapshot = self._wanted.get(name), self.config.snapshot
+        new_configs, snapshot = self._wanted.get(name), self.config.snapshot
         instance = self.reconciler.have.get(Unit(name, INSTANCE))
-        if wanted is None or instance is None or instance.wish.connector_config != snapshot.connectors.get(name):
+        if new_configs is None or instance is None or instance.wish.connector_config != snapshot.connectors.get(name):
             return None
-        return wanted if need_new_configs(wanted, snapshot, name) else None
+        return new_configs if need_new_configs(new_configs, snapshot, name) else None
 
     async def _submit_until_done(self, name: str) -> None:
         try:
             pauses = Backoff(_FIRST_RETRY_S, _LAST_RETRY_S)
             # Between the last look and the end nothing may come in: it would find this still at work, and be left lying.
-            while (wanted := self._unwritten(name)) is not None:
+            while (new_configs := self._unwritten_configs(name)) is not None:
                 try:
-                    await self._send_task_configs(name, wanted)
+                    await self._send_task_configs(name, new_configs)
                     # The leader has written them; they arrive here by the topic.
                     pauses.reset()
                 except NotLeader:
@@ -527,21 +531,21 @@ class Node:
         finally:
             del self._submitting[name]
 
-    async def _send_task_configs(self, name: str, wanted: list[dict[str, str]]) -> None:
+    async def _send_task_configs(self, name: str, new_configs: list[dict[str, str]]) -> None:
         if self.leader.chosen:
-            await self._put_task_configs(name, wanted)
+            await self._put_task_configs(name, new_configs)
             return
         url, key = self.leader.url, self.session_key()
         if url is None or key is None:
             raise NotLeader(url)
         await self.client.send_signed(
-            "POST", url, f"/connectors/{quote(name, safe='')}/tasks", orjson.dumps(wanted), key
+            "POST", url, f"/connectors/{quote(name, safe='')}/tasks", orjson.dumps(new_configs), key
         )
 
-    def session_key(self) -> SessionKey | None:
+    def session_key(self) -> SigningKey | None:
         """The key that requests between workers are signed with."""
-        found = self.config.snapshot.session_key
-        return None if found is None else SessionKey(found.key, found.algorithm)
+        saved_key = self.config.snapshot.session_key
+        return None if saved_key is None else SigningKey(saved_key.key, saved_key.algorithm)
 
     def owner_url(self, unit: Unit) -> str | None:
         """REST address of the worker that runs a unit, or None if none does."""
@@ -551,7 +555,7 @@ class Node:
 
     # This worker's report to the leader.
 
-    async def _report(self) -> None:
+    async def _send_reports(self) -> None:
         while True:
             await self._report_wake.wait()
             self._report_wake.clear()
@@ -570,7 +574,7 @@ class Node:
             # A look takes time in proportion to the cluster, and everything that starts or stops here asks for one.
             await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE * looked))
 
-    def _due_report(self) -> Report | None:
+    def _due_report(self) -> WorkerReport | None:
         """What to tell the leader, or None if it waits for nothing from here, or knows."""
         table = self.placement.table
         revoked = [
@@ -585,15 +589,15 @@ class Node:
         last = self._reported
         if last is not None and last.stopping == stopping and last.seen >= max(revoked):
             return None
-        return Report(self.incarnation, table.epoch, stopping)
+        return WorkerReport(self.incarnation, table.epoch, stopping)
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn_task(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
 
-def _status_record(unit: Unit, status: Status | None) -> Pair:
+def _status_record(unit: Unit, status: ReportedStatus | None) -> Pair:
     """The record of a unit's status."""
     if unit.task == INSTANCE:
         return connector_status_record(unit.connector, status)

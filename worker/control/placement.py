@@ -65,20 +65,20 @@ class Placement:
     reasons: dict[Unit, str]
 
 
-def requirement(config: Mapping[str, str]) -> Requirement:
+def read_requirement(config: Mapping[str, str]) -> Requirement:
     """What a connector's or task's configuration asks of its worker."""
     needed: set[tuple[str, str]] = set()
     node = config.get(NODE_KEY, "").strip()
     if node:
         needed.add((NODE_KEY, node))
     for item in config.get(LABELS_KEY, "").split(","):
-        name, found, value = item.partition("=")
-        if found:
+        name, separator, value = item.partition("=")
+        if separator:
             needed.add((name.strip(), value.strip()))
     return frozenset(needed)
 
 
-def matches(needed: Requirement, worker_id: str, labels: Mapping[str, str]) -> bool:
+def is_match(needed: Requirement, worker_id: str, labels: Mapping[str, str]) -> bool:
     """Whether a worker has all that is ``needed``.
 
     A node is a worker's id, its host, its label ``node``, or the name of any of its labels: a worker that stands for several
@@ -96,8 +96,8 @@ def matches(needed: Requirement, worker_id: str, labels: Mapping[str, str]) -> b
     return True
 
 
-def place(
-    wanted: Mapping[Unit, Requirement],
+def place_units(
+    requirements: Mapping[Unit, Requirement],
     workers: Mapping[str, Worker],
     previous: Mapping[Unit, str],
     *,
@@ -107,7 +107,7 @@ def place(
     """Place every unit.
 
     Args:
-        wanted: the units that shall be placed, each with what it needs.
+        requirements: the units that shall be placed, each with what it needs.
         workers: live workers by id.
         previous: where units were placed; may name workers and units that are gone.
         rebalance: whether units may move to even the load out (the set of workers has changed).
@@ -115,17 +115,17 @@ def place(
     """
     groups: dict[str, list[Unit]] = {}
     for unit, group in sorted((together or {}).items()):
-        if unit in wanted:
+        if unit in requirements:
             groups.setdefault(group, []).append(unit)
     if not groups:
-        return _place_units(wanted, workers, previous, rebalance=rebalance)
+        return _place_units(requirements, workers, previous, rebalance=rebalance)
     # A group is placed as one unit, under a name that no connector has.
     members = {Unit(f"\0{group}", 0): units for group, units in groups.items()}
     grouped = {unit for units in members.values() for unit in units}
-    alone: dict[Unit, Requirement] = {unit: needed for unit, needed in wanted.items() if unit not in grouped}
+    alone: dict[Unit, Requirement] = {unit: needed for unit, needed in requirements.items() if unit not in grouped}
     before = dict(previous)
     for unit, units in members.items():
-        alone[unit] = frozenset[tuple[str, str]]().union(*(wanted[member] for member in units))
+        alone[unit] = frozenset[tuple[str, str]]().union(*(requirements[member] for member in units))
         counts = Counter(sorted(previous[member] for member in units if previous.get(member) in workers))
         if counts:
             before[unit] = counts.most_common(1)[0][0]
@@ -147,7 +147,7 @@ def place(
 def _place_units(
     needs: Mapping[Unit, Requirement], workers: Mapping[str, Worker], previous: Mapping[Unit, str], *, rebalance: bool
 ) -> Placement:
-    """``place`` for units that nothing holds together."""
+    """``place_units`` for units that nothing holds together."""
     chooser = _Chooser(workers)
     reasons: dict[Unit, str] = {}
     homeless: list[Unit] = []
@@ -163,8 +163,8 @@ def _place_units(
         if not eligible:
             reasons[unit] = _why_nowhere(needs[unit], workers)
             continue
-        load, other = (instances, tasks) if unit.task == INSTANCE else (tasks, instances)
-        target = load.least(unit, eligible, other, spread_first=not rebalance)
+        load, other_loads = (instances, tasks) if unit.task == INSTANCE else (tasks, instances)
+        target = load.least(unit, eligible, other_loads, spread_first=not rebalance)
         load.add(unit, target)
         before = previous.get(unit)
         reasons[unit] = (
@@ -184,14 +184,14 @@ def _why_nowhere(needed: Requirement, workers: Mapping[str, Worker]) -> str:
         return "no worker is there"
     if not needed:
         return "every worker is draining"
-    text = "no worker that is not draining has " + ", ".join(f"{name}={value}" for name, value in sorted(needed))
+    explanation = "no worker that is not draining has " + ", ".join(f"{name}={value}" for name, value in sorted(needed))
     node = dict(needed).get(NODE_KEY)
     # Labels themselves name what is missing; a node can be told in several ways.
     return (
-        text
+        explanation
         if node is None
         else (
-            f"{text}: start one on the host {node}, or add {node}=yes (or {_NODE_LABEL}={node}) to the node.labels "
+            f"{explanation}: start one on the host {node}, or add {node}=yes (or {_NODE_LABEL}={node}) to the node.labels "
             "of the worker that shall run it"
         )
     )
@@ -212,14 +212,14 @@ class _Chooser:
         self._known: dict[Requirement, frozenset[str]] = {}
 
     def eligible(self, needed: Requirement) -> frozenset[str]:
-        found = self._known.get(needed)
-        if found is None:
-            found = self._known[needed] = frozenset(
+        eligible_workers = self._known.get(needed)
+        if eligible_workers is None:
+            eligible_workers = self._known[needed] = frozenset(
                 worker_id
                 for worker_id, worker in self._workers.items()
-                if not worker.draining and matches(needed, worker_id, worker.labels)
+                if not worker.draining and is_match(needed, worker_id, worker.labels)
             )
-        return found
+        return eligible_workers
 
 
 class _Loads:
@@ -245,7 +245,7 @@ class _Loads:
     def siblings(self, connector: str, worker: str) -> int:
         return self._siblings[worker].get(connector, 0)
 
-    def least(self, unit: Unit, eligible: Iterable[str], other: _Loads, *, spread_first: bool) -> str:
+    def least(self, unit: Unit, eligible: Iterable[str], other_loads: _Loads, *, spread_first: bool) -> str:
         """The worker to take one more unit; of equal ones that with fewer units of the other kind."""
 
         def load(worker: str) -> float:
@@ -255,22 +255,22 @@ class _Loads:
             return (self.siblings(unit.connector, worker) + 1) / self.capacity[worker]
 
         if spread_first:
-            return min(eligible, key=lambda worker: (spread(worker), load(worker), other.count[worker], worker))
-        return min(eligible, key=lambda worker: (load(worker), spread(worker), other.count[worker], worker))
+            return min(eligible, key=lambda worker: (spread(worker), load(worker), other_loads.count[worker], worker))
+        return min(eligible, key=lambda worker: (load(worker), spread(worker), other_loads.count[worker], worker))
 
 
-def _even_out(load: _Loads, wanted: Mapping[Unit, Requirement], chooser: _Chooser) -> list[tuple[Unit, str, str]]:
+def _even_out(load: _Loads, requirements: Mapping[Unit, Requirement], chooser: _Chooser) -> list[tuple[Unit, str, str]]:
     """Move units from the most to the least loaded workers while that makes the load more even; returns the moves.
 
     A unit moves at most once: each move goes to a worker that has less after it than the giver had before it.
     """
     moves: dict[Unit, tuple[str, str]] = {}
-    classes = {chooser.eligible(needed) for needed in set(wanted.values())}
+    classes = {chooser.eligible(needed) for needed in set(requirements.values())}
     for eligible in sorted(classes, key=lambda workers: (len(workers), sorted(workers))):
         # Within a set of workers every one of its units may go to any of them.
         if len(eligible) < 2:
             continue
-        givers = _Givers(load, wanted, chooser, eligible)
+        givers = _Givers(load, requirements, chooser, eligible)
         while True:
             target = min(eligible, key=lambda worker: ((load.count[worker] + 1) / load.capacity[worker], worker))
             floor = (load.count[target] + 1) / load.capacity[target]
@@ -291,12 +291,12 @@ class _Givers:
     """The workers of one class of units, and which of its units each would give away first."""
 
     def __init__(
-        self, load: _Loads, wanted: Mapping[Unit, Requirement], chooser: _Chooser, eligible: frozenset[str]
+        self, load: _Loads, requirements: Mapping[Unit, Requirement], chooser: _Chooser, eligible: frozenset[str]
     ) -> None:
         self._load = load
         self._movable: dict[str, dict[str, list[Unit]]] = {worker: {} for worker in sorted(eligible)}
         for unit, worker in sorted(load.where.items()):
-            if worker in eligible and chooser.eligible(wanted[unit]) >= eligible:
+            if worker in eligible and chooser.eligible(requirements[unit]) >= eligible:
                 self._movable[worker].setdefault(unit.connector, []).append(unit)
         self._heaps = {
             worker: [(-len(units), connector) for connector, units in movable.items()]
@@ -345,7 +345,7 @@ class _Givers:
         heapq.heappush(self._heaps[worker], (-len(units), unit.connector))
 
 
-def summary(assigned: Mapping[Unit, str], workers: Sequence[str]) -> dict[str, dict[str, int]]:
+def summarize_load(assigned: Mapping[Unit, str], workers: Sequence[str]) -> dict[str, dict[str, int]]:
     """Connectors and tasks per worker, for logs and ``explain``."""
     result = {worker: {"connectors": 0, "tasks": 0} for worker in workers}
     for unit, worker in assigned.items():

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from worker.plugins.catalog import Catalog, Selection
-from worker.plugins.describe import describe
-from worker.plugins.environments import Environment, Scan, scan
+from worker.plugins.catalog import PluginCatalog, PluginSelection
+from worker.plugins.describe import describe_plugins
+from worker.plugins.environments import Environment, Scan, scan_folders
 from worker.plugins.isolation import own_distributions
 from worker.plugins.model import Description, is_folder
 
@@ -67,7 +67,7 @@ class PluginWatch:
         self._room = asyncio.Semaphore(_CHILDREN)
         self._looking = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
-        self.catalog = Catalog()
+        self.catalog = PluginCatalog()
 
     @property
     def pending(self) -> bool:
@@ -77,12 +77,12 @@ class PluginWatch:
     @property
     def failures(self) -> dict[str, str]:
         """What can't be used -> why."""
-        found = {**self._main.failures, **self._scan.failures}
+        reasons = {**self._main.failures, **self._scan.failures}
         for key, environment in self._scan.environments.items():
             described = self._described.get(key)
             if described is not None:
-                found |= {f"{environment.name}: {value}": why for value, why in described.failures.items()}
-        return found
+                reasons |= {f"{environment.name}: {value}": reason for value, reason in described.failures.items()}
+        return reasons
 
     def skipped(self, environments: Sequence[str]) -> list[str]:
         """Entry points of environments that no process may import."""
@@ -106,7 +106,7 @@ class PluginWatch:
         """Environments as people call them; the fingerprints don't matter to them."""
         return "+".join(key.rpartition("@")[0] for key in environments) or "main"
 
-    def select(self, config: Mapping[str, str]) -> Selection:
+    def select(self, config: Mapping[str, str]) -> PluginSelection:
         """What a connector's configuration needs."""
         return self.catalog.select(config, self._worker)
 
@@ -117,18 +117,18 @@ class PluginWatch:
             main: the plugins of Millrace's own environment, as a task host tells of them.
         """
         self._main = main
-        self._rebuild()
+        self._rebuild_catalog()
         if not any(map(is_folder, self._path)):
             return
         self._own = await asyncio.to_thread(own_distributions)
-        await self._look()
+        await self._scan_folders()
         if not await self.settled(_START_S):
             _log.warning(
                 "Plugins of %s are still being looked at: connectors that need them wait",
                 ", ".join(sorted(key.rpartition("@")[0] for key in self._describing)),
             )
         if self._interval_s > 0:
-            self._watching = asyncio.create_task(self._watch(), name="plugin-watch")
+            self._watching = asyncio.create_task(self._watch_folders(), name="plugin-watch")
 
     async def stop(self) -> None:
         """End all looking; children are killed."""
@@ -144,7 +144,7 @@ class PluginWatch:
         for key, described in list(self._described.items()):
             if described.failures:
                 del self._described[key]
-        await self._look()
+        await self._scan_folders()
         return await self.settled(deadline_s)
 
     async def settled(self, deadline_s: float) -> bool:
@@ -167,7 +167,8 @@ class PluginWatch:
                     "fingerprint": environment.fingerprint,
                     "state": "PENDING" if described is None else "READY" if plugins else "FAILED",
                     "plugins": [
-                        {"class": each.class_name, "type": each.kind, "version": each.version} for each in plugins
+                        {"class": plugin.class_name, "type": plugin.kind, "version": plugin.version}
+                        for plugin in plugins
                     ],
                 }
             )
@@ -175,49 +176,51 @@ class PluginWatch:
 
     # Looking.
 
-    async def _watch(self) -> None:
+    async def _watch_folders(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
             try:
-                await self._look()
+                await self._scan_folders()
             except Exception:  # noqa: BLE001 - the next look may succeed; connectors go on with what is known
                 _log.exception("Looking at plugin.path went wrong")
 
-    async def _look(self) -> None:
+    async def _scan_folders(self) -> None:
         async with self._looking:
-            found = await asyncio.to_thread(scan, self._path, self._own, self._scan)
+            scanned = await asyncio.to_thread(scan_folders, self._path, self._own, self._scan)
             for _ in range(_LOOKS):
-                if found.environments.keys() <= self._scan.environments.keys() or not self._looked:
+                if scanned.environments.keys() <= self._scan.environments.keys() or not self._looked:
                     break  # nothing new; what is there at the worker's start is complete
                 await asyncio.sleep(_SETTLED_S)
-                again = await asyncio.to_thread(scan, self._path, self._own, found)
-                if again.environments.keys() == found.environments.keys():
+                again = await asyncio.to_thread(scan_folders, self._path, self._own, scanned)
+                if again.environments.keys() == scanned.environments.keys():
                     break
-                found = again
+                scanned = again
             self._looked = True
-            self._take(found)
+            self._take_scan(scanned)
 
-    def _take(self, found: Scan) -> None:
-        before, self._scan = self._scan, found
-        for what, why in found.failures.items():
-            if before.failures.get(what) != why:
-                _log.error("Plugins in %s can't be used: %s", what, why)
-        for key in before.environments.keys() - found.environments.keys():
+    def _take_scan(self, scanned: Scan) -> None:
+        before, self._scan = self._scan, scanned
+        for path, reason in scanned.failures.items():
+            if before.failures.get(path) != reason:
+                _log.error("Plugins in %s can't be used: %s", path, reason)
+        for key in before.environments.keys() - scanned.environments.keys():
             _log.info("The plugin environment %s has gone or changed; what runs in it goes on", key)
             self._described.pop(key, None)
             task = self._describing.pop(key, None)
             if task is not None:
                 task.cancel()
-        for key, environment in found.environments.items():
+        for key, environment in scanned.environments.items():
             if key not in self._described and key not in self._describing:
-                task = self._describing[key] = asyncio.create_task(self._describe(environment), name=f"describe-{key}")
-                task.add_done_callback(lambda done, key=key: self._finished(key, done))  # type: ignore[misc]
-        if before.environments.keys() != found.environments.keys():
-            self._rebuild()
+                task = self._describing[key] = asyncio.create_task(
+                    self._describe_environment(environment), name=f"describe-{key}"
+                )
+                task.add_done_callback(lambda done, key=key: self._handle_finished(key, done))  # type: ignore[misc]
+        if before.environments.keys() != scanned.environments.keys():
+            self._rebuild_catalog()
 
-    async def _describe(self, environment: Environment) -> None:
+    async def _describe_environment(self, environment: Environment) -> None:
         async with self._room:
-            described = await describe(environment)
+            described = await describe_plugins(environment)
         if environment.key not in self._scan.environments:
             return
         self._described[environment.key] = described
@@ -227,17 +230,17 @@ class PluginWatch:
             ", ".join(f"{plugin.class_name} {plugin.version}" for plugin in described.plugins)
             or "no plugin that can be used",
         )
-        for value, why in described.failures.items():
-            _log.error("The plugin %s of environment %s can't be used: %s", value, environment.name, why)
+        for value, reason in described.failures.items():
+            _log.error("The plugin %s of environment %s can't be used: %s", value, environment.name, reason)
 
-    def _finished(self, key: str, task: asyncio.Task[None]) -> None:
+    def _handle_finished(self, key: str, task: asyncio.Task[None]) -> None:
         if self._describing.get(key) is task:
             del self._describing[key]
         if not task.cancelled() and task.exception() is not None:
             _log.error("Plugin environment %s could not be looked at", key, exc_info=task.exception())
-        self._rebuild()
+        self._rebuild_catalog()
 
-    def _rebuild(self) -> None:
+    def _rebuild_catalog(self) -> None:
         plugins = [*self._main.plugins]
         for key in self._scan.environments:
             described = self._described.get(key)
@@ -247,7 +250,7 @@ class PluginWatch:
             for key, environment in self._scan.environments.items()
             if key in self._described
         }
-        self.catalog = Catalog(
+        self.catalog = PluginCatalog(
             plugins, self._scan.environments, self._own, isolating=self._isolating, failures=failures
         )
         self._changed()

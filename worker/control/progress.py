@@ -19,14 +19,14 @@ def shown_progress(worker_id: str, job: JobProgress | None, task: int = 0) -> di
     if job.error:
         body["error"] = job.error
     if job.retrying_since:
-        body["retrying_since"] = _time(job.retrying_since)
-    lags = [each.lag for each in job.partitions]
-    known = bool(lags) and min(lags) >= 0
+        body["retrying_since"] = _format_time(job.retrying_since)
+    lags = [partition.lag for partition in job.partitions]
+    is_known = bool(lags) and min(lags) >= 0
     return body | {
         "pid": job.pid or None,
         "starts": job.starts,
-        "started_at": _time(job.started_at),
-        "progress_at": _time(job.progress_at),
+        "started_at": _format_time(job.started_at),
+        "progress_at": _format_time(job.progress_at),
         "batch": None
         if job.batch < 0
         else {"id": job.batch, "records": job.batch_rows, "seconds": job.batch_s, "rows_per_second": job.rows_per_s},
@@ -35,15 +35,15 @@ def shown_progress(worker_id: str, job: JobProgress | None, task: int = 0) -> di
         "records_written": job.written,
         "retries": job.retries,
         # Not known before the topics were asked, nor while they don't answer: null, which is not 0.
-        "lag": {"total": sum(lags) if known else None, "max": max(lags) if known else None},
+        "lag": {"total": sum(lags) if is_known else None, "max": max(lags) if is_known else None},
         "partitions": [
             {
-                "topic": each.topic,
-                "partition": each.partition,
-                "offset": None if each.offset < 0 else each.offset,
-                "lag": None if each.lag < 0 else each.lag,
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": None if partition.offset < 0 else partition.offset,
+                "lag": None if partition.lag < 0 else partition.lag,
             }
-            for each in job.partitions
+            for partition in job.partitions
         ],
         "metrics": job.metrics,
         "steps": job.steps,
@@ -51,7 +51,7 @@ def shown_progress(worker_id: str, job: JobProgress | None, task: int = 0) -> di
     }
 
 
-def _time(seconds: float) -> str | None:
+def _format_time(seconds: float) -> str | None:
     return (
         datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if seconds

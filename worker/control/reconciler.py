@@ -1,6 +1,7 @@
 """What runs here is made what shall run here.
 
-``plan`` is pure: it compares wishes with what is there. ``Reconciler`` carries the steps out by messages to task hosts, each
+``plan_steps`` is pure: it compares wishes with what is there. ``Reconciler`` carries the steps out by messages to task hosts,
+each
 unit on its own: nothing waits for another unit's slow stop. It is driven by levels, not by edges: whatever happens calls
 ``wake``, and everything is looked at again.
 """
@@ -16,13 +17,22 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from worker.control.instructions import NONE
 from worker.control.placement import INSTANCE, Unit
 from worker.pipe import PipeClosed
-from worker.protocol import Instruct, PauseTask, RemoteError, StartConnector, StartTask, StopConnector, StopTask, TaskId
+from worker.protocol import (
+    HostTaskId,
+    Instruct,
+    PauseTask,
+    RemoteError,
+    StartConnector,
+    StartTask,
+    StopConnector,
+    StopTask,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from offsets.records import Status
-    from worker.control.hosts import Host, HostPool
+    from offsets.records import ReportedStatus
+    from worker.control.hosts import HostPool, HostProcess
 
 _log = logging.getLogger(__name__)
 _ACCEPT_DEADLINE_S: Final = 15.0
@@ -37,7 +47,7 @@ _LONGEST_PAUSE_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredRun:
     """How a unit shall run.
 
     Attributes:
@@ -56,19 +66,19 @@ class Wish:
     instructions: bytes = NONE
     born: int = -1
 
-    def same_run(self, other: Wish) -> bool:
-        """Whether a unit that runs by ``other`` need not be restarted to run by this wish."""
+    def same_run(self, desired: DesiredRun) -> bool:
+        """Whether a unit that runs by ``desired`` need not be restarted to run by this wish."""
         return (
-            self.born == other.born
-            and (self.connector_config is other.connector_config or self.connector_config == other.connector_config)
-            and (self.config is other.config or self.config == other.config)
+            self.born == desired.born
+            and (self.connector_config is desired.connector_config or self.connector_config == desired.connector_config)
+            and (self.config is desired.config or self.config == desired.config)
             # An instance has no message for it: it is made anew.
-            and (self.config is not None or self.paused == other.paused)
+            and (self.config is not None or self.paused == desired.paused)
         )
 
 
 @dataclass(slots=True)
-class Have:
+class LocalRun:
     """A unit that a host has been given.
 
     Attributes:
@@ -83,8 +93,8 @@ class Have:
         status: the last that was written of it.
     """
 
-    wish: Wish
-    host: Host
+    wish: DesiredRun
+    host: HostProcess
     paused: bool = False
     busy: bool = True
     failed: bool = False
@@ -92,7 +102,7 @@ class Have:
     instructions: bytes | None = None
     version: str = ""
     started: bool = False
-    status: Status | None = None
+    status: ReportedStatus | None = None
 
     @property
     def told(self) -> bytes:
@@ -103,33 +113,35 @@ class Have:
 Step = tuple[Literal["start", "stop", "pause", "resume", "instruct"], Unit]
 
 
-def plan(wishes: Mapping[Unit, Wish], have: Mapping[Unit, Have], blocked: frozenset[Unit] = frozenset()) -> list[Step]:
+def plan_steps(
+    wishes: Mapping[Unit, DesiredRun], local_runs: Mapping[Unit, LocalRun], blocked: frozenset[Unit] = frozenset()
+) -> list[Step]:
     """The steps that can be taken now.
 
     Args:
         wishes: what shall run here.
-        have: what does.
+        local_runs: what does.
         blocked: units that must not be started yet (a back-off, fencing).
     """
     steps: list[Step] = []
-    for unit, found in have.items():
-        if found.busy:
+    for unit, local_run in local_runs.items():
+        if local_run.busy:
             continue
-        wish = wishes.get(unit)
-        if wish is None or found.restart or not wish.same_run(found.wish):
+        desired = wishes.get(unit)
+        if desired is None or local_run.restart or not desired.same_run(local_run.wish):
             steps.append(("stop", unit))
-        elif wish.paused != found.paused and not found.failed:
-            steps.append(("pause" if wish.paused else "resume", unit))
-        elif wish.config is not None and wish.instructions != found.told and not found.failed:
+        elif desired.paused != local_run.paused and not local_run.failed:
+            steps.append(("pause" if desired.paused else "resume", unit))
+        elif desired.config is not None and desired.instructions != local_run.told and not local_run.failed:
             steps.append(("instruct", unit))
-    steps.extend(("start", unit) for unit in wishes if unit not in have and unit not in blocked)
+    steps.extend(("start", unit) for unit in wishes if unit not in local_runs and unit not in blocked)
     # Instances first: they may change the tasks.
     steps.sort(key=lambda step: (step[0] != "stop", step[1].task != INSTANCE))
     return steps
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PluginChoice:
     """With which plugins a unit is to run.
 
     Attributes:
@@ -151,22 +163,22 @@ class Crashes:
     not_before: float = 0.0
 
 
-class Listener(Protocol):
+class ReconcilerListener(Protocol):
     """What the reconciler tells; none of these may block."""
 
-    def wishes(self) -> Mapping[Unit, Wish]:
+    def wishes(self) -> Mapping[Unit, DesiredRun]:
         """What shall run here now."""
 
-    def choose(self, wish: Wish) -> Choice | None:
+    def choose(self, desired: DesiredRun) -> PluginChoice | None:
         """With which plugins a unit shall run; None: they are being looked at, wait."""
 
     def unready(self) -> frozenset[Unit]:
         """Units that may not be started yet for reasons of the cluster's."""
 
-    def refused(self, unit: Unit, wish: Wish, error: str) -> None:
+    def refused(self, unit: Unit, desired: DesiredRun, error: str) -> None:
         """A host refused to start the unit."""
 
-    def stopped(self, unit: Unit, wish: Wish, *, in_time: bool) -> None:
+    def stopped(self, unit: Unit, desired: DesiredRun, *, in_time: bool) -> None:
         """A unit has stopped."""
 
     def changed(self) -> None:
@@ -185,17 +197,23 @@ class Reconciler:
     """
 
     def __init__(
-        self, pool: HostPool, listener: Listener, *, stop_s: float, backoff_s: tuple[float, float], crash_limit: int
+        self,
+        pool: HostPool,
+        listener: ReconcilerListener,
+        *,
+        stop_s: float,
+        backoff_s: tuple[float, float],
+        crash_limit: int,
     ) -> None:
         self._pool = pool
         self._listener = listener
         self._stop_s = stop_s
         self._backoff_s = backoff_s
         self._crash_limit = crash_limit
-        self.have: dict[Unit, Have] = {}
+        self.have: dict[Unit, LocalRun] = {}
         self._crashes: dict[Unit, Crashes] = {}
         #: Units that crashed too often, with the wish they did so under.
-        self._given_up: dict[Unit, Wish] = {}
+        self._given_up: dict[Unit, DesiredRun] = {}
         #: Units that wait for a host, and why.
         self._hostless: dict[Unit, str] = {}
         self._wake = asyncio.Event()
@@ -207,7 +225,7 @@ class Reconciler:
 
     def start(self) -> None:
         """Begin; does not block."""
-        self._loop = asyncio.create_task(self._run(), name="reconciler")
+        self._loop = asyncio.create_task(self._run_loop(), name="reconciler")
 
     async def stop(self) -> None:
         """Stop reconciling; what runs goes on."""
@@ -236,13 +254,13 @@ class Reconciler:
         if unit in self.have:
             self.have[unit].failed = True
 
-    def host_died(self, host: Host, units: frozenset[Unit], culprit: Unit | None) -> dict[Unit, bool]:
+    def host_died(self, host: HostProcess, units: frozenset[Unit], culprit: Unit | None) -> dict[Unit, bool]:
         """Forget what ran in a host; returns for each unit that was to run on whether it will be started again."""
         now = time.monotonic()
         again: dict[Unit, bool] = {}
         for unit in units:
-            found = self.have.get(unit)
-            if found is None or found.host is not host:
+            local_run = self.have.get(unit)
+            if local_run is None or local_run.host is not host:
                 continue
             del self.have[unit]
             if unit == culprit:
@@ -251,7 +269,7 @@ class Reconciler:
                 first, longest = self._backoff_s
                 crashes.not_before = now + min(longest, first * 2 ** (len(crashes.times) - 1))
                 if len(crashes.times) >= self._crash_limit:
-                    self._given_up[unit] = found.wish
+                    self._given_up[unit] = local_run.wish
             again[unit] = unit not in self._given_up
         self._listener.changed()
         self.wake()
@@ -264,19 +282,19 @@ class Reconciler:
 
     def crash_count(self, unit: Unit) -> int:
         """How often a host died under the unit within the last ten minutes."""
-        found = self._crashes.get(unit)
-        return 0 if found is None else len(found.times)
+        crashes = self._crashes.get(unit)
+        return 0 if crashes is None else len(crashes.times)
 
     def waiting(self, unit: Unit) -> str | None:
         """Why a unit that shall run here is not started, as far as this worker is the cause."""
         if unit in self._given_up:
             return f"task hosts died under it {self.crash_count(unit)} times; restart it when the cause is mended"
-        found = self._crashes.get(unit)
-        if found is not None and found.not_before > time.monotonic():
-            return f"its task host died; it starts again in {found.not_before - time.monotonic():.1f} s"
+        crashes = self._crashes.get(unit)
+        if crashes is not None and crashes.not_before > time.monotonic():
+            return f"its task host died; it starts again in {crashes.not_before - time.monotonic():.1f} s"
         return self._hostless.get(unit)
 
-    async def _run(self) -> None:
+    async def _run_loop(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -284,29 +302,31 @@ class Reconciler:
             wishes = self._listener.wishes()
             self._hostless.clear()
             for unit in [
-                unit for unit, wish in self._given_up.items() if unit not in wishes or not wishes[unit].same_run(wish)
+                unit
+                for unit, desired in self._given_up.items()
+                if unit not in wishes or not wishes[unit].same_run(desired)
             ]:
                 del self._given_up[unit]
                 self._crashes.pop(unit, None)
-            steps = plan(wishes, self.have, self._blocked(wishes) | self._listener.unready())
+            steps = plan_steps(wishes, self.have, self._blocked_units(wishes) | self._listener.unready())
             room = max(0, _AT_ONCE - len(self._steps))
             self._more = len(steps) > room
             for kind, unit in steps[:room]:
                 if kind == "start":
-                    self._start(unit, wishes[unit])
+                    self._start_unit(unit, wishes[unit])
                 elif kind == "stop":
                     self.have[unit].busy = True
-                    self._step(self._stop(unit, self.have[unit]))
+                    self._take_step(self._stop_unit(unit, self.have[unit]))
                 elif kind == "instruct":
                     self.have[unit].busy = True
-                    self._step(self._instruct(unit, self.have[unit], wishes[unit].instructions))
+                    self._take_step(self._instruct_unit(unit, self.have[unit], wishes[unit].instructions))
                 else:
                     self.have[unit].busy = True
-                    self._step(self._pause(unit, self.have[unit], wishes[unit]))
+                    self._take_step(self._pause_unit(unit, self.have[unit], wishes[unit]))
             # A look takes time in proportion to what runs here, and thousands that start or stop ask for one each.
             await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE * (time.monotonic() - began)))
 
-    def _blocked(self, wishes: Mapping[Unit, Wish]) -> frozenset[Unit]:
+    def _blocked_units(self, wishes: Mapping[Unit, DesiredRun]) -> frozenset[Unit]:
         now = time.monotonic()
         waiting = {
             unit: crashes.not_before
@@ -319,18 +339,18 @@ class Reconciler:
             self._timer = asyncio.get_running_loop().call_later(min(waiting.values()) - now, self.wake)
         return frozenset(waiting) | frozenset(self._given_up)
 
-    def _step(self, work: asyncio._CoroutineLike[None]) -> None:
+    def _take_step(self, work: asyncio._CoroutineLike[None]) -> None:
         task = asyncio.create_task(work)
         self._steps.add(task)
-        task.add_done_callback(self._taken)
+        task.add_done_callback(self._end_step)
 
-    def _taken(self, task: asyncio.Task[None]) -> None:
+    def _end_step(self, task: asyncio.Task[None]) -> None:
         self._steps.discard(task)
         if self._more:
             self.wake()
 
-    def _start(self, unit: Unit, wish: Wish) -> None:
-        choice = self._listener.choose(wish)
+    def _start_unit(self, unit: Unit, desired: DesiredRun) -> None:
+        choice = self._listener.choose(desired)
         if choice is None:
             self._hostless[unit] = "the plugins that it may need are being looked at"
             return  # a change of the plugins wakes
@@ -340,90 +360,90 @@ class Reconciler:
         if host is None:
             self._hostless[unit] = self._pool.why_none(environments)
             return  # host_ready or host_retired wakes
-        found = self.have[unit] = Have(wish, host, paused=wish.paused, version=choice.version)
+        local_run = self.have[unit] = LocalRun(desired, host, paused=desired.paused, version=choice.version)
         host.units.add(unit)
         self._listener.changed()
-        self._step(self._started(unit, found, choice.problem))
+        self._take_step(self._request_start(unit, local_run, choice.problem))
 
-    async def _started(self, unit: Unit, found: Have, problem: str) -> None:
-        wish = found.wish
-        if wish.config is None:
+    async def _request_start(self, unit: Unit, local_run: LocalRun, problem: str) -> None:
+        desired = local_run.wish
+        if desired.config is None:
             message: StartConnector | StartTask = StartConnector(
-                unit.connector, dict(wish.connector_config), wish.epoch, wish.paused, problem
+                unit.connector, dict(desired.connector_config), desired.epoch, desired.paused, problem
             )
         else:
             message = StartTask(
-                TaskId(*unit),
-                dict(wish.connector_config),
-                dict(wish.config),
-                wish.epoch,
-                wish.paused,
-                wish.instructions,
+                HostTaskId(*unit),
+                dict(desired.connector_config),
+                dict(desired.config),
+                desired.epoch,
+                desired.paused,
+                desired.instructions,
                 problem,
             )
         try:
-            await found.host.request(message, _ACCEPT_DEADLINE_S)
+            await local_run.host.request(message, _ACCEPT_DEADLINE_S)
         except PipeClosed:
             return  # the host's end is reported by itself
         except TimeoutError:
             # It may have been accepted: only the host's end, or its stop, tells for sure.
-            _log.error("Task host %d did not accept %s within %g s", found.host.number, unit, _ACCEPT_DEADLINE_S)
+            _log.error("Task host %d did not accept %s within %g s", local_run.host.number, unit, _ACCEPT_DEADLINE_S)
         except RemoteError as error:
-            if self.have.get(unit) is found:
-                found.failed = True
-                self._listener.refused(unit, wish, f"{error.kind}: {error}")
-        found.busy = False
+            if self.have.get(unit) is local_run:
+                local_run.failed = True
+                self._listener.refused(unit, desired, f"{error.kind}: {error}")
+        local_run.busy = False
         self.wake()
 
-    async def _stop(self, unit: Unit, found: Have) -> None:
+    async def _stop_unit(self, unit: Unit, local_run: LocalRun) -> None:
         in_time = True
         message: StopConnector | StopTask = (
             StopConnector(unit.connector, self._stop_s)
             if unit.task == INSTANCE
-            else StopTask(TaskId(*unit), self._stop_s)
+            else StopTask(HostTaskId(*unit), self._stop_s)
         )
         try:
-            in_time = await found.host.request(message, self._stop_s + 5)
+            in_time = await local_run.host.request(message, self._stop_s + 5)
         except PipeClosed:
             return
         except TimeoutError:
             # The host does not answer: its watch kills it, which ends the unit too.
-            found.busy = False
+            local_run.busy = False
             await asyncio.sleep(1)
             self.wake()
             return
         except RemoteError as error:
             _log.warning("%s: its task host had nothing to stop: %s", unit, error)
-        if self.have.get(unit) is not found:
+        if self.have.get(unit) is not local_run:
             return
         del self.have[unit]
-        found.host.units.discard(unit)
+        local_run.host.units.discard(unit)
         if not in_time:
             _log.error("%s did not stop within %g s and was abandoned", unit, self._stop_s)
-        self._listener.stopped(unit, found.wish, in_time=in_time)
+        self._listener.stopped(unit, local_run.wish, in_time=in_time)
         self._listener.changed()
         self.wake()
 
-    async def _pause(self, unit: Unit, found: Have, wish: Wish) -> None:
+    async def _pause_unit(self, unit: Unit, local_run: LocalRun, desired: DesiredRun) -> None:
         try:
-            await found.host.request(PauseTask(TaskId(*unit), wish.paused), _ACCEPT_DEADLINE_S)
-            found.paused = wish.paused
+            await local_run.host.request(PauseTask(HostTaskId(*unit), desired.paused), _ACCEPT_DEADLINE_S)
+            local_run.paused = desired.paused
         except PipeClosed:
             return
         except (TimeoutError, RemoteError) as error:
-            _log.warning("%s could not be %s: %r; trying again", unit, "paused" if wish.paused else "resumed", error)
+            _log.warning("%s could not be %s: %r; trying again", unit, "paused" if desired.paused else "resumed", error)
             await asyncio.sleep(1)
-        found.busy = False
+        local_run.busy = False
         self.wake()
 
-    async def _instruct(self, unit: Unit, found: Have, instructions: bytes) -> None:
+    async def _instruct_unit(self, unit: Unit, local_run: LocalRun, instructions: bytes) -> None:
         try:
-            await found.host.request(Instruct(TaskId(*unit), instructions), _ACCEPT_DEADLINE_S)
-            found.instructions = instructions
+            await local_run.host.request(Instruct(HostTaskId(*unit), instructions), _ACCEPT_DEADLINE_S)
+            local_run.instructions = instructions
         except PipeClosed:
             return
         except (TimeoutError, RemoteError) as error:
             _log.warning("%s could not be told what operators ask of it: %r; trying again", unit, error)
             await asyncio.sleep(1)
-        found.busy = False
+        local_run.busy = False
         self.wake()

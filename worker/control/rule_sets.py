@@ -36,7 +36,7 @@ MOST_SETS: Final = 1000
 MOST_BYTES: Final = 700_000
 
 
-class RuleVersion(msgspec.Struct, frozen=True):
+class StoredRuleVersion(msgspec.Struct, frozen=True):
     """One version of a rule set.
 
     Attributes:
@@ -58,22 +58,22 @@ class RuleTable:
     """The records folded. Nothing blocks."""
 
     def __init__(self) -> None:
-        self._sets: dict[str, tuple[RuleVersion, ...]] = {}
+        self._sets: dict[str, tuple[StoredRuleVersion, ...]] = {}
         #: Connector -> what its instructions were made of, and the instructions: made once.
-        self._fed: dict[str, tuple[bytes, RuleVersion, bytes]] = {}
+        self._fed: dict[str, tuple[bytes, StoredRuleVersion, bytes]] = {}
 
     def apply(self, key: bytes | None, value: bytes | None) -> bool:
         """Fold one record in; False if it is of another kind. An unreadable one changes nothing."""
-        text = (key or b"").decode(errors="replace")
-        if not text.startswith(_KEY):
+        record_key = (key or b"").decode(errors="replace")
+        if not record_key.startswith(_KEY):
             return False
-        name, _, number = text[len(_KEY) :].rpartition(":")
+        name, _, number = record_key[len(_KEY) :].rpartition(":")
         if not name or not number.isascii() or not number.isdecimal():
             return True
         others = tuple(version for version in self._sets.get(name, ()) if version.version != int(number))
         if value is not None:
             try:
-                decoded = msgspec.json.decode(value, type=RuleVersion)
+                decoded = msgspec.json.decode(value, type=StoredRuleVersion)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return True
             others = tuple(sorted((*others, decoded), key=lambda version: version.version))
@@ -87,11 +87,11 @@ class RuleTable:
         """All rule sets, sorted."""
         return sorted(self._sets)
 
-    def versions(self, name: str) -> tuple[RuleVersion, ...]:
+    def versions(self, name: str) -> tuple[StoredRuleVersion, ...]:
         """The versions of a rule set, the oldest first; () if there is no such rule set."""
         return self._sets.get(name, ())
 
-    def chosen(self, config: Mapping[str, str]) -> RuleVersion | None:
+    def chosen(self, config: Mapping[str, str]) -> StoredRuleVersion | None:
         """The version that a connector with this configuration runs; None if it names none, or one that there is not."""
         versions = self.versions(config.get(RULES_NAME, ""))
         number = config.get(RULES_VERSION, "").strip()
@@ -160,12 +160,12 @@ def with_earlier_rules(table: RuleTable, config: Mapping[str, str], request: Map
     return {**request, "replay": {**replay, "earlier": earlier}}
 
 
-def version_record(name: str, number: int, version: RuleVersion | None) -> Pair:
+def version_record(name: str, number: int, version: StoredRuleVersion | None) -> Pair:
     """The record of one version; None deletes it."""
     return f"{_KEY}{name}:{number}".encode(), None if version is None else msgspec.json.encode(version)
 
 
-def surplus(versions: Sequence[RuleVersion], named: frozenset[int], kept: int = KEPT) -> list[int]:
+def surplus_versions(versions: Sequence[StoredRuleVersion], named: frozenset[int], kept: int = KEPT) -> list[int]:
     """The numbers of the oldest versions that go when there are more than ``kept``; the newest and those in ``named`` stay."""
     over = len(versions) - kept
     free = [version.version for version in versions[:-1] if version.version not in named]

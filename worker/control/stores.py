@@ -11,11 +11,11 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import MillraceError, Retriable, Skippable
-from offsets.cluster import Change, ClusterSnapshot, ClusterState
+from offsets.cluster import ClusterSnapshot, ClusterState, ConfigChange
 from offsets.log import CompactedLog
 from offsets.records import (
     ConnectorStatusRecord,
-    Status,
+    ReportedStatus,
     TaskStatusRecord,
     TopicStatusRecord,
     decode_status,
@@ -28,15 +28,15 @@ from worker.console.history import ConfigHistory
 from worker.control.instructions import InstructionTable
 from worker.control.placement import Unit
 from worker.control.rule_sets import RuleTable
-from worker.control.table import Table
+from worker.control.table import PlacementTable
 from worker.control.verifications import VerificationTable
-from worker.control.waiting import until
+from worker.control.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from connectors.options import Config
-    from offsets.fetch import Record
+    from offsets.fetch import FetchedRecord
     from offsets.records import Pair
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 _RETRY_S = 1.0
 
 
-class Applied:
+class AppliedOffsets:
     """Lets a writer wait until what it wrote has been folded in here."""
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class Applied:
 class ConfigStore:
     """The config topic, folded."""
 
-    def __init__(self, topic: str, client: Mapping[str, Any], on_change: Callable[[Change], None]) -> None:
+    def __init__(self, topic: str, client: Mapping[str, Any], on_change: Callable[[ConfigChange], None]) -> None:
         self._state = ClusterState()
         self._on_change = on_change
-        self.applied = Applied()
+        self.applied = AppliedOffsets()
         #: Earlier configurations, for the console.
         self.history = ConfigHistory()
         #: Changes before this is set come from the past: restart requests among them have been dealt with.
@@ -101,7 +101,7 @@ class ConfigStore:
         """How many records made no sense."""
         return self._state.unreadable.count
 
-    def _sink(self, partition: int, records: Iterable[Record]) -> None:
+    def _sink(self, partition: int, records: Iterable[FetchedRecord]) -> None:
         del partition
         for record in records:
             change = self._state.apply(record.offset, record.key, record.value)
@@ -116,15 +116,15 @@ class PlacementStore:
     """The placement topic, folded."""
 
     def __init__(self, topic: str, client: Mapping[str, Any], on_change: Callable[[], None]) -> None:
-        self.table = Table()
+        self.table = PlacementTable()
         self.instructions = InstructionTable()
         self.rules = RuleTable()
         self.verifications = VerificationTable()
         self._on_change = on_change
-        self.applied = Applied()
+        self.applied = AppliedOffsets()
         self.log = CompactedLog(topic, client, self._sink)
 
-    def _sink(self, partition: int, records: Iterable[Record]) -> None:
+    def _sink(self, partition: int, records: Iterable[FetchedRecord]) -> None:
         del partition
         for record in records:
             if not any(
@@ -186,7 +186,7 @@ class StatusStore:
     async def stop(self, deadline_s: float = 3.0) -> None:
         """Write what is queued if Kafka answers within the deadline, and stop."""
         if self._writer is not None:
-            if not await until(lambda: not self._queue, deadline_s):
+            if not await wait_until(lambda: not self._queue, deadline_s):
                 _log.warning("%d statuses could not be written before the stop", len(self._queue))
             self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
@@ -210,7 +210,7 @@ class StatusStore:
         self.state.apply(key, value)
         self._wake.set()
 
-    def written(self, key: bytes) -> Status | None:
+    def written(self, key: bytes) -> ReportedStatus | None:
         """The status that the topic holds, as far as it is read; it may be older news than what ``state`` shows."""
         return _status_of(key, self._written.get(key))
 
@@ -219,7 +219,7 @@ class StatusStore:
             await self._wake.wait()
             await self._released.wait()
             self._wake.clear()
-            batch = {key: value for key, value in self._queue.items() if not self._outdated(key, value)}
+            batch = {key: value for key, value in self._queue.items() if not self._is_outdated(key, value)}
             for key in self._queue.keys() - batch.keys():
                 del self._queue[key]
                 self.state.apply(key, self._written.get(key))
@@ -240,11 +240,11 @@ class StatusStore:
                     if key in self._returned:  # and somebody else's may have followed it
                         self.state.apply(key, self._written.get(key))
 
-    def _outdated(self, key: bytes, value: bytes | None) -> bool:
+    def _is_outdated(self, key: bytes, value: bytes | None) -> bool:
         current, new = _status_of(key, self._written.get(key)), _status_of(key, value)
         return current is not None and new is not None and not can_write_safely(current, new)
 
-    def _sink(self, partition: int, records: Iterable[Record]) -> None:
+    def _sink(self, partition: int, records: Iterable[FetchedRecord]) -> None:
         del partition
         changed: dict[bytes, bytes | None] = {}
         forgotten: list[tuple[bytes, Unit]] = []
@@ -265,7 +265,7 @@ class StatusStore:
                 self._returned.add(key)
         for key, value in changed.items():
             if value is None or (key in self._written_here and key not in self._queue):
-                self._tell(key, removed=value is None)
+                self._tell_listener(key, removed=value is None)
         # A connector's removal removes its tasks' statuses. Those are in other partitions, and those that are still written may
         # be of a connector that was recreated.
         for key, unit in forgotten:
@@ -283,7 +283,7 @@ class StatusStore:
         name = record.connector
         return [(task_status_record(name, task, None)[0], Unit(name, task)) for task in self.state.tasks(name)]
 
-    def _tell(self, key: bytes, *, removed: bool) -> None:
+    def _tell_listener(self, key: bytes, *, removed: bool) -> None:
         try:
             record = decode_status(key, None)
         except Skippable:
@@ -295,14 +295,14 @@ class StatusStore:
             self._on_gone(record.connector, record.task if isinstance(record, TaskStatusRecord) else None)
 
 
-def _status_of(key: bytes, value: bytes | None) -> Status | None:
+def _status_of(key: bytes, value: bytes | None) -> ReportedStatus | None:
     if value is None:
         return None
     try:
         status = decode_status(key, value).status
     except Skippable:
         return None
-    return status if isinstance(status, Status) else None
+    return status if isinstance(status, ReportedStatus) else None
 
 
 def internal_topics(config: Config, properties: Mapping[str, str]) -> list[InternalTopic]:

@@ -24,7 +24,7 @@ _PLACEMENT: Final = "placement-"
 _MEMBER: Final = "member-"
 
 
-class Owner(NamedTuple):
+class SlotOwner(NamedTuple):
     """One process of a worker: a restarted worker is another owner."""
 
     worker: str
@@ -41,12 +41,12 @@ class Slot:
         revoked: whether it is being taken away.
     """
 
-    owner: Owner
+    owner: SlotOwner
     epoch: int
     revoked: bool = False
 
 
-class Report(msgspec.Struct, frozen=True):
+class WorkerReport(msgspec.Struct, frozen=True):
     """What a worker says of itself.
 
     Attributes:
@@ -60,24 +60,24 @@ class Report(msgspec.Struct, frozen=True):
     stopping: list[tuple[str, int]]
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _SlotRow(msgspec.Struct, frozen=True):
     epoch: int
     owners: list[tuple[str, str]]
     #: per unit: index into ``owners`` or -1, epoch, revoked.
     slots: list[tuple[int, int, bool]]
 
 
-_decode_row: Final = msgspec.json.Decoder(_Row).decode
-_decode_report: Final = msgspec.json.Decoder(Report).decode
+_decode_row: Final = msgspec.json.Decoder(_SlotRow).decode
+_decode_report: Final = msgspec.json.Decoder(WorkerReport).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Table:
+class PlacementTable:
     """The placement topic folded: slots by unit, reports by worker. Nothing blocks."""
 
     def __init__(self) -> None:
         self.slots: dict[str, dict[int, Slot]] = {}
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, WorkerReport] = {}
         self.epoch = 0
         #: Grows with each record.
         self.version = 0
@@ -103,7 +103,7 @@ class Table:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         self.epoch = max(self.epoch, row.epoch)
-        owners = [Owner(*owner) for owner in row.owners]
+        owners = [SlotOwner(*owner) for owner in row.owners]
         self.slots[connector] = {
             task: Slot(owners[owner], epoch, revoked)
             for task, (owner, epoch, revoked) in enumerate(row.slots, start=INSTANCE)
@@ -115,7 +115,7 @@ class Table:
         """The unit's slot."""
         return self.slots.get(unit.connector, {}).get(unit.task)
 
-    def assigned_to(self, owner: Owner) -> dict[Unit, int]:
+    def assigned_to(self, owner: SlotOwner) -> dict[Unit, int]:
         """The units that ``owner`` shall run, each with the epoch of its assignment."""
         return {
             Unit(connector, task): slot.epoch
@@ -124,7 +124,7 @@ class Table:
             if slot.owner == owner and not slot.revoked
         }
 
-    def owner(self, unit: Unit) -> Owner | None:
+    def owner(self, unit: Unit) -> SlotOwner | None:
         """The process that runs the unit (or is about to), or None."""
         slot = self.get(unit)
         return None if slot is None or slot.revoked else slot.owner
@@ -150,15 +150,15 @@ def row_record(connector: str, slots: Mapping[int, Slot], epoch: int) -> tuple[b
         (index[slots[task].owner], slots[task].epoch, slots[task].revoked) if task in slots else (-1, 0, False)
         for task in range(INSTANCE, max(slots) + 1)
     ]
-    return key, _encode(_Row(epoch, [(owner.worker, owner.incarnation) for owner in owners], row))
+    return key, _encode(_SlotRow(epoch, [(owner.worker, owner.incarnation) for owner in owners], row))
 
 
-def report_record(worker: str, report: Report | None) -> tuple[bytes, bytes | None]:
+def report_record(worker: str, report: WorkerReport | None) -> tuple[bytes, bytes | None]:
     """The record of a worker's report."""
     return (_MEMBER + worker).encode(), None if report is None else _encode(report)
 
 
-def released(slot: Slot, unit: Unit, report: Report | None) -> bool:
+def is_released(slot: Slot, unit: Unit, report: WorkerReport | None) -> bool:
     """Whether the owner of a revoked slot has said that it stopped the unit."""
     return (
         report is not None
@@ -168,8 +168,8 @@ def released(slot: Slot, unit: Unit, report: Report | None) -> bool:
     )
 
 
-def advance(
-    table: Table, desired: Mapping[Unit, str], live: Mapping[str, str], epoch: int
+def advance_slots(
+    table: PlacementTable, desired: Mapping[Unit, str], live: Mapping[str, str], epoch: int
 ) -> dict[str, dict[int, Slot]]:
     """The next slots of every connector whose slots change on the way to ``desired``.
 
@@ -195,21 +195,25 @@ def _advance_connector(
     connector: str,
     before: Mapping[int, Slot],
     desired: Mapping[int, str],
-    reports: Mapping[str, Report],
+    reports: Mapping[str, WorkerReport],
     live: Mapping[str, str],
     epoch: int,
 ) -> dict[int, Slot]:
     after: dict[int, Slot] = {}
     for task in {*before, *desired}:
-        slot, wanted = before.get(task), desired.get(task)
-        fresh = None if wanted is None or wanted not in live else Slot(Owner(wanted, live[wanted]), epoch)
+        slot, desired_worker = before.get(task), desired.get(task)
+        fresh = (
+            None
+            if desired_worker is None or desired_worker not in live
+            else Slot(SlotOwner(desired_worker, live[desired_worker]), epoch)
+        )
         if slot is None or live.get(slot.owner.worker) != slot.owner.incarnation:
             following = fresh
-        elif wanted == slot.owner.worker:
+        elif desired_worker == slot.owner.worker:
             following = fresh if slot.revoked else slot
         elif not slot.revoked:
             following = Slot(slot.owner, epoch, revoked=True)
-        elif released(slot, Unit(connector, task), reports.get(slot.owner.worker)):
+        elif is_released(slot, Unit(connector, task), reports.get(slot.owner.worker)):
             following = fresh
         else:
             following = slot
@@ -218,7 +222,7 @@ def _advance_connector(
     return after
 
 
-def lost_units(table: Table, live: Mapping[str, str]) -> dict[Unit, str]:
+def lost_units(table: PlacementTable, live: Mapping[str, str]) -> dict[Unit, str]:
     """Unit -> worker of everything whose process is gone."""
     return {
         Unit(connector, task): slot.owner.worker

@@ -35,7 +35,7 @@ RUNNING: Final = "running"
 _LEAST_MS: Final = 1_000
 
 
-def _interval(name: str, value: Any) -> str | None:
+def _check_interval(name: str, value: Any) -> str | None:
     return None if value == 0 else at_least(_LEAST_MS)(name, value)
 
 
@@ -45,7 +45,7 @@ VERIFY_KEYS: Final = (
         type=ConfigType.LONG,
         default=0,
         unit="ms",
-        validator=_interval,
+        validator=_check_interval,
         importance=Importance.MEDIUM,
         group=_GROUP,
         order=17,
@@ -112,7 +112,7 @@ class VerificationTable:
         try:
             body = orjson.loads(value)
             summary = {"state": str(body["state"]), "started_ms": int(body["started_ms"])}
-            values = numbers(body)
+            values = metric_values(body)
         except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
             return True
         self._encoded[connector], self._summaries[connector], self._numbers[connector] = value, summary, values
@@ -155,7 +155,7 @@ def verification_record(connector: str, body: Mapping[str, Any] | None) -> Pair:
         return key, None
     kept = without_values(body)
     encoded = orjson.dumps(kept)
-    return key, encoded if len(encoded) <= MOST_BYTES else orjson.dumps(shortened(kept))
+    return key, encoded if len(encoded) <= MOST_BYTES else orjson.dumps(shorten_body(kept))
 
 
 def without_values(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def bounded(table: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> di
     return dict(table) if size < MOST_VALUE_BYTES else {**table, "differences": []}
 
 
-def shortened(body: Mapping[str, Any]) -> dict[str, Any]:
+def shorten_body(body: Mapping[str, Any]) -> dict[str, Any]:
     """The body with a few keys of each kind of difference; without the key ranges, and without repairs by key."""
     result = body["result"]
     if result is None:
@@ -191,8 +191,8 @@ def shortened(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def due_ms(config: Mapping[str, str], body: Mapping[str, Any] | None, now_ms: int) -> int | None:
     """When a connector's next verification starts, milliseconds since 1970; None: no one is scheduled, or one runs."""
-    text = config.get(INTERVAL, "").strip()
-    interval = int(text) if text.isascii() and text.isdecimal() else 0
+    raw = config.get(INTERVAL, "").strip()
+    interval = int(raw) if raw.isascii() and raw.isdecimal() else 0
     if interval <= 0 or (body is not None and body["state"] == RUNNING):
         return None
     return (now_ms if body is None else body["started_ms"]) + interval
@@ -210,7 +210,7 @@ def scheduled_request(config: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def numbers(body: Mapping[str, Any]) -> dict[str, float]:
+def metric_values(body: Mapping[str, Any]) -> dict[str, float]:
     """A verification as values of metrics."""
     result = body["result"] or {"tables": []}
     tables = result["tables"]
@@ -237,7 +237,7 @@ def repair_request(result: Mapping[str, Any] | None) -> dict[str, Any] | None:
         condition = table["condition"]
         if condition is None or not table["missing"] + table["different"]:
             continue
-        name = _exactly(table["table"])
+        name = _exact_pattern(table["table"])
         tables.append(name)
         if condition:
             conditions[name] = condition
@@ -246,6 +246,6 @@ def repair_request(result: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {"tables": tables, "priority": 1, **({"conditions": conditions} if conditions else {})}
 
 
-def _exactly(table: str) -> str:
+def _exact_pattern(table: str) -> str:
     """A table's name as an expression that fits it alone, in Java's syntax as well."""
     return "".join(letter if letter.isalnum() or letter == "_" else f"\\{letter}" for letter in table)

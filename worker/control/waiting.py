@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-async def until(condition: Callable[[], bool], deadline_s: float, every_s: float = 0.02) -> bool:
+async def wait_until(condition: Callable[[], bool], deadline_s: float, every_s: float = 0.02) -> bool:
     """Look every ``every_s`` seconds until ``condition`` holds; returns whether it did within ``deadline_s`` seconds."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_s

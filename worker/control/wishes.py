@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 from worker.control.instructions import NONE
 from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import Wish
+from worker.control.reconciler import DesiredRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from offsets.cluster import ClusterSnapshot
-    from offsets.records import RestartRequest, Status
+    from offsets.records import ReportedStatus, RestartRequest
 
 
 def local_wishes(
     assigned: Mapping[Unit, int],
     snapshot: ClusterSnapshot,
     instructions: Callable[[str, Mapping[str, str]], bytes] = lambda *_: NONE,
-) -> dict[Unit, Wish]:
+) -> dict[Unit, DesiredRun]:
     """What shall run, by unit.
 
     Tasks run by the connector configuration that was in effect when their own was written: a changed connector
@@ -30,7 +30,7 @@ def local_wishes(
         snapshot: the config topic's state.
         instructions: of the tasks of a connector with this configuration, as JSON.
     """
-    wishes: dict[Unit, Wish] = {}
+    wishes: dict[Unit, DesiredRun] = {}
     tasks: dict[str, list[dict[str, str]]] = {}
     for unit, epoch in assigned.items():
         name = unit.connector
@@ -39,16 +39,18 @@ def local_wishes(
         if config is None or target == "STOPPED":
             continue
         paused = target == "PAUSED"
-        born = snapshot.born.get(name, -1)
+        created_offset = snapshot.born.get(name, -1)
         if unit.task == INSTANCE:
-            wishes[unit] = Wish(config, None, epoch, paused, born=born)
+            wishes[unit] = DesiredRun(config, None, epoch, paused, born=created_offset)
             continue
         configs = tasks.get(name)
         if configs is None:
             configs = tasks[name] = snapshot.task_configs(name)
         if unit.task < len(configs):
             applied = snapshot.applied.get(name, config)
-            wishes[unit] = Wish(applied, configs[unit.task], epoch, paused, instructions(name, applied), born)
+            wishes[unit] = DesiredRun(
+                applied, configs[unit.task], epoch, paused, instructions(name, applied), created_offset
+            )
     return wishes
 
 
@@ -59,7 +61,9 @@ def awaiting_fencing(wishes: Iterable[Unit], snapshot: ClusterSnapshot) -> froze
     return frozenset(unit for unit in wishes if unit.task != INSTANCE and unit.connector in snapshot.pending_fencing)
 
 
-def restart_plan(request: RestartRequest, connector: Status | None, tasks: Mapping[int, Status]) -> list[Unit]:
+def restart_plan(
+    request: RestartRequest, connector: ReportedStatus | None, tasks: Mapping[int, ReportedStatus]
+) -> list[Unit]:
     """The units a restart request is about (KIP-745)."""
     units = []
     if connector is not None and (not request.only_failed or connector.state == "FAILED"):
@@ -73,7 +77,7 @@ def restart_plan(request: RestartRequest, connector: Status | None, tasks: Mappi
     return units
 
 
-def need_new_configs(wanted: list[dict[str, str]], snapshot: ClusterSnapshot, name: str) -> bool:
+def need_new_configs(new_configs: list[dict[str, str]], snapshot: ClusterSnapshot, name: str) -> bool:
     """Whether the task configurations a connector asks for have to be written."""
     config = snapshot.connectors.get(name)
     if config is None or snapshot.target_state(name) == "STOPPED":
@@ -81,12 +85,12 @@ def need_new_configs(wanted: list[dict[str, str]], snapshot: ClusterSnapshot, na
     return (
         name in snapshot.inconsistent
         or name not in snapshot.task_counts
-        or snapshot.task_configs(name) != wanted
+        or snapshot.task_configs(name) != new_configs
         or snapshot.applied.get(name) != config
     )
 
 
-def unresolved(wanted: Iterable[Mapping[str, str]], config: Mapping[str, str]) -> list[dict[str, str]]:
+def restore_references(task_configs: Iterable[Mapping[str, str]], config: Mapping[str, str]) -> list[dict[str, str]]:
     """Task configurations with the connector's references to config providers put back: no secret gets into the topic."""
     references = {name: value for name, value in config.items() if "${" in value}
-    return [{**task, **{name: value for name, value in references.items() if name in task}} for task in wanted]
+    return [{**task, **{name: value for name, value in references.items() if name in task}} for task in task_configs]

@@ -14,7 +14,7 @@ from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_read import avro_reader, without_logical_types
 from worker.converters.avro_rows import AvroRowForm
 from worker.converters.avro_schema import AvroSettings, avro_text, full_name
-from worker.converters.avro_shape import shaper
+from worker.converters.avro_shape import make_shaper
 from worker.converters.differences import Shapes, avro_shapes
 from worker.converters.registered import RegistryConverter
 from worker.converters.registry import AVRO
@@ -72,11 +72,11 @@ class AvroConverter(RegistryConverter):
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool) -> None:
         super().__init__(config, is_key=is_key)
-        self._settings = _settings(parse_options(self.config_def, config, no_effect=self.no_effect))
+        self._settings = _read_settings(parse_options(self.config_def, config, no_effect=self.no_effect))
 
     @staticmethod
     def _form(parsed: Config) -> Format:
-        return _AvroFormat(_settings(parsed))
+        return _AvroFormat(_read_settings(parsed))
 
     def row_form(self, topic: str, encoding: Encoding, stem: str) -> AvroRowForm | None:
         """Rows in Avro's binary form; None where records are written with another schema, or by a subclass."""
@@ -86,7 +86,7 @@ class AvroConverter(RegistryConverter):
         return AvroRowForm(encoding, self._settings, head, stem)
 
 
-def _settings(parsed: Config) -> AvroSettings:
+def _read_settings(parsed: Config) -> AvroSettings:
     return AvroSettings(
         metadata=parsed["connect.meta.data"],
         enhanced=parsed["enhanced.avro.schema.support"],
@@ -112,9 +112,9 @@ class _AvroFormat:
     def encoder(self, schema: Schema | None, head: bytes) -> Encode:
         return compile_avro(schema, self._settings, head)
 
-    def encoder_of(self, schema: Schema | None, head: bytes, text: str, imports: Mapping[str, str]) -> Encode:
-        parsed = _parsed(text, imports)
-        shape = shaper(schema, self._settings)
+    def encoder_of(self, schema: Schema | None, head: bytes, schema_text: str, imports: Mapping[str, str]) -> Encode:
+        parsed = _parse_avro(schema_text, imports)
+        shape = make_shaper(schema, self._settings)
         schema_id = int.from_bytes(head[1:], "big")
 
         def encode_with_other(value: Any) -> bytes | None:
@@ -133,28 +133,28 @@ class _AvroFormat:
 
         return encode_with_other
 
-    def reader(self, text: str, imports: Mapping[str, str]) -> Read:
+    def reader(self, schema_text: str, imports: Mapping[str, str]) -> Read:
         if imports:
             raise Skippable(
                 f"The Avro schema refers to others ({', '.join(imports)}), which this converter does not read. "
                 "Register it with its types written out."
             )
-        made = avro_reader(text, self._settings)
-        return lambda data: (made.schema, made.decode(data))
+        read = avro_reader(schema_text, self._settings)
+        return lambda data: (read.schema, read.decode(data))
 
-    def shapes(self, text: str) -> Shapes:
-        return avro_shapes(_json(text))
+    def shapes(self, schema_text: str) -> Shapes:
+        return avro_shapes(_load_json(schema_text))
 
-    def same(self, one: str, other: str) -> bool:
-        return bool(_json(one) == _json(other))
+    def same(self, left: str, right: str) -> bool:
+        return bool(_load_json(left) == _load_json(right))
 
 
-def _parsed(text: str, imports: Mapping[str, str]) -> Any:
+def _parse_avro(schema_text: str, imports: Mapping[str, str]) -> Any:
     named: dict[str, Any] = {}
     try:
         for part in reversed(list(imports.values())):
             fastavro.parse_schema(without_logical_types(json.loads(part)), named_schemas=named)
-        return fastavro.parse_schema(without_logical_types(json.loads(text)), named_schemas=named)
+        return fastavro.parse_schema(without_logical_types(json.loads(schema_text)), named_schemas=named)
     except (
         ValueError,
         KeyError,
@@ -165,8 +165,8 @@ def _parsed(text: str, imports: Mapping[str, str]) -> Any:
         raise Skippable(f"The registry's schema can't be read as Avro: {error}. Correct it in the registry.") from None
 
 
-def _json(text: str) -> Any:
+def _load_json(schema_text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(schema_text)
     except ValueError as error:
         raise Skippable(f"The registry's schema can't be read as Avro: {error}. Correct it in the registry.") from None

@@ -10,10 +10,18 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.codegen import CodeBuilder, indent
+from connectors.codegen import CodeBuilder, indent_lines
 from connectors.schema import DECIMAL, Type
 from worker.converters.avro_schema import AvroSettings, is_enum, is_union, null_last
-from worker.converters.avro_write import LENGTH, PRESENT_LENGTH, SHORT, long_bytes, sized, value_bytes, zigzag_bytes
+from worker.converters.avro_write import (
+    LENGTH,
+    PRESENT_LENGTH,
+    SHORT,
+    add_length,
+    long_bytes,
+    value_bytes,
+    zigzag_bytes,
+)
 from worker.converters.javatext import decimal_bytes, decimal_scale
 from worker.converters.json_text import INTEGER_BITS
 
@@ -51,25 +59,25 @@ def compile_avro(schema: Schema | None, settings: AvroSettings, head: bytes) -> 
         return lambda value: None if value is None else slow(value)
     if is_union(schema):
         return lambda value: None if value is None else slow(value)
-    return _Compiler(settings).function(schema, head, slow)
+    return _AvroCompiler(settings).function(schema, head, slow)
 
 
-class _Leave(Exception):
+class _AvroSlowPath(Exception):
     """The value has to go the slow way."""
 
 
-def _leave() -> bytes:
-    raise _Leave
+def _raise_leave() -> bytes:
+    raise _AvroSlowPath
 
 
 def _int_bytes(n: int) -> bytes:
     """As ``zigzag_bytes``, for 32 bits."""
     if n < 0x100000000:
         return zigzag_bytes(n)
-    raise _Leave
+    raise _AvroSlowPath
 
 
-class _Compiler:
+class _AvroCompiler:
     """Writes the source for one schema."""
 
     def __init__(self, settings: AvroSettings) -> None:
@@ -81,8 +89,8 @@ class _Compiler:
             zigzag_bytes=zigzag_bytes,
             int_bytes=_int_bytes,
             join=b"".join,
-            Leave=_Leave,
-            leave=_leave,
+            Leave=_AvroSlowPath,
+            leave=_raise_leave,
             PRESENT_LENGTH=PRESENT_LENGTH,
             double=struct.Struct("<d").pack,
             single=struct.Struct("<f").pack,
@@ -97,7 +105,7 @@ class _Compiler:
             slow=slow,
             head=head,
             failures=(
-                _Leave,
+                _AvroSlowPath,
                 UnicodeEncodeError,
                 OverflowError,
                 TypeError,
@@ -107,8 +115,8 @@ class _Compiler:
                 struct.error,
             ),
         )
-        lines, pieces = self._value(schema, "value")
-        check = self._check(schema, "value")
+        lines, pieces = self._write_value(schema, "value")
+        check = self._write_check(schema, "value")
         self._code.define(
             "encode_value(value)",
             [
@@ -116,7 +124,7 @@ class _Compiler:
                 f"if value is None: return {'None' if schema.optional else 'slow(value)'}",
                 "try:",
                 *([f"    if not ({check}): raise Leave"] if check else []),
-                *indent(lines),
+                *indent_lines(lines),
                 f"    return join((head, {', '.join(pieces)},))",
                 "except failures:",
                 "    return slow(value)",
@@ -124,7 +132,7 @@ class _Compiler:
         )
         return self._code.function("encode_value", f"avro encoder of {schema.name or schema.type}")
 
-    def _value(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
+    def _write_value(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         """Statements to run, and the expressions whose bytes make the value in local ``name``."""
         if not self._keeps or schema.type not in _KEPT or is_union(schema) or is_enum(schema, self._settings):
             return self._new_value(schema, name)
@@ -138,57 +146,57 @@ class _Compiler:
             f"k = {kept}",
             f"if {name} is k[0]: {out} = k[1]",
             "else:",
-            *indent([*lines, f"{out} = {joined}", f"{kept} = {name}, {out}"]),
+            *indent_lines([*lines, f"{out} = {joined}", f"{kept} = {name}, {out}"]),
         ], [out]
 
     def _new_value(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
-        """As ``_value``, whatever was there before."""
+        """As ``_write_value``, whatever was there before."""
         if not schema.optional or is_union(schema):
-            return self._present(schema, name)
+            return self._write_present(schema, name)
         null, present = (b"\x02", b"\x00") if null_last(schema) else (b"\x00", b"\x02")
         if schema.type is Type.STRING and null == b"\x00" and not is_enum(schema, self._settings):
             return self._optional_string(name)
-        lines, pieces = self._present(schema, name)
+        lines, pieces = self._write_present(schema, name)
         if not lines and len(pieces) == 1:
             return [], [f"({null!r} if {name} is None else {present!r} + {pieces[0]})"]
         out = self._code.new_name("b")
         joined = f"{present!r} + {pieces[0]}" if len(pieces) == 1 else f"join(({present!r}, {', '.join(pieces)},))"
-        return [f"if {name} is None: {out} = {null!r}", "else:", *indent([*lines, f"{out} = {joined}"])], [out]
+        return [f"if {name} is None: {out} = {null!r}", "else:", *indent_lines([*lines, f"{out} = {joined}"])], [out]
 
     def _optional_string(self, name: str) -> tuple[list[str], list[str]]:
-        head, text = self._code.new_name("b"), self._code.new_name("t")
+        head, local = self._code.new_name("b"), self._code.new_name("t")
         return [
-            f"if {name} is None: {head}, {text} = b'\\0', b''",
+            f"if {name} is None: {head}, {local} = b'\\0', b''",
             "else:",
-            f"    {text} = {name}.encode()",
-            f"    {head} = PRESENT_LENGTH[n] if (n := len({text})) < {len(LENGTH)} else b'\\2' + long_bytes(n)",
-        ], [head, text]
+            f"    {local} = {name}.encode()",
+            f"    {head} = PRESENT_LENGTH[n] if (n := len({local})) < {len(LENGTH)} else b'\\2' + long_bytes(n)",
+        ], [head, local]
 
-    def _present(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
+    def _write_present(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         kind = schema.type
         if is_union(schema) or is_enum(schema, self._settings):
             settings = self._settings
             return [], [f"{self._code.bind('reference', lambda value: value_bytes(schema, value, settings))}({name})"]
         if kind is Type.STRUCT:
-            return self._struct(schema, name)
+            return self._write_struct(schema, name)
         if kind is Type.ARRAY and schema.value_schema is not None:
             item = self._item_function(schema.value_schema)
-            return [], [self._block(name, f"join([{item}(item) for item in {name}])")]
+            return [], [self._write_block(name, f"join([{item}(item) for item in {name}])")]
         if kind is Type.MAP and schema.key_schema is not None and schema.value_schema is not None:
             key, item = self._item_function(schema.key_schema), self._item_function(schema.value_schema)
-            return [], [self._block(name, f"join([{key}(key) + {item}(item) for key, item in {name}.items()])")]
-        return self._scalar(schema, name)
+            return [], [self._write_block(name, f"join([{key}(key) + {item}(item) for key, item in {name}.items()])")]
+        return self._write_scalar(schema, name)
 
-    def _scalar(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
+    def _write_scalar(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         kind = schema.type
         if kind is Type.BYTES and schema.name == DECIMAL:
             scale = decimal_scale(schema)
-            return [], [f"{self._code.bind('decimal', lambda value: sized(decimal_bytes(value, scale)))}({name})"]
+            return [], [f"{self._code.bind('decimal', lambda value: add_length(decimal_bytes(value, scale)))}({name})"]
         if kind is Type.STRING:
-            text = self._code.new_name("t")
-            return [f"{text} = {name}.encode()"], [self._length(text), text]
+            local = self._code.new_name("t")
+            return [f"{local} = {name}.encode()"], [self._write_length(local), local]
         if kind is Type.BYTES:
-            return [], [self._length(name), name]
+            return [], [self._write_length(name), name]
         if kind is Type.BOOLEAN:
             return [], [f"(b'\\1' if {name} is True else b'\\0' if {name} is False else leave())"]
         if kind is Type.FLOAT64:
@@ -205,13 +213,13 @@ class _Compiler:
         return [], [f"(SHORT[n] if (n := {name} << 1 ^ {name} >> 63) < {fits} else {longer})"]
 
     @staticmethod
-    def _length(name: str) -> str:
+    def _write_length(name: str) -> str:
         return f"(LENGTH[n] if (n := len({name})) < {len(LENGTH)} else long_bytes(n))"
 
-    def _block(self, name: str, items: str) -> str:
-        return f"({self._length(name)} + {items} + b'\\0' if {name} else b'\\0')"
+    def _write_block(self, name: str, items: str) -> str:
+        return f"({self._write_length(name)} + {items} + b'\\0' if {name} else b'\\0')"
 
-    def _struct(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
+    def _write_struct(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         if not schema.fields:
             return [f"if {name}: raise Leave"], ["b''"]
         locals_ = [self._code.new_name("x") for _ in schema.fields]
@@ -233,7 +241,7 @@ class _Compiler:
         checks = [
             check
             for member, local in zip(schema.fields, locals_, strict=True)
-            if (check := self._check(member.schema, local))
+            if (check := self._write_check(member.schema, local))
         ]
         if checks:
             lines.append(f"if not ({' and '.join(checks)}): raise Leave")
@@ -241,13 +249,13 @@ class _Compiler:
         keeps = self._keeps
         for member, local in zip(schema.fields, locals_, strict=True):
             self._keeps = keeps or (name == "value" and member.name == _SOURCE)
-            more, expressions = self._value(member.schema, local)
-            lines += more
+            member_lines, expressions = self._write_value(member.schema, local)
+            lines += member_lines
             pieces += expressions
         self._keeps = keeps
         return lines, pieces
 
-    def _check(self, schema: Schema, name: str) -> str:
+    def _write_check(self, schema: Schema, name: str) -> str:
         """An expression that is true for values of the right class; empty where another step finds wrong ones."""
         if (
             is_union(schema)
@@ -264,9 +272,9 @@ class _Compiler:
         """The name of a function that makes the bytes of one element, defined on the way."""
         name = self._code.new_name("item")
         keeps, self._keeps = self._keeps, False
-        lines, pieces = self._value(schema, "item")
+        lines, pieces = self._write_value(schema, "item")
         self._keeps = keeps
-        check = self._check(schema, "item")
+        check = self._write_check(schema, "item")
         result = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
         self._code.define(
             f"{name}(item)", [*([f"if not ({check}): raise Leave"] if check else []), *lines, f"return {result}"]

@@ -73,14 +73,14 @@ class _Mapped:
     branch: str
 
 
-def avro_reader(text: str, settings: AvroSettings) -> AvroReader:
-    """A reader of data written with the schema in ``text``.
+def avro_reader(schema_text: str, settings: AvroSettings) -> AvroReader:
+    """A reader of data written with the schema in ``schema_text``.
 
     Raises:
         Skippable: the schema is none, or Connect has no counterpart for it.
     """
     try:
-        written = json.loads(text)
+        written = json.loads(schema_text)
         parsed = fastavro.parse_schema(without_logical_types(written))
     except (
         ValueError,
@@ -101,9 +101,9 @@ def avro_reader(text: str, settings: AvroSettings) -> AvroReader:
             ) from None
 
     if isinstance(written, dict) and _full_name(written, "") == ANYTHING_NAME:
-        return AvroReader(None, lambda data: _anything(value(data)))
+        return AvroReader(None, lambda data: _read_anything(value(data)))
     try:
-        mapped = _Mapper(settings).map(written, "")
+        mapped = _AvroMapper(settings).map(written, "")
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
         raise Skippable(
             f"The registry's Avro schema can't be mapped: {error!r}. Correct it in the registry."
@@ -132,24 +132,27 @@ def _full_name(schema: Mapping[str, Any], space: str) -> str:
     return f"{namespace}.{name}" if namespace else name
 
 
-def _plain(value: Any) -> Any:
+def _unwrap_record(value: Any) -> Any:
     """What ``return_named_type`` gives for a record in a union, without the name."""
     return value[1] if isinstance(value, tuple) else value
 
 
-def _anything(value: Any) -> Any:
-    record = _plain(value)
+def _read_anything(value: Any) -> Any:
+    record = _unwrap_record(value)
     for name in _ANYTHING_FIELDS:
         if record[name] is not None:
             return record[name]
     if record["array"] is not None:
-        return [_anything(item) for item in record["array"]]
+        return [_read_anything(item) for item in record["array"]]
     if record["map"] is not None:
-        return {_anything(_plain(entry)["key"]): _anything(_plain(entry)["value"]) for entry in record["map"]}
+        return {
+            _read_anything(_unwrap_record(entry)["key"]): _read_anything(_unwrap_record(entry)["value"])
+            for entry in record["map"]
+        }
     return None
 
 
-class _Mapper:
+class _AvroMapper:
     """Walks one Avro schema; named types are looked up by their full names."""
 
     def __init__(self, settings: AvroSettings) -> None:
@@ -160,7 +163,7 @@ class _Mapper:
     def map(self, avro: Any, space: str, *, optional: bool = False, default: Any = None) -> _Mapped:
         """The Connect counterpart of ``avro``; ``default`` is a field's default in Avro's JSON form."""
         if isinstance(avro, list):
-            return self._union(avro, space, default)
+            return self._map_union(avro, space, default)
         if isinstance(avro, str):
             if avro in _SIMPLE or avro == "null":
                 avro = {"type": avro}
@@ -177,21 +180,23 @@ class _Mapper:
         if kind in _NAMED:
             return self._named_type(avro, kind, space, optional, default)
         if kind == "array":
-            return self._array(avro, space, optional, default)
+            return self._map_array(avro, space, optional, default)
         if kind == "map":
             values = self.map(avro["values"], space)
             read = values.read
-            schema = self._finish(
+            schema = self._finish_schema(
                 avro, Type.MAP, optional, default, key_schema=Schema(Type.STRING), value_schema=values.schema
             )
-            return _Mapped(schema, _nullable(lambda value: {key: read(item) for key, item in value.items()}), "map")
+            return _Mapped(
+                schema, _make_nullable(lambda value: {key: read(item) for key, item in value.items()}), "map"
+            )
         if kind not in _SIMPLE:
             raise Skippable(
                 "Standalone null schemas are not supported by this converter"
                 if kind == "null"
                 else f"Couldn't translate unsupported schema type {kind}."
             )
-        return self._simple(avro, kind, optional, default)
+        return self._map_simple(avro, kind, optional, default)
 
     def _named_type(self, avro: dict[str, Any], kind: str, space: str, optional: bool, default: Any) -> _Mapped:  # noqa: FBT001
         name = _full_name(avro, space)
@@ -201,10 +206,10 @@ class _Mapper:
             )
         self._named[name] = (avro, space)
         if kind == "fixed":
-            return self._simple(avro, kind, optional, default)
+            return self._map_simple(avro, kind, optional, default)
         inner = name.rpartition(".")[0]
         if kind == "enum":
-            return self._enum(avro, name, optional, default)
+            return self._map_enum(avro, name, optional, default)
         self._open.add(name)
         members = []
         parameters = [(RECORD_DOC, avro["doc"])] if self._settings.metadata and "doc" in avro else []
@@ -215,10 +220,14 @@ class _Mapper:
         self._open.discard(name)
         fields = tuple(Field(member, mapped.schema) for member, mapped in members)
         readers = [(member, mapped.read) for member, mapped in members]
-        schema = self._finish(avro, Type.STRUCT, optional, default, name=name, parameters=parameters, fields=fields)
-        return _Mapped(schema, _nullable(lambda value: {key: read(_plain(value)[key]) for key, read in readers}), name)
+        schema = self._finish_schema(
+            avro, Type.STRUCT, optional, default, name=name, parameters=parameters, fields=fields
+        )
+        return _Mapped(
+            schema, _make_nullable(lambda value: {key: read(_unwrap_record(value)[key]) for key, read in readers}), name
+        )
 
-    def _enum(self, avro: dict[str, Any], name: str, optional: bool, default: Any) -> _Mapped:  # noqa: FBT001
+    def _map_enum(self, avro: dict[str, Any], name: str, optional: bool, default: Any) -> _Mapped:  # noqa: FBT001
         parameters = []
         if self._settings.metadata:
             if "doc" in avro:
@@ -228,10 +237,12 @@ class _Mapper:
         parameters.append((ENUM, name))
         parameters += [(f"{ENUM}.{symbol}", symbol) for symbol in avro["symbols"]]
         return _Mapped(
-            self._finish(avro, Type.STRING, optional, default, name=name, parameters=parameters), _plain, name
+            self._finish_schema(avro, Type.STRING, optional, default, name=name, parameters=parameters),
+            _unwrap_record,
+            name,
         )
 
-    def _array(self, avro: dict[str, Any], space: str, optional: bool, default: Any) -> _Mapped:  # noqa: FBT001
+    def _map_array(self, avro: dict[str, Any], space: str, optional: bool, default: Any) -> _Mapped:  # noqa: FBT001
         entry = avro["items"]
         if isinstance(entry, str) and (f"{space}.{entry}" if space and "." not in entry else entry) in self._named:
             entry = self._named[f"{space}.{entry}" if space and "." not in entry else entry][0]
@@ -248,20 +259,24 @@ class _Mapper:
                     "format."
                 )
             key, item = parts["key"].read, parts["value"].read
-            schema = self._finish(
+            schema = self._finish_schema(
                 avro, Type.MAP, optional, default, key_schema=parts["key"].schema, value_schema=parts["value"].schema
             )
             return _Mapped(
                 schema,
-                _nullable(lambda value: {key(_plain(pair)["key"]): item(_plain(pair)["value"]) for pair in value}),
+                _make_nullable(
+                    lambda value: {
+                        key(_unwrap_record(pair)["key"]): item(_unwrap_record(pair)["value"]) for pair in value
+                    }
+                ),
                 "array",
             )
         items = self.map(avro["items"], space)
         read = items.read
-        schema = self._finish(avro, Type.ARRAY, optional, default, value_schema=items.schema)
-        return _Mapped(schema, _nullable(lambda value: [read(each) for each in value]), "array")
+        schema = self._finish_schema(avro, Type.ARRAY, optional, default, value_schema=items.schema)
+        return _Mapped(schema, _make_nullable(lambda value: [read(element) for element in value]), "array")
 
-    def _simple(self, avro: dict[str, Any], kind: str, optional: bool, default: Any) -> _Mapped:  # noqa: FBT001
+    def _map_simple(self, avro: dict[str, Any], kind: str, optional: bool, default: Any) -> _Mapped:  # noqa: FBT001
         logical = str(avro.get("logicalType", "")).lower()
         if kind in ("bytes", "fixed") and logical == "decimal":
             scale = avro.get("scale", 0)
@@ -270,20 +285,24 @@ class _Mapper:
             parameters = [("scale", str(scale))]
             if avro.get("precision", DEFAULT_PRECISION) != DEFAULT_PRECISION:
                 parameters.append((DECIMAL_PRECISION, str(avro["precision"])))
-            schema = self._finish(avro, Type.BYTES, optional, default, name=DECIMAL, version=1, parameters=parameters)
-            return _Mapped(schema, _nullable(lambda value: decimal_from_bytes(_plain(value), scale)), kind)
+            schema = self._finish_schema(
+                avro, Type.BYTES, optional, default, name=DECIMAL, version=1, parameters=parameters
+            )
+            return _Mapped(schema, _make_nullable(lambda value: decimal_from_bytes(_unwrap_record(value), scale)), kind)
         base = _SIMPLE[kind]
         temporal = _TEMPORAL.get((kind, logical))
         if temporal is not None:
-            return _Mapped(self._finish(avro, base, optional, default, name=temporal, version=1), _same, kind)
+            return _Mapped(
+                self._finish_schema(avro, base, optional, default, name=temporal, version=1), _keep_value, kind
+            )
         if kind == "int" and not logical and "connect.type" in avro:
             annotated = {"int8": Type.INT8, "int16": Type.INT16}.get(avro["connect.type"])
             if annotated is None:
                 raise Skippable("Connect type annotation for Avro int field is null")
             base = annotated
-        return _Mapped(self._finish(avro, base, optional, default), _plain, kind)
+        return _Mapped(self._finish_schema(avro, base, optional, default), _unwrap_record, kind)
 
-    def _union(self, branches: list[Any], space: str, default: Any) -> _Mapped:
+    def _map_union(self, branches: list[Any], space: str, default: Any) -> _Mapped:
         present = [branch for branch in branches if branch not in ("null", {"type": "null"})]
         nullable = len(present) < len(branches)
         if nullable and len(present) == 1:
@@ -302,14 +321,14 @@ class _Mapper:
         def read(value: Any) -> Any:
             if value is None:
                 return None
-            found = readers.get(value[0]) if isinstance(value, tuple) else _branch_of(value, readers)
-            if found is None:
+            reader = readers.get(value[0]) if isinstance(value, tuple) else _branch_of(value, readers)
+            if reader is None:
                 raise Skippable("Did not find matching union field for data of type " + type(value).__name__)
-            return {**dict.fromkeys(names), found[0]: found[1].read(value)}
+            return {**dict.fromkeys(names), reader[0]: reader[1].read(value)}
 
         return _Mapped(Schema(Type.STRUCT, optional=nullable, name=UNION, fields=tuple(fields)), read, "union")
 
-    def _finish(
+    def _finish_schema(
         self,
         avro: dict[str, Any],
         kind: Type,
@@ -325,10 +344,12 @@ class _Mapper:
         listed = dict(parameters or ())
         if self._settings.metadata:
             noted = avro.get("connect.parameters", {})
-            if not isinstance(noted, dict) or not all(isinstance(text, str) for text in noted.values()):
+            if not isinstance(noted, dict) or not all(
+                isinstance(property_value, str) for property_value in noted.values()
+            ):
                 raise Skippable("Expected schema parameter values to be strings")
             listed.update(noted)
-        listed.update({key: str(text) for key, text in avro.items() if key.startswith("avro")})
+        listed.update({key: str(property_value) for key, property_value in avro.items() if key.startswith("avro")})
         noted_default = avro.get("connect.default")
         if default is None:
             default = noted_default
@@ -347,7 +368,7 @@ class _Mapper:
         )
         if default is None:
             return schema
-        value = _default(schema, default)
+        value = _read_default(schema, default)
         return Schema(
             kind,
             optional=optional,
@@ -360,28 +381,30 @@ class _Mapper:
         )
 
 
-def _default(schema: Schema, text: Any) -> Any:
+def _read_default(schema: Schema, json_value: Any) -> Any:
     """A default from Avro's JSON form."""
-    if text is None:
+    if json_value is None:
         return None
     try:
         match schema.type:
             case Type.BYTES:
-                data = text.encode("latin-1")
+                data = json_value.encode("latin-1")
                 return decimal_from_bytes(data, int(schema.parameter("scale") or 0)) if schema.name == DECIMAL else data
             case Type.ARRAY if schema.value_schema is not None:
                 inner = schema.value_schema
-                return [_default(inner, item) for item in text]
+                return [_read_default(inner, item) for item in json_value]
             case Type.MAP if schema.value_schema is not None and schema.key_schema is not None:
                 keys, values = schema.key_schema, schema.value_schema
-                pairs = text.items() if isinstance(text, dict) else text
-                return {_default(keys, key): _default(values, item) for key, item in pairs}
+                pairs = json_value.items() if isinstance(json_value, dict) else json_value
+                return {_read_default(keys, key): _read_default(values, item) for key, item in pairs}
             case Type.STRUCT:
-                return {member.name: _default(member.schema, text.get(member.name)) for member in schema.fields}
+                return {
+                    member.name: _read_default(member.schema, json_value.get(member.name)) for member in schema.fields
+                }
             case Type.FLOAT32 | Type.FLOAT64:
-                return float(text)
+                return float(json_value)
             case _:
-                return text
+                return json_value
     except (TypeError, ValueError, AttributeError) as error:
         raise Skippable(f"Invalid default value in the Avro schema for {schema.type}: {error}") from None
 
@@ -392,11 +415,11 @@ def _is_map_entry(entry: Any, space: str) -> bool:
     return _full_name(entry, space) == f"{NAMESPACE}.{MAP_ENTRY}" or entry.get(INTERNAL_TYPE) == MAP_ENTRY
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
-def _nullable(read: Read) -> Read:
+def _make_nullable(read: Read) -> Read:
     return lambda value: None if value is None else read(value)
 
 

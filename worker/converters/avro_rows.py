@@ -62,16 +62,16 @@ class AvroRowForm:
                 "double": struct.Struct("<d").pack,
                 "single": struct.Struct("<f").pack,
                 "refuse": _refuse_null,
-                "narrow": _narrow,
+                "narrow": _narrow_zigzag,
                 "head": head,
             }.items()
         }
-        self._add((), encoding.schema, encoding.shape)
+        self._add_struct((), encoding.schema, encoding.shape)
         self.events = tuple(path for run in self._runs for path, _, item in run if item == EVENT)
         self.unpack = "".join(f"{stem}_run{number}, " for number in range(len(self._runs)))
-        self.constants = self._constants()
+        self.constants = self._write_constants()
 
-    def _add(self, path: Path, schema: Schema, shape: Shape) -> None:
+    def _add_struct(self, path: Path, schema: Schema, shape: Shape) -> None:
         parts: list[str | int] = []
         for member in schema.fields:
             item = shape[member.name]
@@ -85,9 +85,9 @@ class AvroRowForm:
                 continue
             parts.append(member.name)
             if isinstance(item, Items):
-                self._add(position, cast("Schema", member.schema.value_schema), item.shape)
+                self._add_struct(position, cast("Schema", member.schema.value_schema), item.shape)
             elif item != ROW:
-                self._add(position, member.schema, item)
+                self._add_struct(position, member.schema, item)
         self._parts[path] = parts
 
     def build(self, path: Path, members: Mapping[str, str]) -> str:
@@ -96,7 +96,11 @@ class AvroRowForm:
         if schema.type is Type.ARRAY:
             schema = cast("Schema", schema.value_schema)
         expressions = (
-            [f"{self._stem}_head"] if not path else [repr(_branch(schema, null=False))] if schema.optional else []
+            [f"{self._stem}_head"]
+            if not path
+            else [repr(_branch_number(schema, null=False))]
+            if schema.optional
+            else []
         )
         for part in self._parts[path]:
             if isinstance(part, int):
@@ -104,7 +108,7 @@ class AvroRowForm:
                 continue
             nested = self._schemas[*path, part]
             absent = members[part] == "None" and (*path, part) in self._parts
-            written = repr(_branch(nested, null=True)) if absent else members[part]
+            written = repr(_branch_number(nested, null=True)) if absent else members[part]
             expressions += self._pieces.get(written, [written])
         return self._joined(expressions)
 
@@ -117,7 +121,7 @@ class AvroRowForm:
         """See ``RowForm``."""
         schema = self._schemas[path]
         count = long_bytes(len(elements))
-        begin = _branch(schema, null=False) + count if schema.optional else count
+        begin = _branch_number(schema, null=False) + count if schema.optional else count
         pieces = [piece for element in elements for piece in self._pieces.get(element, [element])]
         return self._joined([repr(begin), *pieces, repr(b"\0")])
 
@@ -135,9 +139,9 @@ class AvroRowForm:
 
     def leaf(self, path: Path, name: str, *, nullable: bool = True, checked: bool = False) -> str:
         """See ``RowForm``."""
-        return self._member(self._schemas[path], name, self.names, nullable=nullable, checked=checked)
+        return self._write_member(self._schemas[path], name, self.names, nullable=nullable, checked=checked)
 
-    def _member(self, schema: Schema, name: str, names: dict[str, Any], *, nullable: bool, checked: bool) -> str:
+    def _write_member(self, schema: Schema, name: str, names: dict[str, Any], *, nullable: bool, checked: bool) -> str:
         settings = self._settings
         self._count += 1
         if checked or is_union(schema) or is_enum(schema, settings) or schema.type not in _SCALARS:
@@ -145,22 +149,22 @@ class AvroRowForm:
             default = schema.default
             names[function] = lambda value: value_bytes(schema, default if value is None else value, settings)
             if nullable and not checked and schema.optional and default is None and not is_union(schema):
-                return f"({_branch(schema, null=True)!r} if {name} is None else {function}({name}))"
+                return f"({_branch_number(schema, null=True)!r} if {name} is None else {function}({name}))"
             return f"{function}({name})"
-        present = self._present(schema, name)
+        present = self._write_present(schema, name)
         if schema.optional:
-            present = f"{_branch(schema, null=False)!r} + {present}"
+            present = f"{_branch_number(schema, null=False)!r} + {present}"
         if not nullable:
             return present
         if schema.default is not None:
             null = repr(value_bytes(schema, schema.default, settings))
         elif schema.optional:
-            null = repr(_branch(schema, null=True))
+            null = repr(_branch_number(schema, null=True))
         else:
             null = f"{self._stem}_refuse()"
         return f"({null} if {name} is None else {present})"
 
-    def _present(self, schema: Schema, name: str) -> str:
+    def _write_present(self, schema: Schema, name: str) -> str:
         """The expression of a value that is not null, without the number of its branch."""
         stem, kind = self._stem, schema.type
         number = f"{stem}_n"
@@ -181,22 +185,22 @@ class AvroRowForm:
 
     # Members that are shared.
 
-    def _constants(self) -> Callable[..., tuple[Any, ...]]:
+    def _write_constants(self) -> Callable[..., tuple[Any, ...]]:
         code = CodeBuilder(**self.names)
         arguments = {path: f"e{number}" for number, path in enumerate(self.events)}
         runs = []
         for run in self._runs:
             expressions = [
-                repr(self._fixed(schema, item.value))
+                repr(self._encode_fixed(schema, item.value))
                 if isinstance(item, Fixed)
-                else self._member(schema, arguments[path], code.names, nullable=True, checked=False)
+                else self._write_member(schema, arguments[path], code.names, nullable=True, checked=False)
                 for path, schema, item in run
             ]
             runs.append(f"{self._stem}_join(({', '.join(expressions)},))")
         code.define(f"constants({', '.join(arguments.values())})", [f"return ({''.join(f'{run}, ' for run in runs)})"])
         return code.function("constants", f"shared avro of {self._stem}")
 
-    def _fixed(self, schema: Schema, value: Any) -> bytes:
+    def _encode_fixed(self, schema: Schema, value: Any) -> bytes:
         return value_bytes(schema, schema.default if value is None else value, self._settings)
 
     @staticmethod
@@ -205,7 +209,7 @@ class AvroRowForm:
         return rows
 
 
-def _branch(schema: Schema, *, null: bool) -> bytes:
+def _branch_number(schema: Schema, *, null: bool) -> bytes:
     """The number of a branch of an optional schema's union."""
     return b"\x02" if null == null_last(schema) else b"\x00"
 
@@ -214,7 +218,7 @@ def _refuse_null() -> bytes:
     raise ValueError("null where the schema allows none")
 
 
-def _narrow(number: int, bits: int) -> bytes:
+def _narrow_zigzag(number: int, bits: int) -> bytes:
     """The zigzag form of a number that has to fit into ``bits`` bits and a sign."""
     if number >= 2 << bits:
         raise OverflowError(f"more than {bits} bits")

@@ -137,7 +137,7 @@ def is_enum(schema: Schema, settings: AvroSettings) -> bool:
 
 def enum_symbols(schema: Schema) -> list[str]:
     """The symbols of an enum, in order."""
-    return [text for key, text in schema.parameters if key.startswith(f"{ENUM}.")]
+    return [symbol for key, symbol in schema.parameters if key.startswith(f"{ENUM}.")]
 
 
 def is_union(schema: Schema) -> bool:
@@ -152,18 +152,18 @@ def null_last(schema: Schema) -> bool:
 
 def string_text(value: str) -> str:
     """``value`` as a JSON string in a schema's text: unlike in values, characters beyond the BMP stand as they are."""
-    text = json.dumps(value, ensure_ascii=False)
-    return _CONTROL.sub(lambda found: f"\\u00{found[1].upper()}" if found[1] else found[0], text)
+    json_text = json.dumps(value, ensure_ascii=False)
+    return _CONTROL.sub(lambda found: f"\\u00{found[1].upper()}" if found[1] else found[0], json_text)
 
 
 def _type_text(schema: Schema, space: str, names: _Names, *, nullable: bool = True) -> str:
     if is_union(schema):
         branches = [_type_text(member.schema, space, names, nullable=False) for member in schema.fields]
         return "[" + ",".join((['"null"'] if schema.optional else []) + branches) + "]"
-    text = _base_text(schema, space, names)
+    type_json = _base_text(schema, space, names)
     if not schema.optional or not nullable:
-        return text
-    return f'[{text},"null"]' if null_last(schema) else f'["null",{text}]'
+        return type_json
+    return f'[{type_json},"null"]' if null_last(schema) else f'["null",{type_json}]'
 
 
 def _base_text(schema: Schema, space: str, names: _Names) -> str:
@@ -176,13 +176,15 @@ def _base_text(schema: Schema, space: str, names: _Names) -> str:
                     "Avro has no arrays of unknown elements: give the array's schema a schema of its elements."
                 )
             items = _type_text(schema.value_schema, space, names)
-            return "{" + ",".join([f'"type":"array","items":{items}', *_properties(schema, names.settings)]) + "}"
+            return (
+                "{" + ",".join([f'"type":"array","items":{items}', *_schema_properties(schema, names.settings)]) + "}"
+            )
         case Type.MAP:
             return _map_text(schema, space, names)
         case _ if is_enum(schema, names.settings):
             return _enum_text(schema, space, names)
     first = _decimal_members(schema) if schema.type is Type.BYTES and schema.name == DECIMAL else []
-    members = [*first, *_properties(schema, names.settings)]
+    members = [*first, *_schema_properties(schema, names.settings)]
     simple = f'"{_SIMPLE[schema.type]}"'
     return "{" + ",".join([f'"type":{simple}', *members]) + "}" if members else simple
 
@@ -194,18 +196,18 @@ def _decimal_members(schema: Schema) -> list[str]:
     return [f'"scale":{decimal_scale(schema)}', f'"precision":{int(precision)}']
 
 
-def _properties(schema: Schema, settings: AvroSettings) -> list[str]:
+def _schema_properties(schema: Schema, settings: AvroSettings) -> list[str]:
     members: list[str] = []
     if settings.metadata:
         if schema.doc is not None:
             members.append(f'"connect.doc":{string_text(schema.doc)}')
         if schema.version is not None:
             members.append(f'"connect.version":{schema.version}')
-        parameters = {key: text for key, text in schema.parameters if key != FIELD_DEFAULT_FLAG}
+        parameters = {key: parameter for key, parameter in schema.parameters if key != FIELD_DEFAULT_FLAG}
         if parameters:
             members.append(
                 '"connect.parameters":{'
-                + ",".join(f"{string_text(key)}:{string_text(text)}" for key, text in parameters.items())
+                + ",".join(f"{string_text(key)}:{string_text(parameter)}" for key, parameter in parameters.items())
                 + "}"
             )
         if schema.default is not None and schema.parameter(FIELD_DEFAULT_FLAG) is None:
@@ -217,14 +219,14 @@ def _properties(schema: Schema, settings: AvroSettings) -> list[str]:
     if schema.name in _LOGICAL:
         members.append(f'"logicalType":"{_LOGICAL[schema.name]}"')
     members += [
-        f"{string_text(key)}:{string_text(text)}"
-        for key, text in dict(schema.parameters).items()
+        f"{string_text(key)}:{string_text(parameter)}"
+        for key, parameter in dict(schema.parameters).items()
         if key.startswith("avro")
     ]
     return members
 
 
-def _named(content: Any, name: str, space: str, names: _Names) -> tuple[str, str, str] | str:
+def _named_type(content: Any, name: str, space: str, names: _Names) -> tuple[str, str, str] | str:
     """Namespace, simple name and head of a named type to write, or the text that refers to it."""
     namespace, simple = split_name(name, names.settings)
     key = f"{namespace}.{simple}"
@@ -242,7 +244,7 @@ def _named(content: Any, name: str, space: str, names: _Names) -> tuple[str, str
 
 def _record_text(schema: Schema, space: str, names: _Names) -> str:
     content = (schema.fields, schema.version, schema.doc, schema.parameters)
-    named = _named(content, schema.name or DEFAULT_NAME, space, names)
+    named = _named_type(content, schema.name or DEFAULT_NAME, space, names)
     if isinstance(named, str):
         return named
     namespace, _, head = named
@@ -253,18 +255,18 @@ def _record_text(schema: Schema, space: str, names: _Names) -> str:
         for member in schema.fields
     ]
     members.append(f'"fields":[{",".join(fields)}]')
-    return "{" + ",".join([*members, *_properties(schema, names.settings)]) + "}"
+    return "{" + ",".join([*members, *_schema_properties(schema, names.settings)]) + "}"
 
 
 def _field_text(name: str, schema: Schema, doc: str | None, space: str, names: _Names) -> str:
-    text = f'{{"name":"{avro_name(name, names.settings)}","type":{_type_text(schema, space, names)}'
+    field_json = f'{{"name":"{avro_name(name, names.settings)}","type":{_type_text(schema, space, names)}'
     if doc is not None:
-        text += f',"doc":{string_text(doc)}'
+        field_json += f',"doc":{string_text(doc)}'
     if schema.default is not None:
-        text += f',"default":{default_text(schema, schema.default)}'
+        field_json += f',"default":{default_text(schema, schema.default)}'
     elif schema.optional:
-        text += ',"default":null'
-    return text + "}"
+        field_json += ',"default":null'
+    return field_json + "}"
 
 
 def _map_text(schema: Schema, space: str, names: _Names) -> str:
@@ -272,9 +274,9 @@ def _map_text(schema: Schema, space: str, names: _Names) -> str:
         raise Skippable("Avro has no maps of unknown keys and values: give the map's schema the schemas of both.")
     if is_string_map(schema):
         values = _type_text(schema.value_schema, space, names)
-        return "{" + ",".join([f'"type":"map","values":{values}', *_properties(schema, names.settings)]) + "}"
+        return "{" + ",".join([f'"type":"map","values":{values}', *_schema_properties(schema, names.settings)]) + "}"
     content = (MAP_ENTRY, schema.key_schema, schema.value_schema)
-    named = _named(content, schema.name or f"{NAMESPACE}.{MAP_ENTRY}", space, names)
+    named = _named_type(content, schema.name or f"{NAMESPACE}.{MAP_ENTRY}", space, names)
     if isinstance(named, str):
         entry = named
     else:
@@ -283,12 +285,12 @@ def _map_text(schema: Schema, space: str, names: _Names) -> str:
         value = _field_text("value", schema.value_schema, None, namespace, names)
         internal = f',"{INTERNAL_TYPE}":"{MAP_ENTRY}"' if schema.name is not None else ""
         entry = f'{{"type":"record",{head},"fields":[{key},{value}]{internal}}}'
-    return "{" + ",".join([f'"type":"array","items":{entry}', *_properties(schema, names.settings)]) + "}"
+    return "{" + ",".join([f'"type":"array","items":{entry}', *_schema_properties(schema, names.settings)]) + "}"
 
 
 def _enum_text(schema: Schema, space: str, names: _Names) -> str:
     name = schema.parameter(ENUM) or ""
-    named = _named((ENUM, schema.parameters), name, space, names)
+    named = _named_type((ENUM, schema.parameters), name, space, names)
     if isinstance(named, str):
         return named
     _, simple, head = named
@@ -299,7 +301,7 @@ def _enum_text(schema: Schema, space: str, names: _Names) -> str:
     members.append(f'"symbols":{json.dumps(symbols, separators=(",", ":"))}')
     if (default := schema.parameter(ENUM_DEFAULT + simple)) is not None:
         members.append(f'"default":"{default}"')
-    return "{" + ",".join([*members, *_properties(schema, names.settings)]) + "}"
+    return "{" + ",".join([*members, *_schema_properties(schema, names.settings)]) + "}"
 
 
 def default_text(schema: Schema, value: Any) -> str:

@@ -15,34 +15,35 @@ if TYPE_CHECKING:
 Shape = Callable[[Any], Any]
 
 
-def shaper(schema: Schema | None, settings: AvroSettings) -> Shape:
+def make_shaper(schema: Schema | None, settings: AvroSettings) -> Shape:
     """A function that gives values of ``schema`` fastavro's form: Avro's names, decimals as bytes, pairs as records."""
     if schema is None:
         return lambda value: value
-    present = _present(schema, settings)
+    present = _present_shaper(schema, settings)
     default = schema.default
     if default is not None:
         return lambda value: present(default if value is None else value)
     return lambda value: None if value is None else present(value)
 
 
-def _present(schema: Schema, settings: AvroSettings) -> Shape:
+def _present_shaper(schema: Schema, settings: AvroSettings) -> Shape:
     if is_union(schema):
-        branches = [(member.name, shaper(member.schema, settings)) for member in schema.fields]
+        branches = [(member.name, make_shaper(member.schema, settings)) for member in schema.fields]
         return lambda value: next((shape(value[name]) for name, shape in branches if value.get(name) is not None), None)
     if schema.type is Type.STRUCT:
         members = [
-            (member.name, avro_name(member.name, settings), shaper(member.schema, settings)) for member in schema.fields
+            (member.name, avro_name(member.name, settings), make_shaper(member.schema, settings))
+            for member in schema.fields
         ]
         return lambda value: {written: shape(value.get(name)) for name, written, shape in members}
     if schema.type is Type.ARRAY:
-        item = shaper(schema.value_schema, settings)
-        return lambda value: [item(each) for each in value]
+        item = make_shaper(schema.value_schema, settings)
+        return lambda value: [item(element) for element in value]
     if schema.type is Type.MAP:
-        key, item = shaper(schema.key_schema, settings), shaper(schema.value_schema, settings)
+        key, item = make_shaper(schema.key_schema, settings), make_shaper(schema.value_schema, settings)
         if is_string_map(schema):
-            return lambda value: {name: item(each) for name, each in value.items()}
-        return lambda value: [{"key": key(name), "value": item(each)} for name, each in value.items()]
+            return lambda value: {name: item(element) for name, element in value.items()}
+        return lambda value: [{"key": key(name), "value": item(element)} for name, element in value.items()]
     if schema.type is Type.BYTES and schema.name == DECIMAL:
         scale = decimal_scale(schema)
         return lambda value: decimal_bytes(value, scale)

@@ -20,7 +20,7 @@ from worker.converters.avro_schema import (
     is_union,
     null_last,
 )
-from worker.converters.base import bad_value, member_path, missing, out_of_range
+from worker.converters.base import bad_value, member_path, missing_value, out_of_range
 from worker.converters.javatext import decimal_bytes, decimal_scale
 from worker.converters.json_text import INTEGER_BITS
 
@@ -64,7 +64,7 @@ def zigzag_bytes(n: int) -> bytes:
     raise OverflowError("more than 64 bits")
 
 
-def sized(data: bytes) -> bytes:
+def add_length(data: bytes) -> bytes:
     """``data`` with its length before it."""
     return long_bytes(len(data)) + data
 
@@ -92,7 +92,7 @@ def value_bytes(schema: Schema | None, value: Any, settings: AvroSettings, path:
         first, second = (b"\x02", b"\x00") if null_last(schema) else (b"\x00", b"\x02")
         return first if value is None else second + _present_bytes(schema, value, settings, path, depth)
     if value is None:
-        raise missing(path, schema.type)
+        raise missing_value(path, schema.type)
     return _present_bytes(schema, value, settings, path, depth)
 
 
@@ -103,7 +103,7 @@ def _present_bytes(schema: Schema, value: Any, settings: AvroSettings, path: str
         case Type.ARRAY:
             if not isinstance(value, list | tuple | set | frozenset):
                 raise bad_value(path, schema.type, value)
-            return _block(
+            return _block_bytes(
                 [
                     value_bytes(schema.value_schema, item, settings, f"{path}[{index}]", depth + 1)
                     for index, item in enumerate(value)
@@ -135,14 +135,14 @@ def _map_bytes(schema: Schema, value: Any, settings: AvroSettings, path: str, de
     if not isinstance(value, Mapping):
         raise bad_value(path, schema.type, value)
     items = []
-    place = f"a key of {path or 'the map'}"
+    key_path = f"a key of {path or 'the map'}"
     for key, item in value.items():
-        first = value_bytes(schema.key_schema, key, settings, place, depth + 1)
+        first = value_bytes(schema.key_schema, key, settings, key_path, depth + 1)
         items.append(first + value_bytes(schema.value_schema, item, settings, f"{path}[...]", depth + 1))
-    return _block(items)
+    return _block_bytes(items)
 
 
-def _block(items: list[bytes]) -> bytes:
+def _block_bytes(items: list[bytes]) -> bytes:
     return long_bytes(len(items)) + b"".join(items) + b"\x00" if items else b"\x00"
 
 
@@ -160,7 +160,7 @@ def _union_bytes(schema: Schema, value: Any, settings: AvroSettings, path: str, 
             return long_bytes(first + index) + content
     if schema.optional:
         return b"\x00"
-    raise missing(path, "a union with one field set")
+    raise missing_value(path, "a union with one field set")
 
 
 def _scalar_bytes(schema: Schema, value: Any, settings: AvroSettings, path: str) -> bytes:
@@ -196,10 +196,10 @@ def _string_bytes(schema: Schema, value: Any, settings: AvroSettings, path: str)
             return long_bytes(enum_symbols(schema).index(value))
         except ValueError:
             raise Skippable(f"Cannot convert {path or 'the value'}: it is none of the symbols of its enum.") from None
-    return sized(utf8(value))
+    return add_length(encode_utf8(value))
 
 
-def utf8(value: str) -> bytes:
+def encode_utf8(value: str) -> bytes:
     """UTF-8 as Java writes it: two halves of a surrogate pair are one character, half a pair becomes a question mark."""
     try:
         return value.encode()
@@ -214,7 +214,7 @@ def _bytes_bytes(schema: Schema, value: Any, path: str) -> bytes:
         if not isinstance(value, Decimal):
             raise bad_value(path, "Decimal", value)
         try:
-            return sized(decimal_bytes(value, decimal_scale(schema)))
+            return add_length(decimal_bytes(value, decimal_scale(schema)))
         except ValueError as error:
             raise Skippable(
                 f"Cannot convert {path or 'the value'} to Decimal with scale {schema.parameter('scale')}: {error}. "
@@ -222,13 +222,13 @@ def _bytes_bytes(schema: Schema, value: Any, path: str) -> bytes:
             ) from None
     if not isinstance(value, bytes | bytearray | memoryview):
         raise bad_value(path, schema.type, value)
-    return sized(bytes(value))
+    return add_length(bytes(value))
 
 
 def anything_bytes(value: Any, path: str, depth: int) -> bytes:
     """Schemaless data as the record ``Anything``: nine optional fields of which one is set (none for null)."""
-    place, content = _anything_field(value, path, depth)
-    return b"\x00" * place + b"\x02" + content + b"\x00" * (8 - place) if place < 9 else b"\x00" * 9
+    field_index, content = _anything_field(value, path, depth)
+    return b"\x00" * field_index + b"\x02" + content + b"\x00" * (8 - field_index) if field_index < 9 else b"\x00" * 9
 
 
 def _anything_field(value: Any, path: str, depth: int) -> tuple[int, bytes]:
@@ -238,7 +238,7 @@ def _anything_field(value: Any, path: str, depth: int) -> tuple[int, bytes]:
     if isinstance(value, bool):
         return 0, b"\x01" if value else b"\x00"
     if isinstance(value, bytes | bytearray | memoryview):
-        return 1, sized(bytes(value))
+        return 1, add_length(bytes(value))
     if isinstance(value, float):
         return 2, _DOUBLE.pack(value)
     if isinstance(value, int):
@@ -247,13 +247,13 @@ def _anything_field(value: Any, path: str, depth: int) -> tuple[int, bytes]:
         except OverflowError:
             raise out_of_range(path, "a schemaless integer (int64)") from None
     if isinstance(value, str):
-        return 6, sized(utf8(value))
+        return 6, add_length(encode_utf8(value))
     if isinstance(value, list | tuple):
-        return 7, _block(
+        return 7, _block_bytes(
             [value_bytes(None, item, settings, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
         )
     if isinstance(value, Mapping):
-        return 8, _block(
+        return 8, _block_bytes(
             [
                 value_bytes(None, key, settings, f"a key of {path or 'the map'}", depth + 1)
                 + value_bytes(None, item, settings, f"{path}[...]", depth + 1)

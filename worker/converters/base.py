@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from connectors.entry_points import entries, is_own
+from connectors.entry_points import is_own, list_entries
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
 
@@ -183,10 +183,10 @@ def create_converter(
     name = property_name or ("key.converter" if is_key else "value.converter")
     entry = find_converter(class_name, name, headers=False)
     try:
-        made: Converter = entry.load()({**config, "converter.type": "key" if is_key else "value"}, is_key=is_key)
+        converter: Converter = entry.load()({**config, "converter.type": "key" if is_key else "value"}, is_key=is_key)
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{name} {class_name}: {error}") from None
-    return made
+    return converter
 
 
 def create_header_converter(
@@ -195,10 +195,10 @@ def create_header_converter(
     """The configured header converter; arguments and errors as in ``create_converter``."""
     entry = find_converter(class_name, property_name, headers=True)
     try:
-        made: HeaderConverter = entry.load()({**config, "converter.type": "header"}, is_key=False)
+        header_converter: HeaderConverter = entry.load()({**config, "converter.type": "header"}, is_key=False)
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{property_name} {class_name}: {error}") from None
-    return made
+    return header_converter
 
 
 def find_converter(class_name: str, property_name: str, *, headers: bool) -> EntryPoint:
@@ -209,16 +209,16 @@ def find_converter(class_name: str, property_name: str, *, headers: bool) -> Ent
         property_name: the property that named it, for messages.
         headers: whether it must convert headers, not keys and values.
     """
-    found = entries(ENTRY_POINTS)
+    candidates = list_entries(ENTRY_POINTS)
     if headers:  # another package's converter need not say twice that it converts both
-        found = [*entries(HEADER_ENTRY_POINTS), *(entry for entry in found if not is_own(entry))]
+        candidates = [*list_entries(HEADER_ENTRY_POINTS), *(entry for entry in candidates if not is_own(entry))]
     name = class_name.strip().lower()
-    match = next((entry for entry in found if name in _short_names(entry)), None) or next(
-        (entry for entry in found if name in map(str.lower, _aliases(entry))), None
+    match = next((entry for entry in candidates if name in _short_names(entry)), None) or next(
+        (entry for entry in candidates if name in map(str.lower, _class_aliases(entry))), None
     )
     if match is not None:
         return match
-    available = ", ".join(next(iter(_aliases(entry)), entry.value.partition(":")[2]) for entry in found)
+    available = ", ".join(next(iter(_class_aliases(entry)), entry.value.partition(":")[2]) for entry in candidates)
     raise ConfigInvalid(
         f"Invalid value {class_name} for configuration {property_name}: there is no such converter here. "
         f"Available: {available}. A converter of your own is found when its package declares an entry point in "
@@ -234,7 +234,7 @@ def _short_names(entry: EntryPoint) -> frozenset[str]:
     )
 
 
-def _aliases(entry: EntryPoint) -> tuple[str, ...]:
+def _class_aliases(entry: EntryPoint) -> tuple[str, ...]:
     """The names that its class declares; none if it can't be imported, which the plugin registry reports."""
     try:
         return tuple(getattr(entry.load(), "aliases", ()))
@@ -242,7 +242,7 @@ def _aliases(entry: EntryPoint) -> tuple[str, ...]:
         return ()
 
 
-class SchemaCache:
+class EncoderCache:
     """Bounded cache of encoders by topic and schema: by identity of the schema object first, then by its content.
 
     Args:
@@ -262,21 +262,21 @@ class SchemaCache:
         entry = self._by_identity.get((topic, id(schema)))
         if entry is not None:
             return entry[1]
-        made = self._by_content.get((topic, schema))
-        if made is not None:
+        encoder = self._by_content.get((topic, schema))
+        if encoder is not None:
             self._by_content.move_to_end((topic, schema))
-            self._remember(topic, schema, made)
-        return made
+            self._remember_encoder(topic, schema, encoder)
+        return encoder
 
     def put(self, topic: str, schema: Schema | None, made: Encode) -> Encode:
         """Keep ``made`` for the pair and return it."""
         if len(self._by_content) >= self._size:
             self._by_content.popitem(last=False)
         self._by_content[topic, schema] = made
-        self._remember(topic, schema, made)
+        self._remember_encoder(topic, schema, made)
         return made
 
-    def _remember(self, topic: str, schema: Schema | None, made: Encode) -> None:
+    def _remember_encoder(self, topic: str, schema: Schema | None, made: Encode) -> None:
         if len(self._by_identity) >= self._size:
             self._by_identity.clear()  # refilled from the other map at the cost of one comparison each
         self._by_identity[topic, id(schema)] = (schema, made)
@@ -303,7 +303,7 @@ def out_of_range(path: str, expected: str) -> Skippable:
     )
 
 
-def missing(path: str, expected: str) -> Skippable:
+def missing_value(path: str, expected: str) -> Skippable:
     """The error for null where the schema allows none."""
     return Skippable(
         f"Conversion error: null value for {path or 'a value'}, which is required ({expected}) and has no default "

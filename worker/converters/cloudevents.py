@@ -16,9 +16,9 @@ from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigProblem, ConfigType, Importance, one_of
 from connectors.schema import BYTES, STRING, Field, Schema, Type
 from worker.converters.avro import AVRO_OPTIONS, AvroConverter
-from worker.converters.base import TYPE_OPTION, Converter, Encode, HeaderEncode, SchemaCache
+from worker.converters.base import TYPE_OPTION, Converter, Encode, EncoderCache, HeaderEncode
 from worker.converters.json import JSON_OPTIONS, JsonConverter
-from worker.converters.registry_options import OptionInvalid
+from worker.converters.registry_options import RegistryOptionInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ _KEPT: Final = 1000
 _Members = tuple[tuple[str, str, bool, Any], ...]
 
 
-def _choice(name: str, doc: str, *allowed: str, default: str) -> ConfigKey:
+def _choice_key(name: str, doc: str, *allowed: str, default: str) -> ConfigKey:
     return ConfigKey(
         name=name, type=ConfigType.STRING, default=default, doc=doc, validator=one_of(*allowed, ignore_case=True)
     )
@@ -68,8 +68,8 @@ def _choice(name: str, doc: str, *allowed: str, default: str) -> ConfigKey:
 CLOUDEVENTS_OPTIONS: Final = ConfigDef(
     [
         TYPE_OPTION,
-        _choice("serializer.type", "How the event is written.", _JSON, _AVRO, default=_JSON),
-        _choice(
+        _choice_key("serializer.type", "How the event is written.", _JSON, _AVRO, default=_JSON),
+        _choice_key(
             "data.serializer.type",
             "How the event's data is written; avro for Avro events.",
             _JSON,
@@ -95,7 +95,7 @@ CLOUDEVENTS_OPTIONS: Final = ConfigDef(
             importance=Importance.LOW,
             doc="Name of the event's Avro schema; SERVER.DATABASE.CloudEvents.Envelope if not set.",
         ),
-        _choice(
+        _choice_key(
             "schema.name.adjustment.mode",
             "avro puts underscores for what Avro does not allow in that name; none does not.",
             "none",
@@ -153,11 +153,11 @@ class _Writers(NamedTuple):
     event: Encode | None
 
 
-def _origin(items: Sequence[str], *, tracing: bool, named: bool) -> _Origin:
+def _parse_origin(items: Sequence[str], *, tracing: bool, named: bool) -> _Origin:
     """Raises ``ConfigInvalid`` for what Debezium refuses too."""
     first = items[0] if items else ""
     if first not in ("value", "header"):
-        raise OptionInvalid(
+        raise RegistryOptionInvalid(
             "metadata.source",
             f"Invalid value {first} for configuration metadata.source: it begins with value or header",
         )
@@ -165,7 +165,7 @@ def _origin(items: Sequence[str], *, tracing: bool, named: bool) -> _Origin:
     for item in items[1:]:
         name, _, source = item.partition(":")
         if name not in chosen or source not in ("header", "generate"):
-            raise OptionInvalid(
+            raise RegistryOptionInvalid(
                 "metadata.source",
                 f"Invalid value {item} for configuration metadata.source: write id, type, "
                 "traceparent or dataSchemaName, a colon, and header or generate",
@@ -181,7 +181,7 @@ def _origin(items: Sequence[str], *, tracing: bool, named: bool) -> _Origin:
 
 
 def _avro_config(parsed: Config) -> dict[str, str]:
-    return {name: text for name, text in parsed.prefixed("avro.").items() if name != "converter.type"}
+    return {name: option_value for name, option_value in parsed.prefixed("avro.").items() if name != "converter.type"}
 
 
 class CloudEventsConverter(Converter):
@@ -195,7 +195,7 @@ class CloudEventsConverter(Converter):
         self._avro_event = parsed["serializer.type"].lower() == _AVRO
         self._avro_data = parsed["data.serializer.type"].lower() == _AVRO
         if self._avro_event and not self._avro_data:
-            raise OptionInvalid(
+            raise RegistryOptionInvalid(
                 "data.serializer.type",
                 "Cannot use 'application/json' data content type within Avro events: set data.serializer.type=avro",
             )
@@ -203,11 +203,11 @@ class CloudEventsConverter(Converter):
         self._extensions: bool = parsed["extension.attributes.enable"]
         self._name: str | None = parsed["schema.cloudevents.name"] or None
         self._adjust = parsed["schema.name.adjustment.mode"].lower() == "avro"
-        self._origin = _origin(
+        self._origin = _parse_origin(
             parsed["metadata.source"], tracing=self._tracing, named=parsed["schema.data.name.source.header.enable"]
         )
         if self._avro_data and (self._origin.everything or self._origin.data_schema_name):
-            raise OptionInvalid(
+            raise RegistryOptionInvalid(
                 "metadata.source",
                 "metadata.source: with Avro the schemas must be known before the records, "
                 "so source and dataSchemaName can't come from headers. Set data.serializer.type=json, or "
@@ -223,7 +223,7 @@ class CloudEventsConverter(Converter):
         if self._avro_data:
             avro_config = _avro_config(parsed)
             if "schema.registry.url" not in avro_config:
-                raise OptionInvalid(
+                raise RegistryOptionInvalid(
                     "avro.schema.registry.url",
                     "Need URL(s) for schema registry instances for CloudEvents "
                     "when using Apache Avro: set avro.schema.registry.url",
@@ -231,7 +231,7 @@ class CloudEventsConverter(Converter):
             self._avro = AvroConverter(avro_config, is_key=False)
             self._registry = ",".join(part.strip() for part in avro_config["schema.registry.url"].split(","))
         self._makers: dict[tuple[str, int, str, int, str], _Maker] = {}
-        self._encoders = SchemaCache(_KEPT)
+        self._encoders = EncoderCache(_KEPT)
         self._writers: dict[tuple[str, int], _Writers] = {}
 
     @classmethod
@@ -247,7 +247,8 @@ class CloudEventsConverter(Converter):
             avro = _avro_config(parsed)
             parts.append(("avro.", AVRO_OPTIONS, avro))
             problems = [
-                ConfigProblem(f"avro.{each.name}", each.message) for each in AvroConverter.config_problems(avro)
+                ConfigProblem(f"avro.{problem.name}", problem.message)
+                for problem in AvroConverter.config_problems(avro)
             ]
         problems += [
             ConfigProblem(prefix + name, error)
@@ -258,7 +259,7 @@ class CloudEventsConverter(Converter):
         if not problems:
             try:
                 cls(config, is_key=False)
-            except OptionInvalid as error:
+            except RegistryOptionInvalid as error:
                 problems.append(ConfigProblem(error.option, str(error)))
         return problems
 
@@ -267,7 +268,7 @@ class CloudEventsConverter(Converter):
         avro = self._avro
         if avro is None or schema is None or (topic, id(schema)) in self._writers or not self._is_event(schema):
             return
-        maker = self._maker(topic, schema, _source_schema(schema), _connector_of(schema), None)
+        maker = self._find_maker(topic, schema, _source_schema(schema), _connector_of(schema), None)
         await avro.prepare(maker.data_topic, maker.data_schema)
         data = avro.encoder(maker.data_topic, maker.data_schema)
         event: Encode | None = None
@@ -280,13 +281,13 @@ class CloudEventsConverter(Converter):
 
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         """The function that writes change events of ``schema``; null for others, as in Debezium."""
-        made = self._encoders.get(topic, schema)
-        if made is not None:
-            return made
+        encode = self._encoders.get(topic, schema)
+        if encode is not None:
+            return encode
         if schema is None or not self._is_event(schema):
             return self._encoders.put(topic, schema, lambda _: None)
         writers = self._writers.get((topic, id(schema)))
-        return self._encoders.put(topic, schema, lambda value: self._encode(topic, schema, value, (), writers))
+        return self._encoders.put(topic, schema, lambda value: self._encode_event(topic, schema, value, (), writers))
 
     def header_encoder(self, topic: str, schema: Schema | None) -> HeaderEncode | None:
         """As ``encoder``, where ``metadata.source`` names headers."""
@@ -295,7 +296,7 @@ class CloudEventsConverter(Converter):
         if schema is None:
             return lambda _value, _headers: None
         writers = self._writers.get((topic, id(schema)))
-        return lambda value, headers: self._encode(topic, schema, value, headers, writers)
+        return lambda value, headers: self._encode_event(topic, schema, value, headers, writers)
 
     async def prepare_data(self, topic: str, data: bytes | None) -> None:
         """With Avro events, read the event's schema. Avro data inside is left as bytes."""
@@ -336,7 +337,7 @@ class CloudEventsConverter(Converter):
             (schema.name or "").endswith(_ENVELOPE) and schema.field("source") is not None
         )
 
-    def _encode(
+    def _encode_event(
         self, topic: str, schema: Schema, value: Any, headers: _Headers, writers: _Writers | None
     ) -> bytes | None:
         if value is None:
@@ -344,11 +345,11 @@ class CloudEventsConverter(Converter):
         if not isinstance(value, dict):
             raise Skippable(f"CloudEventsConverter writes structs, and the value is a {type(value).__name__}.")
         if self._origin.everything:
-            source_schema, source = self._header(headers, "source", needed=False)
-            operation = self._header(headers, "op", needed=False)[1]
+            source_schema, source = self._read_header(headers, "source", needed=False)
+            operation = self._read_header(headers, "op", needed=False)[1]
             if source is None or operation is None or source_schema is None:
                 return None
-            transaction = self._header(headers, "transaction", needed=False)[1]
+            transaction = self._read_header(headers, "transaction", needed=False)[1]
         elif not self._is_event(schema):
             return None
         else:
@@ -359,26 +360,26 @@ class CloudEventsConverter(Converter):
                 "Cannot make a CloudEvent: source.connector is missing. CloudEventsConverter writes the change "
                 "events of Debezium's form: set the connector's output format to it."
             )
-        named = self._header(headers, "dataSchemaName")[1] if self._origin.data_schema_name else None
-        maker = self._maker(topic, schema, source_schema, source["connector"], named)
+        named = self._read_header(headers, "dataSchemaName")[1] if self._origin.data_schema_name else None
+        maker = self._find_maker(topic, schema, source_schema, source["connector"], named)
         event = maker.event(
             source, operation, transaction, None if self._origin.id else _event_id(maker.connector, source)
         )
         for attribute, from_header in (("id", self._origin.id), ("type", self._origin.type)):
             if from_header:
-                event[attribute] = self._header(headers, attribute)[1]
+                event[attribute] = self._read_header(headers, attribute)[1]
         if self._tracing:
-            event["traceparent"] = self._traceparent(headers)
-        return self._written(topic, maker, event, value, writers)
+            event["traceparent"] = self._read_traceparent(headers)
+        return self._write_event(topic, maker, event, value, writers)
 
-    def _traceparent(self, headers: _Headers) -> Any:
+    def _read_traceparent(self, headers: _Headers) -> Any:
         if not self._origin.traceparent:
             raise Skippable(
                 "traceparent can only be taken from a header: set metadata.source to value,traceparent:header"
             )
-        return self._header(headers, "traceparent")[1]
+        return self._read_header(headers, "traceparent")[1]
 
-    def _written(
+    def _write_event(
         self, topic: str, maker: _Maker, event: dict[str, Any], value: dict[str, Any], writers: _Writers | None
     ) -> bytes | None:
         data = {name: value.get(name) for name in maker.data_names}
@@ -404,7 +405,7 @@ class CloudEventsConverter(Converter):
         content = self._data.encoder(topic, maker.data_schema)(data)
         return None if written is None or content is None else written[:-3] + content + b"}"
 
-    def _header(self, headers: _Headers, name: str, *, needed: bool = True) -> tuple[Schema | None, Any]:
+    def _read_header(self, headers: _Headers, name: str, *, needed: bool = True) -> tuple[Schema | None, Any]:
         for key, data in reversed(headers):
             if key == name:
                 return self._headers.to_connect("", data)
@@ -414,11 +415,11 @@ class CloudEventsConverter(Converter):
             )
         return None, None
 
-    def _maker(self, topic: str, schema: Schema, source: Schema, connector: str, named: str | None) -> _Maker:
+    def _find_maker(self, topic: str, schema: Schema, source: Schema, connector: str, named: str | None) -> _Maker:
         key = (topic, id(schema), connector, id(source), named or "")
-        found = self._makers.get(key)
-        if found is not None and found.of is schema and found.source is source:
-            return found
+        cached = self._makers.get(key)
+        if cached is not None and cached.of is schema and cached.source is source:
+            return cached
         if len(self._makers) >= _KEPT:
             self._makers.clear()
         event_schema, members, transaction = self._event_schema(schema, source)
@@ -430,7 +431,7 @@ class CloudEventsConverter(Converter):
         )
         content = BYTES if self._avro_data else Schema(Type.STRUCT) if self._with_schema else data_schema
         full = Schema(Type.STRUCT, name=event_schema.name or "", fields=(*event_schema.fields, Field("data", content)))
-        made = self._makers[key] = _Maker(
+        maker = self._makers[key] = _Maker(
             schema,
             source,
             connector,
@@ -442,7 +443,7 @@ class CloudEventsConverter(Converter):
             transaction,
             "application/avro" if self._avro_data else "application/json",
         )
-        return made
+        return maker
 
     def _event_schema(self, schema: Schema, source: Schema) -> tuple[Schema, _Members, tuple[tuple[str, str], ...]]:
         """The event's schema but for its data, where source's fields go, and where those of the transaction go."""
@@ -479,8 +480,8 @@ class CloudEventsConverter(Converter):
 
     def _event_name(self, schema: Schema) -> str:
         # Debezium takes server and database from the record; the envelope is named after them, and after its table.
-        place = _CONNECTOR_NAME.sub("", (schema.name or "").removesuffix(_ENVELOPE)).rpartition(".")[0]
-        name = self._name or f"{place or 'millrace'}.CloudEvents.Envelope"
+        name_parts = _CONNECTOR_NAME.sub("", (schema.name or "").removesuffix(_ENVELOPE)).rpartition(".")[0]
+        name = self._name or f"{name_parts or 'millrace'}.CloudEvents.Envelope"
         return re.sub(r"[^A-Za-z0-9_.]", "_", name) if self._adjust else name
 
 
@@ -519,7 +520,7 @@ class _Maker:
             "source": f"/debezium/{self.connector}/{source.get('name')}",
             "specversion": "1.0",
             "type": f"io.debezium.connector.{self.connector}.DataChangeEvent",
-            "time": _time(source.get("ts_ms")),
+            "time": _format_time(source.get("ts_ms")),
             "datacontenttype": self.content_type,
         }
         if self.members:
@@ -546,15 +547,15 @@ _OPERATION: Final = extension_name("op")
 def _event_id(connector: str, source: dict[str, Any]) -> str:
     fields = _ID_FIELDS.get(connector)
     if fields is None:
-        known = ", ".join(_ID_FIELDS)
+        id_fields = ", ".join(_ID_FIELDS)
         raise Skippable(
-            f'No usable CloudEvents converters for connector type "{connector}": known are {known}. '
+            f'No usable CloudEvents converters for connector type "{connector}": known are {id_fields}. '
             "Put an id into a header and set metadata.source=value,id:header."
         )
     return ";".join(f"{name}:{'null' if source.get(name) is None else source[name]}" for name in fields)
 
 
-def _time(millis: Any) -> str:
+def _format_time(millis: Any) -> str:
     if not isinstance(millis, int):
         raise Skippable("Cannot make a CloudEvent: source.ts_ms is missing.")
     try:
@@ -571,7 +572,7 @@ def _source_schema(schema: Schema) -> Schema:
 def _connector_of(schema: Schema) -> str:
     """The connector, as the names of its schemas tell: before the first record it can't be asked."""
     for name in (_source_schema(schema).name or "", schema.name or ""):
-        found = _CONNECTOR_NAME.match(name)
-        if found is not None:
-            return found[1]
+        match = _CONNECTOR_NAME.match(name)
+        if match is not None:
+            return match[1]
     return "scylla"

@@ -33,7 +33,7 @@ class FieldShape:
 Shapes = dict[str, FieldShape]
 
 
-def differences(new: Mapping[str, FieldShape], old: Mapping[str, FieldShape]) -> list[str]:
+def find_differences(new: Mapping[str, FieldShape], old: Mapping[str, FieldShape]) -> list[str]:
     """Differences from ``old`` to ``new``, ``field x: ...``; harmless ones only if there are no others. At most ten."""
     serious: list[str] = []
     harmless: list[str] = []
@@ -52,14 +52,14 @@ def differences(new: Mapping[str, FieldShape], old: Mapping[str, FieldShape]) ->
             (harmless if shape.safe else serious).append(
                 f"field {path}: removed ({shape.type})" + ("" if shape.safe else ", which has no default")
             )
-    found = serious or harmless
-    return [*found[:_SHOWN], f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else found
+    reported = serious or harmless
+    return [*reported[:_SHOWN], f"and {len(reported) - _SHOWN} more"] if len(reported) > _SHOWN else reported
 
 
-def lacking(ours: Mapping[str, FieldShape], theirs: Mapping[str, FieldShape]) -> list[str]:
+def find_lacking(ours: Mapping[str, FieldShape], theirs: Mapping[str, FieldShape]) -> list[str]:
     """Paths of the fields that ``ours`` has and ``theirs`` lacks; inner fields of a lacking one are not named."""
-    found = [path for path in ours if path not in theirs]
-    return [path for path in found if not any(path.startswith((f"{other}.", f"{other}[")) for other in found)]
+    paths = [path for path in ours if path not in theirs]
+    return [path for path in paths if not any(path.startswith((f"{outer}.", f"{outer}[")) for outer in paths)]
 
 
 # Avro.
@@ -68,11 +68,11 @@ def lacking(ours: Mapping[str, FieldShape], theirs: Mapping[str, FieldShape]) ->
 def avro_shapes(schema: Any) -> Shapes:
     """The fields of an Avro schema by path."""
     shapes: Shapes = {}
-    _avro(schema, "", "", {}, frozenset(), shapes, 0)
+    _add_avro(schema, "", "", {}, frozenset(), shapes, 0)
     return shapes
 
 
-def _avro(
+def _add_avro(
     schema: Any,
     path: str,
     space: str,
@@ -96,28 +96,30 @@ def _avro(
         return
     if isinstance(schema, list):
         for branch in schema:
-            _avro(branch, path, space, named, within, shapes, depth + 1)
+            _add_avro(branch, path, space, named, within, shapes, depth + 1)
     elif isinstance(schema, str):
         full = _full_name(schema, space)
         name = full if full in named else schema
         if name in named and name not in within:
-            found, where = named[name]
-            _avro(found, path, where, named, within, shapes, depth + 1)
+            definition, where = named[name]
+            _add_avro(definition, path, where, named, within, shapes, depth + 1)
     elif isinstance(schema, dict):
         kind = schema.get("type")
         if kind == "record":
             name = _full_name(str(schema.get("name")), str(schema.get("namespace") or space))
             named[name] = schema, space
             for member in schema.get("fields", ()):
-                place = f"{path}.{member['name']}" if path else str(member["name"])
-                shapes.setdefault(place, FieldShape(_avro_type(member["type"]), "default" in member))
-                _avro(member["type"], place, name.rpartition(".")[0], named, within | {name}, shapes, depth + 1)
+                member_path = f"{path}.{member['name']}" if path else str(member["name"])
+                shapes.setdefault(member_path, FieldShape(_avro_type(member["type"]), "default" in member))
+                _add_avro(
+                    member["type"], member_path, name.rpartition(".")[0], named, within | {name}, shapes, depth + 1
+                )
         elif kind in ("array", "map"):
-            _avro(
+            _add_avro(
                 schema["items" if kind == "array" else "values"], f"{path}[]", space, named, within, shapes, depth + 1
             )
         elif isinstance(kind, dict | list):
-            _avro(kind, path, space, named, within, shapes, depth + 1)
+            _add_avro(kind, path, space, named, within, shapes, depth + 1)
 
 
 def _full_name(name: str, space: str) -> str:
@@ -149,38 +151,38 @@ def _avro_type(schema: Any) -> str:
 def json_shapes(schema: Any) -> Shapes:
     """The properties of a JSON Schema by path; those behind references to other documents are not known."""
     shapes: Shapes = {}
-    _json(schema, schema, "", shapes, set(), 0)
+    _add_json(schema, schema, "", shapes, set(), 0)
     return shapes
 
 
-def _json(schema: Any, root: Any, path: str, shapes: Shapes, followed: set[tuple[str, str]], depth: int) -> None:
+def _add_json(schema: Any, root: Any, path: str, shapes: Shapes, followed: set[tuple[str, str]], depth: int) -> None:
     if depth > _MAX_DEPTH or len(shapes) > _MAX_FIELDS or not isinstance(schema, dict):
         return
     reference = str(schema.get("$ref", ""))
     if reference and (path, reference) not in followed:  # a second time it leads to the same fields
         followed.add((path, reference))
-        _json(_referred(root, reference), root, path, shapes, followed, depth + 1)
+        _add_json(_find_referred(root, reference), root, path, shapes, followed, depth + 1)
     for combined in ("oneOf", "anyOf", "allOf"):
         for part in schema.get(combined, ()):
-            _json(part, root, path, shapes, followed, depth + 1)
+            _add_json(part, root, path, shapes, followed, depth + 1)
     required = schema.get("required", ())
     for name, member in schema.get("properties", {}).items():
-        place = f"{path}.{name}" if path else str(name)
-        shapes.setdefault(place, FieldShape(_json_type(member), name not in required))
-        _json(member, root, place, shapes, followed, depth + 1)
-    _json(schema.get("items"), root, f"{path}[]", shapes, followed, depth + 1)
-    _json(schema.get("additionalProperties"), root, f"{path}[]", shapes, followed, depth + 1)
+        member_path = f"{path}.{name}" if path else str(name)
+        shapes.setdefault(member_path, FieldShape(_json_type(member), name not in required))
+        _add_json(member, root, member_path, shapes, followed, depth + 1)
+    _add_json(schema.get("items"), root, f"{path}[]", shapes, followed, depth + 1)
+    _add_json(schema.get("additionalProperties"), root, f"{path}[]", shapes, followed, depth + 1)
 
 
-def _referred(root: Any, reference: str) -> Any:
+def _find_referred(root: Any, reference: str) -> Any:
     """What a reference into the same document means; None for other ones, and where nothing stands."""
     if not reference.startswith("#"):
         return None
-    found = root
+    node = root
     for step in reference[1:].split("/")[1:]:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        node = node.get(name) if isinstance(node, dict) else None
+    return node
 
 
 def _json_type(schema: Any) -> str:
@@ -192,5 +194,5 @@ def _json_type(schema: Any) -> str:
     if "$ref" in schema:
         return str(schema["$ref"])
     kind = schema.get("type", "enum" if "enum" in schema else "anything")
-    text = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
-    return f"array of {_json_type(schema['items'])}" if text == "array" and "items" in schema else text
+    type_name = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+    return f"array of {_json_type(schema['items'])}" if type_name == "array" and "items" in schema else type_name

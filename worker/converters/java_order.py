@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 _SLOTS: Final = 16
 
 
-def string_hash(text: str) -> int:
+def string_hash(string: str) -> int:
     """``String.hashCode`` as an unsigned number."""
-    data = text.encode("utf-16-le", "surrogatepass")
+    data = string.encode("utf-16-le", "surrogatepass")
     value = 0
     for unit in struct.unpack(f"<{len(data) // 2}H", data):
         value = (value * 31 + unit) & 0xFFFFFFFF

@@ -37,11 +37,11 @@ def double_text(value: float) -> str:
         return "NaN"
     if isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    digits, exponent = _scientific(repr(abs(value)))
+    digits, exponent = _parse_scientific(repr(abs(value)))
     if len(digits) == 1:
         # One digit was enough to read it back, but Java always prints two, and takes the two that come closest.
-        digits, exponent = _scientific(f"{abs(value):.1e}")
-    return _layout(digits, exponent, negative=value < 0)
+        digits, exponent = _parse_scientific(f"{abs(value):.1e}")
+    return _format_digits(digits, exponent, negative=value < 0)
 
 
 def to_float32(value: float) -> float:
@@ -68,7 +68,7 @@ def float_text(value: float) -> str:
     if isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     digits, exponent = _shortest_float(abs(value))
-    return _layout(digits, exponent, negative=value < 0)
+    return _format_digits(digits, exponent, negative=value < 0)
 
 
 def _shortest_float(value: float) -> tuple[str, int]:
@@ -77,15 +77,15 @@ def _shortest_float(value: float) -> tuple[str, int]:
     # Below six digits decimals are rarer than normal floats: the six nearest, without trailing zeros, are the shortest.
     start = 6 if value >= _SMALLEST_NORMAL_FLOAT else 2
     for precision in range(start, 9):
-        text = f"{value:.{precision - 1}e}"
-        if _reads_back(text, value):
-            return _scientific(text)
-    return _scientific(f"{value:.8e}")
+        candidate = f"{value:.{precision - 1}e}"
+        if _reads_back(candidate, value):
+            return _parse_scientific(candidate)
+    return _parse_scientific(f"{value:.8e}")
 
 
-def _reads_back(text: str, value: float) -> bool:
+def _reads_back(digits: str, value: float) -> bool:
     try:
-        return to_float32(float(text)) == value
+        return to_float32(float(digits)) == value
     except OverflowError:
         return False
 
@@ -97,39 +97,39 @@ def _shortest_power_of_two(value: float) -> tuple[str, int]:
     above = Fraction(_FLOAT.unpack(_BITS.pack(bits + 1))[0]) if bits < 0x7F000000 else exact + Fraction(2) ** 104
     below = Fraction(_FLOAT.unpack(_BITS.pack(bits - 1))[0])
     low, high = (exact + below) / 2, (exact + above) / 2  # both included: the even mantissa wins ties
-    exponent = _scientific(f"{value:.8e}")[1]
+    exponent = _parse_scientific(f"{value:.8e}")[1]
     for precision in range(2, 10):
         unit = Fraction(10) ** (exponent - precision + 1)
         floor = exact // unit
         inside = [n for n in (floor, floor + 1) if low <= n * unit <= high]
         if inside:
             best = min(inside, key=lambda n: abs(n * unit - exact))
-            return _scientific(f"{best}e{exponent - precision + 1}")
-    return _scientific(f"{value:.8e}")
+            return _parse_scientific(f"{best}e{exponent - precision + 1}")
+    return _parse_scientific(f"{value:.8e}")
 
 
-def _scientific(text: str) -> tuple[str, int]:
+def _parse_scientific(number_text: str) -> tuple[str, int]:
     """Digits without trailing zeros, and the exponent of the first one."""
-    mantissa, _, power = text.partition("e")
-    whole, _, rest = mantissa.partition(".")
-    digits = (whole + rest).lstrip("0")
-    exponent = int(power or 0) + len(whole) - 1 - (len(whole + rest) - len(digits))
+    mantissa, _, power = number_text.partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    exponent = int(power or 0) + len(whole) - 1 - (len(whole + fraction) - len(digits))
     return digits.rstrip("0") or "0", exponent
 
 
-def _layout(digits: str, exponent: int, *, negative: bool) -> str:
+def _format_digits(digits: str, exponent: int, *, negative: bool) -> str:
     if -3 <= exponent < 7:
         if exponent < 0:
-            text = "0." + "0" * (-exponent - 1) + digits
+            layout = "0." + "0" * (-exponent - 1) + digits
         else:
             digits = digits.ljust(exponent + 2, "0")
-            text = f"{digits[: exponent + 1]}.{digits[exponent + 1 :]}"
+            layout = f"{digits[: exponent + 1]}.{digits[exponent + 1 :]}"
     else:
-        text = f"{digits[0]}.{digits[1:] or '0'}E{exponent}"
-    return "-" + text if negative else text
+        layout = f"{digits[0]}.{digits[1:] or '0'}E{exponent}"
+    return "-" + layout if negative else layout
 
 
-def unscaled(value: Decimal, scale: int) -> int:
+def to_unscaled(value: Decimal, scale: int) -> int:
     """``value`` times ten to the power of ``scale``.
 
     Raises:
@@ -137,10 +137,10 @@ def unscaled(value: Decimal, scale: int) -> int:
     """
     if scale > 0 and type(value) is Decimal:
         # Columns mostly give exactly ``scale`` digits: their text is cheaper to take apart than the number.
-        text = str(value)
-        if len(text) > scale and text[-scale - 1] == ".":
+        digits = str(value)
+        if len(digits) > scale and digits[-scale - 1] == ".":
             try:
-                return int(text.replace(".", ""))
+                return int(digits.replace(".", ""))
             except ValueError:  # "1.5E+10"
                 pass
     if not value.is_finite():
@@ -162,8 +162,8 @@ def integer_bytes(number: int) -> bytes:
 
 
 def decimal_bytes(value: Decimal, scale: int) -> bytes:
-    """Connect's Decimal bytes; raises as ``unscaled`` does."""
-    return integer_bytes(unscaled(value, scale))
+    """Connect's Decimal bytes; raises as ``to_unscaled`` does."""
+    return integer_bytes(to_unscaled(value, scale))
 
 
 def decimal_from_bytes(data: bytes, scale: int) -> Decimal:
@@ -188,12 +188,12 @@ def decimal_scale(schema: Schema) -> int:
     Raises:
         Skippable: it is missing or not a number.
     """
-    text = schema.parameter("scale")
+    scale_text = schema.parameter("scale")
     try:
-        return int(text or "")
+        return int(scale_text or "")
     except ValueError:
         raise Skippable(
-            f"Invalid Decimal schema: its scale parameter is {'missing' if text is None else repr(text)}. "
+            f"Invalid Decimal schema: its scale parameter is {'missing' if scale_text is None else repr(scale_text)}. "
             "Give the schema a whole number of digits as parameter 'scale'."
         ) from None
 

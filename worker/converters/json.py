@@ -10,9 +10,9 @@ import msgspec
 from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
 from connectors.schema import DECIMAL, Schema
-from worker.converters.base import TYPE_OPTION, Converter, Encode, HeaderConverter, SchemaCache
+from worker.converters.base import TYPE_OPTION, Converter, Encode, EncoderCache, HeaderConverter
 from worker.converters.json_compile import compile_encoder
-from worker.converters.json_read import Read, parse, read_schema, reader, schemaless
+from worker.converters.json_read import Read, make_reader, parse_json, read_schema, to_schemaless
 from worker.converters.json_rows import JsonRowForm
 from worker.converters.json_text import JsonSettings
 
@@ -70,14 +70,14 @@ JSON_OPTIONS: Final = ConfigDef(
 )
 
 
-class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
+class _JsonEnvelope(msgspec.Struct, forbid_unknown_fields=True):
     """A message with its schema; both parts are left unparsed."""
 
     schema: msgspec.Raw
     payload: msgspec.Raw
 
 
-_split_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_split_envelope: Final = msgspec.json.Decoder(_JsonEnvelope).decode
 
 
 class JsonConverter(Converter, HeaderConverter):
@@ -95,11 +95,11 @@ class JsonConverter(Converter, HeaderConverter):
             replace_null=parsed["replace.null.with.default"],
         )
         self._size: int = max(1, parsed["schemas.cache.size"])  # Kafka Connect takes any number
-        self._encoders = SchemaCache(self._size)
-        self._schemaless = self._compile(None)
+        self._encoders = EncoderCache(self._size)
+        self._schemaless = self._compile_encoder(None)
         self._readers: OrderedDict[bytes, tuple[Schema | None, Read]] = OrderedDict()
 
-    def _compile(self, schema: Schema | None) -> Encode:
+    def _compile_encoder(self, schema: Schema | None) -> Encode:
         return compile_encoder(schema, self._settings, envelope=self._envelope)
 
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
@@ -107,7 +107,7 @@ class JsonConverter(Converter, HeaderConverter):
         del topic
         if schema is None:
             return self._schemaless
-        return self._encoders.get("", schema) or self._encoders.put("", schema, self._compile(schema))
+        return self._encoders.get("", schema) or self._encoders.put("", schema, self._compile_encoder(schema))
 
     def row_form(self, topic: str, encoding: Encoding, stem: str) -> JsonRowForm | None:
         """Rows as JSON; None where a struct's names need escapes, or a subclass writes something else."""
@@ -125,19 +125,19 @@ class JsonConverter(Converter, HeaderConverter):
         if data is None or (not data and not self._envelope):
             return None, None
         if not self._envelope:
-            return None, schemaless(parse(data))
+            return None, to_schemaless(parse_json(data))
         try:
             envelope = _split_envelope(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            parse(data)  # says so if it is no JSON at all
+            parse_json(data)  # says so if it is no JSON at all
             raise Skippable(
                 'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain '
                 "additional fields. If you are trying to deserialize plain JSON data, set schemas.enable=false in "
                 "your converter configuration."
             ) from None
         description = bytes(envelope.schema)
-        schema, read = self._reader(description)
-        return schema, read(parse(bytes(envelope.payload), exact=_DECIMAL_NAME in description))
+        schema, read = self._find_reader(description)
+        return schema, read(parse_json(bytes(envelope.payload), exact=_DECIMAL_NAME in description))
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
         """A header's value, written as any other value."""
@@ -149,13 +149,13 @@ class JsonConverter(Converter, HeaderConverter):
         del key
         return self.to_connect(topic, data)
 
-    def _reader(self, description: bytes) -> tuple[Schema | None, Read]:
+    def _find_reader(self, description: bytes) -> tuple[Schema | None, Read]:
         """The schema in the text ``description``, and what reads its values; looked up by the text itself."""
         entry = self._readers.get(description)
         if entry is None:
-            parsed = parse(description, exact=_DECIMAL_NAME in description)
+            parsed = parse_json(description, exact=_DECIMAL_NAME in description)
             schema = read_schema(parsed, replace_null=self._settings.replace_null)
-            entry = (schema, reader(schema, replace_null=self._settings.replace_null))
+            entry = (schema, make_reader(schema, replace_null=self._settings.replace_null))
             if len(self._readers) >= self._size:
                 self._readers.popitem(last=False)
             self._readers[description] = entry

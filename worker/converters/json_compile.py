@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import orjson
 
-from connectors.codegen import CodeBuilder, indent
+from connectors.codegen import CodeBuilder, indent_lines
 from connectors.schema import DECIMAL, Type
 from worker.converters.javatext import decimal_scale, decimal_text
 from worker.converters.json_text import (
@@ -60,7 +60,7 @@ def compile_encoder(schema: Schema | None, settings: JsonSettings, *, envelope: 
     if schema.type is Type.STRING and schema.name != DECIMAL:
         return _string_encoder(slow, prefix, suffix)
     try:
-        return _Compiler(settings).function(schema, slow, prefix, suffix)
+        return _JsonCompiler(settings).function(schema, slow, prefix, suffix)
     except ValueError:  # msgspec refuses field names that JSON would have to escape
         return slow
 
@@ -137,7 +137,7 @@ def _raw_float(value: float) -> msgspec.Raw:
     return msgspec.Raw(float_json(value, "", single=True))
 
 
-class _Compiler:
+class _JsonCompiler:
     """Builds the msgspec types of one schema and the source of the function that corrects their values.
 
     A value that msgspec writes in another form than Java is corrected by an expression or by statements.
@@ -150,7 +150,7 @@ class _Compiler:
 
     def function(self, schema: Schema, slow: Encode, prefix: bytes, suffix: bytes) -> Encode:
         """The encoder of ``schema``; raises ValueError for what msgspec can't do."""
-        kind = self._type(schema)
+        kind = self._value_type(schema)
         self._code.names.update(
             convert=msgspec.convert,
             encode=msgspec.json.Encoder().encode,
@@ -162,14 +162,14 @@ class _Compiler:
             prefix=prefix,
             suffix=suffix,
         )
-        corrections = self._correct(schema, "o")
+        corrections = self._write_correction(schema, "o")
         result = "prefix + encoded + suffix" if prefix else "encoded"
         self._code.define(
             "encode_value(value)",
             [
                 "try:",
                 f"    o = convert(value, kind{', builtin_types=passed_on' if self._has_bytes else ''})",
-                *indent(corrections),
+                *indent_lines(corrections),
                 "    encoded = encode(o)",
                 "except failures:",
                 "    return slow(value)",
@@ -180,7 +180,7 @@ class _Compiler:
         )
         return self._code.function("encode_value", f"json encoder of {schema.name or schema.type}")
 
-    def _type(self, schema: Schema) -> Any:
+    def _value_type(self, schema: Schema) -> Any:
         """The msgspec type of values of ``schema``; null is allowed where something may stand for it."""
         kind = self._required_type(schema)
         if schema.optional or (schema.default is not None and self._settings.replace_null):
@@ -196,7 +196,7 @@ class _Compiler:
             limit = 1 << INTEGER_BITS[kind]
             return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
         if kind is Type.ARRAY:
-            return list[self._type(schema.value_schema) if schema.value_schema else Any]  # type: ignore[misc]
+            return list[self._value_type(schema.value_schema) if schema.value_schema else Any]  # type: ignore[misc]
         if kind is Type.MAP:
             return self._map_type(schema)
         if kind is Type.STRUCT:
@@ -209,17 +209,17 @@ class _Compiler:
         if schema.key_schema.type is Type.STRING:
             if self._settings.entries and schema.key_schema.optional:
                 raise ValueError("a map that is no JSON object")
-            return dict[str, self._type(schema.value_schema)]  # type: ignore[misc]
+            return dict[str, self._value_type(schema.value_schema)]  # type: ignore[misc]
         if schema.key_schema.type not in INTEGER_BITS:
             raise ValueError("keys that msgspec may not check as JsonConverter does")
-        return dict[self._required_type(schema.key_schema), self._type(schema.value_schema)]  # type: ignore[misc]
+        return dict[self._required_type(schema.key_schema), self._value_type(schema.value_schema)]  # type: ignore[misc]
 
     def _struct_type(self, schema: Schema) -> Any:
         if self._settings.entries and schema.name == ONE_OF:
             raise ValueError("a union")
         fields: list[Any] = []
         for index, member in enumerate(schema.fields):
-            kind = self._type(member.schema)
+            kind = self._value_type(member.schema)
             fields.append((f"f{index}", kind, None) if self._may_be_absent(member.schema) else (f"f{index}", kind))
         return msgspec.defstruct(
             "Value",
@@ -233,17 +233,21 @@ class _Compiler:
     def _may_be_absent(self, schema: Schema) -> bool:
         return schema.optional or (schema.default is not None and self._settings.replace_null)
 
-    def _correct(self, schema: Schema, target: str) -> list[str]:
+    def _write_correction(self, schema: Schema, target: str) -> list[str]:
         """Statements that correct the value in ``target``, a local name or an attribute; none if it is right as it is."""
         optional = self._may_be_absent(schema)
         lines = self._correct_present(schema, target)
         default = []
         if schema.default is not None and self._settings.replace_null:
-            text = value_text(schema, schema.default, self._settings, "the default")
-            default = [f"if {target} is None: {target} = {self._code.bind('default', msgspec.Raw(text))}"]
+            default_json = value_text(schema, schema.default, self._settings, "the default")
+            default = [f"if {target} is None: {target} = {self._code.bind('default', msgspec.Raw(default_json))}"]
         if not lines or not optional:
             return lines or default
-        return [*default, "else:", *indent(lines)] if default else [f"if {target} is not None:", *indent(lines)]
+        return (
+            [*default, "else:", *indent_lines(lines)]
+            if default
+            else [f"if {target} is not None:", *indent_lines(lines)]
+        )
 
     def _correct_present(self, schema: Schema, target: str) -> list[str]:
         kind = schema.type
@@ -257,13 +261,13 @@ class _Compiler:
         if kind is Type.FLOAT32:
             return [f"{target} = raw_float({target})"]
         if kind is Type.BYTES and schema.name == DECIMAL:
-            return [f"{target} = {self._code.bind('decimal', self._decimal(schema))}({target})"]
+            return [f"{target} = {self._code.bind('decimal', self._decimal_encoder(schema))}({target})"]
         if kind is Type.STRUCT:
             local = self._code.new_name("x")
             lines = [
                 line
                 for index, member in enumerate(schema.fields)
-                for line in self._correct(member.schema, f"{local}.f{index}")
+                for line in self._write_correction(member.schema, f"{local}.f{index}")
             ]
             return [f"{local} = {target}", *lines] if lines else []
         if kind is Type.ARRAY and schema.value_schema is not None:
@@ -280,14 +284,14 @@ class _Compiler:
 
     def _correcting_function(self, schema: Schema) -> str:
         """The name of a function that corrects one value, defined on the way; empty if none is needed."""
-        lines = self._correct(schema, "item")
+        lines = self._write_correction(schema, "item")
         if not lines:
             return ""
         name = self._code.new_name("correct")
         self._code.define(f"{name}(item)", [*lines, "return item"])
         return name
 
-    def _decimal(self, schema: Schema) -> Any:
+    def _decimal_encoder(self, schema: Schema) -> Any:
         if self._settings.numeric_decimals:
             return lambda value: msgspec.Raw(decimal_text(value))
         scale = decimal_scale(schema)

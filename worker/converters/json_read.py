@@ -29,7 +29,7 @@ SPECIAL_FLOATS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infini
 _TYPES: Final = {kind.value: kind for kind in Type}
 
 
-def parse(data: bytes, *, exact: bool = False) -> Any:
+def parse_json(data: bytes, *, exact: bool = False) -> Any:
     """Parsed JSON; with ``exact``, numbers with a fraction or an exponent are Decimals.
 
     Raises:
@@ -55,7 +55,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def schemaless(value: Any) -> Any:
+def to_schemaless(value: Any) -> Any:
     """Parsed JSON as schemaless Connect data; only integers beyond int64 need anything done."""
     if (
         isinstance(value, int)
@@ -65,22 +65,22 @@ def schemaless(value: Any) -> Any:
         raise Skippable(f"The JSON integer of {len(str(abs(value)))} digits does not fit into int64.")
     if isinstance(value, list):
         for item in value:
-            schemaless(item)
+            to_schemaless(item)
     elif isinstance(value, dict):
         for item in value.values():
-            schemaless(item)
+            to_schemaless(item)
     return value
 
 
-def read_schema(text: Any, *, replace_null: bool) -> Schema | None:
+def read_schema(parsed: Any, *, replace_null: bool) -> Schema | None:
     """The schema that the envelope's ``schema`` member describes.
 
     Raises:
         Skippable: it is no such description; the texts are Java's.
     """
-    if text is None:
+    if parsed is None:
         return None
-    kind_name = text.get("type") if isinstance(text, dict) else None
+    kind_name = parsed.get("type") if isinstance(parsed, dict) else None
     if not isinstance(kind_name, str):
         raise Skippable("Schema must contain 'type' field")
     kind = _TYPES.get(kind_name)
@@ -88,28 +88,28 @@ def read_schema(text: Any, *, replace_null: bool) -> Schema | None:
         raise Skippable(f"Unknown schema type: {kind_name}")
     parts: dict[str, Any] = {}
     if kind is Type.ARRAY:
-        if text.get("items") is None:
+        if parsed.get("items") is None:
             raise Skippable("Array schema did not specify the element type")
-        parts["value_schema"] = read_schema(text["items"], replace_null=replace_null)
+        parts["value_schema"] = read_schema(parsed["items"], replace_null=replace_null)
     elif kind is Type.MAP:
-        if "keys" not in text:
+        if "keys" not in parsed:
             raise Skippable("Map schema did not specify the key type")
-        if "values" not in text:
+        if "values" not in parsed:
             raise Skippable("Map schema did not specify the value type")
-        parts["key_schema"] = read_schema(text["keys"], replace_null=replace_null)
-        parts["value_schema"] = read_schema(text["values"], replace_null=replace_null)
+        parts["key_schema"] = read_schema(parsed["keys"], replace_null=replace_null)
+        parts["value_schema"] = read_schema(parsed["values"], replace_null=replace_null)
     elif kind is Type.STRUCT:
-        parts["fields"] = _read_fields(text.get("fields"), replace_null=replace_null)
-    for name, wanted in (("name", str), ("version", int), ("doc", str)):
-        if isinstance(text.get(name), wanted) and not isinstance(text.get(name), bool):
-            parts[name] = text[name]
-    if isinstance(parameters := text.get("parameters"), dict):
+        parts["fields"] = _read_fields(parsed.get("fields"), replace_null=replace_null)
+    for name, expected_type in (("name", str), ("version", int), ("doc", str)):
+        if isinstance(parsed.get(name), expected_type) and not isinstance(parsed.get(name), bool):
+            parts[name] = parsed[name]
+    if isinstance(parameters := parsed.get("parameters"), dict):
         if not all(isinstance(item, str) for item in parameters.values()):
             raise Skippable("Schema parameters must have string values.")
         parts["parameters"] = tuple(parameters.items())
-    schema = Schema(kind, optional=text.get("optional") is True, **parts)
-    if text.get("default") is not None:
-        default = reader(schema, replace_null=replace_null)(text["default"])
+    schema = Schema(kind, optional=parsed.get("optional") is True, **parts)
+    if parsed.get("default") is not None:
+        default = make_reader(schema, replace_null=replace_null)(parsed["default"])
         schema = Schema(kind, optional=schema.optional, default=default, **parts)
     return schema
 
@@ -128,10 +128,10 @@ def _read_fields(fields: Any, *, replace_null: bool) -> tuple[Field, ...]:
     return tuple(result)
 
 
-def reader(schema: Schema | None, *, replace_null: bool, path: str = "") -> Read:
+def make_reader(schema: Schema | None, *, replace_null: bool, path: str = "") -> Read:
     """A function that makes a value of ``schema`` from parsed JSON; it raises ``Skippable`` for what does not fit."""
     if schema is None:
-        return schemaless
+        return to_schemaless
     present = _present_reader(schema, replace_null, path)
     if schema.default is not None and replace_null:
         default = schema.default
@@ -141,18 +141,18 @@ def reader(schema: Schema | None, *, replace_null: bool, path: str = "") -> Read
 
     def required(value: Any) -> Any:
         if value is None:
-            raise Skippable(f"Invalid null value for required {schema.type.name} field{_at(path)}")
+            raise Skippable(f"Invalid null value for required {schema.type.name} field{_format_path(path)}")
         return present(value)
 
     return required
 
 
-def _at(path: str) -> str:
+def _format_path(path: str) -> str:
     return f" {path}" if path else ""
 
 
-def _mismatch(schema: Schema, path: str, value: Any) -> Skippable:
-    found = {
+def _make_mismatch(schema: Schema, path: str, value: Any) -> Skippable:
+    json_types = {
         dict: "OBJECT",
         list: "ARRAY",
         str: "STRING",
@@ -162,7 +162,7 @@ def _mismatch(schema: Schema, path: str, value: Any) -> Skippable:
         Decimal: "NUMBER",
     }.get(type(value), "NULL")
     return Skippable(
-        f"Cannot read the {schema.type.name} field{_at(path)}: the JSON value is a {found}. "
+        f"Cannot read the {schema.type.name} field{_format_path(path)}: the JSON value is a {json_types}. "
         "The message does not match its schema; correct its producer."
     )
 
@@ -176,41 +176,43 @@ def _present_reader(schema: Schema, replace_null: bool, path: str) -> Read:  # n
     if kind is Type.FLOAT32 or kind is Type.FLOAT64:
         return _float_reader(schema, path)
     if kind is Type.ARRAY:
-        item = reader(schema.value_schema, replace_null=replace_null, path=f"{path}[...]")
-        return lambda value: [item(one) for one in _checked(value, list, schema, path)]
+        item = make_reader(schema.value_schema, replace_null=replace_null, path=f"{path}[...]")
+        return lambda value: [item(entry) for entry in _check_type(value, list, schema, path)]
     if kind is Type.MAP:
         return _map_reader(schema, replace_null, path)
     if kind is Type.STRUCT:
         members = [
             (
                 member.name,
-                reader(member.schema, replace_null=replace_null, path=f"{path}.{member.name}" if path else member.name),
+                make_reader(
+                    member.schema, replace_null=replace_null, path=f"{path}.{member.name}" if path else member.name
+                ),
             )
             for member in schema.fields
         ]
 
         def struct(value: Any) -> dict[str, Any]:
-            get = _checked(value, dict, schema, path).get
+            get = _check_type(value, dict, schema, path).get
             return {name: read(get(name)) for name, read in members}
 
         return struct
     if kind is Type.BYTES:
-        return lambda value: _binary(_checked(value, str, schema, path), path)
-    wanted = bool if kind is Type.BOOLEAN else str
-    return lambda value: _checked(value, wanted, schema, path)
+        return lambda value: _decode_binary(_check_type(value, str, schema, path), path)
+    expected_type = bool if kind is Type.BOOLEAN else str
+    return lambda value: _check_type(value, expected_type, schema, path)
 
 
-def _checked(value: Any, wanted: type, schema: Schema, path: str) -> Any:
-    if isinstance(value, wanted):
+def _check_type(value: Any, expected_type: type, schema: Schema, path: str) -> Any:
+    if isinstance(value, expected_type):
         return value
-    raise _mismatch(schema, path, value)
+    raise _make_mismatch(schema, path, value)
 
 
-def _binary(value: str, path: str) -> bytes:
+def _decode_binary(value: str, path: str) -> bytes:
     try:
         return binascii.a2b_base64(value, strict_mode=True)
     except (binascii.Error, ValueError) as error:
-        raise Skippable(f"Invalid bytes field{_at(path)}: {error}") from None
+        raise Skippable(f"Invalid bytes field{_format_path(path)}: {error}") from None
 
 
 def _integer_reader(schema: Schema, path: str) -> Read:
@@ -220,9 +222,9 @@ def _integer_reader(schema: Schema, path: str) -> Read:
         if isinstance(value, float | Decimal) and value == value // 1:
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise _mismatch(schema, path, value)
+            raise _make_mismatch(schema, path, value)
         if not -limit <= value < limit:
-            raise Skippable(f"The JSON number of the field{_at(path)} does not fit into {schema.type.name}.")
+            raise Skippable(f"The JSON number of the field{_format_path(path)} does not fit into {schema.type.name}.")
         return value
 
     return integer
@@ -235,7 +237,7 @@ def _float_reader(schema: Schema, path: str) -> Read:
         if isinstance(value, str) and value in SPECIAL_FLOATS:
             return SPECIAL_FLOATS[value]
         if not isinstance(value, float | int | Decimal) or isinstance(value, bool):
-            raise _mismatch(schema, path, value)
+            raise _make_mismatch(schema, path, value)
         try:
             return to_float32(float(value)) if single else float(value)
         except OverflowError:
@@ -249,11 +251,11 @@ def _decimal_reader(schema: Schema, path: str) -> Read:
 
     def decimal(value: Any) -> Decimal:
         if isinstance(value, str):
-            return decimal_from_bytes(_binary(value, path), scale)
+            return decimal_from_bytes(_decode_binary(value, path), scale)
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise Skippable(
                 "Invalid type for Decimal, underlying representation should be numeric or bytes but was "
-                f"{type(value).__name__}{_at(path)}"
+                f"{type(value).__name__}{_format_path(path)}"
             )
         return value if isinstance(value, Decimal) else Decimal(repr(value))
 
@@ -262,24 +264,26 @@ def _decimal_reader(schema: Schema, path: str) -> Read:
 
 def _map_reader(schema: Schema, replace_null: bool, path: str) -> Read:  # noqa: FBT001 - private
     keys, values = schema.key_schema, schema.value_schema
-    read_value = reader(values, replace_null=replace_null, path=f"{path}[...]")
+    read_value = make_reader(values, replace_null=replace_null, path=f"{path}[...]")
     if keys is None or keys.type is Type.STRING:
-        return lambda value: {key: read_value(item) for key, item in _checked(value, dict, schema, path).items()}
-    read_key = reader(keys, replace_null=replace_null, path=f"a key of {path or 'the map'}")
+        return lambda value: {key: read_value(item) for key, item in _check_type(value, dict, schema, path).items()}
+    read_key = make_reader(keys, replace_null=replace_null, path=f"a key of {path or 'the map'}")
 
     def pairs(value: Any) -> dict[Any, Any]:
         result = {}
-        for entry in _checked(value, list, schema, path):
+        for entry in _check_type(value, list, schema, path):
             if not isinstance(entry, list):
-                raise Skippable(f"Found invalid map entry instead of array tuple{_at(path)}")
+                raise Skippable(f"Found invalid map entry instead of array tuple{_format_path(path)}")
             if len(entry) != 2:
-                raise Skippable(f"Found invalid map entry{_at(path)}, expected length 2 but found :{len(entry)}")
+                raise Skippable(
+                    f"Found invalid map entry{_format_path(path)}, expected length 2 but found :{len(entry)}"
+                )
             key = read_key(entry[0])
             try:
                 result[key] = read_value(entry[1])
             except TypeError:
                 raise Skippable(
-                    f"The keys of the map{_at(path)} are structs, arrays or maps, which can't be keys."
+                    f"The keys of the map{_format_path(path)} are structs, arrays or maps, which can't be keys."
                 ) from None
         return result
 

@@ -42,7 +42,7 @@ _encode_lines: Final = msgspec.json.Encoder().encode_lines
 _PLAIN: Final = frozenset({*INTEGER_BITS, Type.STRING, Type.BOOLEAN, Type.BYTES})
 
 
-class _Run(NamedTuple):
+class _JsonRun(NamedTuple):
     """Neighbours that are shared by the rows of an event, or by all records."""
 
     members: list[tuple[Path, Schema, Any]]
@@ -52,7 +52,7 @@ class _Struct(NamedTuple):
     """The class of one struct: its name in the code, and its members: a name that differs from row to row, or a run."""
 
     name: str
-    slots: list[str | _Run]
+    slots: list[str | _JsonRun]
 
 
 class JsonRowForm:
@@ -77,52 +77,52 @@ class JsonRowForm:
         self._suffix = b"}" if envelope else b""
         self._schemas: dict[Path, Schema] = {(): schema}
         self._structs: dict[Path, _Struct] = {}
-        self._runs: list[_Run] = []
+        self._runs: list[_JsonRun] = []
         self.names: dict[str, Any] = {}
-        self._add((), schema, encoding.shape)
+        self._add_struct((), schema, encoding.shape)
         self.events = tuple(path for run in self._runs for path, _, item in run.members if item is EVENT)
         self.unpack = "".join(f"{self._run_name(number)}, " for number in range(len(self._runs)))
-        self.constants = self._constants()
+        self.constants = self._write_constants()
 
     def _run_name(self, number: int) -> str:
         return f"{self._stem}_run{number}"
 
-    def _bind(self, stem: str, value: object) -> str:
+    def _bind_name(self, stem: str, value: object) -> str:
         name = f"{self._stem}_{stem}{len(self.names)}"
         self.names[name] = value
         return name
 
     # The classes.
 
-    def _add(self, path: Path, schema: Schema, shape: Shape) -> None:
-        slots: list[str | _Run] = []
+    def _add_struct(self, path: Path, schema: Schema, shape: Shape) -> None:
+        slots: list[str | _JsonRun] = []
         for member in schema.fields:
             item = shape[member.name]
             position = (*path, member.name)
             self._schemas[position] = member.schema
             if item == EVENT or isinstance(item, Fixed):
                 if not slots or isinstance(slots[-1], str):
-                    run = _Run([])
+                    run = _JsonRun([])
                     slots.append(run)
                     self._runs.append(run)
                 slots[-1].members.append((position, member.schema, item))  # type: ignore[union-attr]
                 continue
             slots.append(member.name)
             if isinstance(item, Items):
-                self._add(position, cast("Schema", member.schema.value_schema), item.shape)
+                self._add_struct(position, cast("Schema", member.schema.value_schema), item.shape)
             elif item != ROW:
-                self._add(position, member.schema, item)
+                self._add_struct(position, member.schema, item)
         names = [slot if isinstance(slot, str) else slot.members[0][0][-1] for slot in slots]
         fields = [(f"f{index}", Any) for index in range(len(names))]
         row_class = msgspec.defstruct(
             "Row", fields, rename={f"f{index}": name for index, name in enumerate(names)}, gc=False
         )
-        self._structs[path] = _Struct(self._bind("Row", row_class), slots)
+        self._structs[path] = _Struct(self._bind_name("Row", row_class), slots)
 
     def build(self, path: Path, members: Mapping[str, str]) -> str:
         """See ``RowForm``."""
         name, slots = self._structs[path]
-        values = [members[slot] if isinstance(slot, str) else self._run_name(self._number(slot)) for slot in slots]
+        values = [members[slot] if isinstance(slot, str) else self._run_name(self._run_number(slot)) for slot in slots]
         return f"{name}({', '.join(values)})"
 
     def array(self, path: Path, elements: Sequence[str]) -> str:
@@ -130,8 +130,8 @@ class JsonRowForm:
         del path
         return f"[{', '.join(elements)}]"
 
-    def _number(self, run: _Run) -> int:
-        return next(number for number, other in enumerate(self._runs) if other is run)
+    def _run_number(self, run: _JsonRun) -> int:
+        return next(number for number, candidate in enumerate(self._runs) if candidate is run)
 
     # Members that differ from row to row.
 
@@ -144,48 +144,48 @@ class JsonRowForm:
         """See ``RowForm``."""
         schema = self._schemas[path]
         if checked:
-            return f"{self._bind('checked', self._checker(schema))}({name})"
-        present = self._present(schema, name)
+            return f"{self._bind_name('checked', self._make_checker(schema))}({name})"
+        present = self._write_present(schema, name)
         if not nullable:
             return present
         if schema.default is not None and self._settings.replace_null:
-            return f"({self._bind('default', self._default(schema))} if {name} is None else {present})"
+            return f"({self._bind_name('default', self._default_json(schema))} if {name} is None else {present})"
         if not schema.optional:
-            return f"({self._bind('refuse', _refuse_null)}() if {name} is None else {present})"
+            return f"({self._bind_name('refuse', _refuse_null)}() if {name} is None else {present})"
         return present if present == name else f"(None if {name} is None else {present})"
 
-    def _present(self, schema: Schema, name: str) -> str:
+    def _write_present(self, schema: Schema, name: str) -> str:
         """The expression of a value that is not null."""
         if schema.type is Type.BYTES and schema.name == DECIMAL:
-            return f"{self._bind('decimal', _raw_decimal)}({name})" if self._settings.numeric_decimals else name
+            return f"{self._bind_name('decimal', _raw_decimal)}({name})" if self._settings.numeric_decimals else name
         if schema.type in _PLAIN:
             return name
         if schema.type is Type.FLOAT64:
-            raw = self._bind("double", _raw_double)
+            raw = self._bind_name("double", _raw_double)
             return f"({name} if 0.001 <= {name} < 1e7 or -1e7 < {name} <= -0.001 or {name} == 0.0 else {raw}({name}))"
         if schema.type is Type.FLOAT32:
-            return f"{self._bind('float', _raw_float)}({name})"
-        return f"{self._bind('checked', self._checker(schema))}({name})"
+            return f"{self._bind_name('float', _raw_float)}({name})"
+        return f"{self._bind_name('checked', self._make_checker(schema))}({name})"
 
-    def _checker(self, schema: Schema) -> Callable[[Any], msgspec.Raw]:
+    def _make_checker(self, schema: Schema) -> Callable[[Any], msgspec.Raw]:
         encode = compile_encoder(schema, self._settings, envelope=False)
         return lambda value: msgspec.Raw(encode(value) or b"null")
 
-    def _default(self, schema: Schema) -> msgspec.Raw:
+    def _default_json(self, schema: Schema) -> msgspec.Raw:
         return msgspec.Raw(value_text(schema, schema.default, self._settings, "the default"))
 
     # Members that are shared.
 
-    def _constants(self) -> Callable[..., tuple[Any, ...]]:
+    def _write_constants(self) -> Callable[..., tuple[Any, ...]]:
         """The function that writes the runs of one event: numbers and quoted text between what is fixed."""
-        code = CodeBuilder(Raw=msgspec.Raw, quote=_quoted)
+        code = CodeBuilder(Raw=msgspec.Raw, quote=_quote_string)
         arguments = {path: f"e{number}" for number, path in enumerate(self.events)}
         lines = [
             line
             for run in self._runs
             for path, schema, item in run.members
             if item is EVENT
-            for line in self._shared(schema, arguments[path], code)
+            for line in self._write_shared(schema, arguments[path], code)
         ]
         runs = [self._run(run, arguments) for run in self._runs]
         code.define(
@@ -194,21 +194,23 @@ class JsonRowForm:
         )
         return code.function("constants", f"shared json of {self._stem}")
 
-    def _run(self, run: _Run, arguments: Mapping[Path, str]) -> str:
+    def _run(self, run: _JsonRun, arguments: Mapping[Path, str]) -> str:
         """The expression of a run's text; its first member's name is the struct's."""
-        text = ""
+        expression = ""
         for path, schema, item in run.members:
-            if text:
-                text += "," + _literal(_quoted(path[-1])) + ":"
+            if expression:
+                expression += "," + _escape_braces(_quote_string(path[-1])) + ":"
             fixed = isinstance(item, Fixed)
-            text += _literal(value_text(schema, item.value, self._settings)) if fixed else f"{{{arguments[path]}}}"
-        return f"f{text!r}"
+            expression += (
+                _escape_braces(value_text(schema, item.value, self._settings)) if fixed else f"{{{arguments[path]}}}"
+            )
+        return f"f{expression!r}"
 
-    def _shared(self, schema: Schema, name: str, code: CodeBuilder) -> list[str]:
+    def _write_shared(self, schema: Schema, name: str, code: CodeBuilder) -> list[str]:
         """Statements that make the value in ``name`` its text, or a number."""
         null = ""
         if schema.default is not None and self._settings.replace_null:
-            null = code.bind("null", bytes(self._default(schema)).decode())
+            null = code.bind("null", bytes(self._default_json(schema)).decode())
         elif schema.optional:
             null = "'null'"
         if schema.type in INTEGER_BITS:
@@ -238,15 +240,15 @@ class JsonRowForm:
         return lines
 
 
-def _quoted(value: str) -> str:
+def _quote_string(value: str) -> str:
     """A JSON string."""
-    text = encode_basestring(value)
-    return text if text.isascii() and "\\" not in text else string_text(value)
+    json_text = encode_basestring(value)
+    return json_text if json_text.isascii() and "\\" not in json_text else string_text(value)
 
 
-def _literal(text: str) -> str:
+def _escape_braces(json_text: str) -> str:
     """Text inside of an f-string."""
-    return text.replace("{", "{{").replace("}", "}}")
+    return json_text.replace("{", "{{").replace("}", "}}")
 
 
 def _raw_double(value: float) -> msgspec.Raw:

@@ -9,8 +9,8 @@ from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
 from worker.converters.differences import Shapes, json_shapes
 from worker.converters.json_compile import compile_encoder
-from worker.converters.json_read import parse
-from worker.converters.json_schema_read import json_schema_reader, load
+from worker.converters.json_read import parse_json
+from worker.converters.json_schema_read import json_schema_reader, load_schema
 from worker.converters.json_schema_text import JsonSchemaSettings, json_schema_text
 from worker.converters.json_text import JsonSettings
 from worker.converters.registered import HEAD_SIZE, RegistryConverter
@@ -131,7 +131,7 @@ class _JsonSchemaFormat:
         self._settings = settings
         self._validate = validate
         if validate:
-            _validator("{}")
+            _make_validator("{}")
 
     def text(self, schema: Schema | None) -> str:
         if schema is None:
@@ -149,7 +149,7 @@ class _JsonSchemaFormat:
     def encoder(self, schema: Schema | None, head: bytes) -> Encode:
         return self.encoder_of(schema, head, self.text(schema) if self._validate else "", {})
 
-    def encoder_of(self, schema: Schema | None, head: bytes, text: str, imports: Mapping[str, str]) -> Encode:
+    def encoder_of(self, schema: Schema | None, head: bytes, schema_text: str, imports: Mapping[str, str]) -> Encode:
         plain = compile_encoder(schema, self._settings.values, envelope=False, head=head)
         if not self._validate:
             return plain
@@ -158,12 +158,12 @@ class _JsonSchemaFormat:
                 "json.fail.invalid.schema=true does not work with a schema that refers to others: "
                 f"{', '.join(imports)}. Set it to false, or register the schema with its parts written out."
             )
-        complaint = _validator(text)
+        complaint = _make_validator(schema_text)
         schema_id = int.from_bytes(head[1:], "big")
 
         def encode_checked(value: Any) -> bytes | None:
             data = plain(value)
-            if data is not None and (wrong := complaint(parse(data[HEAD_SIZE:]))):
+            if data is not None and (wrong := complaint(parse_json(data[HEAD_SIZE:]))):
                 raise Skippable(
                     f"The value does not match the JSON Schema of id {schema_id}: {wrong}. Correct it at its "
                     "source, or register a schema that it matches."
@@ -172,17 +172,17 @@ class _JsonSchemaFormat:
 
         return encode_checked
 
-    def reader(self, text: str, imports: Mapping[str, str]) -> Read:
-        return json_schema_reader(text, imports, self._settings)
+    def reader(self, schema_text: str, imports: Mapping[str, str]) -> Read:
+        return json_schema_reader(schema_text, imports, self._settings)
 
-    def shapes(self, text: str) -> Shapes:
-        return json_shapes(load(text))
+    def shapes(self, schema_text: str) -> Shapes:
+        return json_shapes(load_schema(schema_text))
 
-    def same(self, one: str, other: str) -> bool:
-        return bool(load(one) == load(other))
+    def same(self, left: str, right: str) -> bool:
+        return bool(load_schema(left) == load_schema(right))
 
 
-def _validator(text: str) -> Callable[[Any], str]:
+def _make_validator(schema_text: str) -> Callable[[Any], str]:
     """A function that says what is wrong with a parsed message; empty if nothing is. The value itself stays out of it."""
     try:
         import jsonschema_rs
@@ -191,7 +191,7 @@ def _validator(text: str) -> Callable[[Any], str]:
             "json.fail.invalid.schema=true needs the package jsonschema-rs: pip install jsonschema-rs"
         ) from None
     try:
-        compiled = jsonschema_rs.Draft7Validator(json.loads(text))
+        compiled = jsonschema_rs.Draft7Validator(json.loads(schema_text))
     except ValueError as error:
         raise Skippable(
             f"The JSON Schema can't be used to check values: {error}. Correct it in the registry."
@@ -199,8 +199,8 @@ def _validator(text: str) -> Callable[[Any], str]:
 
     def complaint(value: Any) -> str:
         for error in compiled.iter_errors(value):
-            place = ".".join(map(str, error.instance_path)) or "the value"
-            return f"field {place} breaks {'/'.join(map(str, error.schema_path))}"
+            path = ".".join(map(str, error.instance_path)) or "the value"
+            return f"field {path} breaks {'/'.join(map(str, error.schema_path))}"
         return ""
 
     return complaint

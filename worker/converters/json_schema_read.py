@@ -18,7 +18,7 @@ from connectors.schema import DECIMAL, Field, Schema, Type
 from worker.converters.base import member_path
 from worker.converters.java_order import hash_order
 from worker.converters.javatext import decimal_from_bytes, decimal_scale, to_float32
-from worker.converters.json_read import SPECIAL_FLOATS, parse
+from worker.converters.json_read import SPECIAL_FLOATS, parse_json
 from worker.converters.json_schema_text import ENUM, NULL_SYMBOL, JsonSchemaSettings
 from worker.converters.json_text import INTEGER_BITS, ONE_OF
 
@@ -43,16 +43,18 @@ _MAX_REFS: Final = 100
 
 
 def json_schema_reader(
-    text: str,
+    schema_text: str,
     imports: Mapping[str, str],
     settings: JsonSchemaSettings,
 ) -> Callable[[bytes], tuple[Schema | None, Any]]:
-    """What reads values of the JSON Schema ``text``.
+    """What reads values of the JSON Schema ``schema_text``.
 
     Raises:
         Skippable: Connect has no counterpart for it.
     """
-    mapper = _Mapper(load(text), {name: load(part) for name, part in imports.items()}, settings)
+    mapper = _JsonSchemaMapper(
+        load_schema(schema_text), {name: load_schema(part) for name, part in imports.items()}, settings
+    )
     try:
         schema = mapper.map({"$ref": "#"}, 0)
     except (TypeError, AttributeError, KeyError, ValueError, ArithmeticError, RecursionError) as error:
@@ -60,18 +62,18 @@ def json_schema_reader(
             f"The registry's JSON Schema can't be mapped: {error!r}. Correct it in the registry."
         ) from error
     exact = _holds_decimal(schema)
-    return lambda data: (schema, read_value(schema, parse(data, exact=exact)))
+    return lambda data: (schema, read_value(schema, parse_json(data, exact=exact)))
 
 
-def load(text: str) -> Any:
+def load_schema(schema_text: str) -> Any:
     """The parsed text of a JSON Schema; raises ``Skippable`` if it is none."""
     try:
-        return json.loads(text, parse_float=Decimal)
+        return json.loads(schema_text, parse_float=Decimal)
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise Skippable(f"The registry's schema can't be read as JSON: {error}. Correct it in the registry.") from None
 
 
-class _Mapper:
+class _JsonSchemaMapper:
     """Walks one JSON Schema document and those it refers to."""
 
     def __init__(self, root: Any, imports: Mapping[str, Any], settings: JsonSchemaSettings) -> None:
@@ -84,7 +86,7 @@ class _Mapper:
         """The Connect schema of one node; ``optional`` makes it so whatever the node says."""
         if depth > _MAX_DEPTH:
             raise Skippable(f"The JSON Schema is nested more than {_MAX_DEPTH} levels deep.")
-        node = self._followed(node)
+        node = self._follow_reference(node)
         if not isinstance(node, dict) or not node:
             raise Skippable(
                 "The JSON Schema allows anything in a place (an empty schema); such values have no Connect schema. "
@@ -97,18 +99,18 @@ class _Mapper:
             )
         self._open.append(id(node))
         try:
-            return self._mapped(node, depth, optional=optional)
+            return self._map_node(node, depth, optional=optional)
         finally:
             self._open.pop()
 
-    def _followed(self, node: Any) -> Any:
+    def _follow_reference(self, node: Any) -> Any:
         for _ in range(_MAX_REFS):
             if not isinstance(node, dict) or "$ref" not in node:
                 return node
-            node = self._referred(str(node["$ref"]))
+            node = self._find_referred(str(node["$ref"]))
         raise Skippable("The JSON Schema refers to itself in a circle.")
 
-    def _referred(self, reference: str) -> Any:
+    def _find_referred(self, reference: str) -> Any:
         name, _, pointer = reference.partition("#")
         document = self._root if not name else self._imports.get(name, self._imports.get(name.rpartition("/")[2]))
         for part in pointer.strip("/").split("/") if pointer.strip("/") else ():
@@ -123,32 +125,32 @@ class _Mapper:
             )
         return document
 
-    def _mapped(self, node: dict[str, Any], depth: int, *, optional: bool) -> Schema:
+    def _map_node(self, node: dict[str, Any], depth: int, *, optional: bool) -> Schema:
         kinds = node.get("type")
         if isinstance(kinds, list):
-            return self._alternatives(
+            return self._map_alternatives(
                 [{**node, "type": kind} if kind != "null" else {"type": "null"} for kind in kinds],
                 depth,
                 optional=optional,
             )
         for word in ("oneOf", "anyOf"):
-            if word in node and not any(each in node for each in ("properties", "enum", "const")):
-                return self._alternatives(list(node[word]), depth, optional=optional)
+            if word in node and not any(item in node for item in ("properties", "enum", "const")):
+                return self._map_alternatives(list(node[word]), depth, optional=optional)
         if "allOf" in node and "properties" not in node:
             return self._all_of(node["allOf"], depth, optional=optional)
         if "const" in node or "enum" in node:
             symbols = node["enum"] if "enum" in node else [node["const"]]
             if isinstance(kinds, str) and kinds in ("integer", "number", "boolean"):
-                return self._finished(
+                return self._finish_schema(
                     node,
                     Type.INT64 if kinds == "integer" else Type.FLOAT64 if kinds == "number" else Type.BOOLEAN,
                     optional,
                 )
-            names = [NULL_SYMBOL if each is None else str(each) for each in symbols]
-            return self._finished(
+            names = [NULL_SYMBOL if item is None else str(item) for item in symbols]
+            return self._finish_schema(
                 node, Type.STRING, optional, parameters=[(ENUM, ""), *((f"{ENUM}.{name}", name) for name in names)]
             )
-        return self._typed(node, self._type_of(node, kinds), depth, optional=optional)
+        return self._map_typed(node, self._type_of(node, kinds), depth, optional=optional)
 
     @staticmethod
     def _type_of(node: dict[str, Any], named: Any) -> str:
@@ -166,45 +168,47 @@ class _Mapper:
             "The JSON Schema allows anything in a place (no type); such values have no Connect schema. Give it a type."
         )
 
-    def _typed(self, node: dict[str, Any], kind: str, depth: int, *, optional: bool) -> Schema:
+    def _map_typed(self, node: dict[str, Any], kind: str, depth: int, *, optional: bool) -> Schema:
         connect = node.get("connect.type")
         if kind == "boolean":
-            return self._finished(node, Type.BOOLEAN, optional)
+            return self._finish_schema(node, Type.BOOLEAN, optional)
         if kind in ("integer", "number"):
             if connect is not None and connect not in _CONNECT:
                 raise Skippable(f"Unsupported type {connect}")
-            return self._finished(
+            return self._finish_schema(
                 node, _CONNECT[connect] if connect else Type.INT64 if kind == "integer" else Type.FLOAT64, optional
             )
         if kind == "string":
-            return self._finished(node, Type.BYTES if connect == "bytes" else Type.STRING, optional)
+            return self._finish_schema(node, Type.BYTES if connect == "bytes" else Type.STRING, optional)
         if kind == "array":
-            return self._array(node, connect, depth, optional=optional)
+            return self._map_array(node, connect, depth, optional=optional)
         if kind == "object":
             if connect == "map":
                 values = self.map(node.get("additionalProperties"), depth + 1)
-                return self._finished(node, Type.MAP, optional, key_schema=Schema(Type.STRING), value_schema=values)
-            return self._finished(node, Type.STRUCT, optional, fields=self._fields(node, depth))
+                return self._finish_schema(
+                    node, Type.MAP, optional, key_schema=Schema(Type.STRING), value_schema=values
+                )
+            return self._finish_schema(node, Type.STRUCT, optional, fields=self._map_fields(node, depth))
         raise Skippable(
             f"Unsupported schema type {kind}" + (": null alone has no Connect schema." if kind == "null" else "")
         )
 
-    def _array(self, node: dict[str, Any], connect: Any, depth: int, *, optional: bool) -> Schema:
+    def _map_array(self, node: dict[str, Any], connect: Any, depth: int, *, optional: bool) -> Schema:
         items = node.get("items")
         if items is None or isinstance(items, list):
             raise Skippable("Array schema did not specify the items type")
-        entry = self._followed(items)
+        entry = self._follow_reference(items)
         if connect == "map" and isinstance(entry, dict) and {"key", "value"} <= entry.get("properties", {}).keys():
-            return self._finished(
+            return self._finish_schema(
                 node,
                 Type.MAP,
                 optional,
                 key_schema=self.map(entry["properties"]["key"], depth + 1),
                 value_schema=self.map(entry["properties"]["value"], depth + 1),
             )
-        return self._finished(node, Type.ARRAY, optional, value_schema=self.map(items, depth + 1))
+        return self._finish_schema(node, Type.ARRAY, optional, value_schema=self.map(items, depth + 1))
 
-    def _fields(self, node: dict[str, Any], depth: int) -> tuple[Field, ...]:
+    def _map_fields(self, node: dict[str, Any], depth: int) -> tuple[Field, ...]:
         properties: dict[str, Any] = node.get("properties", {})
         required = node.get("required", ())
         ordered: dict[int, str] = {}
@@ -222,8 +226,8 @@ class _Mapper:
             for _, name in sorted(ordered.items())
         )
 
-    def _alternatives(self, branches: list[Any], depth: int, *, optional: bool) -> Schema:
-        present = [branch for branch in branches if self._followed(branch) != {"type": "null"}]
+    def _map_alternatives(self, branches: list[Any], depth: int, *, optional: bool) -> Schema:
+        present = [branch for branch in branches if self._follow_reference(branch) != {"type": "null"}]
         nullable = len(present) < len(branches)
         if len(present) == 1 and (nullable or self._settings.flatten):
             return self.map(present[0], depth + 1, optional=nullable)
@@ -234,7 +238,7 @@ class _Mapper:
         return Schema(Type.STRUCT, optional=nullable or optional, name=ONE_OF, fields=fields)
 
     def _all_of(self, parts: list[Any], depth: int, *, optional: bool) -> Schema:
-        nodes = [self._followed(part) for part in parts]
+        nodes = [self._follow_reference(part) for part in parts]
         merged: dict[str, Any] = {}
         required: list[str] = []
         for node in nodes:
@@ -250,10 +254,10 @@ class _Mapper:
         whole: dict[str, Any] = {}
         for node in nodes:
             whole.update(node if isinstance(node, dict) else {})
-        return self._mapped(whole, depth + 1, optional=optional)
+        return self._map_node(whole, depth + 1, optional=optional)
 
     @staticmethod
-    def _finished(
+    def _finish_schema(
         node: dict[str, Any],
         kind: Type,
         optional: bool,  # noqa: FBT001
@@ -263,17 +267,19 @@ class _Mapper:
     ) -> Schema:
         listed = dict(parameters or ())
         noted = node.get("connect.parameters", {})
-        if not isinstance(noted, dict) or not all(isinstance(text, str) for text in noted.values()):
+        if not isinstance(noted, dict) or not all(
+            isinstance(parameter_value, str) for parameter_value in noted.values()
+        ):
             raise Skippable("Expected schema parameter values to be strings")
         listed.update(noted)
         version = node.get("connect.version")
         schema = Schema(
             kind,
             optional=optional,
-            name=_text(node.get("title")),
+            name=_as_string(node.get("title")),
             parameters=tuple(listed.items()),
             version=version if isinstance(version, int) else None,
-            doc=_text(node.get("description")),
+            doc=_as_string(node.get("description")),
             **parts,
         )
         if node.get("default") is None:
@@ -291,7 +297,7 @@ class _Mapper:
         )
 
 
-def _text(part: Any) -> str | None:
+def _as_string(part: Any) -> str | None:
     return part if isinstance(part, str) else None
 
 
@@ -319,19 +325,19 @@ def read_value(schema: Schema, value: Any, path: str = "") -> Any:
             "leave properties out, set use.optional.for.nonrequired=true."
         )
     reader = _READERS[schema.type]
-    found = reader(schema, value, path)
-    if found is _WRONG:
+    result = reader(schema, value, path)
+    if result is _WRONG:
         raise Skippable(
             f"Cannot read {path or 'the value'}: its schema says {schema.type}, but the JSON is a "
             f"{type(value).__name__}. It was written with another schema than its id says."
         )
-    return found
+    return result
 
 
 _WRONG: Final = object()
 
 
-def _integer(schema: Schema, value: Any, path: str) -> Any:
+def _read_integer(schema: Schema, value: Any, path: str) -> Any:
     del path
     if isinstance(value, bool) or not isinstance(value, int):
         return _WRONG
@@ -339,7 +345,7 @@ def _integer(schema: Schema, value: Any, path: str) -> Any:
     return value if -limit <= value < limit else _WRONG
 
 
-def _float(schema: Schema, value: Any, path: str) -> Any:
+def _read_float(schema: Schema, value: Any, path: str) -> Any:
     del path
     if isinstance(value, str):
         return SPECIAL_FLOATS.get(value, _WRONG)
@@ -351,17 +357,17 @@ def _float(schema: Schema, value: Any, path: str) -> Any:
         return _WRONG
 
 
-def _boolean(schema: Schema, value: Any, path: str) -> Any:
+def _read_boolean(schema: Schema, value: Any, path: str) -> Any:
     del schema, path
     return value if isinstance(value, bool) else _WRONG
 
 
-def _string(schema: Schema, value: Any, path: str) -> Any:
+def _read_string(schema: Schema, value: Any, path: str) -> Any:
     del schema, path
     return value if isinstance(value, str) else _WRONG
 
 
-def _bytes(schema: Schema, value: Any, path: str) -> Any:
+def _read_bytes(schema: Schema, value: Any, path: str) -> Any:
     del path
     decimal = schema.name == DECIMAL
     if isinstance(value, str):
@@ -375,14 +381,14 @@ def _bytes(schema: Schema, value: Any, path: str) -> Any:
     return _WRONG
 
 
-def _array(schema: Schema, value: Any, path: str) -> Any:
+def _read_array(schema: Schema, value: Any, path: str) -> Any:
     inner = schema.value_schema
     if not isinstance(value, list) or inner is None:
         return _WRONG
     return [read_value(inner, item, f"{path}[{index}]") for index, item in enumerate(value)]
 
 
-def _map(schema: Schema, value: Any, path: str) -> Any:
+def _read_map(schema: Schema, value: Any, path: str) -> Any:
     keys, values = schema.key_schema, schema.value_schema
     if keys is None or values is None:
         return _WRONG
@@ -393,22 +399,22 @@ def _map(schema: Schema, value: Any, path: str) -> Any:
     ):
         return _WRONG
     return {
-        _hashable(read_value(keys, entry["key"], f"a key of {path}")): read_value(
+        _require_hashable(read_value(keys, entry["key"], f"a key of {path}")): read_value(
             values, entry["value"], f"{path}[...]"
         )
         for entry in value
     }
 
 
-def _hashable(key: Any) -> Any:
+def _require_hashable(key: Any) -> Any:
     if isinstance(key, dict | list):
         raise Skippable("Found a map whose keys are structs or arrays, which Python's maps can't hold.")
     return key
 
 
-def _struct(schema: Schema, value: Any, path: str) -> Any:
+def _read_struct(schema: Schema, value: Any, path: str) -> Any:
     if schema.name == ONE_OF:
-        chosen = _branch(schema, value)
+        chosen = _choose_branch(schema, value)
         return {
             **dict.fromkeys(member.name for member in schema.fields),
             chosen.name: read_value(chosen.schema, value, path),
@@ -421,22 +427,22 @@ def _struct(schema: Schema, value: Any, path: str) -> Any:
     }
 
 
-def _branch(schema: Schema, value: Any) -> Field:
+def _choose_branch(schema: Schema, value: Any) -> Field:
     """The alternative of a union that fits: a simple type, else the struct with most of the value's members."""
-    best, most = None, 0
+    best, best_count = None, 0
     for member in schema.fields:
         kind = member.schema.type
         if kind is not Type.STRUCT:
-            if _fits(kind, value):
+            if _is_fitting(kind, value):
                 return member
-        elif isinstance(value, dict) and (count := _matching(member.schema, value)) > most:
-            best, most = member, count
+        elif isinstance(value, dict) and (count := _count_matches(member.schema, value)) > best_count:
+            best, best_count = member, count
     if best is None:
         raise Skippable("Did not find matching oneof field for data")
     return best
 
 
-def _fits(kind: Type, value: Any) -> bool:
+def _is_fitting(kind: Type, value: Any) -> bool:
     if isinstance(value, bool):
         return kind is Type.BOOLEAN
     if isinstance(value, int):
@@ -448,21 +454,21 @@ def _fits(kind: Type, value: Any) -> bool:
     return kind is Type.ARRAY if isinstance(value, list) else kind is Type.MAP
 
 
-def _matching(schema: Schema, value: Any) -> int:
+def _count_matches(schema: Schema, value: Any) -> int:
     if schema.type is not Type.STRUCT or not isinstance(value, dict):
         return 0
-    found = [member for member in schema.fields if member.name in value]
-    return len(found) + sum(_matching(member.schema, value[member.name]) for member in found)
+    matches = [member for member in schema.fields if member.name in value]
+    return len(matches) + sum(_count_matches(member.schema, value[member.name]) for member in matches)
 
 
 _READERS: Final[dict[Type, Callable[[Schema, Any, str], Any]]] = {
-    **dict.fromkeys(INTEGER_BITS, _integer),
-    Type.FLOAT32: _float,
-    Type.FLOAT64: _float,
-    Type.BOOLEAN: _boolean,
-    Type.STRING: _string,
-    Type.BYTES: _bytes,
-    Type.ARRAY: _array,
-    Type.MAP: _map,
-    Type.STRUCT: _struct,
+    **dict.fromkeys(INTEGER_BITS, _read_integer),
+    Type.FLOAT32: _read_float,
+    Type.FLOAT64: _read_float,
+    Type.BOOLEAN: _read_boolean,
+    Type.STRING: _read_string,
+    Type.BYTES: _read_bytes,
+    Type.ARRAY: _read_array,
+    Type.MAP: _read_map,
+    Type.STRUCT: _read_struct,
 }

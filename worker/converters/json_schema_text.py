@@ -62,10 +62,10 @@ def json_schema_text(schema: Schema, settings: JsonSchemaSettings) -> str:
     Raises:
         Skippable: it can't be expressed.
     """
-    return _text(schema, settings, None, "", 0)
+    return _schema_json(schema, settings, None, "", 0)
 
 
-def _text(
+def _schema_json(
     schema: Schema | None,
     settings: JsonSchemaSettings,
     index: int | None,
@@ -84,22 +84,22 @@ def _text(
     if is_union(schema):
         branches = ['{"type":"null"}'] if schema.optional else []
         branches += [
-            _text(member.schema, settings, number, member_path(path, member.name), depth + 1, nullable=False)
+            _schema_json(member.schema, settings, number, member_path(path, member.name), depth + 1, nullable=False)
             for number, member in enumerate(schema.fields)
         ]
-        return _combined(branches, index)
+        return _combine_branches(branches, index)
     if schema.optional and nullable:
-        return _combined(['{"type":"null"}', _plain(schema, settings, None, path, depth)], index)
-    return _plain(schema, settings, index, path, depth)
+        return _combine_branches(['{"type":"null"}', _plain_json(schema, settings, None, path, depth)], index)
+    return _plain_json(schema, settings, index, path, depth)
 
 
-def _combined(branches: list[str], index: int | None) -> str:
-    place = "" if index is None else f'"connect.index":{index},'
-    return "{" + place + '"oneOf":[' + ",".join(branches) + "]}"
+def _combine_branches(branches: list[str], index: int | None) -> str:
+    index_member = "" if index is None else f'"connect.index":{index},'
+    return "{" + index_member + '"oneOf":[' + ",".join(branches) + "]}"
 
 
-def _plain(schema: Schema, settings: JsonSchemaSettings, index: int | None, path: str, depth: int) -> str:
-    kind, inner = _kind(schema, settings, path, depth)
+def _plain_json(schema: Schema, settings: JsonSchemaSettings, index: int | None, path: str, depth: int) -> str:
+    kind, inner = _kind_members(schema, settings, path, depth)
     connect = _connect_type(schema)
     noted = {"connect.type": f'"{connect}"'} if connect else {}
     members = []
@@ -109,7 +109,7 @@ def _plain(schema: Schema, settings: JsonSchemaSettings, index: int | None, path
         noted["connect.version"] = str(schema.version)
     if schema.doc is not None:
         members.append(f'"description":{string_text(schema.doc)}')
-    parameters = {key: text for key, text in schema.parameters if not key.startswith(NAMESPACE)}
+    parameters = {key: parameter for key, parameter in schema.parameters if not key.startswith(NAMESPACE)}
     if parameters:
         # JSON's object is made with room for just as many as there are.
         order = hash_order(hash_order(parameters), 1 << (len(parameters) - 1).bit_length())
@@ -117,7 +117,7 @@ def _plain(schema: Schema, settings: JsonSchemaSettings, index: int | None, path
             "{" + ",".join(f"{string_text(key)}:{string_text(parameters[key])}" for key in order) + "}"
         )
     if schema.default is not None:
-        members.append(f'"default":{_default(schema, settings)}')
+        members.append(f'"default":{_default_json(schema, settings)}')
     if index is not None:
         noted["connect.index"] = str(index)
     members += [f'"{key}":{noted[key]}' for key in copy_order(hash_order(noted))]
@@ -129,7 +129,7 @@ def _plain(schema: Schema, settings: JsonSchemaSettings, index: int | None, path
     return "{" + ",".join([*first, *members, *inner]) + "}"
 
 
-def _kind(schema: Schema, settings: JsonSchemaSettings, path: str, depth: int) -> tuple[str, list[str]]:
+def _kind_members(schema: Schema, settings: JsonSchemaSettings, path: str, depth: int) -> tuple[str, list[str]]:
     """The JSON type (empty for enums), and the members that describe what is inside."""
     kind = schema.type
     if kind in _INTEGERS:
@@ -145,27 +145,29 @@ def _kind(schema: Schema, settings: JsonSchemaSettings, path: str, depth: int) -
             return "string", []
         symbols = [key.removeprefix(f"{ENUM}.") for key, _ in schema.parameters if key.startswith(f"{ENUM}.")]
         return "", [
-            '"enum":[' + ",".join("null" if each == NULL_SYMBOL else string_text(each) for each in symbols) + "]"
+            '"enum":[' + ",".join("null" if symbol == NULL_SYMBOL else string_text(symbol) for symbol in symbols) + "]"
         ]
     if kind is Type.ARRAY:
-        return "array", [f'"items":{_text(schema.value_schema, settings, None, f"{path}[]", depth + 1)}']
+        return "array", [f'"items":{_schema_json(schema.value_schema, settings, None, f"{path}[]", depth + 1)}']
     if kind is Type.MAP:
         if is_string_map(schema):
             return "object", [
-                f'"additionalProperties":{_text(schema.value_schema, settings, None, f"{path}[]", depth + 1)}'
+                f'"additionalProperties":{_schema_json(schema.value_schema, settings, None, f"{path}[]", depth + 1)}'
             ]
-        key = _text(schema.key_schema, settings, 0, f"the keys of {path or 'the map'}", depth + 1)
-        value = _text(schema.value_schema, settings, 1, f"{path}[]", depth + 1)
-        properties = ",".join(f'"{name}":{text}' for name, text in (("value", value), ("key", key)))
+        key = _schema_json(schema.key_schema, settings, 0, f"the keys of {path or 'the map'}", depth + 1)
+        value = _schema_json(schema.value_schema, settings, 1, f"{path}[]", depth + 1)
+        properties = ",".join(f'"{name}":{label}' for name, label in (("value", value), ("key", key)))
         return "array", ['"items":{"type":"object","properties":{' + properties + "}}"]
-    texts = {
-        member.name: _text(member.schema, settings, number, member_path(path, member.name), depth + 1)
+    member_texts = {
+        member.name: _schema_json(member.schema, settings, number, member_path(path, member.name), depth + 1)
         for number, member in enumerate(schema.fields)
     }
-    if not texts:
+    if not member_texts:
         return "object", []
     return "object", [
-        '"properties":{' + ",".join(f"{string_text(name)}:{texts[name]}" for name in hash_order(texts)) + "}"
+        '"properties":{'
+        + ",".join(f"{string_text(name)}:{member_texts[name]}" for name in hash_order(member_texts))
+        + "}"
     ]
 
 
@@ -173,13 +175,19 @@ def _connect_type(schema: Schema) -> str:
     return schema.type.value if schema.type in _INTEGERS else _CONNECT.get(schema.type, "")
 
 
-def _default(schema: Schema, settings: JsonSchemaSettings) -> str:
+def _default_json(schema: Schema, settings: JsonSchemaSettings) -> str:
     # Text of characters beyond the BMP stands as it is in a schema, escaped in a value: the same string to every reader.
     value: Any = schema.default
     if isinstance(value, str):
         return string_text(value)
-    text = value_text(schema, value, settings.values, "the default")
-    if isinstance(value, float | Decimal) and text[0] != '"':
+    default_text = value_text(schema, value, settings.values, "the default")
+    if isinstance(value, float | Decimal) and default_text[0] != '"':
         # Java's JSON schema library shortens plain decimals; those with an exponent it prints as BigDecimal does.
-        return decimal_text(Decimal(text)) if "E" in text else text.rstrip("0").rstrip(".") if "." in text else text
-    return text
+        return (
+            decimal_text(Decimal(default_text))
+            if "E" in default_text
+            else default_text.rstrip("0").rstrip(".")
+            if "." in default_text
+            else default_text
+        )
+    return default_text

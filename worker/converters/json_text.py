@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Skippable
 from connectors.schema import DECIMAL, Type
-from worker.converters.base import bad_value, member_path, missing, out_of_range
+from worker.converters.base import bad_value, member_path, missing_value, out_of_range
 from worker.converters.javatext import (
     decimal_scale,
     decimal_text,
     double_text,
     float_text,
     integer_bytes,
-    unscaled,
+    to_unscaled,
 )
 
 if TYPE_CHECKING:
@@ -79,21 +79,21 @@ def java_escapes(encoded: bytes) -> bytes:
     return encoded
 
 
-def _escape_bytes(found: re.Match[bytes]) -> bytes:
-    if found[1]:
-        return b"\\u00" + found[1].upper()
-    whole = found[0]
-    return whole if whole[0] == _BACKSLASH else _halves(whole.decode()).encode()
+def _escape_bytes(match: re.Match[bytes]) -> bytes:
+    if match[1]:
+        return b"\\u00" + match[1].upper()
+    whole = match[0]
+    return whole if whole[0] == _BACKSLASH else _escape_halves(whole.decode()).encode()
 
 
-def _escape_text(found: re.Match[str]) -> str:
-    if found[1]:
-        return "\\u00" + found[1].upper()
-    whole = found[0]
-    return whole if whole[0] == "\\" else _halves(whole)
+def _escape_text(match: re.Match[str]) -> str:
+    if match[1]:
+        return "\\u00" + match[1].upper()
+    whole = match[0]
+    return whole if whole[0] == "\\" else _escape_halves(whole)
 
 
-def _halves(character: str) -> str:
+def _escape_halves(character: str) -> str:
     """The UTF-16 code units of ``character`` as escapes; half a pair is one of them."""
     data = character.encode("utf-16-le", "surrogatepass")
     return "".join(f"\\u{unit:04X}" for unit in struct.unpack(f"<{len(data) // 2}H", data))
@@ -126,7 +126,7 @@ def value_text(schema: Schema | None, value: Any, settings: JsonSettings, path: 
             return value_text(schema, schema.default, settings, path, depth)
         if schema.optional:
             return "null"
-        raise missing(path, schema.type)
+        raise missing_value(path, schema.type)
     if schema.type is Type.STRUCT:
         if settings.entries and schema.name == ONE_OF:
             return _branch_text(schema, value, settings, path, depth)
@@ -163,7 +163,7 @@ def _branch_text(schema: Schema, value: Any, settings: JsonSettings, path: str, 
             return value_text(member.schema, value[member.name], settings, member_path(path, member.name), depth + 1)
     if schema.optional:
         return "null"
-    raise missing(path, "a union with one field set")
+    raise missing_value(path, "a union with one field set")
 
 
 def _struct_text(schema: Schema, value: Any, settings: JsonSettings, path: str, depth: int) -> str:
@@ -190,13 +190,13 @@ def _map_text(
     schema: Schema | None, value: Mapping[Any, Any], settings: JsonSettings, path: str, depth: int, *, as_object: bool
 ) -> str:
     keys, values = (schema.key_schema, schema.value_schema) if schema is not None else (None, None)
-    place = path or "the map"
+    map_path = path or "the map"
     if not as_object:
         opening, between, closing = ('{"key":', ',"value":', "}") if settings.entries else ("[", ",", "]")
         return (
             "["
             + ",".join(
-                f"{opening}{value_text(keys, key, settings, f'a key of {place}', depth + 1)}{between}"
+                f"{opening}{value_text(keys, key, settings, f'a key of {map_path}', depth + 1)}{between}"
                 f"{value_text(values, item, settings, f'{path}[...]', depth + 1)}{closing}"
                 for key, item in value.items()
             )
@@ -204,11 +204,11 @@ def _map_text(
         )
     members: dict[str, str] = {}
     for key, item in value.items():
-        text = value_text(keys, key, settings, f"a key of {place}", depth + 1)
+        key_json = value_text(keys, key, settings, f"a key of {map_path}", depth + 1)
         # A null key of an optional schema becomes Java's "null".
-        name = text if text.startswith('"') else f'"{text}"'
+        name = key_json if key_json.startswith('"') else f'"{key_json}"'
         members[name] = value_text(values, item, settings, f"{path}[{name}]", depth + 1)
-    return "{" + ",".join(f"{name}:{text}" for name, text in members.items()) + "}"
+    return "{" + ",".join(f"{name}:{key_json}" for name, key_json in members.items()) + "}"
 
 
 def _scalar_text(schema: Schema, value: Any, settings: JsonSettings, path: str) -> str:
@@ -261,15 +261,15 @@ def float_json(value: Any, path: str, *, single: bool) -> str:
         raise bad_value(path, "float" if single else "double", value)
     try:
         number = float(value)
-        text = float_text(number) if single else double_text(number)
+        number_text = float_text(number) if single else double_text(number)
     except OverflowError:
         raise out_of_range(path, "float" if single else "double") from None
-    return f'"{text}"' if text[-1] in "Ny" else text
+    return f'"{number_text}"' if number_text[-1] in "Ny" else number_text
 
 
 def decimal_base64(value: Decimal, scale: int) -> str:
     """The Base64 of ``decimal_bytes``; raises as that does."""
-    number = unscaled(value, scale)
+    number = to_unscaled(value, scale)
     # Amounts of one to four bytes are put together of pairs of characters: it costs a third.
     if 1 << 15 <= number < 1 << 23:
         return _PAIRS[number >> 12] + _PAIRS[number & 0xFFF]
@@ -351,7 +351,7 @@ def _schema_members(schema: Schema, settings: JsonSettings) -> list[str]:
         parameters = dict(schema.parameters)
         members.append(
             '"parameters":{'
-            + ",".join(f"{string_text(key)}:{string_text(text)}" for key, text in parameters.items())
+            + ",".join(f"{string_text(key)}:{string_text(parameter)}" for key, parameter in parameters.items())
             + "}"
         )
     if schema.default is not None:

@@ -26,7 +26,7 @@ _LANE: Final = (1).to_bytes(8, "little")
 _VECTOR_MINIMUM: Final = 6
 
 
-def murmur2(data: bytes) -> int:
+def hash_murmur2(data: bytes) -> int:
     """Java's ``Utils.murmur2`` as an unsigned number; source: Kafka's ``org.apache.kafka.common.utils.Utils``."""
     length = len(data)
     hashed = _SEED ^ length & _WORD
@@ -40,12 +40,12 @@ def murmur2(data: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
-def partition(key: bytes, count: int) -> int:
+def choose_partition(key: bytes, count: int) -> int:
     """The partition, of ``count``, that ``key`` belongs to."""
-    return (murmur2(key) & _POSITIVE) % count
+    return (hash_murmur2(key) & _POSITIVE) % count
 
 
-def partitions(keys: Sequence[bytes], count: int) -> list[int]:
+def choose_partitions(keys: Sequence[bytes], count: int) -> list[int]:
     """The partitions, of ``count``, that ``keys`` belong to, in their order."""
     return [hashed % count for hashed in positive_hashes(keys)]
 
@@ -58,56 +58,56 @@ def positive_hashes(keys: Sequence[bytes]) -> Sequence[int]:
         return _hashes_of_length(keys, lengths[0])
     result = [0] * len(keys)
     places: dict[int, list[int]] = {length: [] for length in kinds}
-    for place, length in enumerate(lengths):
-        places[length].append(place)
+    for index, length in enumerate(lengths):
+        places[length].append(index)
     for length, group in places.items():
-        for place, hashed in zip(group, _hashes_of_length([keys[place] for place in group], length), strict=True):
-            result[place] = hashed
+        for index, hashed in zip(group, _hashes_of_length([keys[index] for index in group], length), strict=True):
+            result[index] = hashed
     return result
 
 
 def _hashes_of_length(keys: Sequence[bytes], length: int) -> Sequence[int]:
     count = len(keys)
     if count < _VECTOR_MINIMUM or length < 4:
-        return [murmur2(key) & _POSITIVE for key in keys]
+        return [hash_murmur2(key) & _POSITIVE for key in keys]
     pairs = length + 7 >> 3  # lanes that one key takes
     padding = bytes(pairs * 8 - length)
-    text = padding.join(keys) + padding
+    joined = padding.join(keys) + padding
     ones = int.from_bytes(_LANE * (count * pairs), "little")
     lanes = ones * _WORD
-    words = int.from_bytes(text, "little")
-    even = _columns(_mixed(words & lanes, lanes), count * pairs)
-    odd = _columns(_mixed(words >> 32 & lanes, lanes), count * pairs)
+    words = int.from_bytes(joined, "little")
+    even = _split_lanes(_mix_words(words & lanes, lanes), count * pairs)
+    odd_words = _split_lanes(_mix_words(words >> 32 & lanes, lanes), count * pairs)
     ones = ones & (1 << 64 * count) - 1
     lanes = ones * _WORD
     hashed = ones * (_SEED ^ length & _WORD)
     whole = length >> 2
     for word in range(whole):
-        column = (odd if word & 1 else even)[word >> 1 :: pairs]
-        hashed = (hashed * _M & lanes) ^ int.from_bytes(_little(column).tobytes(), "little")
+        column = (odd_words if word & 1 else even)[word >> 1 :: pairs]
+        hashed = (hashed * _M & lanes) ^ int.from_bytes(_to_little(column).tobytes(), "little")
     if length & 3:
         raw = array("Q")
-        raw.frombytes(text)
-        column = _little(_little(raw)[whole >> 1 :: pairs])
+        raw.frombytes(joined)
+        column = _to_little(_to_little(raw)[whole >> 1 :: pairs])
         tail = int.from_bytes(column.tobytes(), "little") >> (32 if whole & 1 else 0) & lanes
         hashed = (hashed ^ tail) * _M & lanes
     hashed = (hashed ^ hashed >> 13 & lanes) * _M & lanes
-    return _columns((hashed ^ hashed >> 15 & lanes) & ones * _POSITIVE, count)
+    return _split_lanes((hashed ^ hashed >> 15 & lanes) & ones * _POSITIVE, count)
 
 
-def _mixed(words: int, lanes: int) -> int:
+def _mix_words(words: int, lanes: int) -> int:
     words = words * _M & lanes
     return (words ^ words >> 24 & lanes) * _M & lanes
 
 
-def _columns(number: int, count: int) -> array[int]:
+def _split_lanes(number: int, count: int) -> array[int]:
     """The ``count`` lanes of ``number``."""
     result = array("Q")
     result.frombytes(number.to_bytes(count * 8, "little"))
-    return _little(result)
+    return _to_little(result)
 
 
-def _little(lanes: array[int]) -> array[int]:
+def _to_little(lanes: array[int]) -> array[int]:
     """``lanes`` between little-endian bytes and this machine's numbers; the same object where these are alike."""
     if sys.byteorder == "big":
         lanes = array("Q", lanes)

@@ -62,14 +62,14 @@ class _Primitive(Converter, HeaderConverter):
                 "value in a transform."
             )
         pack = self._format.pack
-        wanted: type = {Type.BOOLEAN: bool, Type.FLOAT32: float, Type.FLOAT64: float}.get(kind, int)
+        expected_type: type = {Type.BOOLEAN: bool, Type.FLOAT32: float, Type.FLOAT64: float}.get(kind, int)
         java = self._java
         boolean = kind is Type.BOOLEAN
 
         def encode_number(value: Any) -> bytes | None:
             if value is None:
                 return None
-            if type(value) is not wanted:
+            if type(value) is not expected_type:
                 if boolean:
                     raise Skippable(
                         f"{name} is not compatible with objects of type {type_name(value)}. Use another converter."

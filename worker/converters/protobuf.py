@@ -24,38 +24,40 @@ if TYPE_CHECKING:
 _MAPPING: Final = "Mapping"
 
 
-def _flag(name: str, doc: str, *, default: bool = False) -> ConfigKey:
+def _flag_key(name: str, doc: str, *, default: bool = False) -> ConfigKey:
     return ConfigKey(name=name, type=ConfigType.BOOLEAN, default=default, group=_MAPPING, doc=doc)
 
 
 PROTOBUF_OPTIONS: Final = ConfigDef(
     [
         *REGISTRY_OPTIONS,
-        _flag(
+        _flag_key(
             "optional.for.nullables",
             "Give optional fields the label optional, so that null and zero differ. Without it (and "
             "without wrapper.for.nullables) a null number is read as 0, a null string as empty.",
         ),
-        _flag(
+        _flag_key(
             "wrapper.for.nullables",
             "Write optional fields of simple types as Google's wrapper messages, so that null and zero differ.",
         ),
-        _flag(
+        _flag_key(
             "scrub.invalid.names",
             "Replace characters that Protobuf does not allow in names, instead of refusing the schema.",
         ),
-        _flag("ignore.default.for.nullables", "Leave a field out where it is null, instead of writing its default."),
-        _flag("enhanced.protobuf.schema.support", "Reading: keep packages in the names of structs and enums."),
-        _flag("int.for.enums", "Reading: enums are numbers, not strings."),
-        _flag(
+        _flag_key(
+            "ignore.default.for.nullables", "Leave a field out where it is null, instead of writing its default."
+        ),
+        _flag_key("enhanced.protobuf.schema.support", "Reading: keep packages in the names of structs and enums."),
+        _flag_key("int.for.enums", "Reading: enums are numbers, not strings."),
+        _flag_key(
             "generate.index.for.unions",
             "Reading: fields made of a oneof end with an underscore and its number.",
             default=True,
         ),
-        _flag("generate.struct.for.nulls", "Reading: an absent message is a struct of defaults, not null."),
-        _flag("flatten.unions", "Reading: the members of a oneof are fields of the struct itself."),
-        _flag("optional.for.proto2", "Reading: absent optional fields of proto2 are null.", default=True),
-        _flag(
+        _flag_key("generate.struct.for.nulls", "Reading: an absent message is a struct of defaults, not null."),
+        _flag_key("flatten.unions", "Reading: the members of a oneof are fields of the struct itself."),
+        _flag_key("optional.for.proto2", "Reading: absent optional fields of proto2 are null.", default=True),
+        _flag_key(
             "wrapper.for.raw.primitives",
             "Reading: a wrapper message as the whole value is the value inside.",
             default=True,
@@ -120,22 +122,22 @@ class _ProtobufFormat:
         self._settings = settings
 
     def text(self, schema: Schema | None) -> str:
-        return proto_text(proto_file(_needed(schema), self._settings))
+        return proto_text(proto_file(_require_schema(schema), self._settings))
 
     def record_name(self, schema: Schema) -> str:
         return full_name(schema, self._settings)
 
     def encoder(self, schema: Schema | None, head: bytes) -> Encode:
-        file = proto_file(_needed(schema), self._settings)
+        file = proto_file(_require_schema(schema), self._settings)
         return compile_protobuf(
             file, schema, head + index_bytes([file.index]), replace_null=self._settings.replace_null
         )
 
-    def encoder_of(self, schema: Schema | None, head: bytes, text: str, imports: Mapping[str, str]) -> Encode:
+    def encoder_of(self, schema: Schema | None, head: bytes, schema_text: str, imports: Mapping[str, str]) -> Encode:
         from worker.converters.protobuf_files import proto_files, proto_shapes
 
-        file = proto_file(_needed(schema), self._settings)
-        indexes = proto_files(text, imports).indexes_of(file.full_name)
+        file = proto_file(_require_schema(schema), self._settings)
+        indexes = proto_files(schema_text, imports).indexes_of(file.full_name)
         if indexes is None:
             raise Skippable(
                 f"The schema (id {int.from_bytes(head[1:], 'big')}) has no message {file.full_name}, which the "
@@ -143,7 +145,7 @@ class _ProtobufFormat:
                 "message."
             )
         # The bytes are the record's own: a field must have the number and type there that it has here.
-        theirs, ours = proto_shapes(text), self.shapes(proto_text(file))
+        theirs, ours = proto_shapes(schema_text), self.shapes(proto_text(file))
         wrong = [
             f"field {path}: {shape.type}, not {theirs[path].type}"
             for path, shape in ours.items()
@@ -157,21 +159,21 @@ class _ProtobufFormat:
             )
         return compile_protobuf(file, schema, head + index_bytes(indexes), replace_null=self._settings.replace_null)
 
-    def reader(self, text: str, imports: Mapping[str, str]) -> Read:
+    def reader(self, schema_text: str, imports: Mapping[str, str]) -> Read:
         from worker.converters.protobuf_read import protobuf_reader
 
-        return protobuf_reader(text, imports, self._settings)
+        return protobuf_reader(schema_text, imports, self._settings)
 
-    def shapes(self, text: str) -> Shapes:
+    def shapes(self, schema_text: str) -> Shapes:
         from worker.converters.protobuf_files import proto_shapes
 
-        return proto_shapes(text)
+        return proto_shapes(schema_text)
 
-    def same(self, one: str, other: str) -> bool:
-        return one.split() == other.split()
+    def same(self, left: str, right: str) -> bool:
+        return left.split() == right.split()
 
 
-def _needed(schema: Schema | None) -> Schema:
+def _require_schema(schema: Schema | None) -> Schema:
     if schema is None:
         raise Skippable("ProtobufConverter needs a schema for each value.")
     return schema

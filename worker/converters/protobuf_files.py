@@ -91,25 +91,25 @@ class ProtoFiles:
         indexes: list[int] = []
         inside = self.proto.message_type
         for part in full_name.removeprefix(prefix).split("."):
-            place = next((number for number, message in enumerate(inside) if message.name == part), None)
-            if place is None:
+            position = next((number for number, message in enumerate(inside) if message.name == part), None)
+            if position is None:
                 return None
-            indexes.append(place)
-            inside = inside[place].nested_type
+            indexes.append(position)
+            inside = inside[position].nested_type
         return indexes
 
 
-def proto_files(text: str, imports: Mapping[str, str]) -> ProtoFiles:
+def proto_files(proto_text: str, imports: Mapping[str, str]) -> ProtoFiles:
     """The descriptors of a file and of all it imports. Takes milliseconds and more: call it in a thread.
 
     Args:
-        text: the file: ``.proto`` text, or its serialized descriptor in Base64.
+        proto_text: the file: ``.proto`` text, or its serialized descriptor in Base64.
         imports: texts of files it imports, by the names it imports them under.
 
     Raises:
         Skippable: a text can't be read, or a file is missing.
     """
-    proto, params = _parsed(text, "schema.proto")
+    proto, params = _parse_file(proto_text, "schema.proto")
     files = ProtoFiles("schema.proto", proto, params)
     added: set[str] = set()
     # A file can be added once all it imports are there.
@@ -128,15 +128,19 @@ def proto_files(text: str, imports: Mapping[str, str]) -> ProtoFiles:
         if len(waiting) > _MAX_FILES:
             raise Skippable("The Protobuf schema imports itself, or more than 500 files.")
         waiting.append((name, current, True))
-        waiting += [(each, _imported(each, imports), False) for each in current.dependency if each not in added]
+        waiting += [
+            (dependency, _import_file(dependency, imports), False)
+            for dependency in current.dependency
+            if dependency not in added
+        ]
     return files
 
 
-def _imported(name: str, imports: Mapping[str, str]) -> Any:
+def _import_file(name: str, imports: Mapping[str, str]) -> Any:
     if name in imports:
-        return _parsed(imports[name], name)[0]
+        return _parse_file(imports[name], name)[0]
     if name in _KNOWN:
-        return _parsed(_KNOWN[name], name)[0]
+        return _parse_file(_KNOWN[name], name)[0]
     if name.startswith(("google/protobuf/", "google/type/", "google/api/", "google/rpc/")):
         try:
             module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
@@ -151,22 +155,22 @@ def _imported(name: str, imports: Mapping[str, str]) -> Any:
     )
 
 
-def _parsed(text: str, name: str) -> tuple[Any, Params]:
+def _parse_file(proto_text: str, name: str) -> tuple[Any, Params]:
     """A file's descriptor and the notes of its fields."""
-    if "{" not in text and "message" not in text:
+    if "{" not in proto_text and "message" not in proto_text:
         try:
-            proto = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+            proto = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(proto_text, validate=True))
         except (binascii.Error, ValueError, DecodeError):
             pass
         else:
             proto.name = name
             params: Params = {}
-            for full, member in _members(proto.message_type, proto.package):
-                if noted := _noted(member.options):
+            for full, member in _all_members(proto.message_type, proto.package):
+                if noted := _read_notes(member.options):
                     params[full] = noted
             return proto, params
     try:
-        return _Translator(name).file(Parser().parse(text))
+        return _ProtoTranslator(name).file(Parser().parse(proto_text))
     except Skippable:
         raise
     except Exception as error:  # noqa: BLE001 - the parser's own, its runtime's, and those of numbers out of range
@@ -175,39 +179,39 @@ def _parsed(text: str, name: str) -> tuple[Any, Params]:
         ) from None
 
 
-def _members(messages: Any, space: str) -> Iterator[tuple[str, Any]]:
+def _all_members(messages: Any, space: str) -> Iterator[tuple[str, Any]]:
     for message in messages:
         full = f"{space}.{message.name}" if space else message.name
         yield from ((f"{full}.{member.name}", member) for member in message.field)
-        yield from _members(message.nested_type, full)
+        yield from _all_members(message.nested_type, full)
 
 
-def _noted(options: Any) -> dict[str, str]:
+def _read_notes(options: Any) -> dict[str, str]:
     """The parameters in the ``confluent.field_meta`` extension of a field's options."""
-    found: dict[str, str] = {}
+    notes: dict[str, str] = {}
     unknown: Any = UnknownFieldSet(options)
     for extension in unknown:
         if extension.field_number == _META_NUMBER and extension.wire_type == _SIZED:
             for number, data in _sized_fields(extension.data):
                 if number == _PARAMS_NUMBER:
-                    pair = {place: part.decode("utf-8", "replace") for place, part in _sized_fields(data)}
-                    found[pair.get(1, "")] = pair.get(2, "")
-    return found
+                    pair = {field_number: part.decode("utf-8", "replace") for field_number, part in _sized_fields(data)}
+                    notes[pair.get(1, "")] = pair.get(2, "")
+    return notes
 
 
 def _sized_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Numbers and contents of the fields of a message that has only strings and messages."""
     at = 0
     while at < len(data):
-        tag, at = _varint(data, at)
-        size, at = _varint(data, at)
+        tag, at = _read_varint(data, at)
+        size, at = _read_varint(data, at)
         if tag & 7 != _SIZED or at + size > len(data):
             return
         yield tag >> 3, data[at : at + size]
         at += size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while at < len(data):
         value |= (data[at] & 0x7F) << shift
@@ -218,7 +222,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
-class _Translator:
+class _ProtoTranslator:
     """Parsed text to a descriptor. Type names stay as they are written: the pool resolves them by scope."""
 
     def __init__(self, name: str) -> None:
@@ -242,62 +246,62 @@ class _Translator:
                     proto.public_dependency.append(len(proto.dependency))
                 proto.dependency.append(element.name)
             elif isinstance(element, ast.Message):
-                self._message(proto.message_type.add(), element, proto.package)
+                self._translate_message(proto.message_type.add(), element, proto.package)
             elif isinstance(element, ast.Enum):
-                self._enum(proto.enum_type.add(), element)
+                self._translate_enum(proto.enum_type.add(), element)
         return proto, self._params
 
-    def _message(self, proto: Any, element: ast.Message, space: str) -> None:
+    def _translate_message(self, proto: Any, element: ast.Message, space: str) -> None:
         proto.name = element.name
         full = f"{space}.{element.name}" if space else element.name
         optional: list[Any] = []
         for part in element.elements:
             if isinstance(part, ast.Field):
-                made = self._field(proto, part, full)
+                proto_field = self._translate_field(proto, part, full)
                 if part.cardinality is ast.FieldCardinality.OPTIONAL and self._proto.syntax == "proto3":
-                    made.proto3_optional = True
-                    optional.append(made)
+                    proto_field.proto3_optional = True
+                    optional.append(proto_field)
             elif isinstance(part, ast.MapField):
-                self._map(proto, part)
+                self._translate_map(proto, part)
             elif isinstance(part, ast.OneOf):
                 index = len(proto.oneof_decl)
                 proto.oneof_decl.add().name = part.name
-                for each in part.elements:
-                    if isinstance(each, ast.Field):
-                        self._field(proto, each, full).oneof_index = index
+                for oneof_part in part.elements:
+                    if isinstance(oneof_part, ast.Field):
+                        self._translate_field(proto, oneof_part, full).oneof_index = index
             elif isinstance(part, ast.Message):
-                self._message(proto.nested_type.add(), part, full)
+                self._translate_message(proto.nested_type.add(), part, full)
             elif isinstance(part, ast.Enum):
-                self._enum(proto.enum_type.add(), part)
+                self._translate_enum(proto.enum_type.add(), part)
             elif isinstance(part, ast.Option) and part.name == "map_entry":
                 proto.options.map_entry = bool(part.value)
             elif isinstance(part, ast.Group):
                 raise Skippable(f"The Protobuf message {full} has a group, which this converter does not read.")
-        for made in optional:  # the oneofs that stand for presence come after the real ones
-            made.oneof_index = len(proto.oneof_decl)
-            proto.oneof_decl.add().name = f"_{made.name}"
+        for proto_field in optional:  # the oneofs that stand for presence come after the real ones
+            proto_field.oneof_index = len(proto.oneof_decl)
+            proto.oneof_decl.add().name = f"_{proto_field.name}"
 
-    def _field(self, proto: Any, element: ast.Field, space: str) -> Any:
-        made = proto.field.add()
-        made.name, made.number = element.name, element.number
-        made.label = (
+    def _translate_field(self, proto: Any, element: ast.Field, space: str) -> Any:
+        proto_field = proto.field.add()
+        proto_field.name, proto_field.number = element.name, element.number
+        proto_field.label = (
             _F.LABEL_REPEATED
             if element.cardinality is ast.FieldCardinality.REPEATED
             else _F.LABEL_REQUIRED
             if element.cardinality is ast.FieldCardinality.REQUIRED
             else _F.LABEL_OPTIONAL
         )
-        _set_type(made, element.type)
+        _set_type(proto_field, element.type)
         for option in element.options:
             if option.name == "packed":
-                made.options.packed = bool(option.value)
+                proto_field.options.packed = bool(option.value)
             elif option.name == "default":
-                made.default_value = _default_text(option.value)
+                proto_field.default_value = _default_text(option.value)
             elif noted := _literal_params(option):
                 self._params[f"{space}.{element.name}"] = noted
-        return made
+        return proto_field
 
-    def _map(self, proto: Any, element: ast.MapField) -> None:
+    def _translate_map(self, proto: Any, element: ast.MapField) -> None:
         entry = proto.nested_type.add()
         entry.name = "".join(word[:1].upper() + word[1:] for word in element.name.split("_")) + "Entry"
         entry.options.map_entry = True
@@ -305,12 +309,12 @@ class _Translator:
             part = entry.field.add()
             part.name, part.number, part.label = name, number, _F.LABEL_OPTIONAL
             _set_type(part, kind)
-        made = proto.field.add()
-        made.name, made.number, made.label = element.name, element.number, _F.LABEL_REPEATED
-        made.type_name = entry.name
+        proto_field = proto.field.add()
+        proto_field.name, proto_field.number, proto_field.label = element.name, element.number, _F.LABEL_REPEATED
+        proto_field.type_name = entry.name
 
     @staticmethod
-    def _enum(proto: Any, element: ast.Enum) -> None:
+    def _translate_enum(proto: Any, element: ast.Enum) -> None:
         proto.name = element.name
         for part in element.elements:
             if isinstance(part, ast.EnumValue):
@@ -320,12 +324,12 @@ class _Translator:
                 proto.options.allow_alias = bool(part.value)
 
 
-def _set_type(made: Any, kind: str) -> None:
+def _set_type(proto_field: Any, kind: str) -> None:
     number = _SCALARS.get(kind)
     if number is None:
-        made.type_name = kind
+        proto_field.type_name = kind
     else:
-        made.type = number
+        proto_field.type = number
 
 
 def _default_text(value: Any) -> str:
@@ -339,7 +343,7 @@ def _literal_params(option: ast.Option) -> dict[str, str]:
     name = option.name.replace(" ", "")
     if not name.startswith(("(confluent.field_meta)", "(.confluent.field_meta)")):
         return {}
-    found: dict[str, str] = {}
+    params: dict[str, str] = {}
     literals = (
         [option.value]
         if name.endswith(").params")
@@ -349,8 +353,8 @@ def _literal_params(option: ast.Option) -> dict[str, str]:
         for pair in literal if isinstance(literal, list) else [literal]:
             parts = {part.name: part.value for part in _literal_fields(pair)}
             if isinstance(parts.get("key"), str) and isinstance(parts.get("value"), str):
-                found[parts["key"]] = parts["value"]
-    return found
+                params[parts["key"]] = parts["value"]
+    return params
 
 
 def _literal_fields(value: Any) -> list[Any]:
@@ -361,9 +365,9 @@ def _literal_fields(value: Any) -> list[Any]:
     )
 
 
-def proto_shapes(text: str) -> Shapes:
+def proto_shapes(proto_text: str) -> Shapes:
     """The fields of a file's first message by path, with their types and numbers; raises ``Skippable`` if it can't be read."""
-    proto, _ = _parsed(text, "schema.proto")
+    proto, _ = _parse_file(proto_text, "schema.proto")
     names = {number: kind for kind, number in _SCALARS.items()}
     messages: dict[str, Any] = {}
 
@@ -384,16 +388,16 @@ def proto_shapes(text: str) -> Shapes:
 
     shapes: Shapes = {}
 
-    def walk(full: str, path: str, seen: tuple[str, ...]) -> None:
+    def walk(full: str, path: str, visited: tuple[str, ...]) -> None:
         for member in messages[full].field:
-            place = f"{path}.{member.name}".lstrip(".")
+            member_path = f"{path}.{member.name}".lstrip(".")
             repeated = member.label == _F.LABEL_REPEATED
             kind = names.get(member.type, "") if member.HasField("type") else ""
             label = "repeated " if repeated else ""
-            shapes[place] = FieldShape(f"{label}{kind or member.type_name.lstrip('.')} = {member.number}")
+            shapes[member_path] = FieldShape(f"{label}{kind or member.type_name.lstrip('.')} = {member.number}")
             inner = "" if kind else resolved(member.type_name, full)
-            if inner and inner not in seen:
-                walk(inner, f"{place}[]" if repeated else place, (*seen, inner))
+            if inner and inner not in visited:
+                walk(inner, f"{member_path}[]" if repeated else member_path, (*visited, inner))
 
     collect(proto.message_type, "")
     if len(proto.message_type):

@@ -61,26 +61,26 @@ _Mapped = tuple[Schema, Read]
 
 
 def protobuf_reader(
-    text: str, imports: Mapping[str, str], settings: ProtobufSettings
+    proto_text: str, imports: Mapping[str, str], settings: ProtobufSettings
 ) -> Callable[[bytes], tuple[Schema | None, Any]]:
     """A function that reads what follows the schema's id: message indexes and the message. Call it in a thread.
 
     Raises:
         Skippable: the schema can't be read, or Connect has no counterpart for it.
     """
-    files = proto_files(text, imports)
-    known: dict[tuple[int, ...], tuple[Schema, Callable[[bytes], Any]]] = {}
+    files = proto_files(proto_text, imports)
+    readers: dict[tuple[int, ...], tuple[Schema, Callable[[bytes], Any]]] = {}
 
     def read(data: bytes) -> tuple[Schema | None, Any]:
         indexes, at = message_indexes(data)
-        entry = known.get(tuple(indexes))
+        entry = readers.get(tuple(indexes))
         if entry is None:
-            entry = known[tuple(indexes)] = _message_reader(files, indexes, settings)
+            entry = readers[tuple(indexes)] = _message_reader(files, indexes, settings)
         return entry[0], entry[1](data[at:])
 
     if len(files.proto.message_type) == 0:
         raise Skippable("The Protobuf schema has no message.")
-    known[0,] = _message_reader(files, [0], settings)
+    readers[0,] = _message_reader(files, [0], settings)
     return read
 
 
@@ -90,7 +90,7 @@ def message_indexes(data: bytes) -> tuple[list[int], int]:
     Raises:
         Skippable: these are no indexes.
     """
-    count, at = _zigzag(data, 0)
+    count, at = _read_zigzag(data, 0)
     if count == 0:
         return [0], at
     if not 0 < count <= _MAX_INDEXES:
@@ -99,12 +99,12 @@ def message_indexes(data: bytes) -> tuple[list[int], int]:
         )
     indexes = []
     for _ in range(count):
-        index, at = _zigzag(data, at)
+        index, at = _read_zigzag(data, at)
         indexes.append(index)
     return indexes, at
 
 
-def _zigzag(data: bytes, at: int) -> tuple[int, int]:
+def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while at < len(data) and shift < 35:
         byte = data[at]
@@ -122,7 +122,7 @@ def _message_reader(
     files: ProtoFiles, indexes: list[int], settings: ProtobufSettings
 ) -> tuple[Schema, Callable[[bytes], Any]]:
     descriptor = files.message(indexes)
-    schema, convert = _Mapper(settings, files.params).root(descriptor)
+    schema, convert = _ProtobufMapper(settings, files.params).root(descriptor)
     make = message_factory.GetMessageClass(descriptor)
 
     def read(data: bytes) -> Any:
@@ -138,7 +138,7 @@ def _message_reader(
     return schema, read
 
 
-class _Mapper:
+class _ProtobufMapper:
     """Walks one message and what it holds."""
 
     def __init__(self, settings: ProtobufSettings, params: Params) -> None:
@@ -149,10 +149,10 @@ class _Mapper:
     def root(self, descriptor: Descriptor) -> _Mapped:
         """The schema of a file's message, and what makes a Connect value of one."""
         if self._settings.raw and descriptor.full_name in _WRAPPED:
-            return Schema(_WRAPPED[descriptor.full_name]), lambda message: _signed(message.value)
-        return self._struct(descriptor)
+            return Schema(_WRAPPED[descriptor.full_name]), lambda message: _to_signed(message.value)
+        return self._map_struct(descriptor)
 
-    def _struct(self, descriptor: Descriptor, number: int = 0) -> _Mapped:
+    def _map_struct(self, descriptor: Descriptor, number: int = 0) -> _Mapped:
         full = descriptor.full_name
         if full in self._open:
             raise Skippable(
@@ -166,27 +166,27 @@ class _Mapper:
         readers: list[tuple[str, Read]] = []
         for index, oneof in enumerate(descriptor.oneofs):
             if index not in synthetic:
-                for name, (schema, read) in self._oneof(oneof, index).items():
+                for name, (schema, read) in self._map_oneof(oneof, index).items():
                     fields.append(Field(name, schema))
                     readers.append((name, read))
         for member, noted in zip(descriptor.fields, proto.field, strict=True):
             if member.containing_oneof is not None and not noted.proto3_optional:
                 continue
-            schema, read = self._field(member, noted)
+            schema, read = self._map_field(member, noted)
             fields.append(Field(member.name, schema))
-            readers.append((member.name, self._present(member, noted, read)))
+            readers.append((member.name, self._present_reader(member, noted, read)))
         self._open.discard(full)
         name = full if self._settings.enhanced else descriptor.name
-        made = Schema(
+        struct_schema = Schema(
             Type.STRUCT,
             optional=number > 0,
             name=name,
             fields=tuple(fields),
             parameters=((TAG, str(number)),) if number else (),
         )
-        return made, lambda message: {key: read(message) for key, read in readers}
+        return struct_schema, lambda message: {key: read(message) for key, read in readers}
 
-    def _present(self, member: FieldDescriptor, noted: Any, read: Read) -> Read:
+    def _present_reader(self, member: FieldDescriptor, noted: Any, read: Read) -> Read:
         """From the message: the field's value, or null where it is absent and can be told so."""
         name = member.name
         keeps = _is_repeated(member) or (
@@ -199,14 +199,14 @@ class _Mapper:
     def _is_optional(self, member: FieldDescriptor, noted: Any) -> bool:
         return bool(noted.proto3_optional) or (self._settings.proto2_optional and _has_optional_keyword(member, noted))
 
-    def _oneof(self, oneof: OneofDescriptor, index: int) -> dict[str, _Mapped]:
+    def _map_oneof(self, oneof: OneofDescriptor, index: int) -> dict[str, _Mapped]:
         mapped: dict[str, _Mapped] = {}
         for member in oneof.fields:
             noted = _F()
             member_proto = descriptor_pb2.DescriptorProto()
             oneof.containing_type.CopyToProto(member_proto)
-            noted.CopyFrom(next(each for each in member_proto.field if each.name == member.name))
-            mapped[member.name] = self._field(member, noted)
+            noted.CopyFrom(next(field_proto for field_proto in member_proto.field if field_proto.name == member.name))
+            mapped[member.name] = self._map_field(member, noted)
         group = oneof.name
         if self._settings.flatten:
 
@@ -230,11 +230,11 @@ class _Mapper:
 
         return {f"{group}_{index}" if self._settings.index_unions else group: (schema, read_union)}
 
-    def _field(self, member: FieldDescriptor, noted: Any) -> _Mapped:
+    def _map_field(self, member: FieldDescriptor, noted: Any) -> _Mapped:
         tag = ((TAG, str(member.number)),)
         if member.message_type is not None and _is_map(member):
-            return self._map(member, tag)
-        kind, always, parameters, read, parts = self._kind(member)
+            return self._map_map(member, tag)
+        kind, always, parameters, read, parts = self._field_kind(member)
         optional = (
             always or _has_optional_keyword(member, noted)
             if self._settings.optional
@@ -248,7 +248,9 @@ class _Mapper:
             )
         return Schema(kind, optional=optional, parameters=(*parameters, *tag), **parts), read
 
-    def _kind(self, member: FieldDescriptor) -> tuple[Type, bool, tuple[tuple[str, str], ...], Read, dict[str, Any]]:
+    def _field_kind(
+        self, member: FieldDescriptor
+    ) -> tuple[Type, bool, tuple[tuple[str, str], ...], Read, dict[str, Any]]:
         """Type, whether it is optional anyway, parameters, what reads one value, and other parts of the schema."""
         if member.message_type is not None:
             return self._message_kind(member)
@@ -260,8 +262,8 @@ class _Mapper:
         if kind is Type.INT32:
             noted = self._params.get(member.full_name, {}).get("connect.type")
             if noted in ("int8", "int16"):
-                return (Type.INT8 if noted == "int8" else Type.INT16), False, (), _same, {}
-        return kind, False, parameters, _signed if name in ("uint64", "fixed64") else _same, {}
+                return (Type.INT8 if noted == "int8" else Type.INT16), False, (), _keep_value, {}
+        return kind, False, parameters, _to_signed if name in ("uint64", "fixed64") else _keep_value, {}
 
     def _message_kind(
         self, member: FieldDescriptor
@@ -270,26 +272,26 @@ class _Mapper:
         full = inner.full_name
         if full == "confluent.type.Decimal":
             noted = self._params.get(member.full_name, {})
-            scale = _whole(noted.get("scale")) or 0
-            precision = _whole(noted.get("precision"))
+            scale = _parse_whole(noted.get("scale")) or 0
+            precision = _parse_whole(noted.get("precision"))
             parameters: tuple[tuple[str, str], ...] = (("scale", str(scale)),)
             if precision is not None:
                 parameters += (("connect.decimal.precision", str(precision)),)
-            return Type.BYTES, True, parameters, _decimal, {"name": DECIMAL, "version": 1}
+            return Type.BYTES, True, parameters, _read_decimal, {"name": DECIMAL, "version": 1}
         temporal = _TEMPORAL.get(full)
         if temporal is not None:
             name, kind, read = temporal
             return kind, True, (), read, {"name": name, "version": 1}
         if self._settings.wrapper and full in _WRAPPED:
-            return _WRAPPED[full], True, (), lambda message: _signed(message.value), {}
-        schema, read = self._struct(inner)
+            return _WRAPPED[full], True, (), lambda message: _to_signed(message.value), {}
+        schema, read = self._map_struct(inner)
         return Type.STRUCT, True, (), read, {"name": schema.name, "fields": schema.fields}
 
     def _enum_kind(self, enum: EnumDescriptor) -> tuple[Type, bool, tuple[tuple[str, str], ...], Read, dict[str, Any]]:
         parameters = ((ENUM, enum.name), *((f"{ENUM}.{value.name}", str(value.number)) for value in enum.values))
         name = enum.full_name if self._settings.enhanced else enum.name
         if self._settings.int_enums:
-            return Type.INT32, True, parameters, _same, {"name": name}
+            return Type.INT32, True, parameters, _keep_value, {"name": name}
         symbols = {value.number: value.name for value in reversed(enum.values)}
         return (
             Type.STRING,
@@ -299,11 +301,11 @@ class _Mapper:
             {"name": name},
         )
 
-    def _map(self, member: FieldDescriptor, tag: tuple[tuple[str, str], ...]) -> _Mapped:
+    def _map_map(self, member: FieldDescriptor, tag: tuple[tuple[str, str], ...]) -> _Mapped:
         entry = member.message_type
         proto = descriptor_pb2.DescriptorProto()
         entry.CopyToProto(proto)
-        parts = [self._field(part, noted) for part, noted in zip(entry.fields, proto.field, strict=True)]
+        parts = [self._map_field(part, noted) for part, noted in zip(entry.fields, proto.field, strict=True)]
         (key_schema, read_key), (value_schema, read_value) = parts
         full = entry.full_name if self._settings.enhanced else entry.name
         space, dot, last = full.rpartition(".")
@@ -317,8 +319,8 @@ class _Mapper:
         )
         if proto.options.map_entry:
             return schema, lambda values: {read_key(key): read_value(item) for key, item in values.items()}
-        has_value = self._present(entry.fields[1], proto.field[1], read_value)
-        return schema, lambda values: {read_key(each.key): has_value(each) for each in values}
+        has_value = self._present_reader(entry.fields[1], proto.field[1], read_value)
+        return schema, lambda values: {read_key(pair.key): has_value(pair) for pair in values}
 
 
 def _is_repeated(member: FieldDescriptor) -> bool:
@@ -331,8 +333,8 @@ def _is_map(member: FieldDescriptor) -> bool:
     return (
         _is_repeated(member)
         and entry.name.endswith("Entry")
-        and [each.name for each in entry.fields] == ["key", "value"]
-        and not any(_is_repeated(each) for each in entry.fields)
+        and [field.name for field in entry.fields] == ["key", "value"]
+        and not any(_is_repeated(field) for field in entry.fields)
     )
 
 
@@ -346,50 +348,50 @@ def _has_optional_keyword(member: FieldDescriptor, noted: Any) -> bool:
 
 def _lower_underscore(name: str) -> str:
     return "".join(
-        f"_{letter.lower()}" if letter.isupper() and place else letter.lower() for place, letter in enumerate(name)
+        f"_{letter.lower()}" if letter.isupper() and index else letter.lower() for index, letter in enumerate(name)
     )
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_whole(number_text: str | None) -> int | None:
     try:
-        return int(text) if text is not None else None
+        return int(number_text) if number_text is not None else None
     except ValueError:
         return None
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
-def _signed(value: Any) -> Any:
+def _to_signed(value: Any) -> Any:
     """Unsigned 64 bits as Java's long has them."""
     return value - (1 << 64) if isinstance(value, int) and not isinstance(value, bool) and value > _MAX_LONG else value
 
 
-def _decimal(message: Any) -> Decimal:
+def _read_decimal(message: Any) -> Decimal:
     if not message.value:
         raise Skippable("A Protobuf Decimal has no digits: its value is empty. Correct the producer of the topic.")
     return decimal_from_bytes(message.value, message.scale)
 
 
-def _date(message: Any) -> int:
+def _read_date(message: Any) -> int:
     try:
         return date(message.year, message.month, message.day).toordinal() - _EPOCH_DAY
     except ValueError as error:
         raise Skippable(f"A Protobuf Date is no day: {error}. Correct the producer of the topic.") from None
 
 
-def _time(message: Any) -> int:
+def _read_time(message: Any) -> int:
     seconds = (int(message.hours) * 60 + int(message.minutes)) * 60 + int(message.seconds)
     return seconds * 1000 + int(message.nanos) // 1_000_000
 
 
-def _timestamp(message: Any) -> int:
+def _read_timestamp(message: Any) -> int:
     return int(message.seconds) * 1000 + int(message.nanos) // 1_000_000
 
 
 _TEMPORAL: Final[dict[str, tuple[str, Type, Read]]] = {
-    "google.type.Date": (DATE, Type.INT32, _date),
-    "google.type.TimeOfDay": (TIME, Type.INT32, _time),
-    "google.protobuf.Timestamp": (TIMESTAMP, Type.INT64, _timestamp),
+    "google.type.Date": (DATE, Type.INT32, _read_date),
+    "google.type.TimeOfDay": (TIME, Type.INT32, _read_time),
+    "google.protobuf.Timestamp": (TIMESTAMP, Type.INT64, _read_timestamp),
 }

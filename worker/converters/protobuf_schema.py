@@ -250,10 +250,10 @@ class _Builder:
             raise Skippable(
                 f"Cannot write the schema of {path[:200]}: it is nested more than {_MAX_DEPTH} levels deep."
             )
-        made = ProtoMessage(name)
+        built = ProtoMessage(name)
         contents: dict[str, Schema] = {}
-        taken = {self.legal(member.name) for member in schema.fields}
-        if len(taken) < len(schema.fields):
+        used_names = {self.legal(member.name) for member in schema.fields}
+        if len(used_names) < len(schema.fields):
             raise Skippable(
                 f"Two fields of {path or name} have the same name once Protobuf's rules are applied. Rename one."
             )
@@ -265,25 +265,32 @@ class _Builder:
             if tag is None:
                 following += 1
             else:
-                number = _number(tag, member_path(path, member.name))
+                number = _parse_number(tag, member_path(path, member.name))
             if number in used:
                 raise Skippable(
                     f"The fields {used[number]} and {member.name} of {path or name} have the same number {number}. "
                     f"Correct the parameter {TAG}."
                 )
             used[number] = member.name
-            made.fields.append(
-                self._field(
-                    made, contents, taken, member.name, member.schema, number, member_path(path, member.name), depth
+            built.fields.append(
+                self._build_field(
+                    built,
+                    contents,
+                    used_names,
+                    member.name,
+                    member.schema,
+                    number,
+                    member_path(path, member.name),
+                    depth,
                 )
             )
-        return made
+        return built
 
-    def _field(
+    def _build_field(
         self,
         parent: ProtoMessage,
         contents: dict[str, Schema],
-        taken: set[str],
+        used_names: set[str],
         source: str,
         schema: Schema,
         number: int,
@@ -313,9 +320,9 @@ class _Builder:
             self.imports[logical[1]] = None
             params = (
                 tuple(
-                    (short, text)
+                    (short, number_text)
                     for short, long in (("precision", "connect.decimal.precision"), ("scale", "scale"))
-                    if (text := element.parameter(long)) is not None
+                    if (number_text := element.parameter(long)) is not None
                 )
                 if element.name == DECIMAL
                 else ()
@@ -325,22 +332,22 @@ class _Builder:
             if (element.name or "").startswith(UNION):
                 raise Skippable(f"{path} stands for a Protobuf oneof, which this converter reads but does not write.")
             return self._struct_field(
-                parent, contents, taken, ProtoField(source, name, number, "", label, schema, element), path, depth
+                parent, contents, used_names, ProtoField(source, name, number, "", label, schema, element), path, depth
             )
         if element.type is Type.MAP:
             return self._map_field(
-                parent, taken, ProtoField(source, name, number, "", label, schema, element), path, depth
+                parent, used_names, ProtoField(source, name, number, "", label, schema, element), path, depth
             )
         if element.parameter(ENUM) is not None and element.type in (Type.STRING, Type.INT32):
             return self._enum_field(parent, ProtoField(source, name, number, "", label, schema, element), path)
         return self._scalar_field(ProtoField(source, name, number, "", label, schema, element))
 
-    def _scalar_field(self, made: ProtoField) -> ProtoField:
-        element = made.element
+    def _scalar_field(self, proto_field: ProtoField) -> ProtoField:
+        element = proto_field.element
         scalar = _SCALARS[element.type]
-        wanted = element.parameter(WIRE_TYPE)
-        if wanted in _OTHER_INTEGERS.get(element.type, ()):
-            scalar = str(wanted)
+        wire_type = element.parameter(WIRE_TYPE)
+        if wire_type in _OTHER_INTEGERS.get(element.type, ()):
+            scalar = str(wire_type)
         small = element.type in (Type.INT8, Type.INT16)
         params = (("connect.type", element.type.value),) if small else ()
         wrapped = self._settings.wrapper and element.optional
@@ -352,22 +359,31 @@ class _Builder:
             # A wrapper's value is a varint, whatever the field was.
             scalar = _WRAPPED_INTEGERS.get(name, scalar)
         return ProtoField(
-            made.source, made.name, made.number, kind, made.label, made.schema, element, scalar, wrapped, params=params
+            proto_field.source,
+            proto_field.name,
+            proto_field.number,
+            kind,
+            proto_field.label,
+            proto_field.schema,
+            element,
+            scalar,
+            wrapped,
+            params=params,
         )
 
     def _struct_field(
         self,
         parent: ProtoMessage,
         contents: dict[str, Schema],
-        taken: set[str],
-        made: ProtoField,
+        used_names: set[str],
+        proto_field: ProtoField,
         path: str,
         depth: int,
     ) -> ProtoField:
-        element = made.element
+        element = proto_field.element
         plain = self.legal(self.named(element.name).rpartition(".")[2])
         name = plain
-        if name == made.name or name in taken or name in _TAKEN:
+        if name == proto_field.name or name in used_names or name in _TAKEN:
             name += "Message"  # a field and a message of one name exclude each other
         # Different structs of one name (tuples, say) become different messages.
         number = 1
@@ -378,37 +394,55 @@ class _Builder:
             contents[name] = element
             parent.nested[name] = self.message(name, element, path, depth + 1)
         return ProtoField(
-            made.source, made.name, made.number, name, made.label, made.schema, element, message=parent.nested[name]
+            proto_field.source,
+            proto_field.name,
+            proto_field.number,
+            name,
+            proto_field.label,
+            proto_field.schema,
+            element,
+            message=parent.nested[name],
         )
 
-    def _map_field(self, parent: ProtoMessage, taken: set[str], made: ProtoField, path: str, depth: int) -> ProtoField:
-        element = made.element
+    def _map_field(
+        self, parent: ProtoMessage, used_names: set[str], proto_field: ProtoField, path: str, depth: int
+    ) -> ProtoField:
+        element = proto_field.element
         if element.key_schema is None or element.value_schema is None:
             raise Skippable(f"Protobuf needs the schemas of the keys and values of {path}.")
         plain = name = _map_entry(self.legal(self.named(element.name).rpartition(".")[2]))
         number = 1
-        while name in parent.nested or name in taken:
+        while name in parent.nested or name in used_names:
             number += 1
             name = f"{plain.removesuffix('Entry')}_{number}Entry"
         entry = parent.nested[name] = ProtoMessage(name)
         inner: dict[str, Schema] = {}
         both = {"key", "value"}
-        for source, schema, number, place in (
+        for source, schema, number, entry_path in (
             ("key", element.key_schema, 1, f"the keys of {path}"),
             ("value", element.value_schema, 2, f"{path}[]"),
         ):
-            part = self._field(entry, inner, both, source, schema, number, place, depth + 1)
+            part = self._build_field(entry, inner, both, source, schema, number, entry_path, depth + 1)
             # Entries have no optional fields: what is null in one is left out and read as 0 or empty.
             entry.fields.append(replace(part, label="") if part.label == "optional" else part)
-        return ProtoField(made.source, made.name, made.number, name, "repeated", made.schema, element, message=entry)
+        return ProtoField(
+            proto_field.source,
+            proto_field.name,
+            proto_field.number,
+            name,
+            "repeated",
+            proto_field.schema,
+            element,
+            message=entry,
+        )
 
-    def _enum_field(self, parent: ProtoMessage, made: ProtoField, path: str) -> ProtoField:
-        element = made.element
+    def _enum_field(self, parent: ProtoMessage, proto_field: ProtoField, path: str) -> ProtoField:
+        element = proto_field.element
         name = self.legal((element.name or element.parameter(ENUM) or "").rpartition(".")[2])
         try:
             symbols = tuple(
-                (key.removeprefix(f"{ENUM}."), int(text))
-                for key, text in element.parameters
+                (key.removeprefix(f"{ENUM}."), int(parameter))
+                for key, parameter in element.parameters
                 if key.startswith(f"{ENUM}.")
             )
         except ValueError:
@@ -421,14 +455,24 @@ class _Builder:
             )
         parent.enums.setdefault(name, symbols)
         return ProtoField(
-            made.source, made.name, made.number, name, made.label, made.schema, element, "enum", symbols=symbols
+            proto_field.source,
+            proto_field.name,
+            proto_field.number,
+            name,
+            proto_field.label,
+            proto_field.schema,
+            element,
+            "enum",
+            symbols=symbols,
         )
 
 
-def _number(text: str, path: str) -> int:
-    number = int(text) if text.isascii() and text.isdecimal() else 0
+def _parse_number(number_text: str, path: str) -> int:
+    number = int(number_text) if number_text.isascii() and number_text.isdecimal() else 0
     if not 1 <= number <= _MAX_NUMBER or number in _RESERVED:
-        raise Skippable(f"Protobuf does not allow {text!r} as the number of {path}. Correct the parameter {TAG}.")
+        raise Skippable(
+            f"Protobuf does not allow {number_text!r} as the number of {path}. Correct the parameter {TAG}."
+        )
     return number
 
 
@@ -493,14 +537,14 @@ def _field_lines(member: ProtoField) -> list[str]:
     if not member.params:
         return [f"{head};"]
     lines = [f"{head} [(confluent.field_meta) = {{", "  params: ["]
-    for place, (key, text) in enumerate(member.params):
-        parts = [f'key: "{key}"', f'value: "{text}"']
+    for index, (key, param) in enumerate(member.params):
+        parts = [f'key: "{key}"', f'value: "{param}"']
         if member.element.name == DECIMAL:
             parts.reverse()
         lines += [
             "    {",
             f"      {parts[0]},",
             f"      {parts[1]}",
-            "    }" + ("," if place + 1 < len(member.params) else ""),
+            "    }" + ("," if index + 1 < len(member.params) else ""),
         ]
     return [*lines, "  ]", "}];"]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Skippable
 from connectors.schema import DATE, DECIMAL, TIME, Type
-from worker.converters.avro_write import SHORT, utf8, zigzag_bytes
-from worker.converters.base import bad_value, member_path, missing, out_of_range
-from worker.converters.javatext import decimal_scale, integer_bytes, unscaled
+from worker.converters.avro_write import SHORT, encode_utf8, zigzag_bytes
+from worker.converters.base import bad_value, member_path, missing_value, out_of_range
+from worker.converters.javatext import decimal_scale, integer_bytes, to_unscaled
 from worker.converters.json_text import INTEGER_BITS
 
 if TYPE_CHECKING:
@@ -47,20 +47,20 @@ _WIRE: Final = {
 }
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """A number of 64 bits, signed or not, as a varint."""
     return zigzag_bytes(value if value >= 0 else value + _WORD)
 
 
-def tag(number: int, wire: int) -> bytes:
+def encode_tag(number: int, wire: int) -> bytes:
     """What stands before a field."""
-    return varint(number << 3 | wire)
+    return encode_varint(number << 3 | wire)
 
 
-def sized(data: bytes) -> bytes:
+def add_length(data: bytes) -> bytes:
     """``data`` with its length before it."""
     size = len(data)
-    return (SHORT[size] if size < len(SHORT) else varint(size)) + data
+    return (SHORT[size] if size < len(SHORT) else encode_varint(size)) + data
 
 
 def wire_of(scalar: str) -> int:
@@ -111,7 +111,7 @@ def field_bytes(member: ProtoField, value: Any, *, replace_null: bool, path: str
     if value is None:
         if schema.optional:
             return b""
-        raise missing(path, schema.type)
+        raise missing_value(path, schema.type)
     if schema.type is Type.MAP:
         return _map_bytes(member, value, replace_null=replace_null, path=path, depth=depth)
     if schema.type is Type.ARRAY:
@@ -130,9 +130,9 @@ def is_default(member: ProtoField, data: bytes) -> bool:
 
 def _with_tag(member: ProtoField, data: bytes) -> bytes:
     if not member.scalar or member.wrapped:
-        return tag(member.number, SIZED) + sized(data)
+        return encode_tag(member.number, SIZED) + add_length(data)
     wire = wire_of(member.scalar)
-    return tag(member.number, wire) + (sized(data) if wire is SIZED else data)
+    return encode_tag(member.number, wire) + (add_length(data) if wire is SIZED else data)
 
 
 def _array_bytes(member: ProtoField, value: Any, *, replace_null: bool, path: str, depth: int) -> bytes:
@@ -140,32 +140,32 @@ def _array_bytes(member: ProtoField, value: Any, *, replace_null: bool, path: st
         raise bad_value(path, Type.ARRAY, value)
     items = []
     for index, item in enumerate(value):
-        place = f"{path}[{index}]"
+        item_path = f"{path}[{index}]"
         if item is None:
             raise Skippable(
-                f"Cannot convert {place}: Protobuf has no null elements in a repeated field. Remove them in a "
+                f"Cannot convert {item_path}: Protobuf has no null elements in a repeated field. Remove them in a "
                 "transform, or use Avro or JSON Schema."
             )
-        items.append(value_bytes(member, item, replace_null=replace_null, path=place, depth=depth))
+        items.append(value_bytes(member, item, replace_null=replace_null, path=item_path, depth=depth))
     if member.scalar and not member.wrapped and wire_of(member.scalar) is not SIZED:
-        return tag(member.number, SIZED) + sized(b"".join(items)) if items else b""
-    head = tag(member.number, SIZED)
-    return b"".join(head + sized(item) for item in items)
+        return encode_tag(member.number, SIZED) + add_length(b"".join(items)) if items else b""
+    head = encode_tag(member.number, SIZED)
+    return b"".join(head + add_length(item) for item in items)
 
 
 def _map_bytes(member: ProtoField, value: Any, *, replace_null: bool, path: str, depth: int) -> bytes:
     if not isinstance(value, Mapping) or member.message is None:
         raise bad_value(path, Type.MAP, value)
     key_field, value_field = member.message.fields
-    head = tag(member.number, SIZED)
+    head = encode_tag(member.number, SIZED)
     parts = []
     for key, item in value.items():
         entry = b""
-        for part, content, place in ((key_field, key, f"a key of {path}"), (value_field, item, f"{path}[...]")):
+        for part, content, entry_path in ((key_field, key, f"a key of {path}"), (value_field, item, f"{path}[...]")):
             # A default stands for a struct's null field only.
             replaces = replace_null and content is not None
-            entry += field_bytes(part, content, replace_null=replaces, path=place, depth=depth + 1)
-        parts.append(head + sized(entry))
+            entry += field_bytes(part, content, replace_null=replaces, path=entry_path, depth=depth + 1)
+        parts.append(head + add_length(entry))
     return b"".join(parts)
 
 
@@ -180,7 +180,7 @@ def value_bytes(member: ProtoField, value: Any, *, replace_null: bool, path: str
         wire = wire_of(member.scalar)
         if is_default(member, data):
             return b""
-        return tag(1, wire) + (sized(data) if wire is SIZED else data)
+        return encode_tag(1, wire) + (add_length(data) if wire is SIZED else data)
     if member.message is not None:
         return message_bytes(member.message, value, replace_null=replace_null, path=path, depth=depth + 1)
     return logical_bytes(member.element.name or "", member, value, path)
@@ -189,7 +189,7 @@ def value_bytes(member: ProtoField, value: Any, *, replace_null: bool, path: str
 def _enum_bytes(member: ProtoField, value: Any, path: str) -> bytes:
     for symbol, number in member.symbols:
         if value == (symbol if member.element.type is Type.STRING else number):
-            return varint(number)
+            return encode_varint(number)
     raise Skippable(f"Cannot convert {path}: it is none of the symbols of its enum.")
 
 
@@ -206,7 +206,7 @@ def scalar_bytes(member: ProtoField, value: Any, path: str) -> bytes:
     if kind is Type.STRING:
         if not isinstance(value, str):
             raise bad_value(path, kind, value)
-        return utf8(value)
+        return encode_utf8(value)
     if kind is Type.BOOLEAN:
         if not isinstance(value, bool):
             raise bad_value(path, kind, value)
@@ -230,7 +230,7 @@ def _integer_bytes(scalar: str, value: int, path: str) -> bytes:
         return zigzag_bytes(value << 1 if value >= 0 else ~(value << 1))
     fixed = _FIXED.get(scalar)
     if fixed is None:
-        return varint(value)
+        return encode_varint(value)
     return fixed.pack(value % _WORD if scalar == "fixed64" else value)
 
 
@@ -259,28 +259,34 @@ def logical_bytes(name: str, member: ProtoField, value: Any, path: str) -> bytes
 
 def decimal_message(value: Decimal, scale: int) -> bytes:
     """``confluent.type.Decimal``; raises ValueError for digits beyond the scale."""
-    number = unscaled(value, scale)
+    number = to_unscaled(value, scale)
     data = integer_bytes(number)
     digits = len(str(abs(number)))
-    return b"\x0a" + sized(data) + b"\x10" + varint(digits) + (b"\x18" + varint(scale) if scale else b"")
+    return (
+        b"\x0a"
+        + add_length(data)
+        + b"\x10"
+        + encode_varint(digits)
+        + (b"\x18" + encode_varint(scale) if scale else b"")
+    )
 
 
 def date_message(days: int) -> bytes:
     """``google.type.Date``; raises ValueError or OverflowError outside of the years 1 to 9999."""
     day = date.fromordinal(_EPOCH_DAY + days)
-    return b"\x08" + varint(day.year) + b"\x10" + SHORT[day.month] + b"\x18" + SHORT[day.day]
+    return b"\x08" + encode_varint(day.year) + b"\x10" + SHORT[day.month] + b"\x18" + SHORT[day.day]
 
 
 def time_message(millis: int) -> bytes:
     """``google.type.TimeOfDay``; raises ValueError for what is no time within a day."""
     if not 0 <= millis < _DAY_MS:
         raise ValueError
-    seconds, rest = divmod(millis, 1000)
+    seconds, milliseconds = divmod(millis, 1000)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
     return b"".join(
-        head + varint(part)
-        for head, part in ((b"\x08", hour), (b"\x10", minute), (b"\x18", second), (b"\x20", rest * 1_000_000))
+        head + encode_varint(part)
+        for head, part in ((b"\x08", hour), (b"\x10", minute), (b"\x18", second), (b"\x20", milliseconds * 1_000_000))
         if part
     )
 
@@ -295,7 +301,7 @@ def timestamp_message(millis: int) -> bytes:
     """``google.protobuf.Timestamp``; raises ValueError outside of the years 1 to 9999."""
     if not _FIRST_MS <= millis <= _LAST_MS:
         raise ValueError
-    seconds, rest = divmod(millis, 1000)
+    seconds, milliseconds = divmod(millis, 1000)
     if seconds > 0:
-        return b"\x08" + zigzag_bytes(seconds) + _NANOS[rest]
-    return (b"\x08" + varint(seconds) if seconds else b"") + _NANOS[rest]
+        return b"\x08" + zigzag_bytes(seconds) + _NANOS[milliseconds]
+    return (b"\x08" + encode_varint(seconds) if seconds else b"") + _NANOS[milliseconds]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from connectors.errors import Fatal, Skippable
 from connectors.schema import Type
-from worker.converters.base import Converter, Encode, SchemaCache
-from worker.converters.differences import differences, lacking
-from worker.converters.registry import Registered, SchemaRefused, SchemaRegistryClient
+from worker.converters.base import Converter, Encode, EncoderCache
+from worker.converters.differences import find_differences, find_lacking
+from worker.converters.registry import Registered, RegistryRefusal, SchemaRegistryClient
 from worker.converters.registry_options import STRATEGY_PACKAGE, option_problems, parse_options, registry_settings
 
 if TYPE_CHECKING:
@@ -62,16 +62,16 @@ class Format(Protocol):
     def encoder(self, schema: Schema | None, head: bytes) -> Encode:
         """The function that writes values behind ``head``."""
 
-    def encoder_of(self, schema: Schema | None, head: bytes, text: str, imports: Mapping[str, str]) -> Encode:
+    def encoder_of(self, schema: Schema | None, head: bytes, schema_text: str, imports: Mapping[str, str]) -> Encode:
         """The function that writes values of ``schema`` with another schema, whose text this is."""
 
-    def reader(self, text: str, imports: Mapping[str, str]) -> Read:
+    def reader(self, schema_text: str, imports: Mapping[str, str]) -> Read:
         """What reads messages written with the schema."""
 
-    def shapes(self, text: str) -> Shapes:
+    def shapes(self, schema_text: str) -> Shapes:
         """The fields of a schema."""
 
-    def same(self, one: str, other: str) -> bool:
+    def same(self, left: str, right: str) -> bool:
         """Whether two texts are the same schema."""
 
 
@@ -97,7 +97,7 @@ class RegisteredSchemas:
         self._strict: bool = parsed["id.compatibility.strict" if self._use_id >= 0 else "latest.compatibility.strict"]
         self._normalize: bool = parsed["normalize.schemas"]
         self._size: int = parsed["schemas.cache.config"]
-        self._encoders = SchemaCache(self._size)
+        self._encoders = EncoderCache(self._size)
         #: The bytes before messages that are written with their own schema.
         self._heads: OrderedDict[tuple[str, Schema | None], bytes] = OrderedDict()
         self._readers: OrderedDict[int, Read] = OrderedDict()
@@ -109,30 +109,30 @@ class RegisteredSchemas:
         """See ``Converter.prepare``. Asks the registry once per subject and schema; about a refused one after a while again."""
         if self._encoders.get(topic, schema) is not None:
             return
-        known = self._refused.get((topic, schema))
-        if known is not None and time.monotonic() < known[0]:
-            raise Skippable(known[1])
+        refused = self._refused.get((topic, schema))
+        if refused is not None and time.monotonic() < refused[0]:
+            raise Skippable(refused[1])
         try:
-            made = await self._prepared(topic, schema)
+            prepared = await self._prepare_schema(topic, schema)
         except Skippable as error:
             if len(self._refused) >= _REFUSALS_KEPT:
                 self._refused.popitem(last=False)
             self._refused[topic, schema] = time.monotonic() + _REFUSED_S, str(error)
             raise
-        self._encoders.put(topic, schema, made)
+        self._encoders.put(topic, schema, prepared)
 
     async def refusals(self, topic: str, schema: Schema | None) -> list[str]:
         """See ``Converter.refusals``."""
         if not self._register:  # nothing is registered by asking
             try:
-                await self._prepared(topic, schema)
+                await self._prepare_schema(topic, schema)
             except Skippable as error:
                 return [str(error)]
             return []
-        text, subject = self._form.text(schema), self.subject(topic, schema)
+        schema_text, subject = self._form.text(schema), self.subject(topic, schema)
         try:
-            reasons = await self._registry.complaints(subject, text, self._form.type)
-        except SchemaRefused as refusal:
+            reasons = await self._registry.complaints(subject, schema_text, self._form.type)
+        except RegistryRefusal as refusal:
             return [f"The schema registry finds the schema of {subject} invalid: {refusal.reason}"]
         except Skippable:
             return []  # the subject is new, or the registry can't compare
@@ -140,36 +140,40 @@ class RegisteredSchemas:
             return []
         return [f"The schema registry would refuse the schema of {subject}: {'; '.join(reasons[:5])}"]
 
-    async def _prepared(self, topic: str, schema: Schema | None) -> Encode:
+    async def _prepare_schema(self, topic: str, schema: Schema | None) -> Encode:
         form = self._form
-        text = form.text(schema)
+        schema_text = form.text(schema)
         subject = self.subject(topic, schema)
         if self._use_id >= 0 or self._use_latest:
-            found = await (self._registry.schema(self._use_id) if self._use_id >= 0 else self._registry.latest(subject))
-            self._check_type(found)
-            head = head_of(found.id)
-            if form.same(found.text, text):
-                return self._encoder(topic, schema, head)
-            ours, theirs = await asyncio.to_thread(lambda: (form.shapes(text), form.shapes(found.text)))
-            if self._strict and (missing := lacking(ours, theirs)):
-                which, option = (
+            registered = await (
+                self._registry.schema(self._use_id) if self._use_id >= 0 else self._registry.latest(subject)
+            )
+            self._check_type(registered)
+            head = head_of(registered.id)
+            if form.same(registered.text, schema_text):
+                return self._make_encoder(topic, schema, head)
+            ours, theirs = await asyncio.to_thread(lambda: (form.shapes(schema_text), form.shapes(registered.text)))
+            if self._strict and (missing := find_lacking(ours, theirs)):
+                origin, option = (
                     ("schema", "id.compatibility.strict")
                     if self._use_id >= 0
                     else ("newest schema", "latest.compatibility.strict")
                 )
                 raise Skippable(
-                    f"The {which} (id {found.id}) of subject {subject} lacks fields of the records: "
+                    f"The {origin} (id {registered.id}) of subject {subject} lacks fields of the records: "
                     f"{', '.join(missing)}. Register a schema with them, or set {option}=false to drop them."
                 )
-            return await asyncio.to_thread(form.encoder_of, schema, head, found.text, await self._imports(found))
+            return await asyncio.to_thread(
+                form.encoder_of, schema, head, registered.text, await self._load_imports(registered)
+            )
         ask = self._registry.register if self._register else self._registry.find
         try:
-            schema_id = await ask(subject, text, form.type, normalize=self._normalize)
-        except SchemaRefused as refusal:
-            raise Skippable(await self._why(subject, text, refusal)) from None
-        return self._encoder(topic, schema, head_of(schema_id))
+            schema_id = await ask(subject, schema_text, form.type, normalize=self._normalize)
+        except RegistryRefusal as refusal:
+            raise Skippable(await self._describe_refusal(subject, schema_text, refusal)) from None
+        return self._make_encoder(topic, schema, head_of(schema_id))
 
-    def _encoder(self, topic: str, schema: Schema | None, head: bytes) -> Encode:
+    def _make_encoder(self, topic: str, schema: Schema | None, head: bytes) -> Encode:
         if len(self._heads) >= self._size:
             self._heads.popitem(last=False)
         self._heads[topic, schema] = head
@@ -179,7 +183,7 @@ class RegisteredSchemas:
         """The bytes before messages of a prepared pair; None where another schema than the records' own is used."""
         return self._heads.get((topic, schema))
 
-    async def _why(self, subject: str, text: str, refusal: SchemaRefused) -> str:
+    async def _describe_refusal(self, subject: str, schema_text: str, refusal: RegistryRefusal) -> str:
         """The message about a refused schema: what the registry says, and which fields differ from the newest one."""
         said = f"{refusal.reason} (HTTP {refusal.status} from {refusal.url})"
         parts = [f"The schema registry refuses the schema of {subject}: {said}."]
@@ -195,7 +199,7 @@ class RegisteredSchemas:
             )
             return " ".join(parts)
         try:
-            reasons = await self._registry.reasons(subject, text, self._form.type)
+            reasons = await self._registry.reasons(subject, schema_text, self._form.type)
         except (Skippable, Fatal):
             reasons = []
         if reasons:
@@ -209,10 +213,10 @@ class RegisteredSchemas:
             return " ".join(parts)
         try:
             shapes = self._form.shapes
-            found = await asyncio.to_thread(lambda: differences(shapes(text), shapes(latest.text)))
+            changes = await asyncio.to_thread(lambda: find_differences(shapes(schema_text), shapes(latest.text)))
         except Skippable:
-            found = []
-        parts.append(f"Compared with {newest}: {'; '.join(found) if found else 'no field differs'}.")
+            changes = []
+        parts.append(f"Compared with {newest}: {'; '.join(changes) if changes else 'no field differs'}.")
         parts.append(
             "Undo the change at the source or in a transform, give new fields a default (make them optional), or "
             "change the subject's compatibility level."
@@ -225,12 +229,12 @@ class RegisteredSchemas:
         Raises:
             Fatal: ``prepare`` was not awaited for it.
         """
-        made = self._encoders.get(topic, schema)
-        if made is None:
+        encode = self._encoders.get(topic, schema)
+        if encode is None:
             raise Fatal(
                 f"{self._form.label} was not prepared for topic {topic}: await prepare(topic, schema) before encoder."
             )
-        return made
+        return encode
 
     async def prepare_data(self, data: bytes | None) -> None:
         """Read the schema that ``data`` names, with all it imports, if it is not known."""
@@ -239,10 +243,10 @@ class RegisteredSchemas:
         schema_id = id_of(data)
         if schema_id in self._readers:
             return
-        found = await self._registry.schema(schema_id)
-        self._check_type(found)
+        registered = await self._registry.schema(schema_id)
+        self._check_type(registered)
         # Parsing a text takes long enough to hold up other tasks.
-        read = await asyncio.to_thread(self._form.reader, found.text, await self._imports(found))
+        read = await asyncio.to_thread(self._form.reader, registered.text, await self._load_imports(registered))
         if len(self._readers) >= self._size:
             self._readers.popitem(last=False)
         self._readers[schema_id] = read
@@ -283,27 +287,27 @@ class RegisteredSchemas:
         name = self._form.record_name(schema)
         return name if self._strategy == "RecordNameStrategy" else f"{topic}-{name}"
 
-    def _check_type(self, found: Registered) -> None:
-        if found.type != self._form.type:
+    def _check_type(self, registered: Registered) -> None:
+        if registered.type != self._form.type:
             raise Skippable(
-                f"The schema with id {found.id} is {found.type}, not {self._form.type}. Use the converter that "
+                f"The schema with id {registered.id} is {registered.type}, not {self._form.type}. Use the converter that "
                 "wrote the topic."
             )
 
-    async def _imports(self, found: Registered) -> dict[str, str]:
+    async def _load_imports(self, registered: Registered) -> dict[str, str]:
         """The texts of all that a schema refers to, by the names it imports them under."""
-        texts: dict[str, str] = {}
-        waiting = list(found.references)
+        schema_texts: dict[str, str] = {}
+        waiting = list(registered.references)
         while waiting:
             name, subject, version = waiting.pop()
-            if name in texts:
+            if name in schema_texts:
                 continue
-            if len(texts) >= _MAX_REFERENCES:
-                raise Skippable(f"The schema with id {found.id} refers to more than {_MAX_REFERENCES} others.")
+            if len(schema_texts) >= _MAX_REFERENCES:
+                raise Skippable(f"The schema with id {registered.id} refers to more than {_MAX_REFERENCES} others.")
             part = await self._registry.version(subject, version)
-            texts[name] = part.text
+            schema_texts[name] = part.text
             waiting += part.references
-        return texts
+        return schema_texts
 
 
 class RegistryConverter(Converter):

@@ -34,7 +34,7 @@ _ANSWERS_KEPT: Final = 10_000
 AVRO: Final = "AVRO"
 
 
-class SchemaRefused(Skippable):
+class RegistryRefusal(Skippable):
     """The registry does not take a schema: it is incompatible or invalid.
 
     Attributes:
@@ -43,9 +43,9 @@ class SchemaRefused(Skippable):
         url: which registry.
     """
 
-    def __init__(self, what: str, status: int, reason: str, url: str) -> None:
+    def __init__(self, subject: str, status: int, reason: str, url: str) -> None:
         super().__init__(
-            f"The schema registry refuses the schema of {what}: {reason} (HTTP {status} from {url}). Make the "
+            f"The schema registry refuses the schema of {subject}: {reason} (HTTP {status} from {url}). Make the "
             "schema compatible with the subject's earlier versions, or change the subject's compatibility level."
         )
         self.status = status
@@ -132,68 +132,78 @@ class SchemaRegistryClient:
     _pending: dict[tuple[Any, ...], asyncio.Future[Any]] = field(default_factory=dict)
     _first: int = 0
 
-    async def register(self, subject: str, text: str, schema_type: str = AVRO, *, normalize: bool = False) -> int:
+    async def register(
+        self, subject: str, schema_text: str, schema_type: str = AVRO, *, normalize: bool = False
+    ) -> int:
         """The id of the schema, which is registered under ``subject`` if it is not there.
 
         Raises:
             SchemaRefused: the registry refuses the schema (incompatible, invalid).
         """
         path = f"/subjects/{quote(subject, safe='')}/versions{'?normalize=true' if normalize else ''}"
-        return await self._once(
-            ("register", subject, schema_type, text), lambda: self._id(path, subject, text, schema_type)
+        return await self._ask_once(
+            ("register", subject, schema_type, schema_text),
+            lambda: self._request_id(path, subject, schema_text, schema_type),
         )
 
-    async def find(self, subject: str, text: str, schema_type: str = AVRO, *, normalize: bool = False) -> int:
+    async def find(self, subject: str, schema_text: str, schema_type: str = AVRO, *, normalize: bool = False) -> int:
         """The id of a schema that must be registered under ``subject`` already."""
         path = f"/subjects/{quote(subject, safe='')}{'?normalize=true' if normalize else ''}"
-        return await self._once(
-            ("find", subject, schema_type, text), lambda: self._id(path, subject, text, schema_type)
+        return await self._ask_once(
+            ("find", subject, schema_type, schema_text),
+            lambda: self._request_id(path, subject, schema_text, schema_type),
         )
 
     async def latest(self, subject: str) -> Registered:
         """The newest schema under ``subject``."""
-        return await self._once(("latest", subject), lambda: self.newest(subject))
+        return await self._ask_once(("latest", subject), lambda: self.newest(subject))
 
     async def newest(self, subject: str) -> Registered:
         """As ``latest``, but asks the registry again."""
-        return await self._call(_registered, "GET", f"/subjects/{quote(subject, safe='')}/versions/latest", subject)
+        return await self._call_registry(
+            _read_registered, "GET", f"/subjects/{quote(subject, safe='')}/versions/latest", subject
+        )
 
     async def version(self, subject: str, version: int) -> Registered:
         """One version of a subject: how schemas refer to each other."""
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
 
-        return await self._once(
-            ("version", subject, version), lambda: self._call(_registered, "GET", path, f"{subject} version {version}")
+        return await self._ask_once(
+            ("version", subject, version),
+            lambda: self._call_registry(_read_registered, "GET", path, f"{subject} version {version}"),
         )
 
     async def schema(self, schema_id: int) -> Registered:
         """The schema with this id."""
 
         def read(answer: Any) -> Registered:
-            return _registered({**answer, "id": schema_id})
+            return _read_registered({**answer, "id": schema_id})
 
-        return await self._once(
-            ("schema", schema_id), lambda: self._call(read, "GET", f"/schemas/ids/{schema_id}", f"id {schema_id}")
+        return await self._ask_once(
+            ("schema", schema_id),
+            lambda: self._call_registry(read, "GET", f"/schemas/ids/{schema_id}", f"id {schema_id}"),
         )
 
     async def text(self, schema_id: int) -> str:
         """The text of the Avro schema with this id."""
-        found = await self.schema(schema_id)
-        if found.type != AVRO:
+        registered = await self.schema(schema_id)
+        if registered.type != AVRO:
             raise Skippable(
-                f"The schema with id {schema_id} is {found.type}, not AVRO. Use the converter that wrote it."
+                f"The schema with id {schema_id} is {registered.type}, not AVRO. Use the converter that wrote it."
             )
-        return found.text
+        return registered.text
 
-    async def reasons(self, subject: str, text: str, schema_type: str) -> list[str]:
-        """What the registry finds incompatible between ``text`` and the newest schema; empty where it can't say."""
+    async def reasons(self, subject: str, schema_text: str, schema_type: str) -> list[str]:
+        """What the registry finds incompatible between ``schema_text`` and the newest schema; empty where it can't say."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-        return await self._call(_messages, "POST", path, subject, _body(text, schema_type))
+        return await self._call_registry(_read_messages, "POST", path, subject, _schema_body(schema_text, schema_type))
 
-    async def complaints(self, subject: str, text: str, schema_type: str) -> list[str]:
-        """Why ``text`` is not compatible with the newest schema of a subject; empty if it is."""
+    async def complaints(self, subject: str, schema_text: str, schema_type: str) -> list[str]:
+        """Why ``schema_text`` is not compatible with the newest schema of a subject; empty if it is."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-        return await self._call(_complaints, "POST", path, subject, _body(text, schema_type))
+        return await self._call_registry(
+            _read_complaints, "POST", path, subject, _schema_body(schema_text, schema_type)
+        )
 
     async def close(self) -> None:
         """Close the connections."""
@@ -203,7 +213,7 @@ class SchemaRegistryClient:
             await self._session.close()
             self._session = None
 
-    async def _once(self, key: tuple[Any, ...], ask: Callable[[], Awaitable[_T]]) -> _T:
+    async def _ask_once(self, key: tuple[Any, ...], ask: Callable[[], Awaitable[_T]]) -> _T:
         """The kept answer, or that of the one request in flight for it."""
         if key in self._known:
             kept: _T = self._known[key]
@@ -212,21 +222,21 @@ class SchemaRegistryClient:
         if task is None:
             task = asyncio.ensure_future(ask())
             self._pending[key] = task
-            task.add_done_callback(lambda done: self._keep(key, done))
+            task.add_done_callback(lambda done: self._keep_answer(key, done))
         return await asyncio.shield(task)
 
-    def _keep(self, key: tuple[Any, ...], done: asyncio.Future[Any]) -> None:
+    def _keep_answer(self, key: tuple[Any, ...], done: asyncio.Future[Any]) -> None:
         self._pending.pop(key, None)
         if not done.cancelled() and done.exception() is None:
             if len(self._known) >= _ANSWERS_KEPT:
                 self._known.pop(next(iter(self._known)))
             self._known[key] = done.result()
 
-    async def _id(self, path: str, subject: str, text: str, schema_type: str) -> int:
-        return await self._call(_id_in, "POST", path, subject, _body(text, schema_type))
+    async def _request_id(self, path: str, subject: str, schema_text: str, schema_type: str) -> int:
+        return await self._call_registry(_id_in, "POST", path, subject, _schema_body(schema_text, schema_type))
 
-    async def _call(
-        self, read: Callable[[Any], _T], method: str, path: str, what: str, body: dict[str, str] | None = None
+    async def _call_registry(
+        self, read: Callable[[Any], _T], method: str, path: str, subject: str, body: dict[str, str] | None = None
     ) -> _T:
         """What ``read`` makes of the answer; an address whose answer it can't read counts as one that does not answer."""
         pauses = Backoff(self.settings.backoff_s, self.settings.backoff_max_s, low=0.5, high=1.5)
@@ -238,31 +248,31 @@ class SchemaRegistryClient:
                 number = (self._first + turn) % len(self.settings.urls)
                 url = self.settings.urls[number]
                 try:
-                    status, answer = await self._request(method, url + path, body)
+                    status, answer = await self._send_request(method, url + path, body)
                     if status == _UNAUTHORIZED and self.settings.credentials.reject():
-                        status, answer = await self._request(method, url + path, body)
+                        status, answer = await self._send_request(method, url + path, body)
                 except (aiohttp.ClientError, TimeoutError, OSError, Retriable) as error:
                     failure = f"{url}: {str(error) or type(error).__name__}"
                     continue
                 if status in _AWAY:
-                    failure = f"{url}: HTTP {status} {_message(answer)}"
+                    failure = f"{url}: HTTP {status} {_read_message(answer)}"
                     continue
                 if status >= 300:
                     self._first = number  # the next request begins with the one that answers
-                    raise _refusal(status, answer, what, url)
+                    raise _make_refusal(status, answer, subject, url)
                 try:
-                    made = read(answer)
+                    result = read(answer)
                 except (KeyError, TypeError, ValueError, AttributeError):
                     failure = f"{url}: HTTP {status}, but no answer of a schema registry (a page of a proxy?)"
                     continue
                 self._first = number
-                return made
+                return result
         raise Retriable(
-            f"The schema registry does not answer for {what} after {self.settings.attempts} attempts: {failure}. "
+            f"The schema registry does not answer for {subject} after {self.settings.attempts} attempts: {failure}. "
             "Check schema.registry.url and the registry."
         )
 
-    async def _request(self, method: str, url: str, body: dict[str, str] | None) -> tuple[int, Any]:
+    async def _send_request(self, method: str, url: str, body: dict[str, str] | None) -> tuple[int, Any]:
         settings = self.settings
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=settings.timeout_s))
@@ -280,13 +290,14 @@ class SchemaRegistryClient:
                 return response.status, {"message": "the answer is not JSON"} if response.status >= 300 else {}
 
 
-def _body(text: str, schema_type: str) -> dict[str, str]:
-    return {"schema": text} if schema_type == AVRO else {"schema": text, "schemaType": schema_type}
+def _schema_body(schema_text: str, schema_type: str) -> dict[str, str]:
+    return {"schema": schema_text} if schema_type == AVRO else {"schema": schema_text, "schemaType": schema_type}
 
 
-def _registered(answer: Any) -> Registered:
+def _read_registered(answer: Any) -> Registered:
     references = tuple(
-        (str(each["name"]), str(each["subject"]), int(each["version"])) for each in answer.get("references") or ()
+        (str(reference["name"]), str(reference["subject"]), int(reference["version"]))
+        for reference in answer.get("references") or ()
     )
     return Registered(
         int(answer["id"]),
@@ -301,37 +312,37 @@ def _id_in(answer: Any) -> int:
     return int(answer["id"])
 
 
-def _messages(answer: Any) -> list[str]:
-    found = answer.get("messages")
-    return [str(message) for message in found] if isinstance(found, list) else []
+def _read_messages(answer: Any) -> list[str]:
+    messages = answer.get("messages")
+    return [str(message) for message in messages] if isinstance(messages, list) else []
 
 
-def _complaints(answer: Any) -> list[str]:
+def _read_complaints(answer: Any) -> list[str]:
     if answer.get("is_compatible") is not False:
         return []
-    return _messages(answer) or ["it is not compatible with the newest schema"]
+    return _read_messages(answer) or ["it is not compatible with the newest schema"]
 
 
-def _message(answer: Any) -> str:
+def _read_message(answer: Any) -> str:
     return str(answer.get("message", "")) if isinstance(answer, dict) else ""
 
 
-def _refusal(status: int, answer: Any, what: str, url: str) -> Exception:
-    text = f"{_message(answer)} (HTTP {status} from {url})"
+def _make_refusal(status: int, answer: Any, subject: str, url: str) -> Exception:
+    description = f"{_read_message(answer)} (HTTP {status} from {url})"
     if status in _REFUSED:
         return Fatal(
-            f"Wrong configuration: the schema registry refuses this client for {what}: {text}. Check the converter's "
+            f"Wrong configuration: the schema registry refuses this client for {subject}: {description}. Check the converter's "
             "basic.auth.* or bearer.auth.* options, schema.registry.ssl.keystore.location, and what the registry "
             "allows this client."
         )
     if status == _NOT_FOUND:
         return Skippable(
-            f"The schema registry does not know {what} or this schema of it: {text}. Register the schema first, "
+            f"The schema registry does not know {subject} or this schema of it: {description}. Register the schema first, "
             "or set auto.register.schemas=true."
         )
     if status in _BAD_SCHEMA:
-        return SchemaRefused(what, status, _message(answer), url)
+        return RegistryRefusal(subject, status, _read_message(answer), url)
     return Skippable(
-        f"The schema registry refuses the request for {what}: {text}. Check schema.registry.url, which must lead "
+        f"The schema registry refuses the request for {subject}: {description}. Check schema.registry.url, which must lead "
         "to the registry's Confluent API, and the schema."
     )

@@ -30,14 +30,16 @@ def basic_header(name: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
-def renewal(life_s: float, buffer_s: float) -> float:
+def renewal_delay(life_s: float, buffer_s: float) -> float:
     """After how many seconds a token is replaced: ``buffer_s`` before its end, but not before half of its life."""
     return life_s - min(buffer_s, life_s / 2)
 
 
-def jaas_options(text: str) -> dict[str, str]:
+def jaas_options(jaas_config: str) -> dict[str, str]:
     """The options of a ``sasl.jaas.config`` line: ``Module required name="value" ... ;``."""
-    return {name: re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for name, quoted, plain in _JAAS.findall(text)}
+    return {
+        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for name, quoted, plain in _JAAS.findall(jaas_config)
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class Credentials:
         async with self._lock:
             if time.monotonic() >= self._until:
                 self._token, life_s = await _fetch_token(self.oauth, session, tls, proxy)
-                self._until = time.monotonic() + renewal(life_s, self.oauth.buffer_s)
+                self._until = time.monotonic() + renewal_delay(life_s, self.oauth.buffer_s)
         return {**self.fixed, "Authorization": f"Bearer {self._token}"}
 
     def reject(self) -> bool:

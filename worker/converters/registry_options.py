@@ -61,7 +61,7 @@ NO_EFFECT: Final = frozenset(
 _log = logging.getLogger("worker.converters")
 
 
-class OptionInvalid(ConfigInvalid):
+class RegistryOptionInvalid(ConfigInvalid):
     """Options contradict each other, or one needs another.
 
     Attributes:
@@ -73,7 +73,7 @@ class OptionInvalid(ConfigInvalid):
         self.option = option
 
 
-def _addresses(_name: str, value: Any) -> str | None:
+def _validate_addresses(_name: str, value: Any) -> str | None:
     for url in value or ():
         try:
             split_user_info(url)
@@ -82,7 +82,7 @@ def _addresses(_name: str, value: Any) -> str | None:
     return 'Missing required configuration "schema.registry.url" which has no default value.' if value == [] else None
 
 
-def _address(name: str, value: Any) -> str | None:
+def _validate_address(name: str, value: Any) -> str | None:
     try:
         if value:
             split_user_info(value)
@@ -91,20 +91,20 @@ def _address(name: str, value: Any) -> str | None:
     return None
 
 
-def _strategy(name: str, what: str) -> ConfigKey:
+def _strategy_key(name: str, subject: str) -> ConfigKey:
     return ConfigKey(
         name=name,
         type=ConfigType.CLASS,
         default=STRATEGY_PACKAGE + STRATEGIES[0],
         importance=Importance.MEDIUM,
         group=_REGISTRY,
-        validator=one_of(*STRATEGIES, *(STRATEGY_PACKAGE + each for each in STRATEGIES)),
-        doc=f"Under which subject the schemas of {what} are registered: TopicNameStrategy (TOPIC-key or TOPIC-value), "
+        validator=one_of(*STRATEGIES, *(STRATEGY_PACKAGE + strategy for strategy in STRATEGIES)),
+        doc=f"Under which subject the schemas of {subject} are registered: TopicNameStrategy (TOPIC-key or TOPIC-value), "
         "RecordNameStrategy (the record's full name) or TopicRecordNameStrategy (both).",
     )
 
 
-def _text(
+def _string_key(
     name: str, doc: str, *, example: str = "", aliases: tuple[str, ...] = (), validator: Validator | None = None
 ) -> ConfigKey:
     return ConfigKey(
@@ -132,7 +132,7 @@ REGISTRY_OPTIONS: Final = (
         type=ConfigType.LIST,
         importance=Importance.HIGH,
         group=_REGISTRY,
-        validator=_addresses,
+        validator=_validate_addresses,
         doc="Addresses of the schema registry; the next is tried when one does not answer.",
         example="http://registry-1:8081,http://registry-2:8081",
     ),
@@ -179,8 +179,8 @@ REGISTRY_OPTIONS: Final = (
         group=_REGISTRY,
         doc="Ask the registry to compare schemas in their normal form.",
     ),
-    _strategy("key.subject.name.strategy", "keys"),
-    _strategy("value.subject.name.strategy", "values"),
+    _strategy_key("key.subject.name.strategy", "keys"),
+    _strategy_key("value.subject.name.strategy", "values"),
     ConfigKey(
         name="basic.auth.credentials.source",
         type=ConfigType.STRING,
@@ -215,18 +215,18 @@ REGISTRY_OPTIONS: Final = (
     _secret_key(
         "bearer.auth.token", "A bearer token for the registry.", aliases=("schema.registry.bearer.auth.token",)
     ),
-    _text(
+    _string_key(
         "bearer.auth.issuer.endpoint.url",
         "The OAuth token endpoint.",
         example="https://login.example.com/oauth2/token",
         aliases=("sasl.oauthbearer.token.endpoint.url",),
-        validator=_address,
+        validator=_validate_address,
     ),
-    _text("bearer.auth.client.id", "The client's id at the token endpoint."),
+    _string_key("bearer.auth.client.id", "The client's id at the token endpoint."),
     _secret_key("bearer.auth.client.secret", "The client's secret at the token endpoint."),
-    _text("bearer.auth.scope", "The scope to ask a token for."),
-    _text("bearer.auth.logical.cluster", "Sent to the registry as header target-sr-cluster."),
-    _text("bearer.auth.identity.pool.id", "Sent to the registry as header Confluent-Identity-Pool-Id."),
+    _string_key("bearer.auth.scope", "The scope to ask a token for."),
+    _string_key("bearer.auth.logical.cluster", "Sent to the registry as header target-sr-cluster."),
+    _string_key("bearer.auth.identity.pool.id", "Sent to the registry as header Confluent-Identity-Pool-Id."),
     ConfigKey(
         name="bearer.auth.cache.expiry.buffer.seconds",
         type=ConfigType.INT,
@@ -237,12 +237,12 @@ REGISTRY_OPTIONS: Final = (
         importance=Importance.LOW,
         doc="How long before its expiry a token is replaced; at most half of its life.",
     ),
-    _text(
+    _string_key(
         "schema.registry.ssl.truststore.location",
         "A PEM or PKCS12 file with the certificates to trust for https addresses; the system's if not set.",
     ),
     _secret_key("schema.registry.ssl.truststore.password", "The password of a PKCS12 trust store."),
-    _text(
+    _string_key(
         "schema.registry.ssl.keystore.location", "A PEM or PKCS12 file with this client's certificate and private key."
     ),
     _secret_key("schema.registry.ssl.keystore.password", "The password of a PKCS12 key store."),
@@ -333,7 +333,7 @@ def parse_options(
     ignored = sorted(name for name in config if name in NO_EFFECT or name in no_effect)
     if ignored:
         _log.warning("Options without effect here: %s", ", ".join(ignored))
-    unknown = _unknown(definition, config, no_effect)
+    unknown = _find_unknown(definition, config, no_effect)
     if unknown:
         raise ConfigInvalid(" ".join(unknown.values()))
     return parsed
@@ -343,22 +343,22 @@ def option_problems(
     definition: ConfigDef, config: Mapping[str, str], *, no_effect: frozenset[str] = frozenset()
 ) -> list[ConfigProblem]:
     """``Converter.config_problems`` of a converter with a registry. Reads key stores: blocks for a moment."""
-    problems = [ConfigProblem(name, message) for name, message in _unknown(definition, config, no_effect).items()]
+    problems = [ConfigProblem(name, message) for name, message in _find_unknown(definition, config, no_effect).items()]
     try:
         parsed = definition.parse(config)
     except ConfigInvalid:
         return problems  # the options' own declarations say what is wrong
-    for part in (_proxy, _credentials, _tls):
+    for part in (_read_proxy, _read_credentials, _read_tls):
         try:
             part(parsed)
-        except OptionInvalid as error:
+        except RegistryOptionInvalid as error:
             problems.append(ConfigProblem(error.option, str(error)))
     return problems
 
 
-def _unknown(definition: ConfigDef, config: Mapping[str, str], no_effect: frozenset[str]) -> dict[str, str]:
+def _find_unknown(definition: ConfigDef, config: Mapping[str, str], no_effect: frozenset[str]) -> dict[str, str]:
     """Options that don't exist, with the complaint about each."""
-    known = {
+    known_names = {
         *definition.keys,
         *NO_EFFECT,
         *no_effect,
@@ -366,7 +366,7 @@ def _unknown(definition: ConfigDef, config: Mapping[str, str], no_effect: frozen
     }
     result: dict[str, str] = {}
     for name in sorted(config):
-        if name in known or name.startswith(_HEADER_PREFIX):
+        if name in known_names or name.startswith(_HEADER_PREFIX):
             continue
         near = difflib.get_close_matches(name, definition.keys, 1)
         result[name] = (
@@ -385,9 +385,9 @@ def registry_settings(parsed: Config) -> RegistrySettings:
     """
     return RegistrySettings(
         urls=tuple(split_user_info(url)[0] for url in parsed["schema.registry.url"]),
-        credentials=_credentials(parsed),
-        tls=_tls(parsed),
-        proxy=_proxy(parsed),
+        credentials=_read_credentials(parsed),
+        tls=_read_tls(parsed),
+        proxy=_read_proxy(parsed),
         timeout_s=parsed["schema.registry.http.read.timeout.ms"] / 1000,
         attempts=parsed["max.retries"] + 1,
         backoff_s=parsed["retries.wait.ms"] / 1000,
@@ -395,15 +395,15 @@ def registry_settings(parsed: Config) -> RegistrySettings:
     )
 
 
-def _proxy(parsed: Config) -> str | None:
+def _read_proxy(parsed: Config) -> str | None:
     if not parsed["proxy.host"]:
         return None
     if not 0 < parsed["proxy.port"] < 65536:
-        raise OptionInvalid("proxy.port", "proxy.host needs proxy.port, a number from 1 to 65535")
+        raise RegistryOptionInvalid("proxy.port", "proxy.host needs proxy.port, a number from 1 to 65535")
     return f"http://{parsed['proxy.host']}:{parsed['proxy.port']}"
 
 
-def _credentials(parsed: Config) -> Credentials:
+def _read_credentials(parsed: Config) -> Credentials:
     headers = {
         name.removeprefix(_HEADER_PREFIX): value
         for name, value in parsed.raw.items()
@@ -414,45 +414,47 @@ def _credentials(parsed: Config) -> Credentials:
     if parsed["bearer.auth.identity.pool.id"]:
         headers["Confluent-Identity-Pool-Id"] = parsed["bearer.auth.identity.pool.id"]
     bearer = parsed["bearer.auth.credentials.source"]
-    token = _secret(parsed["bearer.auth.token"])
+    token = _password_text(parsed["bearer.auth.token"])
     basic = parsed["basic.auth.credentials.source"]
     if "bearer.auth.credentials.source" in parsed.raw and basic != "URL":
-        raise OptionInvalid(
+        raise RegistryOptionInvalid(
             "bearer.auth.credentials.source",
             "basic.auth.credentials.source and bearer.auth.credentials.source exclude each other: set one.",
         )
     if bearer != "STATIC_TOKEN":
-        return Credentials(headers, _oauth(parsed, bearer))
+        return Credentials(headers, _read_oauth(parsed, bearer))
     if token:
         return Credentials({**headers, "Authorization": f"Bearer {token}"})
     if "bearer.auth.credentials.source" in parsed.raw:
-        raise OptionInvalid("bearer.auth.token", "bearer.auth.credentials.source=STATIC_TOKEN needs bearer.auth.token")
+        raise RegistryOptionInvalid(
+            "bearer.auth.token", "bearer.auth.credentials.source=STATIC_TOKEN needs bearer.auth.token"
+        )
     user = next(
-        (found for url in parsed["schema.registry.url"] if (found := split_user_info(url)[1]) is not None), None
+        (user_info for url in parsed["schema.registry.url"] if (user_info := split_user_info(url)[1]) is not None), None
     )
     if basic == "USER_INFO":
-        name, colon, password = _secret(parsed["basic.auth.user.info"]).partition(":")
+        name, colon, password = _password_text(parsed["basic.auth.user.info"]).partition(":")
         if not colon:
-            raise OptionInvalid(
+            raise RegistryOptionInvalid(
                 "basic.auth.user.info",
                 "Invalid value [hidden] for configuration basic.auth.user.info: write it as name:password",
             )
         user = (name, password)
     elif basic == "SASL_INHERIT":
-        user = _inherited(sasl_user, parsed)
+        user = _read_inherited(sasl_user, parsed)
     return Credentials({**headers, "Authorization": basic_header(*user)} if user is not None else headers)
 
 
-def _oauth(parsed: Config, source: str) -> OAuthSettings:
+def _read_oauth(parsed: Config, source: str) -> OAuthSettings:
     url = parsed["bearer.auth.issuer.endpoint.url"]
-    name, secret = parsed["bearer.auth.client.id"], _secret(parsed["bearer.auth.client.secret"])
+    name, secret = parsed["bearer.auth.client.id"], _password_text(parsed["bearer.auth.client.secret"])
     scope = parsed["bearer.auth.scope"]
     if source == "SASL_OAUTHBEARER_INHERIT":
-        name, secret, inherited = _inherited(sasl_client, parsed)
+        name, secret, inherited = _read_inherited(sasl_client, parsed)
         scope = scope or inherited
     for option, value in (("issuer.endpoint.url", url), ("client.id", name), ("client.secret", secret)):
         if not value:
-            raise OptionInvalid(
+            raise RegistryOptionInvalid(
                 f"bearer.auth.{option}", f"bearer.auth.credentials.source={source} needs bearer.auth.{option}"
             )
     return OAuthSettings(
@@ -464,33 +466,37 @@ def _oauth(parsed: Config, source: str) -> OAuthSettings:
     )
 
 
-def _inherited(read: Callable[[str], _T], parsed: Config) -> _T:
+def _read_inherited(read: Callable[[str], _T], parsed: Config) -> _T:
     option = "sasl.jaas.config"
     try:
-        return read(_secret(parsed[option]))
+        return read(_password_text(parsed[option]))
     except ConfigInvalid as error:
-        raise OptionInvalid(option, str(error)) from None
+        raise RegistryOptionInvalid(option, str(error)) from None
 
 
-def _secret(value: Password | None) -> str:
+def _password_text(value: Password | None) -> str:
     return value.value if value is not None else ""
 
 
-def _tls(parsed: Config) -> ssl.SSLContext | None:
+def _read_tls(parsed: Config) -> ssl.SSLContext | None:
     prefix = "schema.registry.ssl."
-    trusted, own = parsed[prefix + "truststore.location"], parsed[prefix + "keystore.location"]
+    trusted, keystore = parsed[prefix + "truststore.location"], parsed[prefix + "keystore.location"]
     any_name = not parsed[prefix + "endpoint.identification.algorithm"]
-    if trusted is None and own is None and not any_name:
+    if trusted is None and keystore is None and not any_name:
         return None
     option = prefix + "truststore.location"
     try:
-        text = tls.certificates(trusted, _secret(parsed[prefix + "truststore.password"]) or None) if trusted else None
-        context = tls.client_context(cadata=text)
+        trusted_text = (
+            tls.read_certificates(trusted, _password_text(parsed[prefix + "truststore.password"]) or None)
+            if trusted
+            else None
+        )
+        context = tls.client_context(cadata=trusted_text)
         context.check_hostname = not any_name
-        if own is not None:
+        if keystore is not None:
             option = prefix + "keystore.location"
-            found = tls.identity(own, _secret(parsed[prefix + "keystore.password"]) or None)
-            tls.load_identity(context, found, _secret(parsed[prefix + "key.password"]) or None)
+            identity = tls.read_identity(keystore, _password_text(parsed[prefix + "keystore.password"]) or None)
+            tls.load_identity(context, identity, _password_text(parsed[prefix + "key.password"]) or None)
     except (OSError, ValueError, ssl.SSLError, ConfigInvalid) as error:
-        raise OptionInvalid(option, f"{option}: it can't be used as PEM or PKCS12: {error}") from None
+        raise RegistryOptionInvalid(option, f"{option}: it can't be used as PEM or PKCS12: {error}") from None
     return context

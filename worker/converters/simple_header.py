@@ -42,7 +42,7 @@ class SimpleHeaderConverter(HeaderConverter):
         if data is None:
             return None, None
         try:
-            text = data.decode()
+            header_text = data.decode()
         except UnicodeDecodeError:
             return OPTIONAL_STRING, data.decode(errors="replace")
-        return parse_text(text)
+        return parse_text(header_text)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, invalid
 from connectors.schema import OPTIONAL_STRING, Schema
-from worker.converters.base import TYPE_OPTION, Converter, Encode, HeaderConverter, SchemaCache
+from worker.converters.base import TYPE_OPTION, Converter, Encode, EncoderCache, HeaderConverter
 from worker.converters.javatext import java_text
 
 if TYPE_CHECKING:
@@ -55,36 +55,38 @@ class StringConverter(Converter, HeaderConverter):
         # Java marks the byte order of UTF-16 and chooses big-endian; Python would choose the machine's.
         self._mark, self._encoding = (codecs.BOM_UTF16_BE, "utf-16-be") if name == "utf-16" else (b"", name)
         self._reading = name
-        self._encoders = SchemaCache(_SCHEMAS_KEPT)
-        self._schemaless = self._compile(None)
+        self._encoders = EncoderCache(_SCHEMAS_KEPT)
+        self._schemaless = self._compile_encoder(None)
 
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         """The function that writes values; the schema matters to structs and floats only."""
         del topic
         if schema is None:
             return self._schemaless
-        return self._encoders.get("", schema) or self._encoders.put("", schema, self._compile(schema))
+        return self._encoders.get("", schema) or self._encoders.put("", schema, self._compile_encoder(schema))
 
-    def _compile(self, schema: Schema | None) -> Encode:
-        encoding, mark = self._encoding, self._mark
+    def _compile_encoder(self, schema: Schema | None) -> Encode:
+        encoding, byte_order_mark = self._encoding, self._mark
 
         def encode_text(value: Any) -> bytes | None:
-            text: str
+            string: str
             if value is None:
                 return None
             if type(value) is str:
-                text = value
+                string = value
             else:
                 try:
-                    text = java_text(value, schema)
+                    string = java_text(value, schema)
                 except (ValueError, OverflowError, RecursionError) as error:
                     raise Skippable(f"Cannot convert a {type(value).__name__} to a string: {error}.") from None
             try:
-                return mark + text.encode(encoding) if mark and text else text.encode(encoding)
+                return (
+                    byte_order_mark + string.encode(encoding) if byte_order_mark and string else string.encode(encoding)
+                )
             except UnicodeEncodeError:
                 # Two halves of a surrogate pair are one character in Java; what is left alone becomes a question mark.
-                joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-                return mark + joined.encode(encoding, "replace")
+                joined = string.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+                return byte_order_mark + joined.encode(encoding, "replace")
 
         return encode_text
 

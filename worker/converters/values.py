@@ -76,7 +76,7 @@ def to_text(schema: Schema | None, value: Any, *, embedded: bool = False) -> str
     if isinstance(value, bool | int | float | Decimal):
         return java_text(value, schema)
     if isinstance(value, Mapping):
-        return "{" + ",".join(_entries(schema, value)) + "}"
+        return "{" + ",".join(_named_entries(schema, value)) + "}"
     if isinstance(value, list | tuple):
         inner = schema.value_schema if schema is not None else None
         return "[" + ",".join(to_text(inner, item, embedded=True) for item in value) + "]"
@@ -86,7 +86,7 @@ def to_text(schema: Schema | None, value: Any, *, embedded: bool = False) -> str
     )
 
 
-def _entries(schema: Schema | None, value: Mapping[Any, Any]) -> list[str]:
+def _named_entries(schema: Schema | None, value: Mapping[Any, Any]) -> list[str]:
     if schema is not None and schema.type is Type.STRUCT:
         parts = []
         for member in schema.fields:
@@ -111,25 +111,25 @@ def _temporal_text(schema: Schema, value: int) -> str:
     return day if of_day == "00:00:00.000Z" else f"{day}T{of_day}"
 
 
-def parse_text(text: str) -> Parsed:
-    """The value that ``text`` spells and the narrowest schema for it; what spells nothing else is a string."""
-    if not text:
-        return STRING, text
-    tokens = _TOKEN.findall(text)
-    if not text.strip(_BLANK):
-        return STRING, text
-    return _Parser(text, tokens).top()
+def parse_text(raw: str) -> Parsed:
+    """The value that ``raw`` spells and the narrowest schema for it; what spells nothing else is a string."""
+    if not raw:
+        return STRING, raw
+    tokens = _TOKEN.findall(raw)
+    if not raw.strip(_BLANK):
+        return STRING, raw
+    return _ValueParser(raw, tokens).top()
 
 
 class _NotThis(Exception):
     """The text is not the container or number it looked like: it is a string."""
 
 
-class _Parser:
+class _ValueParser:
     """Recursive descent over tokens; blank tokens before a value or a delimiter don't count."""
 
-    def __init__(self, text: str, tokens: list[str]) -> None:
-        self._text = text
+    def __init__(self, raw: str, tokens: list[str]) -> None:
+        self._text = raw
         self._tokens = tokens
         self._at = 0
 
@@ -139,7 +139,7 @@ class _Parser:
             return None, None
         if literal in ("true", "false"):
             return BOOLEAN, literal == "true"
-        start: Callable[[], Parsed] | None = {"[": self._array, "{": self._map}.get(self._peek())
+        start: Callable[[], Parsed] | None = {"[": self._parse_array, "{": self._parse_map}.get(self._peek_token())
         if start is not None:
             try:
                 self._at += 1
@@ -147,106 +147,107 @@ class _Parser:
             except _NotThis:
                 return STRING, self._text
         try:
-            return self._scalar(self._next().strip(_BLANK))
+            return self._parse_scalar(self._next_token().strip(_BLANK))
         except _NotThis:
             return STRING, self._text
 
-    def _peek(self) -> str:
+    def _peek_token(self) -> str:
         while self._at < len(self._tokens) - 1 and not self._tokens[self._at].strip(_BLANK):
             self._at += 1
         return self._tokens[self._at].strip(_BLANK) if self._at < len(self._tokens) else ""
 
-    def _next(self) -> str:
+    def _next_token(self) -> str:
         if self._at >= len(self._tokens):
             raise _NotThis
         self._at += 1
         return self._tokens[self._at - 1]
 
-    def _take(self, delimiter: str) -> bool:
-        if self._peek() == delimiter:
+    def _take_delimiter(self, delimiter: str) -> bool:
+        if self._peek_token() == delimiter:
             self._at += 1
             return True
         return False
 
-    def _embedded(self) -> Parsed:
-        word = self._peek()
-        if self._take('"'):
-            return self._quoted()
-        if self._take("["):
-            return self._array()
-        if self._take("{"):
-            return self._map()
-        self._next()
+    def _parse_embedded(self) -> Parsed:
+        word = self._peek_token()
+        if self._take_delimiter('"'):
+            return self._parse_quoted()
+        if self._take_delimiter("["):
+            return self._parse_array()
+        if self._take_delimiter("{"):
+            return self._parse_map()
+        self._next_token()
         if word == "null":
             return None, None
         if word in ("true", "false"):
             return BOOLEAN, word == "true"
         if not word:
             return STRING, self._tokens[self._at - 1]
-        return self._scalar(word)
+        return self._parse_scalar(word)
 
-    def _quoted(self) -> Parsed:
+    def _parse_quoted(self) -> Parsed:
         start = self._at
         while self._at < len(self._tokens) and self._tokens[self._at] != '"':
             self._at += 1
         content = "".join(self._tokens[start : self._at])
         self._at += 1
-        return _temporal(content) or (STRING, content)
+        return _parse_temporal(content) or (STRING, content)
 
-    def _scalar(self, token: str) -> Parsed:
+    def _parse_scalar(self, token: str) -> Parsed:
         """A number, date or time; the token before the current place is its first."""
         if token[0].isdigit():
-            rest = "".join(self._tokens[self._at : self._at + _TIME_TOKENS - 1])
-            if len(self._tokens) >= self._at + _TIME_TOKENS - 1 and (found := _temporal(token + rest)):
+            time_tokens = "".join(self._tokens[self._at : self._at + _TIME_TOKENS - 1])
+            if len(self._tokens) >= self._at + _TIME_TOKENS - 1 and (temporal := _parse_temporal(token + time_tokens)):
                 self._at += _TIME_TOKENS - 1
-                return found
-            if found := _temporal(token):
-                return found
+                return temporal
+            if temporal := _parse_temporal(token):
+                return temporal
         if token[0] != "." and _NUMBER.match(token):
-            return _number(Decimal(token))
+            return _parse_number(Decimal(token))
         raise _NotThis
 
-    def _array(self) -> Parsed:
+    def _parse_array(self) -> Parsed:
         items: list[Parsed] = []
         while True:
-            if self._take("]"):
-                schema = _common([item for item, _ in items])
+            if self._take_delimiter("]"):
+                schema = _common_schema([item for item, _ in items])
                 if schema is None:
                     return Schema(Type.ARRAY), [value for _, value in items]
-                return Schema(Type.ARRAY, value_schema=schema), [_aligned(schema, value) for _, value in items]
-            if self._take(","):
+                return Schema(Type.ARRAY, value_schema=schema), [_align_value(schema, value) for _, value in items]
+            if self._take_delimiter(","):
                 raise _NotThis
-            items.append(self._embedded())
-            if not self._take(","):
-                if self._peek() != "]":
+            items.append(self._parse_embedded())
+            if not self._take_delimiter(","):
+                if self._peek_token() != "]":
                     raise _NotThis
             elif self._at >= len(self._tokens):
                 raise _NotThis
 
-    def _map(self) -> Parsed:
+    def _parse_map(self) -> Parsed:
         entries: list[tuple[Parsed, Parsed]] = []
         while True:
-            if self._take("}"):
+            if self._take_delimiter("}"):
                 return _map_of(entries)
-            if self._take(","):
+            if self._take_delimiter(","):
                 raise _NotThis
-            key = self._embedded()
-            if key[1] is None or isinstance(key[1], dict | list) or not self._take(":"):
+            key = self._parse_embedded()
+            if key[1] is None or isinstance(key[1], dict | list) or not self._take_delimiter(":"):
                 raise _NotThis
-            entries.append((key, self._embedded()))
-            self._take(",")
+            entries.append((key, self._parse_embedded()))
+            self._take_delimiter(",")
 
 
 def _map_of(entries: list[tuple[Parsed, Parsed]]) -> Parsed:
-    keys = _common([key for (key, _), _ in entries])
-    values = _common([value for _, (value, _) in entries])
+    keys = _common_schema([key for (key, _), _ in entries])
+    values = _common_schema([value for _, (value, _) in entries])
     result = {
-        _aligned(keys, key): _aligned(values, value) if keys is not None else value for (_, key), (_, value) in entries
+        _align_value(keys, key): _align_value(values, value) if keys is not None else value
+        for (_, key), (_, value) in entries
     }
     return Schema(Type.MAP, key_schema=keys, value_schema=values if keys is not None else None), result
 
 
-def _common(schemas: list[Schema | None]) -> Schema | None:
+def _common_schema(schemas: list[Schema | None]) -> Schema | None:
     """The schema that holds the values of all of ``schemas``; null values fit anywhere."""
     common: Schema | None = None
     for schema in schemas:
@@ -261,7 +262,7 @@ def _common(schemas: list[Schema | None]) -> Schema | None:
     return common
 
 
-def _aligned(schema: Schema | None, value: Any) -> Any:
+def _align_value(schema: Schema | None, value: Any) -> Any:
     if schema is not None and value is None:
         raise _NotThis  # Connect gives up where null stands among other values
     if schema is not None and isinstance(value, int) and not isinstance(value, bool):
@@ -272,7 +273,7 @@ def _aligned(schema: Schema | None, value: Any) -> Any:
     return value
 
 
-def _number(number: Decimal) -> Parsed:
+def _parse_number(number: Decimal) -> Parsed:
     size = abs(number)
     if number.is_zero() or Decimal(1) <= size <= Decimal("1e19"):
         integral = int(number)
@@ -292,26 +293,26 @@ def _number(number: Decimal) -> Parsed:
     return decimal(scale), number
 
 
-def _temporal(text: str) -> Parsed | None:
+def _parse_temporal(raw: str) -> Parsed | None:
     """A date, time or timestamp in ISO 8601; months and days beyond their range roll over, as Java's lenient parser does."""
-    text = text.replace("\\:", ":")
-    if found := _DATE.match(text):
-        return date(), _days(found)
-    if found := _TIME.match(text):
-        return time(), _millis(found)
-    day, separator, of_day = text.partition("T")
+    raw = raw.replace("\\:", ":")
+    if match := _DATE.match(raw):
+        return date(), _match_to_days(match)
+    if match := _TIME.match(raw):
+        return time(), _match_to_millis(match)
+    day, separator, of_day = raw.partition("T")
     if separator and (first := _DATE.match(day)) and (second := _TIME.match(of_day)):
-        return timestamp(), _days(first) * _DAY_MS + _millis(second)
+        return timestamp(), _match_to_days(first) * _DAY_MS + _match_to_millis(second)
     return None
 
 
-def _days(found: re.Match[str]) -> int:
-    year, month, day = map(int, found.groups())
+def _match_to_days(match: re.Match[str]) -> int:
+    year, month, day = map(int, match.groups())
     months = year * 12 + month - 1
     first = datetime(max(1, months // 12), months % 12 + 1, 1, tzinfo=UTC)
     return (first - _EPOCH).days + day - 1
 
 
-def _millis(found: re.Match[str]) -> int:
-    hours, minutes, seconds, millis = map(int, found.groups())
+def _match_to_millis(match: re.Match[str]) -> int:
+    hours, minutes, seconds, millis = map(int, match.groups())
     return ((hours * 60 + minutes) * 60 + seconds) * 1000 + millis

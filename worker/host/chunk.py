@@ -1,6 +1,6 @@
 """One Kafka record batch being filled, sent and, if need be, sent again by another producer.
 
-``Chunk`` has the methods that aiokafka's accumulator calls on its ``BatchBuilder`` (that class costs twice the time per
+``RecordChunk`` has the methods that aiokafka's accumulator calls on its ``BatchBuilder`` (that class costs twice the time per
 record, and a batch of it can't be given to a second producer).
 """
 
@@ -17,7 +17,7 @@ from aiokafka.record.util import calc_crc32c
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from worker.host.commits import Unit
+    from worker.host.commits import CommitUnit
 
 #: Kafka's codec numbers (record batch attributes, bits 0-2).
 CODECS: Final = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -46,7 +46,7 @@ _ZSTD_LEVEL: Final = 3
 Headers = list[tuple[str, bytes | None]]
 
 
-def compressed(batch: bytearray, codec: int) -> bytearray:
+def compress_batch(batch: bytearray, codec: int) -> bytearray:
     """A record batch (v2) with its records compressed; the given one is not changed. Takes milliseconds."""
     records = bytes(memoryview(batch)[_RECORDS_AT:])
     if codec == CODECS["gzip"]:
@@ -65,14 +65,14 @@ def compressed(batch: bytearray, codec: int) -> bytearray:
     return result
 
 
-class Chunk:
+class RecordChunk:
     """Records for one Kafka partition that travel and are acknowledged together.
 
     Attributes:
         append: ``(offset, timestamp ms or None, key, value, headers)`` -> None if it doesn't fit; offset counts from 0.
         count: how many records were appended; the appender keeps it.
         units: whose records it holds; each is released when the chunk is acknowledged.
-        born: loop time in seconds of the first record.
+        created_s: loop time in seconds of the first record.
         sent: loop time in seconds when it was given to aiokafka.
         accounted: bytes of it that are in the producer's count of outstanding bytes.
     """
@@ -92,7 +92,7 @@ class Chunk:
         "units",
     )
 
-    def __init__(self, codec: int, batch_size: int, born: float, *, transactional: bool = False) -> None:
+    def __init__(self, codec: int, batch_size: int, created_s: float, *, transactional: bool = False) -> None:
         # Uncompressed: aiokafka would compress LZ4 at level 9, about six times as slow as the fast mode Java's default is.
         self._builder = DefaultRecordBatchBuilder(2, 0, int(transactional), -1, -1, 0, batch_size)
         self._buffer: bytearray | None = None
@@ -103,12 +103,12 @@ class Chunk:
         self.codec = codec
         self.transactional = transactional
         self.count = 0
-        self.units: list[Unit] = []
-        self.born = born
+        self.units: list[CommitUnit] = []
+        self.born = created_s
         self.sent = 0.0
         self.accounted = 0
 
-    def hold(self, unit: Unit) -> None:
+    def hold(self, unit: CommitUnit) -> None:
         """Let ``unit`` wait for this chunk's acknowledgement."""
         if not self.units or self.units[-1] is not unit:
             self.units.append(unit)
@@ -120,21 +120,21 @@ class Chunk:
         with self._lock:
             if self._buffer is None:
                 built = self._builder.build()
-                self._buffer = compressed(built, self.codec) if self.codec else built
+                self._buffer = compress_batch(built, self.codec) if self.codec else built
             return self._buffer
 
-    def split(self, batch_size: int) -> list[Chunk]:
+    def split(self, batch_size: int) -> list[RecordChunk]:
         """The same records in chunks of at most ``batch_size`` bytes and at most half as many records each.
 
         Every piece holds all of the units, so none is acknowledged before all pieces are.
         """
-        most = max(1, (self.count + 1) // 2)
-        pieces: list[Chunk] = []
+        max_records = max(1, (self.count + 1) // 2)
+        pieces: list[RecordChunk] = []
         for record in DefaultRecordBatch(bytes(self.build())):
             fields = record.timestamp, record.key, record.value, list(record.headers)
             piece = pieces[-1] if pieces else None
-            if piece is None or piece.count == most or piece.append(piece.count, *fields) is None:
-                piece = Chunk(self.codec, batch_size, self.born, transactional=self.transactional)
+            if piece is None or piece.count == max_records or piece.append(piece.count, *fields) is None:
+                piece = RecordChunk(self.codec, batch_size, self.born, transactional=self.transactional)
                 pieces.append(piece)
                 piece.append(0, *fields)
             piece.count += 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Committable = tuple["Position", "Position | None"]
 
 
-class Unit:
+class CommitUnit:
     """One poll's share of the work: acknowledged when everything that was held for it is released.
 
     Args:
@@ -41,7 +41,7 @@ class Unit:
         self.receipt = receipt
         #: Chunks that hold records of it, and one for its maker until all of its records are in a chunk.
         self.held = 1
-        self.done: Callable[[Unit], None] | None = None
+        self.done: Callable[[CommitUnit], None] | None = None
 
     def release(self) -> None:
         """One holder is finished; calls ``done`` when it was the last."""
@@ -68,16 +68,16 @@ class Ledger:
         acknowledged: called with each unit when it is acknowledged, in any order.
     """
 
-    def __init__(self, acknowledged: Callable[[Unit], None] | None = None) -> None:
+    def __init__(self, acknowledged: Callable[[CommitUnit], None] | None = None) -> None:
         self._notify = acknowledged
-        self._queues: dict[object, deque[tuple[Unit, Position, Position | None]]] = {}
+        self._queues: dict[object, deque[tuple[CommitUnit, Position, Position | None]]] = {}
         self._ready: dict[object, Committable] = {}
         self._retry: dict[object, Committable] = {}
         self.open = 0
 
-    def add(self, unit: Unit) -> None:
+    def add(self, unit: CommitUnit) -> None:
         """Append ``unit``; its maker must ``release`` it once all of its records are handed over."""
-        unit.done = self._acknowledged
+        unit.done = self._acknowledge_unit
         self.open += 1
         for key, partition, offset in unit.positions:
             queue = self._queues.get(key)
@@ -85,7 +85,7 @@ class Ledger:
                 queue = self._queues[key] = deque()
             queue.append((unit, partition, offset))
 
-    def _acknowledged(self, unit: Unit) -> None:
+    def _acknowledge_unit(self, unit: CommitUnit) -> None:
         self.open -= 1
         for key, _, _ in unit.positions:
             queue = self._queues.get(key)
@@ -99,9 +99,9 @@ class Ledger:
 
     def take(self) -> list[Committable]:
         """What may be committed now and was not yet taken (or was given back): each source partition once."""
-        taken = {**self._retry, **self._ready}
+        committable = {**self._retry, **self._ready}
         self._retry, self._ready = {}, {}
-        return list(taken.values())
+        return list(committable.values())
 
     def give_back(self, offsets: Iterable[Committable]) -> None:
         """Offsets whose commit failed: they are taken again, unless newer ones have become ready since."""

@@ -11,14 +11,14 @@ from connectors.api import JobConnector
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from offsets.topics import ensure_internal_topic
-from worker.host.errors import backoff
+from worker.host.errors import retry_pauses
 from worker.host.options import CONNECTOR
 from worker.host.plan import admin_client, check_exactly_once, exactly_once, own_offsets_topic
 from worker.host.saved import own_offsets_topic_settings
 from worker.host.task_runner import masked_trace
 from worker.job_config import demand_translated, job_form, tasks_note, translation_problems
 from worker.logs import connector_logger, set_context
-from worker.protocol import ConnectorState, TaskConfigs
+from worker.protocol import ConnectorStateChanged, TaskConfigs
 from worker.secrets.providers import has_references
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from connectors.api import OffsetReader, SourceConnector
     from connectors.options import Config
-    from worker.host.saved import SavedOffsets
+    from worker.host.saved import ConnectorOffsets
 
     #: What is told of new values: the configuration resolved anew, and the names of what differs.
     Changed = Callable[[dict[str, str], frozenset[str]], Awaitable[None]]
     from worker.plugins.registry import PluginRegistry
-from worker.protocol import Message, StartConnector
+from worker.protocol import HostMessage, StartConnector
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ _LIMITS: Final = ConfigDef(
 
 
 @dataclass(slots=True)
-class _Context:
+class _ConnectorContext:
     """The ``ConnectorContext`` of an instance."""
 
     connector: str
@@ -76,22 +76,23 @@ class _Context:
         self._fail(error)
 
 
-def limited(name: str, configs: list[dict[str, str]], config: Mapping[str, str]) -> list[dict[str, str]]:
+def limit_tasks(name: str, configs: list[dict[str, str]], config: Mapping[str, str]) -> list[dict[str, str]]:
     """Task configurations as far as ``tasks.max`` allows.
 
     Raises:
         Fatal: there are more, and ``tasks.max.enforce`` is on (KIP-1004).
     """
     limits = _LIMITS.parse(config)
-    most: int = limits["tasks.max"]
-    if len(configs) > most:
-        text = (
-            f"The connector {name} has generated {len(configs)} tasks, which is greater than {most}, the maximum number of "
+    max_tasks: int = limits["tasks.max"]
+    if len(configs) > max_tasks:
+        complaint = (
+            f"The connector {name} has generated {len(configs)} tasks, which is greater than {max_tasks}, the maximum number "
+            "of "
             "tasks it is configured to create"
         )
         if limits["tasks.max.enforce"]:
-            raise Fatal(f"{text}. Raise tasks.max, or set tasks.max.enforce=false to let it")
-        log.warning("%s; tasks.max.enforce=false lets it", text)
+            raise Fatal(f"{complaint}. Raise tasks.max, or set tasks.max.enforce=false to let it")
+        log.warning("%s; tasks.max.enforce=false lets it", complaint)
     return configs
 
 
@@ -115,9 +116,9 @@ class ConnectorRunner:
         start: StartConnector,
         resolve: Callable[[Mapping[str, str]], Awaitable[dict[str, str]]],
         plugins: PluginRegistry,
-        offsets: SavedOffsets,
+        offsets: ConnectorOffsets,
         worker: Mapping[str, str],
-        event: Callable[[Message], None],
+        event: Callable[[HostMessage], None],
         scrub: Callable[[str], str],
         deadline_s: float = TASK_CONFIGS_DEADLINE_S,
         follow: Callable[[Mapping[str, str], Mapping[str, str], Changed], bool] = lambda *_: False,
@@ -143,7 +144,7 @@ class ConnectorRunner:
 
     def start(self) -> None:
         """Begin; does not block."""
-        self._runner = asyncio.create_task(self._run(), name=f"{self.name}|connector")
+        self._runner = asyncio.create_task(self._run_loop(), name=f"{self.name}|connector")
 
     async def stop(self, deadline_s: float) -> bool:
         """Stop; True if it ended within ``deadline_s`` seconds, False if it was abandoned."""
@@ -155,42 +156,44 @@ class ConnectorRunner:
             await asyncio.wait({runner}, timeout=deadline_s)
         if not runner.done():
             log.error("connector %s did not stop within %.1f s and is abandoned", self.name, deadline_s)
-        self._report("STOPPED")
+        self._report_state("STOPPED")
         return runner.done()
 
-    def _report(self, state: str, trace: str | None = None) -> None:
-        self._event(ConnectorState(self.name, state, self._start.generation, trace))
+    def _report_state(self, state: str, trace: str | None = None) -> None:
+        self._event(ConnectorStateChanged(self.name, state, self._start.generation, trace))
 
     async def _secrets_changed(self, config: dict[str, str], names: frozenset[str]) -> None:
         """Take new values of config providers: passwords where they are, the rest as ``config.action.reload`` says."""
         parsed, serving = self._parsed, self._serving
         if parsed is None or serving is None or serving.done():
             return
-        self._see(config)
+        self._remember_values(config)
         reload = self._start.config.get("config.action.reload", "").strip().lower()
         cls = self._plugins.configured_class(config)
         if issubclass(cls, JobConnector):
             return  # it opens nothing; its task takes them over
         definition = cls.config_def
-        known = {alias: key for key in definition.keys.values() for alias in (key.name, *key.aliases)}
-        own = [
-            known[name].name for name in names if name in known and known[name].secret and known[name].name in parsed
+        keys_by_name = {alias: key for key in definition.keys.values() for alias in (key.name, *key.aliases)}
+        own_names = [
+            keys_by_name[name].name
+            for name in names
+            if name in keys_by_name and keys_by_name[name].secret and keys_by_name[name].name in parsed
         ]
-        if own:
-            parsed.renew(definition.parse(config), own)
+        if own_names:
+            parsed.renew(definition.parse(config), own_names)
         # Clients' and converters' properties are of no use to it: its tasks take them over.
-        left = [name for name in sorted(names) if name in known and not known[name].secret]
+        left = [name for name in sorted(names) if name in keys_by_name and not keys_by_name[name].secret]
         if reload == "restart" or (left and reload != "none"):
             log.info("connector %s starts again to take over new values of %s", self.name, ", ".join(sorted(names)))
             self._again = True
             serving.cancel()
 
-    def _see(self, config: Mapping[str, str]) -> None:
+    def _remember_values(self, config: Mapping[str, str]) -> None:
         for name, value in config.items():
             if has_references(self._start.config.get(name)):
                 self._seen.setdefault(name, set()).add(value)
 
-    async def _run(self) -> None:
+    async def _run_loop(self) -> None:
         while True:
             serving = self._serving = asyncio.create_task(self._run_once(), name=f"{self.name}|connector")
             try:
@@ -207,28 +210,28 @@ class ConnectorRunner:
         connector: SourceConnector | JobConnector | None = None
         set_context(self.name)
         try:
-            config = await self._resolved()
+            config = await self._resolve_config()
             cls = self._plugins.configured_class(config)
             parsed = await (
                 self._prepare_job(cls, config) if issubclass(cls, JobConnector) else self._prepare_source(cls, config)
             )
             adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", self.name)
-            context = _Context(
-                self.name, parsed, self._offsets, adapter, self._offsets.load, self._asked.set, self._fail
+            context = _ConnectorContext(
+                self.name, parsed, self._offsets, adapter, self._offsets.load, self._asked.set, self._fail_runner
             )
             self._parsed = parsed
-            self._see(config)
+            self._remember_values(config)
             self._follow(self._start.config, config, self._secrets_changed)
             connector = cls(context)
             await connector.start()
-            self._report("PAUSED" if self._start.paused else "RUNNING")
+            self._report_state("PAUSED" if self._start.paused else "RUNNING")
             if not self._start.paused:
                 self._asked.set()
-            await self._serve(connector, config)
+            await self._serve_connector(connector, config)
         except Exception as error:  # noqa: BLE001 - whatever it is fails the connector, and nothing else
             trace = masked_trace(error, self._scrub)
             log.error("connector %s failed\n%s", self.name, trace)  # noqa: TRY400 - the trace is masked
-            self._report("FAILED", trace)
+            self._report_state("FAILED", trace)
         finally:
             if connector is not None:
                 try:
@@ -236,7 +239,7 @@ class ConnectorRunner:
                 except Exception:
                     log.exception("connector %s failed while it was stopped", self.name)
 
-    async def _resolved(self) -> dict[str, str]:
+    async def _resolve_config(self) -> dict[str, str]:
         if self._start.problem:
             raise ConfigInvalid(self._start.problem)
         return await self._resolve(self._start.config)
@@ -266,7 +269,7 @@ class ConnectorRunner:
 
     async def _load_offsets(self, own_topic: str | None, client: dict[str, Any]) -> None:
         self._offsets.read_also(own_topic, client)
-        for pause in backoff():
+        for pause in retry_pauses():
             try:
                 if own_topic is not None:  # or its reader would wait until the first task makes it
                     await ensure_internal_topic(client, own_offsets_topic_settings(self._worker, own_topic))
@@ -277,13 +280,13 @@ class ConnectorRunner:
             else:
                 return
 
-    def _fail(self, error: Exception) -> None:
+    def _fail_runner(self, error: Exception) -> None:
         if not self._failed.done():
             self._failed.set_result(error)
 
-    async def _serve(self, connector: SourceConnector | JobConnector, config: Mapping[str, str]) -> None:
-        most = int(config.get("tasks.max", "1"))
-        pauses = backoff()
+    async def _serve_connector(self, connector: SourceConnector | JobConnector, config: Mapping[str, str]) -> None:
+        max_tasks = int(config.get("tasks.max", "1"))
+        pauses = retry_pauses()
         while True:
             asked = asyncio.ensure_future(self._asked.wait())
             try:
@@ -298,7 +301,7 @@ class ConnectorRunner:
                 continue
             try:
                 async with asyncio.timeout(self._deadline_s):
-                    configs = await connector.task_configs(most)
+                    configs = await connector.task_configs(max_tasks)
             except TimeoutError as error:
                 raise Fatal(f"connector {self.name} did not split its work within {self._deadline_s:.0f} s") from error
             except Retriable as error:
@@ -309,13 +312,17 @@ class ConnectorRunner:
                 await asyncio.sleep(pause)
                 self._asked.set()
                 continue
-            pauses = backoff()
+            pauses = retry_pauses()
             # As Connect has it in the config topic: the connector's properties, references unresolved, under the task's own.
-            own = {"task.class": task_class_name(type(connector), config.get("connector.class", ""))}
+            task_class = {"task.class": task_class_name(type(connector), config.get("connector.class", ""))}
             # A job has a task for each of its sinks, whatever tasks.max says.
-            allowed = configs if isinstance(connector, JobConnector) else limited(self.name, configs, config)
+            allowed = configs if isinstance(connector, JobConnector) else limit_tasks(self.name, configs, config)
             checked = [
-                {**self._start.config, **unresolved(as_text(item), self._seen, self._start.config), **own}
+                {
+                    **self._start.config,
+                    **restore_references(as_text(item), self._seen, self._start.config),
+                    **task_class,
+                }
                 for item in allowed
             ]
             self._event(TaskConfigs(self.name, checked, self._start.generation))
@@ -328,8 +335,8 @@ def task_class_name(connector: type[SourceConnector | JobConnector], configured:
     return task.aliases[0] if task.aliases and not by_path else f"{task.__module__}.{task.__qualname__}"
 
 
-def unresolved(
-    task: Mapping[str, str], seen: Mapping[str, Collection[str]], original: Mapping[str, str]
+def restore_references(
+    task: Mapping[str, str], seen_values: Mapping[str, Collection[str]], original: Mapping[str, str]
 ) -> dict[str, str]:
     """``task`` with references to config providers where its values are those that the references stood for.
 
@@ -337,10 +344,10 @@ def unresolved(
 
     Args:
         task: a task's configuration.
-        seen: by property what its references stood for, now and before.
+        seen_values: by property what its references stood for, now and before.
         original: the connector's, with references.
     """
-    return {name: original[name] if value in seen.get(name, ()) else value for name, value in task.items()}
+    return {name: original[name] if value in seen_values.get(name, ()) else value for name, value in task.items()}
 
 
 def as_text(config: Mapping[str, object]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from connectors.api import EVERY_PARTITION, SameAs
 from connectors.errors import Fatal, Fenced, Retriable
-from worker.host.errors import Stage
+from worker.host.errors import ErrorStage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -75,12 +75,12 @@ class Refused(NamedTuple):
     """A record that could not be converted."""
 
     record: SourceRecord
-    stage: Stage
+    stage: ErrorStage
     error: Exception
     executing: str
 
 
-def runs(records: Sequence[SourceRecord]) -> list[Sequence[SourceRecord]]:
+def split_runs(records: Sequence[SourceRecord]) -> list[Sequence[SourceRecord]]:
     """``records`` as stretches of one topic, key schema and value schema (the same objects), in order within each topic.
 
     Order between topics is not kept: Kafka has none. A uniform batch, the usual case, is looked at once and not copied.
@@ -132,7 +132,7 @@ def _null_values(run: Sequence[SourceRecord]) -> bool:
     return [record.value for record in run].count(None) == len(run)
 
 
-def _null(value: Any) -> None:
+def _encode_null(value: Any) -> None:
     """The encoder of nulls."""
     del value
 
@@ -173,25 +173,25 @@ class Conversion:
         """
         before = len(refused)
         try:
-            return await self._converted(run, refused)
+            return await self._convert_run(run, refused)
         except Retriable:  # of a converter that asks a service for each record: an outage, and not the source's
             converted: Converted | None = None
 
         async def again() -> None:
             nonlocal converted
             del refused[before:]
-            converted = await self._converted(run, refused)
+            converted = await self._convert_run(run, refused)
 
         await self._persist(again)
         return converted
 
-    async def _converted(self, run: Sequence[SourceRecord], refused: list[Refused]) -> Converted | None:
+    async def _convert_run(self, run: Sequence[SourceRecord], refused: list[Refused]) -> Converted | None:
         """As ``convert``; raises ``Retriable`` where it may be tried again."""
         first = run[0]
         topic = first.topic
         entry = self._prepared.get((topic, id(first.key_schema), id(first.value_schema)))
         if entry is None or (entry.null_keys and not _null_keys(run)) or (entry.null_values and not _null_values(run)):
-            entry = await self._prepare(topic, run, refused)
+            entry = await self._prepare_encoders(topic, run, refused)
             if entry is None:
                 return None
         encode_key, encode_value, encode_with_headers = entry.key, entry.value, entry.with_headers
@@ -201,42 +201,46 @@ class Conversion:
             run, keys, values, heads = self._with_headers(run, encode_key, encode_with_headers, refused)
         else:
             try:
-                keys = self._keys(run, encode_key)
+                keys = self._encode_keys(run, encode_key)
                 values = [encode_value(record.value) for record in run]
             except _NOT_THE_RECORD:
                 raise
             except Exception:  # noqa: BLE001 - found again below, record by record
                 run, keys, values = self._one_by_one(run, encode_key, encode_value, refused)
             if any([record.headers for record in run]):  # noqa: C419 - a list is faster here than a generator
-                run, keys, values, heads = self._headers(run, keys, values, refused)
+                run, keys, values, heads = self._encode_headers(run, keys, values, refused)
         if not run:
             return None
         asked = [record.partition for record in run]
         partitions: list[int | None] | None = None
         places: list[bytes | None] | None = None
         if asked.count(None) < len(asked):
-            partitions = [each if isinstance(each, int) else None for each in asked]
-            if any(isinstance(each, SameAs) for each in asked):
-                places = [_place(each, encode_key) for each in asked]
+            partitions = [partition if isinstance(partition, int) else None for partition in asked]
+            if any(isinstance(partition, SameAs) for partition in asked):
+                places = [_partition_key(partition, encode_key) for partition in asked]
         everywhere = (
-            frozenset(index for index, each in enumerate(asked) if each == EVERY_PARTITION) if partitions else _NOWHERE
+            frozenset(index for index, partition in enumerate(asked) if partition == EVERY_PARTITION)
+            if partitions
+            else _NOWHERE
         )
         timestamps: list[int | None] | None = [record.timestamp for record in run]
         if timestamps is not None and timestamps.count(None) == len(timestamps):
             timestamps = None
         return Converted(topic, run, values, keys, partitions, places, timestamps, heads, everywhere)
 
-    async def _prepare(self, topic: str, run: Sequence[SourceRecord], refused: list[Refused]) -> _Prepared | None:
+    async def _prepare_encoders(
+        self, topic: str, run: Sequence[SourceRecord], refused: list[Refused]
+    ) -> _Prepared | None:
         first = run[0]
         encoders: list[Encode] = []
         null_keys = first.key_schema is None and not self._key.null_needs_schema and _null_keys(run)
         null_values = first.value_schema is None and not self._value.null_needs_schema and _null_values(run)
         for stage, converter, schema, null in (
-            (Stage.KEY_CONVERTER, self._key, first.key_schema, null_keys),
-            (Stage.VALUE_CONVERTER, self._value, first.value_schema, null_values),
+            (ErrorStage.KEY_CONVERTER, self._key, first.key_schema, null_keys),
+            (ErrorStage.VALUE_CONVERTER, self._value, first.value_schema, null_values),
         ):
             if null:
-                encoders.append(_null)
+                encoders.append(_encode_null)
                 continue
             try:
                 await self._persist(lambda converter=converter, schema=schema: converter.prepare(topic, schema))  # type: ignore[misc]
@@ -244,7 +248,7 @@ class Conversion:
             except _NOT_THE_RECORD:
                 raise
             except Exception as error:  # noqa: BLE001 - a schema that can't be converted: all of its records can't
-                refused.extend(Refused(record, stage, error, _class(converter)) for record in run)
+                refused.extend(Refused(record, stage, error, _class_path(converter)) for record in run)
                 return None
         if len(self._prepared) >= 1000:
             self._prepared.clear()
@@ -269,7 +273,7 @@ class Conversion:
     ) -> tuple[list[SourceRecord], list[bytes | None] | None, list[bytes | None], list[Headers]]:
         """For a value converter that looks at the converted headers: these come first."""
         good, some_keys, _ = self._one_by_one(run, encode_key, lambda _: None, refused)
-        good, keys, _, heads = self._headers(good, some_keys, [None] * len(good), refused)
+        good, keys, _, heads = self._encode_headers(good, some_keys, [None] * len(good), refused)
         kept: list[int] = []
         values: list[bytes | None] = []
         for index, record in enumerate(good):
@@ -278,7 +282,7 @@ class Conversion:
             except _NOT_THE_RECORD:
                 raise
             except Exception as error:  # noqa: BLE001 - as above
-                refused.append(Refused(record, Stage.VALUE_CONVERTER, error, _class(self._value)))
+                refused.append(Refused(record, ErrorStage.VALUE_CONVERTER, error, _class_path(self._value)))
                 continue
             kept.append(index)
         if len(kept) < len(good):
@@ -287,7 +291,7 @@ class Conversion:
         return good, keys, values, heads
 
     @staticmethod
-    def _keys(run: Sequence[SourceRecord], encode: Encode) -> list[bytes | None] | None:
+    def _encode_keys(run: Sequence[SourceRecord], encode: Encode) -> list[bytes | None] | None:
         if run[0].key is not None:
             return [encode(record.key) for record in run]
         keys = [record.key for record in run]
@@ -307,22 +311,22 @@ class Conversion:
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
         for record in run:
-            stage, converter = Stage.KEY_CONVERTER, self._key
+            stage, converter = ErrorStage.KEY_CONVERTER, self._key
             try:
                 key = encode_key(record.key)
-                stage, converter = Stage.VALUE_CONVERTER, self._value
+                stage, converter = ErrorStage.VALUE_CONVERTER, self._value
                 value = encode_value(record.value)
             except _NOT_THE_RECORD:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a converter raises on a record is that record's
-                refused.append(Refused(record, stage, error, _class(converter)))
+                refused.append(Refused(record, stage, error, _class_path(converter)))
                 continue
             good.append(record)
             keys.append(key)
             values.append(value)
         return good, keys, values
 
-    def _headers(
+    def _encode_headers(
         self,
         run: Sequence[SourceRecord],
         keys: list[bytes | None] | None,
@@ -351,7 +355,7 @@ class Conversion:
             except _NOT_THE_RECORD:
                 raise
             except Exception as error:  # noqa: BLE001 - as above
-                refused.append(Refused(record, Stage.HEADER_CONVERTER, error, _class(self._header)))
+                refused.append(Refused(record, ErrorStage.HEADER_CONVERTER, error, _class_path(self._header)))
                 continue
             good.append(record)
             new_keys.append(key)
@@ -360,11 +364,11 @@ class Conversion:
         return good, None if keys is None else new_keys, new_values, heads
 
 
-def _class(converter: object) -> str:
+def _class_path(converter: object) -> str:
     return f"{type(converter).__module__}.{type(converter).__qualname__}"
 
 
-def _place(partition: object, encode_key: Encode) -> bytes | None:
+def _partition_key(partition: object, encode_key: Encode) -> bytes | None:
     """The bytes of the key that chooses a record's partition; None: its own does, also where a transform has changed keys."""
     if not isinstance(partition, SameAs):
         return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from connectors.api import Position
     from connectors.options import Config
     from worker.host.chunk import Headers
-    from worker.protocol import TaskId, TaskStats
+    from worker.protocol import HostTaskId, TaskStats
 
 _FIRST_PAUSE_S: Final = 0.2
 _LAST_PAUSE_S: Final = 10.0
@@ -30,7 +30,7 @@ _LAST_PAUSE_S: Final = 10.0
 _LONGEST_TEXT: Final = 2000
 
 
-class Stage(StrEnum):
+class ErrorStage(StrEnum):
     """Where a record went wrong; Connect's names."""
 
     TASK_POLL = "TASK_POLL"
@@ -41,7 +41,7 @@ class Stage(StrEnum):
     KAFKA_PRODUCE = "KAFKA_PRODUCE"
 
 
-def backoff(first_s: float = _FIRST_PAUSE_S, last_s: float = _LAST_PAUSE_S) -> Iterator[float]:
+def retry_pauses(first_s: float = _FIRST_PAUSE_S, last_s: float = _LAST_PAUSE_S) -> Iterator[float]:
     """Seconds to wait before each further try: doubling up to ``last_s``, with jitter, without end."""
     pauses = Backoff(first_s, last_s, low=0.8, high=1.2)
     while True:
@@ -76,7 +76,7 @@ class RestartPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetterRecord:
     """A record for the dead letter topic: the raw input as its value."""
 
     key: bytes | None
@@ -98,7 +98,7 @@ class ErrorHandler:
 
     def __init__(
         self,
-        task: TaskId,
+        task: HostTaskId,
         config: Config,
         stats: TaskStats,
         log: logging.LoggerAdapter[logging.Logger],
@@ -120,14 +120,14 @@ class ErrorHandler:
         #: Stages before which values are not masked yet: what such a record holds is shown nowhere.
         self._unmasked = frozenset(
             (
-                *([Stage.TASK_POLL] if transforms or has_rules(raw) else []),
-                *([Stage.TRANSFORMATION] if transforms else []),
+                *([ErrorStage.TASK_POLL] if transforms or has_rules(raw) else []),
+                *([ErrorStage.TRANSFORMATION] if transforms else []),
             )
         )
 
     def bad(
-        self, stage: Stage, error: Exception, origin: SourceRecord | BadRecord, executing: str = ""
-    ) -> DeadLetter | None:
+        self, stage: ErrorStage, error: Exception, origin: SourceRecord | BadRecord, executing: str = ""
+    ) -> DeadLetterRecord | None:
         """Take note of a bad record.
 
         Returns:
@@ -156,15 +156,15 @@ class ErrorHandler:
             error,
             executing,
             origin.topic,
-            _plain(origin.key),
-            _plain(origin.value),
+            _to_bytes(origin.key),
+            _to_bytes(origin.value),
             origin.source_partition,
             origin.source_offset,
         )
 
     def refused(
         self,
-        stage: Stage,
+        stage: ErrorStage,
         error: Exception,
         executing: str,
         topic: str | None,
@@ -172,13 +172,13 @@ class ErrorHandler:
         value: bytes | None,
         partition: Position | None,
         offset: Position | None,
-    ) -> DeadLetter | None:
+    ) -> DeadLetterRecord | None:
         """As ``bad``, for what is known of a record in serialized form."""
         stats = self._stats
         stats.record_failures += 1
         stats.record_errors += 1
         stats.last_error_ms = int(time.time() * 1000)
-        place = f"source partition {_json(partition)}, source offset {_json(offset)}"
+        position = f"source partition {_position_json(partition)}, source offset {_position_json(offset)}"
         if self._log_enabled:
             stats.errors_logged += 1
             content = f", key {key!r}, value {value!r}" if self._log_messages else ""
@@ -188,21 +188,21 @@ class ErrorHandler:
                 self._task,
                 stage,
                 executing,
-                place,
+                position,
                 topic,
                 content,
                 error,
             )
         if not self.tolerant:
             raise Fatal(
-                f"Tolerance exceeded in error handler: {stage} of a record failed at {place}: {error} "
+                f"Tolerance exceeded in error handler: {stage} of a record failed at {position}: {error} "
                 "(errors.tolerance=all skips such records)"
             ) from error
         stats.records_skipped += 1
         if not self.topic:
             return None
         stats.dead_letter_requests += 1
-        headers = self._context(stage, error, executing, topic, partition, offset) if self._headers else []
+        headers = self._context_headers(stage, error, executing, topic, partition, offset) if self._headers else []
         room = max(0, self._limit - sum(len(name) + len(data or b"") + 12 for name, data in headers) - 200)
         size = len(key or b"") + len(value or b"")
         if size > room:
@@ -210,11 +210,11 @@ class ErrorHandler:
             key = key and key[: room // 2]
             value = value and value[: room - len(key or b"")]
             headers.append(("__connect.errors.truncated", b"true"))
-        return DeadLetter(key, value, headers)
+        return DeadLetterRecord(key, value, headers)
 
-    def _context(
+    def _context_headers(
         self,
-        stage: Stage,
+        stage: ErrorStage,
         error: Exception,
         executing: str,
         topic: str | None,
@@ -233,30 +233,30 @@ class ErrorHandler:
             ("exception.class.name", f"{type(error).__module__}.{type(error).__qualname__}"),
             ("exception.message", self._scrub(str(error))[:_LONGEST_TEXT]),
             ("exception.stacktrace", self._scrub(trace)[-8000:]),
-            ("source.partition", _json(partition)[:_LONGEST_TEXT]),
-            ("source.offset", _json(offset)[:_LONGEST_TEXT]),
+            ("source.partition", _position_json(partition)[:_LONGEST_TEXT]),
+            ("source.offset", _position_json(offset)[:_LONGEST_TEXT]),
         ]
         return [
-            (f"__connect.errors.{name}", None if text is None else text.encode("utf-8", "replace"))
-            for name, text in fields
+            (f"__connect.errors.{name}", None if field_value is None else field_value.encode("utf-8", "replace"))
+            for name, field_value in fields
         ]
 
 
-def _json(position: Position | None) -> str:
+def _position_json(position: Position | None) -> str:
     return orjson.dumps(position, default=str).decode() if position is not None else "unknown"
 
 
-def _plain(value: Any) -> bytes | None:
+def _to_bytes(value: Any) -> bytes | None:
     """A record's key or value as bytes that a person can read."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
         return value.encode("utf-8", "replace")
     try:
-        return orjson.dumps(value, default=_readable, option=orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps(value, default=_to_readable, option=orjson.OPT_NON_STR_KEYS)
     except (TypeError, ValueError):
         return repr(value).encode("utf-8", "replace")
 
 
-def _readable(value: Any) -> str:
+def _to_readable(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes | bytearray) else str(value)

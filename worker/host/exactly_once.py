@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.errors import MillraceError
 from worker.host.commits import Ledger
-from worker.host.errors import backoff
+from worker.host.errors import retry_pauses
 from worker.host.producer import TransactionLost
 from worker.host.saved import write_pairs
-from worker.host.session import Session
+from worker.host.session import TaskSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from worker.host.saved import Pairs
 
 
-class TransactionalSession(Session):
-    """A session inside transactions; see ``Session`` for its arguments and the calls of the task runner."""
+class TransactionalSession(TaskSession):
+    """A session inside transactions; see ``TaskSession`` for its arguments and the calls of the task runner."""
 
     _open = False
     #: Whether the open transaction holds whole batches only.
@@ -58,7 +58,7 @@ class TransactionalSession(Session):
         if not isinstance(error, TransactionLost):
             raise error
         if self.stats.transactions > self._seen or self._pauses is None:
-            self._pauses = backoff(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
+            self._pauses = retry_pauses(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
         self._seen = self.stats.transactions
         pause = next(self._pauses)
         self.stats.retries += 1
@@ -84,7 +84,7 @@ class TransactionalSession(Session):
     async def last_commit(self) -> None:
         """Commit the open transaction, unless it is not whole or only the connector may end it: then it is dropped."""
         async with self._committing:
-            await self._ended()
+            await self._wait_ended()
         if not self._open or self._failed.done() or self.producer is None:
             return
         if self.plan.boundary == "connector" or not self._whole:
@@ -109,24 +109,24 @@ class TransactionalSession(Session):
     async def handle(self, batch: Batch) -> None:
         """Take a batch through to Kafka and end the transaction where it has to end."""
         async with self._committing:
-            await self._ended()
+            await self._wait_ended()
             self._check()
             self._whole = False
-            await self._begin()
+            await self._begin_transaction()
             await super().handle(batch)
             self._whole = True
             boundary = self.plan.boundary
             if boundary == "poll" or (boundary == "connector" and batch.transaction == "commit"):
-                await self._end()
+                await self._end_transaction()
             elif boundary == "connector" and batch.transaction == "abort":
                 await self.kafka.drain()
                 await self.kafka.abort()
                 self._open = False
                 self._receipts = []
-                await self._begin()
-                await self._end()
+                await self._begin_transaction()
+                await self._end_transaction()
 
-    async def _begin(self) -> None:
+    async def _begin_transaction(self) -> None:
         if not self._open:
             await self.kafka.begin()
             self._open = True
@@ -146,11 +146,11 @@ class TransactionalSession(Session):
     async def commit(self) -> None:
         """Commit the open transaction, if there is one."""
         async with self._committing:
-            await self._ended()
+            await self._wait_ended()
             if self._open:
-                await self._end()
+                await self._end_transaction()
 
-    async def _ended(self) -> None:
+    async def _wait_ended(self) -> None:
         """Wait for a commit whose caller was cancelled; raises what it failed with."""
         ending = self._ending
         if ending is not None:
@@ -160,7 +160,7 @@ class TransactionalSession(Session):
                 if ending.done():
                     self._ending = None
 
-    async def _end(self) -> None:
+    async def _end_transaction(self) -> None:
         """Write the offsets of all that was delivered, and commit.
 
         It may be cancelled anywhere, and the last commit of the run comes then: it must find the offsets that belong to the
@@ -186,7 +186,7 @@ class TransactionalSession(Session):
         self._ending.add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )  # there may be nobody to wait for it
-        await self._ended()
+        await self._wait_ended()
 
     def _not_ended(self, offsets: Sequence[Committable], error: BaseException) -> None:
         self.ledger.give_back(offsets)

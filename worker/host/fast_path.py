@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from worker.converters.base import Converter, Encode, HeaderConverter
     from worker.host.chunk import Headers
     from worker.host.convert import Converted
-    from worker.transforms.pipeline import Pipeline
+    from worker.transforms.pipeline import TransformPipeline
 
 #: What must not be taken for "this table can't be encoded so".
 _PASSED_ON: Final = (Fatal, Fenced)
@@ -90,7 +90,7 @@ class TaskWire:
     """
 
     def __init__(
-        self, pipeline: Pipeline, key: Converter, value: Converter, header: HeaderConverter, *, verify: bool
+        self, pipeline: TransformPipeline, key: Converter, value: Converter, header: HeaderConverter, *, verify: bool
     ) -> None:
         self._pipeline = pipeline
         self._key = key
@@ -161,7 +161,7 @@ def _symbolic_key(key: Encoding | Schema | None) -> SymbolicStruct | None:
 
 
 def wire_of(
-    mode: str, pipeline: Pipeline, key: Converter, value: Converter, header: HeaderConverter
+    mode: str, pipeline: TransformPipeline, key: Converter, value: Converter, header: HeaderConverter
 ) -> TaskWire | None:
     """The wire of a task, or None if its records have to be records.
 
@@ -230,7 +230,7 @@ def _same(headers: Headers, _shared: Sequence[Any]) -> Headers:
     return headers
 
 
-def compare(part: EncodedBatch, records: Sequence[SourceRecord], runs: Sequence[Converted]) -> None:
+def compare_records(part: EncodedBatch, records: Sequence[SourceRecord], runs: Sequence[Converted]) -> None:
     """Compare encoded records with what the converters make of the same records.
 
     Args:
@@ -253,14 +253,14 @@ def compare(part: EncodedBatch, records: Sequence[SourceRecord], runs: Sequence[
         for record, key, value, heads, time in zip(run.records, keys, run.values, headers, times, strict=True):
             ours = next(encoded, None)
             if ours is None:
-                raise _different(record, "there is one record less on the fast path", done)
+                raise _difference_error(record, "there is one record less on the fast path", done)
             for name, expected, encoded_value in (("key", key, ours[0]), ("value", value, ours[1])):
                 if expected != encoded_value:
-                    raise _different(record, _first_difference(name, expected, encoded_value), done)
+                    raise _difference_error(record, _first_difference(name, expected, encoded_value), done)
             if run.topic != topic or heads != expected_headers or run.partitions or run.everywhere:
-                raise _different(record, f"topic, headers or partition: {topic!r} and {run.topic!r}", done)
+                raise _difference_error(record, f"topic, headers or partition: {topic!r} and {run.topic!r}", done)
             if time != ours[2]:
-                raise _different(record, f"timestamp: general path {time}, fast path {ours[2]}", done)
+                raise _difference_error(record, f"timestamp: general path {time}, fast path {ours[2]}", done)
             done += 1
     if done != len(part.values) or done != len(records):
         raise Fatal(
@@ -269,7 +269,7 @@ def compare(part: EncodedBatch, records: Sequence[SourceRecord], runs: Sequence[
         )
 
 
-def _different(record: SourceRecord, difference: str, number: int) -> Fatal:
+def _difference_error(record: SourceRecord, difference: str, number: int) -> Fatal:
     return Fatal(
         f"fast.path=verify: record {number} of topic {record.topic} at source partition {record.source_partition}, source "
         f"offset {record.source_offset} is not the same on both paths: {difference}. Report it, and set fast.path=off"

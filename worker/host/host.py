@@ -19,15 +19,15 @@ from connectors.api import JobConnector, JobProgress, SourceConnector
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from worker import kafka_clients
 from worker.host.connector_runner import ConnectorRunner
-from worker.host.errors import backoff
+from worker.host.errors import retry_pauses
 from worker.host.job import JobPlan, make_job_plan
 from worker.host.options import WORKER
-from worker.host.plan import Plan, make_plan
+from worker.host.plan import TaskPlan, make_plan
 from worker.host.routes import ProducerSettings
-from worker.host.saved import OffsetWriter, SavedOffsets
+from worker.host.saved import ConnectorOffsets, OffsetWriter
 from worker.host.task_runner import TaskRunner
 from worker.host.tracing import Tracing, make_tracing
-from worker.job_config import job_properties, runnable
+from worker.job_config import job_properties, runnable_properties
 from worker.logs import LoggerRegistry, set_context
 from worker.plugins.model import Description
 from worker.plugins.providers import provider_finder
@@ -40,6 +40,7 @@ from worker.protocol import (
     CheckSnapshot,
     ConnectorView,
     DescribePlugins,
+    HostTaskId,
     Init,
     Instruct,
     JobOffsets,
@@ -57,19 +58,18 @@ from worker.protocol import (
     Stats,
     StopConnector,
     StopTask,
-    TaskId,
     TopicForgotten,
     Validate,
 )
 from worker.secrets.masking import SecretMasker, scrub_all
 from worker.secrets.providers import build_providers
-from worker.secrets.rotation import SecretKeeper, keeper
+from worker.secrets.rotation import SecretKeeper, build_keeper
 from worker.turns import Turnstile
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from worker.protocol import ClientStats, Message, ToHost
+    from worker.protocol import ClientStats, HostMessage, ToHost
 
 log = logging.getLogger(__name__)
 
@@ -86,14 +86,14 @@ _OFFSET_ROWS: Final = 1_000_000
 class Channel(Protocol):
     """The way to the control process; ``worker.pipe.Peer`` is one."""
 
-    async def request(self, message: Message, deadline_s: float) -> Any:
+    async def request(self, message: HostMessage, deadline_s: float) -> Any:
         """Ask and wait for the answer."""
 
-    def event(self, message: Message) -> None:
+    def event(self, message: HostMessage) -> None:
         """Tell without waiting."""
 
 
-class Host:
+class TaskHost:
     """Runs connectors and tasks.
 
     Args:
@@ -120,7 +120,7 @@ class Host:
         self._keeper = SecretKeeper({}, self._masker.add)
         self._plugins: PluginRegistry | None = None
         self._offset_writer = OffsetWriter("", ProducerSettings({}))
-        self._tasks: dict[TaskId, TaskRunner] = {}
+        self._tasks: dict[HostTaskId, TaskRunner] = {}
         self._connectors: dict[str, ConnectorRunner] = {}
         #: What starts takes turns.
         self._starts = Turnstile()
@@ -148,9 +148,9 @@ class Host:
             case StopTask():
                 return await self._stop_task(message)
             case PauseTask():
-                return self._runner(message.id).pause(paused=message.paused)
+                return self._find_runner(message.id).pause(paused=message.paused)
             case Instruct():
-                return self._instruct(message)
+                return self._instruct_task(message)
             case TopicForgotten():
                 return self._forget_topic(message)
             case StartConnector():
@@ -163,9 +163,9 @@ class Host:
                 LoggerRegistry().set(message.logger, message.level)
                 return None
             case Init():
-                return await self._start(message)
+                return await self._start_host(message)
             case AskFlow() | AskLogs() | ReadTopic() | Redrive():
-                return await self._answer(message)
+                return await self._answer_question(message)
             case _:
                 return await self._ask_plugin(message)
 
@@ -187,13 +187,13 @@ class Host:
 
     # Start.
 
-    async def _start(self, message: Init) -> None:
+    async def _start_host(self, message: Init) -> None:
         if self._init is not None:
             raise Fatal("this host was initialized before")
         self._init = message
         self._masker.learn(message.properties)
         providers = await asyncio.to_thread(build_providers, message.properties, provider_finder(message.properties))
-        self._keeper = keeper(providers, self._masker.add, message.properties)
+        self._keeper = build_keeper(providers, self._masker.add, message.properties)
         self._worker = await self._keeper.resolve(message.properties)
         self._masker.learn(self._worker)
         self._plugins = PluginRegistry(self._worker.get("plugin.path", ""), message.environments, message.skip)
@@ -215,33 +215,33 @@ class Host:
     def _offset_producer(self, init: Init) -> dict[str, Any]:
         return kafka_clients.client_arguments(
             {
-                **kafka_clients.inherited(self._worker, "offset.storage.producer."),
+                **kafka_clients.inherited_properties(self._worker, "offset.storage.producer."),
                 "acks": "all",
                 "client.id": f"{init.worker_id}-offsets-{init.host}",
             },
             "producer",
         ).arguments
 
-    async def _resolve(self, config: Mapping[str, str]) -> dict[str, str]:
+    async def _resolve_config(self, config: Mapping[str, str]) -> dict[str, str]:
         resolved = await self._keeper.resolve(config)
-        await self._learn(resolved)
+        await self._learn_secrets(resolved)
         return resolved
 
     async def _resolve_in_turn(self, config: Mapping[str, str]) -> dict[str, str]:
         await self._starts.turn()
-        return await self._resolve(config)
+        return await self._resolve_config(config)
 
-    async def _resolve_in_time(self, task: TaskId, config: Mapping[str, str]) -> dict[str, str]:
+    async def _resolve_in_time(self, task: HostTaskId, config: Mapping[str, str]) -> dict[str, str]:
         """The same for a task that starts: it waits for config providers that are away."""
-        for pause in backoff():
+        for pause in retry_pauses():
             try:
-                return await self._resolve(config)
+                return await self._resolve_config(config)
             except Retriable as error:
                 log.warning("%s: %s, trying again in %.1f s", task, error, pause)
                 await asyncio.sleep(pause)
         raise AssertionError("back-off never ends")
 
-    async def _learn(self, resolved: Mapping[str, str]) -> None:
+    async def _learn_secrets(self, resolved: Mapping[str, str]) -> None:
         """Mask the secrets of a configuration from now on."""
         plugins = self._known_plugins()
         try:
@@ -259,7 +259,7 @@ class Host:
 
     async def _task_changed(self, runner: TaskRunner, resolved: dict[str, str], names: frozenset[str]) -> None:
         set_context(runner.id.connector, f"task-{runner.id.task}")
-        await self._learn(resolved)
+        await self._learn_secrets(resolved)
         await runner.secrets_changed(resolved, names)
 
     async def _worker_changed(self, resolved: dict[str, str], names: frozenset[str]) -> None:
@@ -276,8 +276,8 @@ class Host:
         for runner in list(self._tasks.values()):
             await runner.secrets_changed({}, frozenset())
 
-    def _follow(
-        self, runner: TaskRunner | None, task: TaskId, config: Mapping[str, str], resolved: Mapping[str, str]
+    def _follow_secrets(
+        self, runner: TaskRunner | None, task: HostTaskId, config: Mapping[str, str], resolved: Mapping[str, str]
     ) -> Callable[[], Awaitable[bool]] | None:
         """Hand new values to a task; what asks for them at once, or None where there is nothing to follow."""
         if runner is None or not self._keeper.watch(task, config, resolved, partial(self._task_changed, runner)):
@@ -296,21 +296,21 @@ class Host:
         old = self._tasks.pop(message.id, None)
         if old is not None:
             await old.stop(int(self._worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000)
-        runner = TaskRunner(message, lambda: self._plan(message), self._channel.event, self._masker.scrub)
+        runner = TaskRunner(message, lambda: self._build_plan(message), self._channel.event, self._masker.scrub)
         with contextlib.suppress(ConfigInvalid):  # an unknown class fails the task
             if self._known_plugins().configured(message.connector_config).kind == "sink":
                 runner.stats.job = JobProgress()
         self._tasks[message.id] = runner
         runner.start()
 
-    async def _plan(self, message: StartTask) -> Plan | JobPlan:
+    async def _build_plan(self, message: StartTask) -> TaskPlan | JobPlan:
         set_context(message.id.connector, f"task-{message.id.task}")
         await self._starts.turn()
         if message.problem:
             raise ConfigInvalid(message.problem)
         raw = {**message.connector_config, **message.config}
         config = await self._resolve_in_time(message.id, raw)
-        refresh = self._follow(self._tasks.get(message.id), message.id, raw, config)
+        refresh = self._follow_secrets(self._tasks.get(message.id), message.id, raw, config)
         plugin = self._known_plugins().configured(config)
         if plugin.kind == "sink":
             return await make_job_plan(
@@ -344,8 +344,8 @@ class Host:
                 del self._tasks[message.id]
                 self._keeper.unwatch(message.id)
 
-    def _instruct(self, message: Instruct) -> None:
-        runner = self._runner(message.id)
+    def _instruct_task(self, message: Instruct) -> None:
+        runner = self._find_runner(message.id)
         set_context(message.id.connector, f"task-{message.id.task}")
         current = asyncio.current_task()
         if current is not None:
@@ -357,7 +357,7 @@ class Host:
             if task.connector == message.connector:
                 runner.forget_topic(message.topic)
 
-    def _runner(self, task: TaskId) -> TaskRunner:
+    def _find_runner(self, task: HostTaskId) -> TaskRunner:
         runner = self._tasks.get(task)
         if runner is None:
             raise Fatal(f"task {task} is not in this host")
@@ -368,7 +368,7 @@ class Host:
         old = self._connectors.pop(message.name, None)
         if old is not None:
             await old.stop(int(self._worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000)
-        offsets = SavedOffsets(message.name, self._channel.request, None, {})
+        offsets = ConnectorOffsets(message.name, self._channel.request, None, {})
         connector = ConnectorRunner(
             message,
             self._resolve_in_turn,
@@ -409,9 +409,9 @@ class Host:
         if isinstance(message, Validate):
             if current is not None:
                 current.set_name(f"{message.config.get('name', '')}|validate")
-            resolved = await self._resolve(message.config)
+            resolved = await self._resolve_config(message.config)
             return orjson.dumps(
-                await validation.validate(
+                await validation.validate_config(
                     plugins.seeing(message.others), message.config, message.plugin, self._worker, resolved=resolved
                 )
             )
@@ -419,15 +419,15 @@ class Host:
             return await self._list_tables(message)
         if isinstance(message, CheckSnapshot | ConnectorView):
             if current is not None:
-                what = message.what if isinstance(message, ConnectorView) else "snapshot"
-                current.set_name(f"{message.config.get('name', '')}|{what}")
+                view_name = message.what if isinstance(message, ConnectorView) else "snapshot"
+                current.set_name(f"{message.config.get('name', '')}|{view_name}")
             return await self._ask_source(message)
         if current is not None:
             current.set_name(f"{message.config.get('name', '')}|alter-offsets")
-        config = await self._resolve(message.config)
+        config = await self._resolve_config(message.config)
         cls = plugins.configured_class(config)
         if issubclass(cls, JobConnector):
-            config = runnable(cls, config, self._worker)
+            config = runnable_properties(cls, config, self._worker)
             definition = await asyncio.to_thread(cls.definition, config)
         else:
             definition = cls.config_def
@@ -456,7 +456,7 @@ class Host:
             ) from None
         return orjson.dumps(scrub_all(answer, self._masker.scrub))
 
-    async def _answer(self, message: AskFlow | AskLogs | ReadTopic | Redrive) -> bytes:
+    async def _answer_question(self, message: AskFlow | AskLogs | ReadTopic | Redrive) -> bytes:
         if isinstance(message, ReadTopic | Redrive):
             return await self._read_topic(message)
         return await (self._ask_flow(message) if isinstance(message, AskFlow) else self._ask_logs(message))
@@ -468,49 +468,49 @@ class Host:
         # Imported where it is needed: hosts without logs do not load its pattern library.
         from worker.host.log_questions import answer_question
 
-        config = await self._resolve(message.config)
+        config = await self._resolve_config(message.config)
         answer = await answer_question(message.question, config, self._worker, self._known_plugins(), message.request)
         return orjson.dumps(scrub_all(answer, self._masker.scrub))
 
     async def _read_topic(self, message: ReadTopic | Redrive) -> bytes:
         # Imported where it is needed: CEL brings its command line along.
-        from worker.host.redrive import redrive
+        from worker.host.redrive import redrive_letter
         from worker.host.topic_reader import read_topic
 
-        config = await self._resolve(message.config)
+        config = await self._resolve_config(message.config)
         if isinstance(message, Redrive):
-            return orjson.dumps(await redrive(config, self._worker, message.request))
+            return orjson.dumps(await redrive_letter(config, self._worker, message.request))
         answer = await read_topic(config, self._worker, self._known_plugins(), message.request)
         return orjson.dumps(scrub_all(answer, self._masker.scrub), option=orjson.OPT_NON_STR_KEYS)
 
     async def _flow_answer(self, message: AskFlow) -> dict[str, Any]:
-        cls, properties = await self._job(message.config)
+        cls, properties = await self._resolve_job(message.config)
         if message.method == "preview":
             return await cls.preview(properties, orjson.loads(message.request), message.deadline_s)
         running = None
         if message.running is not None:
-            other, running = await self._job(message.running)
-            running = running if other is cls else None
+            running_class, running = await self._resolve_job(message.running)
+            running = running if running_class is cls else None
         return await cls.plan(properties, running, message.deadline_s)
 
-    async def _job(self, config: Mapping[str, str]) -> tuple[type[JobConnector], dict[str, str]]:
+    async def _resolve_job(self, config: Mapping[str, str]) -> tuple[type[JobConnector], dict[str, str]]:
         """The class and the job's own properties of a configuration.
 
         Raises:
             ConfigInvalid: it is not of a connector that moves data itself.
         """
-        resolved = await self._resolve(config)
+        resolved = await self._resolve_config(config)
         cls = self._known_plugins().configured_class(resolved)
         if not issubclass(cls, JobConnector):
             raise ConfigInvalid(
                 f"{cls.__name__} is a source connector: plans and previews are of flows (connector.class spark_jobs.SparkJob)"
             )
-        completed = runnable(cls, resolved, self._worker)
+        completed = runnable_properties(cls, resolved, self._worker)
         definition = await asyncio.to_thread(cls.definition, completed)
         return cls, job_properties(definition.canonical(completed), definition)
 
     async def _list_tables(self, message: ListTables) -> bytes:
-        config = await self._resolve(message.config)
+        config = await self._resolve_config(message.config)
         cls = self._known_plugins().configured_class(config)
         if not issubclass(cls, SourceConnector):
             raise ConfigInvalid(f"{cls.__name__} is no source connector: it has no tables to choose from")
@@ -522,7 +522,7 @@ class Host:
         return orjson.dumps(scrub_all(tables, self._masker.scrub))
 
     async def _ask_source(self, message: CheckSnapshot | ConnectorView) -> bytes:
-        config = await self._resolve(message.config)
+        config = await self._resolve_config(message.config)
         cls = self._known_plugins().configured_class(config)
         if not issubclass(cls, SourceConnector):
             raise ConfigInvalid(
@@ -564,7 +564,7 @@ class Host:
                 Stats(
                     reports,
                     time.process_time(),
-                    _rss(),
+                    _read_rss(),
                     self._loop_lag(),
                     len(self._connectors),
                     clients,
@@ -577,7 +577,7 @@ class Host:
                 runner.reported()
 
 
-def _rss() -> int:
+def _read_rss() -> int:
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - no path
         return int(file.read().split()[1]) * _PAGE
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-from worker.schedule import due
+from worker.schedule import due_instructions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class InstructionSchedule:
     def replace(self, instructions: Sequence[Instruction]) -> None:
         """Take the complete list of instructions and hand on those that count now."""
         self._all = instructions
-        self._apply()
+        self._apply_current()
 
     def close(self) -> None:
         """Wait for no start time any more."""
@@ -42,21 +42,21 @@ class InstructionSchedule:
             self._timer.cancel()
             self._timer = None
 
-    def _apply(self) -> None:
+    def _apply_current(self) -> None:
         self.close()
-        self.current, wait_ms = due(self._all, time.time_ns() // 1_000_000)
-        self._wait(wait_ms)
+        self.current, wait_ms = due_instructions(self._all, time.time_ns() // 1_000_000)
+        self._schedule_check(wait_ms)
         self._hand_on(self.current)
 
-    def _wait(self, wait_ms: int | None) -> None:
+    def _schedule_check(self, wait_ms: int | None) -> None:
         if wait_ms is not None:
             # Somebody may set the clock, so look at it now and then.
-            self._timer = asyncio.get_running_loop().call_later(min(wait_ms / 1000, _CLOCK_S), self._check)
+            self._timer = asyncio.get_running_loop().call_later(min(wait_ms / 1000, _CLOCK_S), self._check_clock)
 
-    def _check(self) -> None:
+    def _check_clock(self) -> None:
         self._timer = None
-        current, wait_ms = due(self._all, time.time_ns() // 1_000_000)
+        current, wait_ms = due_instructions(self._all, time.time_ns() // 1_000_000)
         if current != self.current:
-            self._apply()
+            self._apply_current()
         else:
-            self._wait(wait_ms)
+            self._schedule_check(wait_ms)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, Retriable
 from connectors.options import Config
-from worker.host.errors import backoff
+from worker.host.errors import retry_pauses
 from worker.host.options import CONNECTOR
-from worker.job_config import job_properties, runnable, tasks_note
+from worker.job_config import job_properties, runnable_properties, tasks_note
 from worker.logs import connector_logger
 from worker.protocol import CustomMetric
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from connectors.api import JobConnector, JobProgress, JobTask
-    from worker.protocol import TaskId, TaskStats
+    from worker.protocol import HostTaskId, TaskStats
 
 #: A run without a fault for this long resets the back-off.
 _STABLE_S: Final = 60.0
@@ -46,7 +46,7 @@ class JobPlan:
         topic_used: called with each topic that the job reads, once.
     """
 
-    id: TaskId
+    id: HostTaskId
     version: str
     options: Config
     config: Config
@@ -59,7 +59,7 @@ class JobPlan:
 
 
 async def make_job_plan(
-    task: TaskId,
+    task: HostTaskId,
     cls: type[JobConnector],
     merged: Mapping[str, str],
     worker: Mapping[str, str],
@@ -77,15 +77,15 @@ async def make_job_plan(
     Raises:
         ConfigInvalid: a property is wrong; the message names it.
     """
-    completed = runnable(cls, merged, worker)
+    completed = runnable_properties(cls, merged, worker)
     definition = await asyncio.to_thread(cls.definition, completed)  # imports what the configuration names
-    own = job_properties(completed, definition)
-    parsed = definition.parse(own)
+    own_properties = job_properties(completed, definition)
+    parsed = definition.parse(own_properties)
     return JobPlan(
         id=task,
         version=cls.version,
         options=CONNECTOR.parse({name: value for name, value in completed.items() if name.startswith("errors.re")}),
-        config=Config(parsed, own),
+        config=Config(parsed, own_properties),
         task_class=cls.task_class,
         log=connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}"),
         stop_s=int(worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000,
@@ -95,7 +95,7 @@ async def make_job_plan(
 
 
 @dataclass(slots=True)
-class _Context:
+class _JobContext:
     """The ``JobTaskContext`` of a task."""
 
     connector: str
@@ -142,7 +142,9 @@ class JobSession:
         self._until: float | None = None
         self._changed = asyncio.Event()
         self._counted = (progress.read, progress.written, progress.batches, progress.retries, progress.busy_s)
-        self._task = plan.task_class(_Context(plan.id.connector, plan.id.task, plan.config, progress, plan.log, self))
+        self._task = plan.task_class(
+            _JobContext(plan.id.connector, plan.id.task, plan.config, progress, plan.log, self)
+        )
         self._worker: asyncio.Task[None] | None = None
 
     # What the task runner calls.
@@ -153,7 +155,7 @@ class JobSession:
         Raises:
             MillraceError: the task failed.
         """
-        pauses = backoff(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
+        pauses = retry_pauses(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
         faulty_since: float | None = None
         while True:
             if not self.resumed.is_set():
@@ -161,13 +163,13 @@ class JobSession:
                 await self.resumed.wait()
             began = time.monotonic()
             try:
-                await self._attempt()
+                await self._run_attempt()
                 continue  # paused
             except Retriable as error:
                 fault = error
             now = time.monotonic()
             if now - began > _STABLE_S:
-                pauses = backoff(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
+                pauses = retry_pauses(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
                 faulty_since = None
             faulty_since = began if faulty_since is None else faulty_since
             limit_ms = self.plan.options["errors.retry.timeout"]
@@ -178,7 +180,7 @@ class JobSession:
             self.stats.last_error_ms = int(time.time() * 1000)
             self.plan.log.warning("%s: %s; it is started again in %.1f s", self._name, fault, pause)
             self._state("RESTARTING", fault)
-            await self._sleep(pause)
+            await self._sleep_seconds(pause)
 
     def stop(self, until: float) -> None:
         """Announce that ``run`` gets cancelled and must be finished at loop time ``until``."""
@@ -237,17 +239,17 @@ class JobSession:
 
     # Parts.
 
-    async def _attempt(self) -> None:
+    async def _run_attempt(self) -> None:
         """Run the task's own coroutine until it fails, or returns because it was paused."""
         worker = self._worker = asyncio.create_task(self._task.run(), name=self._name)
         try:
             while not worker.done():
                 if not self.resumed.is_set():
-                    await self._end(worker)
+                    await self._end_worker(worker)
                     break
-                await self._either(worker)
+                await self._wait_either(worker)
         except asyncio.CancelledError:
-            await self._end(worker)
+            await self._end_worker(worker)
             raise
         finally:
             self._worker = None
@@ -260,9 +262,9 @@ class JobSession:
             raise error
         if self.resumed.is_set():
             self.plan.log.info("%s: the job has done all it had to do", self._name)
-            await self._idle()
+            await self._wait_idle()
 
-    async def _either(self, worker: asyncio.Task[None]) -> None:
+    async def _wait_either(self, worker: asyncio.Task[None]) -> None:
         """Wait until the worker is done or ``wake`` was called."""
         self._changed.clear()
         changed = asyncio.ensure_future(self._changed.wait())
@@ -272,7 +274,7 @@ class JobSession:
         finally:
             changed.cancel()
 
-    async def _end(self, worker: asyncio.Task[None]) -> None:
+    async def _end_worker(self, worker: asyncio.Task[None]) -> None:
         """Cancel the worker once and wait for its end, whatever happens to the waiting."""
         worker.cancel()
         cancelled = False
@@ -290,13 +292,13 @@ class JobSession:
         if cancelled:
             raise asyncio.CancelledError
 
-    async def _idle(self) -> None:
+    async def _wait_idle(self) -> None:
         """RUNNING with nothing to do: until paused; resumed, it looks again whether there is work."""
         while self.resumed.is_set():
             self._changed.clear()
             await self._changed.wait()
 
-    async def _sleep(self, seconds: float) -> None:
+    async def _sleep_seconds(self, seconds: float) -> None:
         """Sleep, or until paused or resumed."""
         self._changed.clear()
         with contextlib.suppress(TimeoutError):

@@ -61,19 +61,19 @@ async def answer_question(
         return await _read_unknown(config, parsed, worker, plugins, asked["lines"])
     if question == "recent":
         lines = await read_recent(parsed, asked["lines"], asked["seconds"])
-        return {"lines": _bounded([(line, msgspec.to_builtins(origin)) for line, origin in lines])}
+        return {"lines": _newest_lines([(line, msgspec.to_builtins(origin)) for line, origin in lines])}
     if config.get("transforms", "").strip():
         return {"problems": [], "warnings": [_WITH_TRANSFORMS]}
     return {"problems": await check_schemas(config, parsed, worker, plugins, asked["rules"]), "warnings": []}
 
 
 async def _read_unknown(
-    config: Mapping[str, str], parsed: Config, worker: Mapping[str, str], plugins: PluginRegistry, most: int
+    config: Mapping[str, str], parsed: Config, worker: Mapping[str, str], plugins: PluginRegistry, max_lines: int
 ) -> dict[str, Any]:
     topic = f"{parsed[PREFIX]}.{UNKNOWN_TABLE}"
     reader = reader_of(config, worker, plugins)
     try:
-        records, deleted = await reader.newest(topic, most, MOST_BYTES)
+        records, deleted = await reader.newest(topic, max_lines, MOST_BYTES)
         lines: list[tuple[UnknownLine, int]] = []
         #: What identifies a line -> how many lines came before the last message that deletes it.
         deletes: dict[str, int] = {}
@@ -107,7 +107,7 @@ async def _read_unknown(
         "first_ms": lines[0][1] if lines else None,
         "last_ms": lines[-1][1] if lines else None,
         "failures": _count_failures([line for line, _ in lines]),
-        "lines": _bounded([(line.line, msgspec.to_builtins(line.origin)) for line, _ in lines]),
+        "lines": _newest_lines([(line.line, msgspec.to_builtins(line.origin)) for line, _ in lines]),
     }
 
 
@@ -133,7 +133,7 @@ def _count_failures(lines: Sequence[UnknownLine]) -> list[dict[str, Any]]:
     ]
 
 
-def _bounded(lines: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+def _newest_lines(lines: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
     """The newest lines, as many as fit into an answer."""
     kept: list[dict[str, Any]] = []
     left = MOST_BYTES

@@ -15,9 +15,9 @@ import uvloop
 from connectors.errors import ConfigInvalid
 from worker import logs
 from worker.host import watch
-from worker.host.host import Host
+from worker.host.host import TaskHost
 from worker.metrics.process import GcWatch, settle_heap
-from worker.metrics.traffic import MeteredLoop, traffic
+from worker.metrics.traffic import MeteredLoop, client_traffic
 from worker.pipe import Peer
 from worker.protocol import ClientStats, ProcessStats, ToHost
 from worker.secrets.masking import SecretFilter
@@ -33,7 +33,7 @@ _READ_LIMIT: Final = 1 << 24
 _CLOSE_S: Final = 5.0
 
 
-async def serve(sock: socket.socket, *, own_process: bool = False) -> None:
+async def serve_host(sock: socket.socket, *, own_process: bool = False) -> None:
     """Run a host on one end of a socket pair until the other end closes.
 
     Args:
@@ -57,12 +57,12 @@ async def serve(sock: socket.socket, *, own_process: bool = False) -> None:
 
     def numbers() -> tuple[list[ClientStats], ProcessStats]:
         # A host within its control process has no numbers of its own: the control process counts them.
-        return (traffic(), garbage.stats()) if own_process else ([], ProcessStats())
+        return (client_traffic(), garbage.stats()) if own_process else ([], ProcessStats())
 
     # The host comes after it.
     peer = Peer(reader, writer, lambda message: host.handle(message), ToHost, lambda text: host.masker.scrub(text))  # noqa: PLW0108
     garbage = GcWatch()
-    host = Host(peer, loop_watch.take_lag, initialized, numbers)
+    host = TaskHost(peer, loop_watch.take_lag, initialized, numbers)
     if own_process:
         garbage.start()
     loop_watch.start()
@@ -80,12 +80,12 @@ async def serve(sock: socket.socket, *, own_process: bool = False) -> None:
         other_writer.close()
 
 
-def _own_logging(init: Init, host: Host) -> None:
+def _own_logging(init: Init, host: TaskHost) -> None:
     properties = init.properties
     try:
-        registry = logs.configure(properties.get("log.format", "text"), properties.get("log.level", "INFO"))
+        registry = logs.configure_logging(properties.get("log.format", "text"), properties.get("log.level", "INFO"))
     except ConfigInvalid:
-        registry = logs.configure()
+        registry = logs.configure_logging()
     registry.apply(init.log_levels)
     for handler in logging.getLogger().handlers:
         handler.addFilter(SecretFilter(host.masker))
@@ -99,8 +99,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--fd", type=int, required=True, help="inherited end of a socket pair to the control process")
     options = parser.parse_args(arguments)
     watch.die_with_parent()
-    logs.configure()
-    uvloop.run(serve(socket.socket(fileno=options.fd), own_process=True), loop_factory=MeteredLoop)
+    logs.configure_logging()
+    uvloop.run(serve_host(socket.socket(fileno=options.fd), own_process=True), loop_factory=MeteredLoop)
 
 
 if __name__ == "__main__":

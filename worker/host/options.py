@@ -30,10 +30,10 @@ _FAST_PATH: Final = "Fast path"
 
 
 def _web_address(name: str, value: object) -> str | None:
-    text = str(value)
-    if not text or text.startswith(("http://", "https://")):
+    address = str(value)
+    if not address or address.startswith(("http://", "https://")):
         return None
-    return invalid(name, text, "It must be empty, or an address that begins with http:// or https://")
+    return invalid(name, address, "It must be empty, or an address that begins with http:// or https://")
 
 
 #: Options of the worker.

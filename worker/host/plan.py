@@ -14,12 +14,12 @@ from worker import kafka_clients
 from worker.host.fast_path import wire_of
 from worker.host.options import CONNECTOR, WORKER
 from worker.host.routes import ProducerSettings
-from worker.host.saved import OffsetWriter, SavedOffsets
+from worker.host.saved import ConnectorOffsets, OffsetWriter
 from worker.host.task_metrics import Metrics
 from worker.host.written import KafkaReader
 from worker.logs import connector_logger
 from worker.metrics.topics import TOPICS
-from worker.transforms.pipeline import Pipeline, build_pipeline
+from worker.transforms.pipeline import TransformPipeline, build_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from worker.host.fast_path import TaskWire
     from worker.host.tracing import Tracing
     from worker.plugins.registry import PluginRegistry
-    from worker.protocol import TaskId
+    from worker.protocol import HostTaskId
 
 #: Kafka's default for ``transaction.max.timeout.ms``: a longer timeout would be refused.
 _LONGEST_TRANSACTION_MS: Final = 900_000
@@ -73,7 +73,7 @@ class Renewal:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class TaskPlan:
     """What one run of a task needs; made anew for each run, so that rotated secrets are seen.
 
     Attributes:
@@ -97,7 +97,7 @@ class Plan:
         wire: takes bytes instead of records from the task; None: only records will do.
     """
 
-    id: TaskId
+    id: HostTaskId
     version: str
     worker: Mapping[str, str]
     options: Config
@@ -106,9 +106,9 @@ class Plan:
     admin: dict[str, Any]
     own_offsets_topic: str | None
     offsets_topic: str
-    offsets: SavedOffsets
+    offsets: ConnectorOffsets
     offset_writer: OffsetWriter
-    pipeline: Pipeline
+    pipeline: TransformPipeline
     key_converter: Converter
     value_converter: Converter
     header_converter: HeaderConverter
@@ -180,8 +180,8 @@ def producer_settings(
     Raises:
         ConfigInvalid: a property has a wrong value, or may not be overridden.
     """
-    own = kafka_clients.overrides(connector, "producer.override.", worker)
-    properties = kafka_clients.inherited(worker, "producer.") | own
+    overridden = kafka_clients.override_properties(connector, "producer.override.", worker)
+    properties = kafka_clients.inherited_properties(worker, "producer.") | overridden
     if transactional_id is not None:
         properties["transactional.id"] = transactional_id
         properties["enable.idempotence"] = "true"
@@ -207,20 +207,22 @@ def producer_settings(
     ), mapped.warnings
 
 
-def converter_config(connector: Mapping[str, str], worker: Mapping[str, str], which: str) -> tuple[str, dict[str, str]]:
+def converter_config(
+    connector: Mapping[str, str], worker: Mapping[str, str], option: str
+) -> tuple[str, dict[str, str]]:
     """Class name and own properties of a converter (``key.converter`` ...): the connector's, else the worker's."""
-    source = connector if connector.get(which) else worker
-    name = source.get(which) or (_DEFAULT_HEADER_CONVERTER if which == "header.converter" else None)
+    source = connector if connector.get(option) else worker
+    name = source.get(option) or (_DEFAULT_HEADER_CONVERTER if option == "header.converter" else None)
     if name is None:
-        raise ConfigInvalid(f'Missing required configuration "{which}" which has no default value.')
-    prefix = which + "."
+        raise ConfigInvalid(f'Missing required configuration "{option}" which has no default value.')
+    prefix = option + "."
     return name.strip(), {key[len(prefix) :]: value for key, value in source.items() if key.startswith(prefix)}
 
 
 def _shared_overrides(merged: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
     """What the connector overrides for its producer and its other clients need as well: addresses, security."""
-    overrides = kafka_clients.overrides(merged, "producer.override.", worker)
-    return {name: value for name, value in overrides.items() if "admin" in kafka_clients.kinds(name)}
+    overrides = kafka_clients.override_properties(merged, "producer.override.", worker)
+    return {name: value for name, value in overrides.items() if "admin" in kafka_clients.client_kinds(name)}
 
 
 def admin_client(merged: Mapping[str, str], worker: Mapping[str, str]) -> kafka_clients.ClientArguments:
@@ -229,9 +231,9 @@ def admin_client(merged: Mapping[str, str], worker: Mapping[str, str]) -> kafka_
     Raises:
         ConfigInvalid: a property is wrong, or may not be overridden.
     """
-    overrides = kafka_clients.overrides(merged, "admin.override.", worker)
+    overrides = kafka_clients.override_properties(merged, "admin.override.", worker)
     return kafka_clients.client_arguments(
-        kafka_clients.inherited(worker, "admin.") | _shared_overrides(merged, worker) | overrides, "admin"
+        kafka_clients.inherited_properties(worker, "admin.") | _shared_overrides(merged, worker) | overrides, "admin"
     )
 
 
@@ -242,10 +244,12 @@ def consumer_arguments(merged: Mapping[str, str], worker: Mapping[str, str]) -> 
         ConfigInvalid: a property is wrong, or may not be overridden.
     """
     overrides = {
-        key: value for key, value in _shared_overrides(merged, worker).items() if "consumer" in kafka_clients.kinds(key)
+        key: value
+        for key, value in _shared_overrides(merged, worker).items()
+        if "consumer" in kafka_clients.client_kinds(key)
     }
     return kafka_clients.client_arguments(
-        kafka_clients.inherited(worker, "consumer.") | overrides, "consumer"
+        kafka_clients.inherited_properties(worker, "consumer.") | overrides, "consumer"
     ).arguments
 
 
@@ -271,19 +275,19 @@ def own_offsets_topic(
     Raises:
         ConfigInvalid: a property may not be overridden.
     """
-    own: str | None = options["offsets.storage.topic"] or None
+    topic: str | None = options["offsets.storage.topic"] or None
     here = worker.get("bootstrap.servers")
     elsewhere = _shared_overrides(merged, worker).get("bootstrap.servers", here) != here
-    if own == worker.get("offset.storage.topic") and not elsewhere:
-        own = None
-    if own is None and boundary and elsewhere:
+    if topic == worker.get("offset.storage.topic") and not elsewhere:
+        topic = None
+    if topic is None and boundary and elsewhere:
         # A transaction can't span two Kafka clusters: offsets are kept beside the records, under the name they have here.
-        own = worker.get("offset.storage.topic")
-    return own
+        topic = worker.get("offset.storage.topic")
+    return topic
 
 
 def make_plan(
-    task: TaskId,
+    task: HostTaskId,
     merged: Mapping[str, str],
     worker: Mapping[str, str],
     plugins: PluginRegistry,
@@ -291,7 +295,7 @@ def make_plan(
     offset_writer: OffsetWriter,
     topic_used: Callable[[str], None],
     turn: Callable[[], Awaitable[None]],
-) -> Plan:
+) -> TaskPlan:
     """Everything for one run of a task.
 
     Args:
@@ -301,8 +305,8 @@ def make_plan(
         plugins: finds classes by their names.
         request: asks the control process.
         offset_writer: of the host.
-        topic_used: see ``Plan``.
-        turn: see ``Plan``.
+        topic_used: see ``TaskPlan``.
+        turn: see ``TaskPlan``.
 
     Raises:
         ConfigInvalid: a property is wrong; the message names it.
@@ -335,7 +339,7 @@ def make_plan(
     key_name, key_config = converter_config(merged, worker, "key.converter")
     value_name, value_config = converter_config(merged, worker, "value.converter")
     header_name, header_config = converter_config(merged, worker, "header.converter")
-    offsets = SavedOffsets(task.connector, request, own_topic, admin.arguments)
+    offsets = ConnectorOffsets(task.connector, request, own_topic, admin.arguments)
     adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}")
     metrics = Metrics({**cls.metrics, **TOPICS}, WORKER.parse(worker)["metrics.tables.max"], adapter)
     current = dict(merged)
@@ -372,21 +376,23 @@ def make_plan(
         )
         for old, new in ((settings.arguments, new_producer), (admin.arguments, new_admin)):
             old.update({name: new[name] for name in kafka_clients.CREDENTIALS if name in new})
-        known = {alias: key for key in cls.config_def.keys.values() for alias in (key.name, *key.aliases)}
-        own = [known[name].name for name in sorted(names) if name in known and known[name].secret]
-        if own:
-            config.renew(cls.config_def.parse(current), own)
+        keys_by_name = {alias: key for key in cls.config_def.keys.values() for alias in (key.name, *key.aliases)}
+        own_names = [
+            keys_by_name[name].name for name in sorted(names) if name in keys_by_name and keys_by_name[name].secret
+        ]
+        if own_names:
+            config.renew(cls.config_def.parse(current), own_names)
         return Renewal(
-            tuple(own),
+            tuple(own_names),
             clients,
             tuple(
                 name
                 for name in sorted(names)
-                if not (name in known and known[name].secret) and not name.startswith(_CLIENTS)
+                if not (name in keys_by_name and keys_by_name[name].secret) and not name.startswith(_CLIENTS)
             ),
         )
 
-    return Plan(
+    return TaskPlan(
         id=task,
         version=cls.version,
         worker=worker,

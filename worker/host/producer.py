@@ -20,16 +20,16 @@ from aiokafka import errors as kafka
 from connectors.errors import Fatal, Fenced, MillraceError
 from offsets.aiokafka_internals import sender_task
 from offsets.fetch import abandon_producer
-from offsets.refusal import refusal
-from worker.host.errors import backoff
-from worker.host.routes import PartitionWriter, ProducerSettings, RecordTooLarge, Route, topic_complaint
+from offsets.refusal import find_refusal
+from worker.host.errors import retry_pauses
+from worker.host.routes import ProducerSettings, RecordTooLarge, TopicPartitionWriter, TopicRoute, topic_complaint
 from worker.kafka_clients import renew
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from worker.host.chunk import Chunk
-    from worker.host.commits import Unit
+    from worker.host.chunk import RecordChunk
+    from worker.host.commits import CommitUnit
 
 _START_DEADLINE_S: Final = 30.0
 #: For so many seconds Kafka may refuse a client that it let in before.
@@ -61,7 +61,7 @@ class TopicTally:
         self.latest_ms: int | None = None
         self.delay_ms = 0.0
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: RecordChunk) -> None:
         """Count a chunk, which was acknowledged now."""
         self.records += chunk.count
         self.bytes += chunk.size()
@@ -71,7 +71,7 @@ class TopicTally:
             self.delay_ms = max(0.0, time.time() * 1000 - timestamp)
 
 
-def classify(error: BaseException) -> str:
+def classify_error(error: BaseException) -> str:
     """What a failed batch means: ``fenced``, ``fatal``, ``split`` (a record in it is refused) or ``rebuild`` (an outage)."""
     if isinstance(error, kafka.ProducerFenced | kafka.InvalidProducerEpoch | kafka.TransactionCoordinatorFenced):
         return "fenced"
@@ -103,7 +103,7 @@ def classify(error: BaseException) -> str:
     return "rebuild"
 
 
-def _mending(error: BaseException) -> str:
+def _permission_hint(error: BaseException) -> str:
     """Which permission lacks, as a sentence; "" if it is none."""
     if isinstance(error, kafka.ClusterAuthorizationFailedError):
         return ". Give its user the permission Write on the topics it writes to, or IdempotentWrite on the cluster"
@@ -137,7 +137,8 @@ class Producer:
         name: str,
         settings: ProducerSettings,
         fail: Callable[[Exception], None],
-        rejected: Callable[[str, bytes | None, bytes | None, list[Unit], Exception], Awaitable[None]] | None = None,
+        rejected: Callable[[str, bytes | None, bytes | None, list[CommitUnit], Exception], Awaitable[None]]
+        | None = None,
         batch_sizes: dict[str, int] | None = None,
     ) -> None:
         self.name = name
@@ -150,10 +151,10 @@ class Producer:
         self._ready = asyncio.Event()
         self._broken = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, TopicRoute] = {}
         self._watch: asyncio.TimerHandle | None = None
         self._reason = ""
-        self._splits: list[tuple[PartitionWriter, Chunk, Exception]] = []
+        self._splits: list[tuple[TopicPartitionWriter, RecordChunk, Exception]] = []
         self._dead: Exception | None = None
         self._died = asyncio.Event()
         self._idle = asyncio.Event()
@@ -183,9 +184,9 @@ class Producer:
             Fatal: Kafka refuses this client.
             Fenced: another owner of the transactional id came in between.
         """
-        self._client = await self._connect()
+        self._client = await self._connect_client()
         self._ready.set()
-        self._supervisor = asyncio.create_task(self._supervise(), name=f"{self.name}|producer")
+        self._supervisor = asyncio.create_task(self._replace_clients(), name=f"{self.name}|producer")
 
     async def close(self) -> None:
         """End at once, within a few seconds: what is not acknowledged is dropped. Later appends raise ``Fenced``."""
@@ -208,10 +209,10 @@ class Producer:
             self._idle.set()
             self.room.set()
 
-    async def _connect(self) -> AIOKafkaProducer:
+    async def _connect_client(self) -> AIOKafkaProducer:
         # Batches are made and timed here, not in aiokafka.
         refused_since: float | None = None
-        for delay in backoff():
+        for delay in retry_pauses():
             arguments = {"enable_idempotence": True, **self.settings.arguments, "linger_ms": 0}
             client = AIOKafkaProducer(**arguments)
             try:
@@ -219,12 +220,14 @@ class Producer:
                     await client.start()
             except (kafka.KafkaError, TimeoutError, OSError) as error:
                 await abandon_producer(client, 0)
-                kind = classify(error)
+                kind = classify_error(error)
                 if kind == "fenced":
                     raise Fenced(f"{self.name}: another process owns the transactional id: {error!r}") from error
                 if kind == "fatal" or isinstance(error, kafka.InvalidTransactionTimeout):
-                    raise Fatal(f"{self.name}: Kafka refuses the producer: {error!r}{_mending(error)}") from error
-                refused = await refusal(arguments)
+                    raise Fatal(
+                        f"{self.name}: Kafka refuses the producer: {error!r}{_permission_hint(error)}"
+                    ) from error
+                refused = await find_refusal(arguments)
                 now = asyncio.get_running_loop().time()
                 refused_since = None if refused is None else now if refused_since is None else refused_since
                 # Who was let in before may be in the middle of a rotation: the new secret comes a little later.
@@ -253,7 +256,7 @@ class Producer:
 
     # Writing.
 
-    async def route(self, topic: str) -> Route:
+    async def route(self, topic: str) -> TopicRoute:
         """Where records of ``topic`` go; asks Kafka for the topic's partitions the first time, and now and then later.
 
         Raises:
@@ -267,28 +270,30 @@ class Producer:
         if complaint is not None:
             # Kafka's client would ask for its partitions for ever.
             raise Fatal(f"{self.name}: {complaint}")
-        partitions = await self._partitions(topic, known=route is not None)
+        partitions = await self._partitions(topic, is_known=route is not None)
         route = self._routes.get(topic)  # another caller may have made it meanwhile
         if route is None:
-            route = self._routes[topic] = Route(self, topic, self._batch_sizes.get(topic, self.settings.batch_size))
+            route = self._routes[topic] = TopicRoute(
+                self, topic, self._batch_sizes.get(topic, self.settings.batch_size)
+            )
         route.grow(partitions)
         route.refresh_at = now + _REFRESH_S
         return route
 
-    async def _partitions(self, topic: str, *, known: bool) -> int:
+    async def _partitions(self, topic: str, *, is_known: bool) -> int:
         error: Exception
-        for delay in backoff():
+        for delay in retry_pauses():
             await self._ready.wait()
             self.check()
-            client = self._connected()
-            if known:
+            client = self._require_client()
+            if is_known:
                 return len(client.client.cluster.partitions_for_topic(topic) or ())
             try:
                 async with asyncio.timeout(_START_DEADLINE_S):
                     return len(await client.partitions_for(topic))
             except (kafka.KafkaError, TimeoutError, OSError) as caught:
                 error = caught
-            if classify(error) == "fatal":
+            if classify_error(error) == "fatal":
                 raise Fatal(
                     f"{self.name}: Kafka refuses topic {topic!r}: {error!r}. Give its user the permissions "
                     "Describe and Write on the topic"
@@ -357,14 +362,16 @@ class Producer:
         if self._dead is not None:
             raise self._dead
 
-    def _connected(self) -> AIOKafkaProducer:
+    def _require_client(self) -> AIOKafkaProducer:
         if self._client is None:
             raise Fatal(f"{self.name}: the producer is not started")
         return self._client
 
-    def serve(self, writer: PartitionWriter) -> None:
+    def serve(self, writer: TopicPartitionWriter) -> None:
         """Start the coroutine of a new partition."""
-        writer.task = asyncio.create_task(self._send(writer), name=f"{self.name}|{writer.topic}-{writer.partition}")
+        writer.task = asyncio.create_task(
+            self._send_chunks(writer), name=f"{self.name}|{writer.topic}-{writer.partition}"
+        )
         writer.task.add_done_callback(self._writer_ended)
 
     def _writer_ended(self, task: asyncio.Task[None]) -> None:
@@ -372,12 +379,12 @@ class Producer:
         if isinstance(error, Exception):
             self.die(error)
 
-    async def _send(self, writer: PartitionWriter) -> None:
+    async def _send_chunks(self, writer: TopicPartitionWriter) -> None:
         loop = asyncio.get_running_loop()
         linger = self.settings.linger_s
-        client = self._connected()
+        client = self._require_client()
         while True:
-            chunk = self._next(writer, loop.time() - linger)
+            chunk = self._next_chunk(writer, loop.time() - linger)
             if chunk is None:
                 writer.wake.clear()
                 timeout = None
@@ -397,12 +404,14 @@ class Producer:
                 async with asyncio.timeout(self.settings.stall_s):
                     future = await client.send_batch(chunk, writer.topic, partition=writer.partition)
             except (kafka.KafkaError, kafka.IllegalOperation, TimeoutError, OSError, AssertionError) as error:
-                self._failed(writer, chunk, cause_of(error, client))
+                self._handle_failure(writer, chunk, cause_of(error, client))
                 return
-            future.add_done_callback(lambda done, chunk=chunk, client=client: self._sent(writer, chunk, client, done))
+            future.add_done_callback(
+                lambda done, chunk=chunk, client=client: self._handle_sent(writer, chunk, client, done)
+            )
 
     @staticmethod
-    def _next(writer: PartitionWriter, born_before: float) -> Chunk | None:
+    def _next_chunk(writer: TopicPartitionWriter, born_before: float) -> RecordChunk | None:
         if writer.full:
             return writer.full.popleft()
         chunk = writer.chunk
@@ -411,14 +420,14 @@ class Producer:
         writer.chunk = None
         return chunk
 
-    def _sent(
-        self, writer: PartitionWriter, chunk: Chunk, client: AIOKafkaProducer, future: asyncio.Future[Any]
+    def _handle_sent(
+        self, writer: TopicPartitionWriter, chunk: RecordChunk, client: AIOKafkaProducer, future: asyncio.Future[Any]
     ) -> None:
         error = None if future.cancelled() else future.exception()
         if client is not self._client or self._dead is not None:
             return  # a discarded producer's: the chunk is in line again
         if future.cancelled() or error is not None:
-            self._failed(writer, chunk, error or TimeoutError("the delivery was cancelled"))
+            self._handle_failure(writer, chunk, error or TimeoutError("the delivery was cancelled"))
             return
         now = asyncio.get_running_loop().time()
         writer.unacked.remove(chunk)
@@ -431,10 +440,10 @@ class Producer:
             tally.add(chunk)
         self.acked_batches += 1
         self.latency_s += now - chunk.sent
-        self._release(chunk)
+        self._release_chunk(chunk)
         writer.wake.set()
 
-    def _release(self, chunk: Chunk) -> None:
+    def _release_chunk(self, chunk: RecordChunk) -> None:
         self.rows -= chunk.count
         self.bytes -= chunk.accounted
         if self.rows < self.settings.max_rows and self.bytes < self.settings.max_bytes:
@@ -455,8 +464,8 @@ class Producer:
             self.room.set()
             self._fail(error)
 
-    def _failed(self, writer: PartitionWriter, chunk: Chunk, error: BaseException) -> None:
-        kind = classify(error)
+    def _handle_failure(self, writer: TopicPartitionWriter, chunk: RecordChunk, error: BaseException) -> None:
+        kind = classify_error(error)
         where = f"{self.name}: writing to {writer.topic}-{writer.partition}"
         if kind == "fenced":
             self.die(Fenced(f"{where}: a newer instance of this task owns the transactional id; this one stops"))
@@ -469,7 +478,7 @@ class Producer:
                 self._splits.append(
                     (writer, chunk, RecordTooLarge(f"{where}: the broker refuses the record: {error!r}"))
                 )
-                self._break(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
+                self._break_client(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
             elif chunk.count > 1:
                 self.die(TransactionLost(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}"))
             else:
@@ -482,9 +491,9 @@ class Producer:
         elif self.settings.transactional:
             self.die(TransactionLost(f"{where} failed inside a transaction: {error!r}"))
         else:
-            self._break(f"{where} failed: {error!r}")
+            self._break_client(f"{where} failed: {error!r}")
 
-    def _break(self, reason: str) -> None:
+    def _break_client(self, reason: str) -> None:
         self._reason = reason
         self._broken.set()
 
@@ -502,10 +511,10 @@ class Producer:
             if self.settings.transactional:
                 self.die(TransactionLost(reason))
                 return
-            self._break(reason)
+            self._break_client(reason)
         self._watch = loop.call_later(self.settings.stall_s / 2, self._check_stall)
 
-    async def _supervise(self) -> None:
+    async def _replace_clients(self) -> None:
         try:
             while True:
                 await self._broken.wait()
@@ -520,26 +529,26 @@ class Producer:
                         writer.task.cancel()
                 if client is not None:
                     await abandon_producer(client, 0)
-                rejected = self._requeue(writers)
-                self._client = await self._connect()
+                rejected = self._requeue_chunks(writers)
+                self._client = await self._connect_client()
                 self._ready.set()
                 for writer in writers:
                     self.serve(writer)
                 for topic, chunk, error in rejected:
-                    await self._reject(topic, chunk, error)
+                    await self._reject_record(topic, chunk, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the owner must know
             self.die(error)
 
-    async def _reject(self, topic: str, chunk: Chunk, error: Exception) -> None:
+    async def _reject_record(self, topic: str, chunk: RecordChunk, error: Exception) -> None:
         if self._rejected is None:
             raise Fatal(str(error))
         key, value = chunk.records()[0]
         await self._rejected(topic, key, value, chunk.units, error)
-        self._release(chunk)
+        self._release_chunk(chunk)
 
-    def _requeue(self, writers: list[PartitionWriter]) -> list[tuple[str, Chunk, Exception]]:
+    def _requeue_chunks(self, writers: list[TopicPartitionWriter]) -> list[tuple[str, RecordChunk, Exception]]:
         """Put what is not acknowledged in line again; returns chunks with the single record that the broker refuses."""
-        rejected: list[tuple[str, Chunk, Exception]] = []
+        rejected: list[tuple[str, RecordChunk, Exception]] = []
         for writer, chunk, error in self._splits:
             if chunk.count > 1:
                 index = writer.unacked.index(chunk)
@@ -568,31 +577,31 @@ class Producer:
             TransactionLost: it could not be begun; the producer must be closed.
             Fenced: a newer producer has the transactional id.
         """
-        await self._transact("begin", lambda client: client.begin_transaction())
+        await self._call_transaction("begin", lambda client: client.begin_transaction())
 
     async def commit(self) -> None:
         """Commit; everything must be drained. Raises as ``begin``; after ``TransactionLost`` the outcome is unknown."""
-        await self._transact("commit", lambda client: client.commit_transaction())
+        await self._call_transaction("commit", lambda client: client.commit_transaction())
 
     async def abort(self) -> None:
         """Abort. Raises as ``begin``."""
-        await self._transact("abort", lambda client: client.abort_transaction())
+        await self._call_transaction("abort", lambda client: client.abort_transaction())
 
-    async def _transact(self, what: str, call: Callable[[AIOKafkaProducer], Any]) -> None:
+    async def _call_transaction(self, action: str, call: Callable[[AIOKafkaProducer], Any]) -> None:
         self.check()
-        client = self._connected()
+        client = self._require_client()
         try:
             async with asyncio.timeout(self.settings.stall_s):
                 await call(client)
         except (kafka.KafkaError, kafka.IllegalOperation, TimeoutError, OSError, AssertionError) as failure:
             self.check()
             error = cause_of(failure, client)
-            if classify(error) == "fenced":
+            if classify_error(error) == "fenced":
                 raise Fenced(
                     f"{self.name}: a newer instance of this task owns the transactional id; this one stops"
                 ) from error
-            if classify(error) == "fatal":
+            if classify_error(error) == "fatal":
                 raise Fatal(
-                    f"{self.name}: Kafka refuses to {what} a transaction: {error!r}{_mending(error)}"
+                    f"{self.name}: Kafka refuses to {action} a transaction: {error!r}{_permission_hint(error)}"
                 ) from error
-            raise TransactionLost(f"{self.name}: could not {what} a transaction: {error!r}") from error
+            raise TransactionLost(f"{self.name}: could not {action} a transaction: {error!r}") from error

@@ -47,7 +47,7 @@ class RedriveRequest(msgspec.Struct):
         return topic in self.topics or bool(self.pattern and compile_java(self.pattern).fullmatch(topic))
 
 
-async def redrive(config: Mapping[str, str], worker: Mapping[str, str], request: bytes) -> dict[str, Any]:
+async def redrive_letter(config: Mapping[str, str], worker: Mapping[str, str], request: bytes) -> dict[str, Any]:
     """Write the record of a dead letter to the topic that its headers name, and say where it is now.
 
     Args:
@@ -62,7 +62,7 @@ async def redrive(config: Mapping[str, str], worker: Mapping[str, str], request:
     """
     asked = msgspec.json.decode(request, type=RedriveRequest)
     try:
-        record = await _read(asked, consumer_arguments(config, worker))
+        record = await _read_letter(asked, consumer_arguments(config, worker))
         headers = list(record.headers or ())
         topic = next((value.decode() for name, value in headers if name == _TOPIC and value), "")
         if not topic or topic == asked.topic:
@@ -74,7 +74,9 @@ async def redrive(config: Mapping[str, str], worker: Mapping[str, str], request:
             raise ConfigInvalid(
                 f"The dead letter says that it is from {topic}, a topic that the connector does not read"
             )
-        arguments = kafka_clients.client_arguments(kafka_clients.inherited(worker, "producer."), "producer").arguments
+        arguments = kafka_clients.client_arguments(
+            kafka_clients.inherited_properties(worker, "producer."), "producer"
+        ).arguments
         async with AIOKafkaProducer(**{**arguments, "acks": "all"}) as producer:
             sent = await producer.send_and_wait(
                 topic,
@@ -87,7 +89,7 @@ async def redrive(config: Mapping[str, str], worker: Mapping[str, str], request:
     return {"topic": topic, "partition": sent.partition, "offset": sent.offset}
 
 
-async def _read(asked: RedriveRequest, client: Mapping[str, Any]) -> ConsumerRecord:
+async def _read_letter(asked: RedriveRequest, client: Mapping[str, Any]) -> ConsumerRecord:
     consumer = AIOKafkaConsumer(
         **{
             **client,

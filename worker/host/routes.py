@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from connectors import topic_names
 from connectors.errors import Skippable
-from worker.converters.partitioner import partitions as partitions_of
-from worker.host.chunk import CODECS, OVERHEAD, Chunk, Headers
+from worker.converters.partitioner import choose_partitions as partitions_of
+from worker.host.chunk import CODECS, OVERHEAD, Headers, RecordChunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from worker.host.commits import Unit
+    from worker.host.commits import CommitUnit
 
 #: Bytes per batch unless ``batch.size`` says otherwise: 16 KB, Java's default, would cost four times the CPU per record here.
 DEFAULT_BATCH_SIZE: Final = 512 * 1024
@@ -31,12 +31,13 @@ class RecordTooLarge(Skippable):
 
 def topic_complaint(topic: object) -> str | None:
     """Why Kafka can't have a topic of this name, and how to fix it; None if it can."""
-    why = topic_names.problem(topic)
+    reason = topic_names.find_problem(topic)
     return (
         None
-        if why is None
+        if reason is None
         else (
-            f"invalid topic name {topic!r}: {why}. Correct the connector's option that names the topic, or the transform that "
+            f"invalid topic name {topic!r}: {reason}. Correct the connector's option that names the topic, or the transform "
+            "that "
             "gives it another name"
         )
     )
@@ -80,15 +81,15 @@ class ProducerSettings:
 
 
 @dataclass(slots=True, eq=False)
-class PartitionWriter:
+class TopicPartitionWriter:
     """What waits for, and is on its way to, one partition."""
 
     topic: str
     partition: int
     batch_size: int
-    chunk: Chunk | None = None
-    full: deque[Chunk] = field(default_factory=deque)
-    unacked: deque[Chunk] = field(default_factory=deque)
+    chunk: RecordChunk | None = None
+    full: deque[RecordChunk] = field(default_factory=deque)
+    unacked: deque[RecordChunk] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -100,8 +101,8 @@ class PartitionWriter:
             self.wake.set()
 
 
-class Sink(Protocol):
-    """What a ``Route`` needs of its producer."""
+class RecordSink(Protocol):
+    """What a ``TopicRoute`` needs of its producer."""
 
     settings: ProducerSettings
 
@@ -114,34 +115,34 @@ class Sink(Protocol):
     def account(self, rows: int, size: int) -> None:
         """Count what was appended."""
 
-    def serve(self, writer: PartitionWriter) -> None:
+    def serve(self, writer: TopicPartitionWriter) -> None:
         """Begin to send what a new writer gets."""
 
 
-class Route:
+class TopicRoute:
     """Places records of one topic on its partitions, as Kafka's default partitioner does (KIP-794 for null keys)."""
 
     __slots__ = ("_batch_size", "_producer", "_since_move", "_sticky", "_topic", "refresh_at", "writers")
 
-    def __init__(self, producer: Sink, topic: str, batch_size: int) -> None:
+    def __init__(self, producer: RecordSink, topic: str, batch_size: int) -> None:
         self._producer = producer
         self._topic = topic
         self._batch_size = batch_size
         self._sticky = -1
         self._since_move = 0
-        self.writers: list[PartitionWriter] = []
+        self.writers: list[TopicPartitionWriter] = []
         self.refresh_at = 0.0
 
     def grow(self, partitions: int) -> None:
         """Use ``partitions`` partitions from now on; a topic never shrinks."""
         while len(self.writers) < partitions:
-            writer = PartitionWriter(self._topic, len(self.writers), self._batch_size)
+            writer = TopicPartitionWriter(self._topic, len(self.writers), self._batch_size)
             self.writers.append(writer)
             self._producer.serve(writer)
         if self._sticky < 0:
-            self._move()
+            self._move_writer()
 
-    def _move(self) -> None:
+    def _move_writer(self) -> None:
         """Let records that any partition may have go to another one, if it has a leader."""
         self._since_move = 0
         count = len(self.writers)
@@ -156,7 +157,7 @@ class Route:
 
     def append(
         self,
-        unit: Unit,
+        unit: CommitUnit,
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
         partitions: Sequence[int | None] | None = None,
@@ -182,10 +183,10 @@ class Route:
         refused: list[tuple[int, Exception]] = []
         writers = self.writers
         count = len(writers)
-        touched: set[Chunk] = set()
+        touched: set[RecordChunk] = set()
         for index, (target, value, key, timestamp, head) in enumerate(
             zip(
-                self._targets(_chosen(keys, places), partitions, len(values)),
+                self._choose_targets(_chosen_keys(keys, places), partitions, len(values)),
                 values,
                 keys or repeat(None),
                 times,
@@ -205,16 +206,16 @@ class Route:
                     touched.add(chunk)
                     chunk.hold(unit)
                 continue
-            chunk = self._place(writer, timestamp, key, value, head)
+            chunk = self._append_record(writer, timestamp, key, value, head)
             if chunk is None:
                 refused.append((index, self._too_large(key, value, head)))
                 continue
             touched.add(chunk)
             chunk.hold(unit)
-        self._count(touched, len(values) - len(refused))
+        self._count_bytes(touched, len(values) - len(refused))
         return refused
 
-    def _targets(
+    def _choose_targets(
         self, keys: Sequence[bytes | None] | None, partitions: Sequence[int | None] | None, rows: int
     ) -> Sequence[int]:
         """The partition of each record: the given one, else its key's, else one for all that have neither."""
@@ -222,9 +223,9 @@ class Route:
         if keys is None:
             hashed: Sequence[int] = [self._sticky] * rows
         else:
-            given = [key for key in keys if key is not None]
-            hashed = partitions_of(given, count)
-            if len(given) < rows:
+            present_keys = [key for key in keys if key is not None]
+            hashed = partitions_of(present_keys, count)
+            if len(present_keys) < rows:
                 following = iter(hashed)
                 hashed = [self._sticky if key is None else next(following) for key in keys]
         if partitions is None:
@@ -237,7 +238,7 @@ class Route:
 
     def _append_to_one(
         self,
-        unit: Unit,
+        unit: CommitUnit,
         values: Sequence[bytes | None],
         keys: Iterable[bytes | None],
         timestamps: Iterable[int | None],
@@ -245,7 +246,7 @@ class Route:
     ) -> list[tuple[int, Exception]]:
         """All to one partition, and to another one when its batch is full. The hot path: nothing is looked up per record."""
         refused: list[tuple[int, Exception]] = []
-        touched: set[Chunk] = set()
+        touched: set[RecordChunk] = set()
         chunk = self.writers[self._sticky].chunk
         append, count = (chunk.append, chunk.count) if chunk is not None else (None, 0)
         for index, (value, key, timestamp, head) in enumerate(zip(values, keys, timestamps, headers, strict=False)):
@@ -257,8 +258,8 @@ class Route:
                     touched.add(chunk)
                     chunk.count = count
                 self.writers[self._sticky].roll()
-                self._move()
-            placed = self._place(self.writers[self._sticky], timestamp, key, value, head)
+                self._move_writer()
+            placed = self._append_record(self.writers[self._sticky], timestamp, key, value, head)
             if placed is None:
                 refused.append((index, self._too_large(key, value, head)))
                 chunk = self.writers[self._sticky].chunk
@@ -271,12 +272,12 @@ class Route:
             chunk.count = count
         for chunk in touched:
             chunk.hold(unit)
-        self._count(touched, len(values) - len(refused))
+        self._count_bytes(touched, len(values) - len(refused))
         return refused
 
-    def _place(
-        self, writer: PartitionWriter, timestamp: int | None, key: bytes | None, value: bytes | None, head: Headers
-    ) -> Chunk | None:
+    def _append_record(
+        self, writer: TopicPartitionWriter, timestamp: int | None, key: bytes | None, value: bytes | None, head: Headers
+    ) -> RecordChunk | None:
         """Append to the writer's chunk, or to a new one if it doesn't fit; None if it is too large for any."""
         size = (
             len(key or b"")
@@ -293,7 +294,7 @@ class Route:
                 return chunk
             writer.roll()
         settings = self._producer.settings
-        chunk = writer.chunk = Chunk(
+        chunk = writer.chunk = RecordChunk(
             CODECS[settings.arguments.get("compression_type")],
             writer.batch_size,
             asyncio.get_running_loop().time(),
@@ -311,7 +312,7 @@ class Route:
             "producer.override.max.request.size and the topic's max.message.bytes"
         )
 
-    def _count(self, touched: set[Chunk], rows: int) -> None:
+    def _count_bytes(self, touched: set[RecordChunk], rows: int) -> None:
         size = 0
         for chunk in touched:
             now = chunk.size()
@@ -320,7 +321,7 @@ class Route:
         self._producer.account(rows, size)
         self._since_move += size
         if self._since_move >= self._batch_size:
-            self._move()
+            self._move_writer()
 
     def kick(self) -> None:
         """A poll ended: let idle partitions send what they have (after ``linger.ms``)."""
@@ -329,10 +330,13 @@ class Route:
                 writer.wake.set()
 
 
-def _chosen(
+def _chosen_keys(
     keys: Sequence[bytes | None] | None, places: Sequence[bytes | None] | None
 ) -> Sequence[bytes | None] | None:
     """The key that chooses each record's partition."""
     if places is None:
         return keys
-    return [own if place is None else place for own, place in zip(keys or repeat(None), places, strict=False)]
+    return [
+        own_key if partition_key is None else partition_key
+        for own_key, partition_key in zip(keys or repeat(None), places, strict=False)
+    ]

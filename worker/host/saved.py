@@ -9,7 +9,7 @@ from connectors.errors import Fatal, Fenced, MillraceError, Retriable
 from offsets.positions import OffsetIndex, encode_offset
 from offsets.store import OffsetStore
 from offsets.topics import internal_topic
-from worker.host.commits import Unit
+from worker.host.commits import CommitUnit
 from worker.host.producer import Producer
 from worker.kafka_clients import CREDENTIALS
 from worker.protocol import ReadOffsets, RemoteError
@@ -38,7 +38,7 @@ def own_offsets_topic_settings(worker: Mapping[str, str], name: str) -> Internal
     )
 
 
-class SavedOffsets:
+class ConnectorOffsets:
     """The ``OffsetReader`` of a task: current after ``load`` and after each ``put`` to its ``index``.
 
     Args:
@@ -118,7 +118,7 @@ async def write_pairs(producer: Producer, topic: str, pairs: Pairs) -> None:
     producer.uncounted.add(topic)
     route = await producer.route(topic)
     written = asyncio.Event()
-    unit = Unit()
+    unit = CommitUnit()
     unit.done = lambda _: written.set()
     route.append(unit, [value for _, value in pairs], [key for key, _ in pairs])
     unit.release()

@@ -16,15 +16,15 @@ from connectors.backoff import Backoff
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable, Skippable
 from connectors.wire import EncodedBatch
 from offsets.topics import ensure_internal_topic
-from worker.host.commits import Ledger, Unit, position_key
-from worker.host.convert import Conversion, Refused, runs
-from worker.host.errors import DeadLetter, ErrorHandler, Stage, backoff
-from worker.host.fast_path import compare, count_encoded, headers_of, last_timestamp, parts_of
+from worker.host.commits import CommitUnit, Ledger, position_key
+from worker.host.convert import Conversion, Refused, split_runs
+from worker.host.errors import DeadLetterRecord, ErrorHandler, ErrorStage, retry_pauses
+from worker.host.fast_path import compare_records, count_encoded, headers_of, last_timestamp, parts_of
 from worker.host.instructions import InstructionSchedule
 from worker.host.producer import Producer, TopicTally
 from worker.host.routes import topic_complaint
 from worker.host.saved import own_offsets_topic_settings, write_pairs
-from worker.host.tracing import Traces
+from worker.host.tracing import BatchTraces
 from worker.metrics import topics
 from worker.protocol import VERIFICATION
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from connectors.api import Batch, Instruction, Position, SourceRecord, SourceTask
     from worker.host.commits import Committable
-    from worker.host.plan import Plan
-    from worker.host.routes import Route
+    from worker.host.plan import TaskPlan
+    from worker.host.routes import TopicRoute
     from worker.protocol import TaskStats
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ _FIRST_COMMIT_S: Final = 1.0
 _REFUSED_S: Final = 60.0
 
 
-class Session:
+class TaskSession:
     """Runs a task once, from its saved offsets to its cancellation or failure.
 
     Args:
@@ -62,7 +62,7 @@ class Session:
         running: called when the task begins to poll.
     """
 
-    def __init__(self, plan: Plan, stats: TaskStats, running: Callable[[], None]) -> None:
+    def __init__(self, plan: TaskPlan, stats: TaskStats, running: Callable[[], None]) -> None:
         self.plan = plan
         self.stats = stats
         self._running = running
@@ -83,7 +83,7 @@ class Session:
         self._committing = asyncio.Lock()
         #: While a verification waits for the task's offsets.
         self._commit_soon = asyncio.Event()
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, TopicRoute] = {}
         self._batch_sizes: dict[str, int] = {}
         self._counted = (0, 0, 0, 0.0)
         self._instructions = InstructionSchedule(self._instruct_task)
@@ -93,7 +93,7 @@ class Session:
         #: Whether new secrets came since the source's coroutine last began.
         self._renewed = False
         self._conversion = Conversion(plan.key_converter, plan.value_converter, plan.header_converter, self.persist)
-        self._traces = Traces()
+        self._traces = BatchTraces()
         #: Seconds spent on appending to batches; the other stages are in ``stats``.
         self.append_s = 0.0
 
@@ -113,7 +113,7 @@ class Session:
             committer.add_done_callback(self._committer_ended)
             self._running()
             while True:
-                await self.recover(await self._attempt(task))
+                await self.recover(await self._run_attempt(task))
         finally:
             self._instructions.close()
             try:
@@ -170,12 +170,12 @@ class Session:
         """What to do when the task's coroutine ended with ``error``: go on, or raise it."""
         raise error
 
-    async def _attempt(self, task: SourceTask) -> Exception:
+    async def _run_attempt(self, task: SourceTask) -> Exception:
         """Run the task's own coroutine until it or something in the background fails; returns the failure.
 
         The source's code runs in an asyncio task of its own, so that it can be left behind if it ignores its cancellation.
         """
-        worker = self._worker = asyncio.create_task(self._work(task), name=self._name)
+        worker = self._worker = asyncio.create_task(self._run_source(task), name=self._name)
         # What failed in the background counts more than what it comes to, which nobody looks at then.
         worker.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -185,7 +185,7 @@ class Session:
             self._worker = None
             if not worker.done():
                 worker.cancel()
-                await asyncio.wait({worker}, timeout=self._patience())
+                await asyncio.wait({worker}, timeout=self._end_patience_s())
                 if not worker.done():
                     self.abandoned = True
                     self.plan.log.error(
@@ -199,7 +199,7 @@ class Session:
         error = worker.exception()
         return error if isinstance(error, Exception) else Fatal(f"{self._name}: the source ended with {error!r}")
 
-    def _patience(self) -> float:
+    def _end_patience_s(self) -> float:
         """Seconds to wait for the source to end; leaves a part of the deadline for the last commit."""
         if self._until is None:
             return self.plan.stop_s
@@ -257,7 +257,7 @@ class Session:
         self._counted = (0, 0, 0, 0.0)
         self._traces.lost("the batch was restarted")
         self._routes = {}
-        self.producer = Producer(self._name, self.plan.producer, self.fail, self._rejected, self._batch_sizes)
+        self.producer = Producer(self._name, self.plan.producer, self.fail, self._reject_record, self._batch_sizes)
         await self.producer.start()
 
     def fail(self, error: Exception) -> None:
@@ -296,8 +296,8 @@ class Session:
 
     # Polling.
 
-    async def _work(self, task: SourceTask) -> None:
-        pauses = backoff(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
+    async def _run_source(self, task: SourceTask) -> None:
+        pauses = retry_pauses(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
         faulty_since: float | None = None
         while True:
             await self.plan.turn()
@@ -307,16 +307,16 @@ class Session:
             began = time.monotonic()
             fault: Exception
             try:
-                await self._iterate(generator)
+                await self._iterate_batches(generator)
             except Retriable as error:
                 fault = error
             except ConfigInvalid as error:
-                fault = await self._refused(error)
+                fault = await self._retry_fault(error)
             finally:
-                await self._finish(generator)
+                await self._close_generator(generator)
             now = time.monotonic()
             if now - began > _STABLE_S:
-                pauses = backoff(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
+                pauses = retry_pauses(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
                 faulty_since = None
             faulty_since = began if faulty_since is None else faulty_since
             limit_ms = self.plan.options["errors.retry.timeout"]
@@ -329,7 +329,7 @@ class Session:
             self.plan.log.warning("%s: the source is away (%s), trying again in %.1f s", self._name, fault, pause)
             await asyncio.sleep(pause)
 
-    async def _refused(self, error: ConfigInvalid) -> Exception:
+    async def _retry_fault(self, error: ConfigInvalid) -> Exception:
         """The fault to try again after, if new secrets may fix ``error``.
 
         A source that refuses a task which it let in before may be in the middle of a rotation: config providers are asked for
@@ -356,7 +356,7 @@ class Session:
         await self.kafka.drain()
         await self.commit()
 
-    async def _finish(self, generator: AsyncGenerator[Batch, None]) -> None:
+    async def _close_generator(self, generator: AsyncGenerator[Batch, None]) -> None:
         try:
             async with asyncio.timeout(self.plan.stop_s):
                 await generator.aclose()
@@ -367,7 +367,7 @@ class Session:
         except Exception as error:  # noqa: BLE001 - the run's own outcome counts
             self.plan.log.warning("%s: the source failed while it was closed: %r", self._name, error)
 
-    async def _iterate(self, generator: AsyncGenerator[Batch, None]) -> None:
+    async def _iterate_batches(self, generator: AsyncGenerator[Batch, None]) -> None:
         stats = self.stats
         empty_pauses = Backoff(_EMPTY_PAUSE_S, _LONGEST_EMPTY_PAUSE_S)
         while True:
@@ -377,7 +377,7 @@ class Session:
             try:
                 batch = await anext(generator)
             except StopAsyncIteration:
-                await self._forever()
+                await self._wait_forever()
             took = perf_counter() - began
             self._check()
             self._let_in, self._refused_since = True, None
@@ -400,7 +400,7 @@ class Session:
             raise asyncio.CancelledError
 
     @staticmethod
-    async def _forever() -> None:
+    async def _wait_forever() -> None:
         await asyncio.Event().wait()
 
     # One batch.
@@ -414,7 +414,7 @@ class Session:
         unit.release()
 
     @staticmethod
-    def unit_of(batch: Batch) -> Unit:
+    def unit_of(batch: Batch) -> CommitUnit:
         """The unit of a batch: the last position of each source partition in it."""
         records = batch.records
         positions: dict[object, tuple[object, Position, Position | None]] = {}
@@ -431,16 +431,16 @@ class Session:
         for partition, offset in batch.offsets:
             key = position_key(partition)
             positions[key] = (key, partition, offset)
-        return Unit(tuple(positions.values()), last_timestamp(batch), batch.receipt)
+        return CommitUnit(tuple(positions.values()), last_timestamp(batch), batch.receipt)
 
-    async def deliver(self, batch: Batch, unit: Unit) -> None:
+    async def deliver(self, batch: Batch, unit: CommitUnit) -> None:
         """Transform, convert and hand over all records of a batch."""
         stats = self.stats
         count = len(batch.records) + (count_encoded(batch) if batch.encoded else 0)
         stats.polled += count + len(batch.bad)
         stats.batch_size_max = max(stats.batch_size_max, count)
         for bad in batch.bad:
-            await self._skip(self.errors.bad(Stage.TASK_POLL, bad.error, bad), unit)
+            await self._skip_record(self.errors.bad(ErrorStage.TASK_POLL, bad.error, bad), unit)
         for part in parts_of(batch) if batch.encoded else (batch.records,) if count else ():
             if isinstance(part, EncodedBatch):
                 await self._deliver_encoded(part, unit)
@@ -449,24 +449,24 @@ class Session:
         for route in self._routes.values():
             route.kick()
 
-    async def _deliver_records(self, records: Sequence[SourceRecord], unit: Unit) -> None:
+    async def _deliver_records(self, records: Sequence[SourceRecord], unit: CommitUnit) -> None:
         if len(records) <= SLICE:
             await self._deliver_slice(records, unit)
             return
         for start in range(0, len(records), SLICE):
             await self._deliver_slice(records[start : start + SLICE], unit)
-            await self._breathe()
+            await self._yield_loop()
 
-    async def _breathe(self) -> None:
+    async def _yield_loop(self) -> None:
         """Let others have the event loop, between two slices of a batch."""
         await asyncio.sleep(0)
         await self.kafka.room.wait()
         self._check()
 
-    async def _deliver_encoded(self, part: EncodedBatch, unit: Unit) -> None:
+    async def _deliver_encoded(self, part: EncodedBatch, unit: CommitUnit) -> None:
         """Hand over records that are bytes already."""
         if self.plan.wire is not None and self.plan.wire.verify:
-            await self._verify(part)
+            await self._verify_batch(part)
         began = perf_counter()
         topic, headers = part.writer.topic, headers_of(part)
         for start in range(0, len(part.values), SLICE):
@@ -483,9 +483,9 @@ class Session:
                 heads,
             ):
                 record = self._records_of(part)[start + index]
-                await self._skip(self.errors.bad(Stage.KAFKA_PRODUCE, error, record), unit)
+                await self._skip_record(self.errors.bad(ErrorStage.KAFKA_PRODUCE, error, record), unit)
             if stop < len(part.values):
-                await self._breathe()
+                await self._yield_loop()
         self.append_s += perf_counter() - began
 
     def _records_of(self, part: EncodedBatch) -> list[SourceRecord]:
@@ -495,29 +495,29 @@ class Session:
             return records
         return [record for record in self.plan.pipeline.apply_many(records)[0] if record is not None]
 
-    async def _verify(self, part: EncodedBatch) -> None:
+    async def _verify_batch(self, part: EncodedBatch) -> None:
         """Compare encoded records with what the converters make of the same records; a difference fails the task."""
         records = self._records_of(part)
         refused: list[Refused] = []
-        converted = [await self._conversion.convert(run, refused) for run in runs(records)]
-        compare(part, records, [run for run in converted if run is not None])
+        converted = [await self._conversion.convert(run, refused) for run in split_runs(records)]
+        compare_records(part, records, [run for run in converted if run is not None])
 
-    async def _deliver_slice(self, records: Sequence[SourceRecord], unit: Unit) -> None:
+    async def _deliver_slice(self, records: Sequence[SourceRecord], unit: CommitUnit) -> None:
         stats = self.stats
         began = perf_counter()
         if self.plan.pipeline:
-            records = await self._transform(records, unit)
+            records = await self._transform_records(records, unit)
             now = perf_counter()
             stats.transform_s += now - began
             began = now
             if not records:
                 return
         refused: list[Refused] = []
-        for run in runs(records):
+        for run in split_runs(records):
             complaint = topic_complaint(run[0].topic) if run[0].topic not in self._routes else None
             if complaint is not None:
                 # Before a converter registers schemas for a topic that can't be.
-                refused += [Refused(record, Stage.KAFKA_PRODUCE, Skippable(complaint), "") for record in run]
+                refused += [Refused(record, ErrorStage.KAFKA_PRODUCE, Skippable(complaint), "") for record in run]
                 continue
             converted = await self._conversion.convert(run, refused)
             now = perf_counter()
@@ -537,14 +537,16 @@ class Session:
                 headers,
                 converted.places,
             ):
-                await self._skip(self.errors.bad(Stage.KAFKA_PRODUCE, error, converted.records[index]), unit)
+                await self._skip_record(
+                    self.errors.bad(ErrorStage.KAFKA_PRODUCE, error, converted.records[index]), unit
+                )
             now = perf_counter()
             self.append_s += now - began
             began = now
         for item in refused:
-            await self._skip(self.errors.bad(item.stage, item.error, item.record, item.executing), unit)
+            await self._skip_record(self.errors.bad(item.stage, item.error, item.record, item.executing), unit)
 
-    async def _transform(self, records: Sequence[SourceRecord], unit: Unit) -> list[SourceRecord]:
+    async def _transform_records(self, records: Sequence[SourceRecord], unit: CommitUnit) -> list[SourceRecord]:
         results: list[SourceRecord | None] = []
         problems: list[Any] = []
 
@@ -554,12 +556,14 @@ class Session:
 
         await self.persist(apply)
         for index, error in problems:
-            await self._skip(self.errors.bad(Stage.TRANSFORMATION, error, records[index], error.class_name), unit)
+            await self._skip_record(
+                self.errors.bad(ErrorStage.TRANSFORMATION, error, records[index], error.class_name), unit
+            )
         kept = [record for record in results if record is not None]
         self.stats.filtered += len(records) - len(kept) - len(problems)
         return kept
 
-    async def route(self, topic: str) -> Route:
+    async def route(self, topic: str) -> TopicRoute:
         """The route of a topic, which is created first if the connector says how."""
         route = self._routes.get(topic)
         if route is None:
@@ -572,7 +576,7 @@ class Session:
             self.plan.topic_used(topic)
         return route
 
-    async def _skip(self, letter: DeadLetter | None, unit: Unit) -> None:
+    async def _skip_record(self, letter: DeadLetterRecord | None, unit: CommitUnit) -> None:
         """Write a bad record's dead letter, if it has one, as part of its unit."""
         if letter is None:
             return
@@ -582,16 +586,16 @@ class Session:
             self.stats.dead_letter_failures += 1
             raise Fatal(f"{self._name}: a dead letter for topic {self.errors.topic!r} is larger than max.request.size")
 
-    async def _rejected(
-        self, topic: str, key: bytes | None, value: bytes | None, units: list[Unit], error: Exception
+    async def _reject_record(
+        self, topic: str, key: bytes | None, value: bytes | None, units: list[CommitUnit], error: Exception
     ) -> None:
         """The broker refused a record for good."""
         if topic == self.errors.topic:
             self.stats.dead_letter_failures += 1
             raise Fatal(f"{self._name}: the broker refuses a dead letter for topic {topic!r}: {error}")
         position = units[0].positions[0] if units[0].positions else (None, None, None)
-        letter = self.errors.refused(Stage.KAFKA_PRODUCE, error, "", topic, key, value, position[1], position[2])
-        await self._skip(letter, units[0])
+        letter = self.errors.refused(ErrorStage.KAFKA_PRODUCE, error, "", topic, key, value, position[1], position[2])
+        await self._skip_record(letter, units[0])
         for route in self._routes.values():
             route.kick()
 
@@ -600,7 +604,7 @@ class Session:
         options = self.plan.options
         limit_ms = options["errors.retry.timeout"]
         began = time.monotonic()
-        for pause in backoff(last_s=options["errors.retry.delay.max.ms"] / 1000):
+        for pause in retry_pauses(last_s=options["errors.retry.delay.max.ms"] / 1000):
             try:
                 await call()
             except Retriable as error:
@@ -614,7 +618,7 @@ class Session:
 
     # Offsets.
 
-    def _acknowledged(self, unit: Unit) -> None:
+    def _acknowledged(self, unit: CommitUnit) -> None:
         self._traces.acknowledged(unit)
         if unit.timestamp is not None:
             self.stats.lag_ms = max(0.0, time.time() * 1000 - unit.timestamp)
@@ -662,14 +666,14 @@ class Session:
                 return
             began = perf_counter()
             try:
-                await self._write(offsets)
+                await self._write_offsets(offsets)
             except BaseException:
                 self.ledger.give_back(offsets)
                 self.stats.commit_failures += 1
                 raise
             await self.committed(offsets, perf_counter() - began)
 
-    async def _write(self, offsets: list[Committable]) -> None:
+    async def _write_offsets(self, offsets: list[Committable]) -> None:
         plan = self.plan
         pairs = plan.offsets.pairs(offsets)
         if plan.own_offsets_topic is not None:

@@ -16,14 +16,14 @@ from worker.host.errors import RestartPolicy
 from worker.host.exactly_once import TransactionalSession
 from worker.host.job import JobPlan, JobSession
 from worker.host.options import CONNECTOR
-from worker.host.plan import Plan
-from worker.host.session import Session
-from worker.protocol import TaskState, TaskStats
+from worker.host.plan import TaskPlan
+from worker.host.session import TaskSession
+from worker.protocol import TaskStateChanged, TaskStats
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from worker.protocol import Message, StartTask
+    from worker.protocol import HostMessage, StartTask
 
 log = logging.getLogger(__name__)
 
@@ -43,24 +43,24 @@ def masked_trace(error: BaseException, scrub: Callable[[str], str]) -> str:
     trace = error.trace if isinstance(error, MillraceError) else None
     if not trace:
         trace = "".join(traceback.format_exception(error))
-    first, *causes = _causes(error)
-    top = _CAUSED_BY.join([_named(first), *(_named(each) for each in causes if str(each).strip())])
+    first, *causes = _list_causes(error)
+    top = _CAUSED_BY.join([_name_error(first), *(_name_error(cause) for cause in causes if str(cause).strip())])
     return scrub(f"{top}\n\n{trace.strip()}\n")
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    found = [error]
-    while (cause := found[-1].__cause__) is not None and cause not in found and len(found) < _CAUSES:
-        found.append(cause)
-    return found
+def _list_causes(error: BaseException) -> list[BaseException]:
+    errors = [error]
+    while (cause := errors[-1].__cause__) is not None and cause not in errors and len(errors) < _CAUSES:
+        errors.append(cause)
+    return errors
 
 
-def _named(error: BaseException) -> str:
-    first, *more = (str(error).strip() or "no details were given").split("\n")
+def _name_error(error: BaseException) -> str:
+    first, *further_lines = (str(error).strip() or "no details were given").split("\n")
     # Redpanda Console takes lines that end so for places in a program, and drops them.
     if first.endswith((")", "exception")):
         first += "."
-    return "\n".join([f"{type(error).__name__}: {first}", *more])
+    return "\n".join([f"{type(error).__name__}: {first}", *further_lines])
 
 
 class TaskRunner:
@@ -76,8 +76,8 @@ class TaskRunner:
     def __init__(
         self,
         start: StartTask,
-        make_plan: Callable[[], Awaitable[Plan | JobPlan]],
-        event: Callable[[Message], None],
+        make_plan: Callable[[], Awaitable[TaskPlan | JobPlan]],
+        event: Callable[[HostMessage], None],
         scrub: Callable[[str], str],
     ) -> None:
         self.id = start.id
@@ -91,11 +91,11 @@ class TaskRunner:
         self._resumed = asyncio.Event()
         if not start.paused:
             self._resumed.set()
-        self._session: Session | JobSession | None = None
-        self._plan: Plan | JobPlan | None = None
+        self._session: TaskSession | JobSession | None = None
+        self._plan: TaskPlan | JobPlan | None = None
         self._active_topics: set[str] = set()
         self._instructions: list[dict[str, Any]] = orjson.loads(start.instructions)
-        self._policy = _policy(start.connector_config)
+        self._policy = _restart_policy(start.connector_config)
         self._runner: asyncio.Task[None] | None = None
         self._running_once: asyncio.Task[None] | None = None
         self._again = False
@@ -103,7 +103,7 @@ class TaskRunner:
 
     def start(self) -> None:
         """Begin; does not block."""
-        self._runner = asyncio.create_task(self._run(), name=f"{self.id}|runner")
+        self._runner = asyncio.create_task(self._run_loop(), name=f"{self.id}|runner")
 
     async def stop(self, deadline_s: float) -> bool:
         """Stop within about ``deadline_s`` seconds whatever the task does.
@@ -126,7 +126,7 @@ class TaskRunner:
                 await session.abandon()
         if session is not None and session.abandoned:
             ended = False
-        self._enter("STOPPED")
+        self._enter_state("STOPPED")
         return ended
 
     def pause(self, *, paused: bool) -> None:
@@ -140,12 +140,12 @@ class TaskRunner:
         if isinstance(self._session, JobSession):
             self._session.wake()  # it says by itself when its job has stopped, and when it runs again
         elif self._state in {"RUNNING", "PAUSED"}:
-            self._enter("PAUSED" if paused else "RUNNING")
+            self._enter_state("PAUSED" if paused else "RUNNING")
 
     def instruct(self, instructions: bytes) -> None:
         """Give the task the operator's standing requests (a JSON list), now and whenever it starts again."""
         self._instructions = orjson.loads(instructions)
-        if isinstance(self._session, Session):
+        if isinstance(self._session, TaskSession):
             self._session.instruct(self._instructions)
 
     def forget_topic(self, topic: str) -> None:
@@ -167,9 +167,9 @@ class TaskRunner:
         else:
             renewal = await asyncio.to_thread(plan.renew, config, names)
             left = renewal.left
-            if renewal.clients and isinstance(session, Session) and session.producer is not None:
+            if renewal.clients and isinstance(session, TaskSession) and session.producer is not None:
                 session.producer.credentials_changed()
-            if renewal.taken and isinstance(session, Session):
+            if renewal.taken and isinstance(session, TaskSession):
                 session.secrets_changed(renewal.taken)
         reload = (self._reload or "").strip().lower()
         if names and reload == "restart":
@@ -195,11 +195,11 @@ class TaskRunner:
 
     def report(self) -> TaskStats:
         """The numbers as they are now; ``_max`` fields begin anew."""
-        self._account()
+        self._account_time()
         stats = self.stats
         if self._session is not None:
             self._session.refresh_stats()
-        if isinstance(self._plan, Plan):
+        if isinstance(self._plan, TaskPlan):
             stats.custom = self._plan.metrics.report()
             stats.series_folded = self._plan.metrics.folded
         return stats
@@ -211,10 +211,10 @@ class TaskRunner:
         stats.poll_s_max = stats.commit_s_max = 0.0
         stats.batch_size_max = 0
 
-    async def _run(self) -> None:
+    async def _run_loop(self) -> None:
         while True:
             began = time.monotonic()
-            running = self._running_once = asyncio.create_task(self._once(), name=f"{self.id}|run")
+            running = self._running_once = asyncio.create_task(self._run_once(), name=f"{self.id}|run")
             try:
                 await running
             except asyncio.CancelledError:
@@ -238,27 +238,27 @@ class TaskRunner:
                 if delay is None:
                     # Not log.exception: the trace is in the message, masked.
                     log.error("%s: the task failed and won't start again by itself\n%s", self.id, trace)  # noqa: TRY400
-                    self._enter("FAILED", trace)
+                    self._enter_state("FAILED", trace)
                     return
                 log.warning("%s: the task failed and starts again in %.1f s\n%s", self.id, delay, trace)
                 self.stats.restarts += 1
-                self._enter("RESTARTING", trace)
+                self._enter_state("RESTARTING", trace)
                 await asyncio.sleep(delay)
             finally:
                 self._running_once = None
 
-    async def _once(self) -> None:
+    async def _run_once(self) -> None:
         plan = self._plan = await self._make_plan()
         plan.active_topics = self._active_topics
         self.stats.connector_version = plan.version
         for warning in plan.warnings:
             log.warning("%s: %s", self.id, warning)
         self.stats.started_at = time.time()
-        session: Session | JobSession
+        session: TaskSession | JobSession
         if isinstance(plan, JobPlan):
             session = JobSession(plan, self.stats, self.stats.job or JobProgress(), self._job_state)
         else:
-            session = (TransactionalSession if plan.boundary else Session)(plan, self.stats, self._running)
+            session = (TransactionalSession if plan.boundary else TaskSession)(plan, self.stats, self._enter_running)
             session.instruct(self._instructions)
         self._session = session
         session.resumed = self._resumed
@@ -269,13 +269,13 @@ class TaskRunner:
             self._session.refresh_stats()
             self.stats.active = 0
 
-    def _running(self) -> None:
-        self._enter("RUNNING" if self._resumed.is_set() else "PAUSED")
+    def _enter_running(self) -> None:
+        self._enter_state("RUNNING" if self._resumed.is_set() else "PAUSED")
 
     def _job_state(self, state: str, error: BaseException | None) -> None:
-        self._enter(state, None if error is None else masked_trace(error, self._scrub))
+        self._enter_state(state, None if error is None else masked_trace(error, self._scrub))
 
-    def _account(self) -> None:
+    def _account_time(self) -> None:
         now = time.monotonic()
         spent, self._state_since = now - self._state_since, now
         if self._state == "RUNNING":
@@ -283,16 +283,16 @@ class TaskRunner:
         elif self._state == "PAUSED":
             self.stats.paused_s += spent
 
-    def _enter(self, state: str, trace: str | None = None) -> None:
-        self._account()
+    def _enter_state(self, state: str, trace: str | None = None) -> None:
+        self._account_time()
         self._state = self.stats.state = state
-        self._event(TaskState(self.id, state, self._generation, trace))
+        self._event(TaskStateChanged(self.id, state, self._generation, trace))
 
 
-def _policy(config: Mapping[str, str]) -> RestartPolicy:
+def _restart_policy(config: Mapping[str, str]) -> RestartPolicy:
     """The restart policy, also where another option is wrong: that fails the task by itself."""
-    own = {name: value for name, value in config.items() if name.startswith("errors.restart.")}
+    own_options = {name: value for name, value in config.items() if name.startswith("errors.restart.")}
     try:
-        return RestartPolicy(CONNECTOR.parse(own))
+        return RestartPolicy(CONNECTOR.parse(own_options))
     except ConfigInvalid:
         return RestartPolicy(CONNECTOR.parse({}))

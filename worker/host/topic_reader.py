@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.aiokafka_internals import fetch_all_metadata
 from worker.host.plan import consumer_arguments, converter_config
-from worker.host.topic_records import Reading, Seen, merged, partition_cursor, shown
+from worker.host.topic_records import MatchingRecord, Reading, merge_newest, partition_cursor, show_record
 from worker.transforms.expressions.cel import compile_cel
 from worker.transforms.expressions.syntax import ExpressionInvalid
 
@@ -92,14 +92,14 @@ async def read_topic(
             problems.append(f"{option}: {error}")
     reading = Reading(asked.topic, asked.form, converters[0], converters[1], key=asked.key, where=where)
     try:
-        return {**await _read(asked, reading, consumer_arguments(config, worker)), "problems": problems}
+        return {**await _read_topic(asked, reading, consumer_arguments(config, worker)), "problems": problems}
     finally:
         for converter in converters:
             if converter is not None:
                 await converter.close()
 
 
-async def _read(asked: TopicRequest, reading: Reading, client: Mapping[str, Any]) -> dict[str, Any]:
+async def _read_topic(asked: TopicRequest, reading: Reading, client: Mapping[str, Any]) -> dict[str, Any]:
     consumer = AIOKafkaConsumer(
         **{
             **client,
@@ -120,14 +120,14 @@ async def _read(asked: TopicRequest, reading: Reading, client: Mapping[str, Any]
             raise LookupError(f"There is no topic {asked.topic}")
         first, last = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
         bounds = {partition.partition: (first[partition], last[partition]) for partition in partitions}
-        return await _newest(asked, reading, consumer, bounds)
+        return await _read_newest(asked, reading, consumer, bounds)
     except (KafkaError, OSError) as error:
         raise Retriable(f"topic {asked.topic} can't be read now: {error!r}") from error
     finally:
         await consumer.stop()
 
 
-async def _newest(
+async def _read_newest(
     asked: TopicRequest, reading: Reading, consumer: AIOKafkaConsumer, bounds: Mapping[int, tuple[int, int]]
 ) -> dict[str, Any]:
     """Windows from the ends of the partitions back, larger and larger, until there is enough or it gets too much."""
@@ -137,13 +137,13 @@ async def _newest(
         number: max(begin[number], min(asked.before.get(number, last), last)) for number, (_, last) in bounds.items()
     }
     start = dict(high)
-    matches: dict[int, list[Seen]] = {number: [] for number in high}
+    matches: dict[int, list[MatchingRecord]] = {number: [] for number in high}
     span = max(asked.limit, _FIRST)
     scanned = size = 0
     stopped = ""
     while not stopped and any(high[number] > begin[number] for number in high):
         low = {number: max(begin[number], high[number] - span) for number in high if high[number] > begin[number]}
-        window = await _window(consumer, asked.topic, low, high, MOST_BYTES - size, deadline)
+        window = await _read_window(consumer, asked.topic, low, high, MOST_BYTES - size, deadline)
         if window is None:
             if span > 1 and not scanned:
                 span = max(1, span // 16)
@@ -156,9 +156,9 @@ async def _newest(
             size += sum(len(record.key or b"") + len(record.value or b"") for record in records)
             # The newest first, as they are shown.
             for record in reversed(records):
-                seen = await reading.read(record)
-                if seen is not None:
-                    matches[number].append(seen)
+                matching = await reading.read(record)
+                if matching is not None:
+                    matches[number].append(matching)
                 await asyncio.sleep(0)  # a host has other work
         high.update(low)
         if sum(map(len, matches.values())) >= asked.limit:
@@ -168,12 +168,12 @@ async def _newest(
         elif time.monotonic() >= deadline:
             stopped = "time"
         span = min(span * _GROWTH, MOST_SCANNED // max(1, len(high)))
-    records, left = merged(matches, asked.limit)
+    records, left = merge_newest(matches, asked.limit)
     answer: list[dict[str, Any]] = []
     cut = False
     room = MOST_ANSWER
-    for seen in records:
-        entry = shown(seen, masked=asked.masked)
+    for matching in records:
+        entry = show_record(matching, masked=asked.masked)
         room -= len(orjson.dumps(entry, default=str))
         if room < 0 and answer:
             cut = True
@@ -181,11 +181,11 @@ async def _newest(
         answer.append(entry)
     chosen = answer if cut else records
     cursor = partition_cursor(start, high, matches, records[: len(chosen)])
-    more = cut or left or any(cursor[number] > begin[number] for number in cursor)
+    has_more = cut or left or any(cursor[number] > begin[number] for number in cursor)
     return {
         "topic": asked.topic,
         "records": answer,
-        "before": cursor if more else None,
+        "before": cursor if has_more else None,
         "partitions": {number: {"first": first, "end": last} for number, (first, last) in bounds.items()},
         "scanned": scanned,
         "bytes": size,
@@ -195,7 +195,7 @@ async def _newest(
     }
 
 
-async def _window(
+async def _read_window(
     consumer: AIOKafkaConsumer,
     topic: str,
     low: Mapping[int, int],

@@ -36,17 +36,17 @@ _EXACT: Final = 1 << 53
 _ID_BYTES: Final = 5
 
 
-def _exact(text: str) -> float | str:
+def _exact_number(literal: str) -> float | str:
     """A number with a fraction, as a string if a float says another one."""
-    number = float(text)
-    return number if repr(number) == text else text
+    number = float(literal)
+    return number if repr(number) == literal else literal
 
 
-_load: Final = msgspec.json.Decoder(float_hook=_exact).decode
+_load: Final = msgspec.json.Decoder(float_hook=_exact_number).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DecodedPart:
     """A key or a value.
 
     Attributes:
@@ -65,38 +65,38 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MatchingRecord:
     """A record that fits."""
 
     record: ConsumerRecord
-    key: Part
-    value: Part
+    key: DecodedPart
+    value: DecodedPart
 
 
-def guessed(data: bytes | None, form: str = "auto") -> Part:
+def guess_value(data: bytes | None, form: str = "auto") -> DecodedPart:
     """A key or a value as it looks. Pure."""
     if data is None:
-        return Part("null", None)
+        return DecodedPart("null", None)
     if form in {"auto", "json"}:
         try:
             matches = _load(data)
         except (ValueError, RecursionError):
             if form == "json":
-                return Part("bytes", _raw(data), problem="it is no JSON")
+                return DecodedPart("bytes", _format_raw(data), problem="it is no JSON")
         else:
             if isinstance(matches, dict) and matches.keys() == {"schema", "payload"}:
                 matches = matches["payload"]
-            return Part("json", matches, native=matches)
+            return DecodedPart("json", matches, native=matches)
     if form in {"auto", "text"}:
         try:
-            text = data.decode()
+            decoded = data.decode()
         except UnicodeDecodeError:
             if form == "text":
-                text = data.decode("utf-8", "replace")
-                return Part("text", text[:_MOST_TEXT], native=text)
+                decoded = data.decode("utf-8", "replace")
+                return DecodedPart("text", decoded[:_MOST_TEXT], native=decoded)
         else:
-            if form == "text" or all(character.isprintable() or character in "\r\n\t" for character in text):
-                return Part("text", text[:_MOST_TEXT], native=text)
+            if form == "text" or all(character.isprintable() or character in "\r\n\t" for character in decoded):
+                return DecodedPart("text", decoded[:_MOST_TEXT], native=decoded)
     problem = ""
     if form == "auto" and len(data) > _ID_BYTES and data[0] == _MAGIC:
         number = int.from_bytes(data[1:_ID_BYTES])
@@ -104,10 +104,10 @@ def guessed(data: bytes | None, form: str = "auto") -> Part:
             f"it begins as what a schema registry has the schema of (id {number}): name a connector whose converter knows "
             "the registry"
         )
-    return Part("bytes", _raw(data), native=data, problem=problem)
+    return DecodedPart("bytes", _format_raw(data), native=data, problem=problem)
 
 
-def _raw(data: bytes) -> str:
+def _format_raw(data: bytes) -> str:
     return data[:_MOST_RAW].hex(" ") + (" …" if len(data) > _MOST_RAW else "")
 
 
@@ -127,16 +127,16 @@ class Reading:
         default_factory=lambda: JsonConverter({"schemas.enable": "false", "decimal.format": "NUMERIC"})
     )
 
-    async def read(self, record: ConsumerRecord) -> Seen | None:
+    async def read(self, record: ConsumerRecord) -> MatchingRecord | None:
         """The record, or None if it does not fit."""
-        key = await self._part(record.key, self.key_converter)
-        if self.key and self.key not in _text(key.value):
+        key = await self._decode_part(record.key, self.key_converter)
+        if self.key and self.key not in _to_text(key.value):
             return None
-        seen = Seen(record, key, await self._part(record.value, self.value_converter))
-        return seen if self.where is None or self._fits(self.where, seen) else None
+        matching = MatchingRecord(record, key, await self._decode_part(record.value, self.value_converter))
+        return matching if self.where is None or self._is_match(self.where, matching) else None
 
-    def _fits(self, where: Callable[[SourceRecord], Any], seen: Seen) -> bool:
-        record = seen.record
+    def _is_match(self, where: Callable[[SourceRecord], Any], matching: MatchingRecord) -> bool:
+        record = matching.record
         try:
             headers = tuple(Header(name, data, None) for name, data in record.headers or ())
             return (
@@ -145,10 +145,10 @@ class Reading:
                         {},
                         {},
                         self.topic,
-                        seen.value.native,
-                        seen.value.schema,
-                        seen.key.native,
-                        seen.key.schema,
+                        matching.value.native,
+                        matching.value.schema,
+                        matching.key.native,
+                        matching.key.schema,
                         record.partition,
                         headers,
                         record.timestamp,
@@ -161,27 +161,27 @@ class Reading:
             self.failure = self.failure or str(error)
             return False
 
-    async def _part(self, data: bytes | None, converter: Converter | None) -> Part:
+    async def _decode_part(self, data: bytes | None, converter: Converter | None) -> DecodedPart:
         if data is None or self.form != "auto" or converter is None:
-            return guessed(data, self.form)
+            return guess_value(data, self.form)
         try:
             await converter.prepare_data(self.topic, data)
             schema, value = converter.to_connect(self.topic, data)
             name = type(converter).__name__.removesuffix("Converter")
             if schema is not None and partition_update_raw.is_raw(schema):
                 form = partition_update_raw.form_of(schema.parameter)
-                update = msgspec.to_builtins(partition_update_raw.decode(value, form), enc_hook=str)
-                return Part(f"{name}, raw partition update", update, schema, value)
+                update = msgspec.to_builtins(partition_update_raw.decode_raw(value, form), enc_hook=str)
+                return DecodedPart(f"{name}, raw partition update", update, schema, value)
             if isinstance(value, bytes):
-                return guessed(data)
+                return guess_value(data)
             written = self._writer.from_connect(self.topic, schema, value)
-            return Part(name, None if written is None else _load(written), schema, value)
+            return DecodedPart(name, None if written is None else _load(written), schema, value)
         except (MillraceError, ValueError) as error:
-            part = guessed(data)
-            return Part(part.form, part.value, None, part.native, part.problem or str(error))
+            part = guess_value(data)
+            return DecodedPart(part.form, part.value, None, part.native, part.problem or str(error))
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
 
 
@@ -201,60 +201,60 @@ def kind_of(value: Any) -> tuple[str, str]:
     return "", ""
 
 
-def masked(value: Any) -> Any:
+def mask_value(value: Any) -> Any:
     """A value with its members' names and without what they say; which table and what kind of change stay. Pure."""
     if isinstance(value, dict):
         return {
             name: {
-                inner: member if inner in _PLAIN_SOURCE and not isinstance(member, dict | list) else masked(member)
+                inner: member if inner in _PLAIN_SOURCE and not isinstance(member, dict | list) else mask_value(member)
                 for inner, member in item.items()
             }
             if name == "source" and isinstance(item, dict)
             else item
             if name in _PLAIN and isinstance(item, str | int)
-            else masked(item)
+            else mask_value(item)
             for name, item in value.items()
         }
     if isinstance(value, list):
-        return [masked(item) for item in value[:1]] + (["…"] if len(value) > 1 else [])
+        return [mask_value(item) for item in value[:1]] + (["…"] if len(value) > 1 else [])
     return None if value is None else MASK
 
 
-def shown(seen: Seen, *, masked: bool) -> dict[str, Any]:
+def show_record(matching: MatchingRecord, *, masked: bool) -> dict[str, Any]:
     """A record as it is answered. Pure."""
-    record = seen.record
-    kind, summary = kind_of(seen.value.value)
-    hide = _hide if masked else _same
+    record = matching.record
+    kind, summary = kind_of(matching.value.value)
+    hide = _hide_value if masked else _to_browser_value
     return {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "kind": kind,
         "summary": summary,
-        "key": hide(seen.key.value),
-        "key_form": seen.key.form,
-        "value": hide(seen.value.value),
-        "value_form": seen.value.form,
+        "key": hide(matching.key.value),
+        "key_form": matching.key.form,
+        "value": hide(matching.value.value),
+        "value_form": matching.value.form,
         "bytes": len(record.key or b"") + len(record.value or b""),
-        "headers": [[name, hide(_header(data))] for name, data in record.headers or ()],
-        "problem": "" if masked else "; ".join(filter(None, (seen.key.problem, seen.value.problem))),
+        "headers": [[name, hide(_read_header(data))] for name, data in record.headers or ()],
+        "problem": "" if masked else "; ".join(filter(None, (matching.key.problem, matching.value.problem))),
     }
 
 
-def _same(value: Any) -> Any:
+def _to_browser_value(value: Any) -> Any:
     """A value with whole numbers as a browser knows them."""
     if isinstance(value, dict):
-        return {name: _same(item) for name, item in value.items()}
+        return {name: _to_browser_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_same(item) for item in value]
+        return [_to_browser_value(item) for item in value]
     return str(value) if isinstance(value, int) and abs(value) > _EXACT else value
 
 
-def _hide(value: Any) -> Any:
-    return masked(value)
+def _hide_value(value: Any) -> Any:
+    return mask_value(value)
 
 
-def _header(data: bytes | None) -> str | None:
+def _read_header(data: bytes | None) -> str | None:
     if data is None:
         return None
     try:
@@ -263,11 +263,11 @@ def _header(data: bytes | None) -> str | None:
         return base64.b64encode(data[:_MOST_RAW]).decode()
 
 
-def merged(matches: Mapping[int, Sequence[Seen]], limit: int) -> tuple[list[Seen], bool]:
+def merge_newest(matches: Mapping[int, Sequence[MatchingRecord]], limit: int) -> tuple[list[MatchingRecord], bool]:
     """The newest of all partitions, each partition in the order of its offsets; and whether others are left. Pure."""
     heads = [(-records[0].record.timestamp, number, 0) for number, records in sorted(matches.items()) if records]
     heapq.heapify(heads)
-    chosen: list[Seen] = []
+    chosen: list[MatchingRecord] = []
     while heads and len(chosen) < limit:
         _, number, index = heapq.heappop(heads)
         chosen.append(matches[number][index])
@@ -277,7 +277,10 @@ def merged(matches: Mapping[int, Sequence[Seen]], limit: int) -> tuple[list[Seen
 
 
 def partition_cursor(
-    start: Mapping[int, int], low: Mapping[int, int], matches: Mapping[int, Sequence[Seen]], chosen: Sequence[Seen]
+    start: Mapping[int, int],
+    low: Mapping[int, int],
+    matches: Mapping[int, Sequence[MatchingRecord]],
+    chosen: Sequence[MatchingRecord],
 ) -> dict[int, int]:
     """Before which offset of each partition to continue, so that nothing is left out and nothing comes again. Pure.
 
@@ -289,9 +292,9 @@ def partition_cursor(
     """
     last: dict[int, int] = {}
     counts: dict[int, int] = {}
-    for seen in chosen:
-        last[seen.record.partition] = seen.record.offset
-        counts[seen.record.partition] = counts.get(seen.record.partition, 0) + 1
+    for matching in chosen:
+        last[matching.record.partition] = matching.record.offset
+        counts[matching.record.partition] = counts.get(matching.record.partition, 0) + 1
     return {
         number: low[number]
         if counts.get(number, 0) == len(matches.get(number, ()))

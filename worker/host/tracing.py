@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from connectors.options import Config
     from worker.host.chunk import Headers
-    from worker.protocol import TaskId, TaskStats
+    from worker.protocol import HostTaskId, TaskStats
 
 _TRACEPARENT: Final = "traceparent"
 _DELAY_MS: Final = 1000
 _NS: Final = 1_000_000_000
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether the packages of the extra ``tracing`` are there."""
     try:
         return all(find_spec(name) for name in ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http"))
@@ -54,7 +54,7 @@ def make_tracing(options: Config, worker_id: str, host: int) -> Tracing | None:
     """
     if not options["otel.traces.endpoint"]:
         return None
-    if not installed():
+    if not is_installed():
         raise ConfigInvalid("otel.traces.endpoint needs OpenTelemetry's packages: pip install 'millrace[tracing]'")
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
@@ -94,7 +94,7 @@ class Tracing:
         self._ratio = ratio
         self._headers = headers
 
-    def begin(self, task: TaskId, stats: TaskStats, poll_s: float, records: int) -> BatchTrace | None:
+    def begin(self, task: HostTaskId, stats: TaskStats, poll_s: float, records: int) -> BatchTrace | None:
         """A batch of ``records`` came after ``poll_s`` seconds; None: it is not traced."""
         if random.random() >= self._ratio:  # noqa: S311 - nothing secret hangs on it
             return None
@@ -109,7 +109,7 @@ class BatchTrace:
     """The spans of one batch; made when it has come from the source."""
 
     def __init__(
-        self, tracer: Tracer, task: TaskId, stats: TaskStats, poll_s: float, records: int, *, headers: bool
+        self, tracer: Tracer, task: HostTaskId, stats: TaskStats, poll_s: float, records: int, *, headers: bool
     ) -> None:
         from opentelemetry.context import Context
         from opentelemetry.trace import SpanKind, set_span_in_context
@@ -149,14 +149,19 @@ class BatchTrace:
             (_TRACEPARENT, f"00-{context.trace_id:032x}-{context.span_id:016x}-01".encode()) if headers else None
         )
 
-    def headers(self, topic: str, given: Sequence[Headers] | None, count: int) -> Sequence[Headers] | None:
+    def headers(self, topic: str, record_headers: Sequence[Headers] | None, count: int) -> Sequence[Headers] | None:
         """Headers of ``count`` records of ``topic``, with the span's context in those that have none of their own."""
         self._topics.add(topic)
         if self._header is None:
-            return given
-        if given is None:
+            return record_headers
+        if record_headers is None:
             return [[self._header]] * count
-        return [each if any(name == _TRACEPARENT for name, _ in each) else [*each, self._header] for each in given]
+        return [
+            headers_of_record
+            if any(name == _TRACEPARENT for name, _ in headers_of_record)
+            else [*headers_of_record, self._header]
+            for headers_of_record in record_headers
+        ]
 
     def delivered(self) -> None:
         """All records are on their way."""
@@ -176,16 +181,16 @@ class BatchTrace:
         self._produce.end()
         self._batch.end()
 
-    def lost(self, why: str) -> None:
+    def lost(self, reason: str) -> None:
         """They are given up; they may come again in another batch."""
         from opentelemetry.trace import Status, StatusCode
 
         for span in (self._produce, self._batch):
-            span.set_status(Status(StatusCode.ERROR, why))
+            span.set_status(Status(StatusCode.ERROR, reason))
             span.end()
 
 
-class Traces:
+class BatchTraces:
     """The traces of a task's batches that Kafka has not acknowledged yet, by the identity of their units."""
 
     def __init__(self) -> None:
@@ -193,7 +198,7 @@ class Traces:
         self.current: BatchTrace | None = None
         self._waiting: dict[int, BatchTrace] = {}
 
-    def begin(self, tracing: Tracing | None, task: TaskId, stats: TaskStats, poll_s: float, records: int) -> None:
+    def begin(self, tracing: Tracing | None, task: HostTaskId, stats: TaskStats, poll_s: float, records: int) -> None:
         """A batch has come; without ``tracing`` nothing happens."""
         if self.current is not None:
             self.current.lost("its delivery failed")
@@ -211,13 +216,13 @@ class Traces:
         if self._waiting and (trace := self._waiting.pop(id(unit), None)) is not None:
             trace.acknowledged()
 
-    def headers(self, topic: str, given: Sequence[Headers] | None, count: int) -> Sequence[Headers] | None:
+    def headers(self, topic: str, record_headers: Sequence[Headers] | None, count: int) -> Sequence[Headers] | None:
         """The headers of a run of records of the current batch; see ``BatchTrace.headers``."""
-        return given if self.current is None else self.current.headers(topic, given, count)
+        return record_headers if self.current is None else self.current.headers(topic, record_headers, count)
 
-    def lost(self, why: str) -> None:
+    def lost(self, reason: str) -> None:
         """Everything that was on its way is given up."""
         for trace in (*self._waiting.values(), *([self.current] if self.current is not None else ())):
-            trace.lost(why)
+            trace.lost(reason)
         self._waiting.clear()
         self.current = None

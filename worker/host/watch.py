@@ -82,7 +82,7 @@ class SharedWriter:
             if self._closing:
                 return
             self._queued += data
-            self._send()
+            self._send_queued()
             self._wait_for_room()
 
     def write_from_thread(self, data: bytes, deadline_s: float) -> bool:
@@ -97,7 +97,7 @@ class SharedWriter:
             with self._lock:
                 if self.is_closing():  # another thread may have closed it meanwhile
                     return False
-                self._send()
+                self._send_queued()
                 if not self._queued:
                     return True
             left = until - time.monotonic()
@@ -120,7 +120,7 @@ class SharedWriter:
                 self._loop.remove_writer(self._sock)
             self._sock.close()
 
-    def _send(self) -> None:
+    def _send_queued(self) -> None:
         try:
             while self._queued:
                 del self._queued[: self._sock.send(self._queued)]
@@ -134,14 +134,14 @@ class SharedWriter:
             return
         self._waiting = bool(self._queued)
         if self._waiting:
-            self._loop.add_writer(self._sock, self._room)
+            self._loop.add_writer(self._sock, self._resume_sending)
         else:
             self._loop.remove_writer(self._sock)
 
-    def _room(self) -> None:
+    def _resume_sending(self) -> None:
         with self._lock:
             if not self._closing:
-                self._send()
+                self._send_queued()
                 self._wait_for_room()
 
 
@@ -185,12 +185,12 @@ class LoopWatch:
         self._warned = self._reported = 0.0
         self._handle: asyncio.TimerHandle | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="loop-watch", daemon=True)
+        self._thread = threading.Thread(target=self._watch_loop, name="loop-watch", daemon=True)
         self.lag_s = 0.0
 
     def start(self) -> None:
         """Begin; on the event loop."""
-        self._tick()
+        self._note_tick()
         self._looked, self._used = self._clock(), self._cpu_clock()
         self._thread.start()
 
@@ -215,7 +215,7 @@ class LoopWatch:
         """Report the loop if it is stuck; the thread calls it after each tick. Callable from any thread, one at a time."""
         before, used_before = self._looked, self._used
         self._looked, self._used = self._clock(), self._cpu_clock()
-        if frozen(self._looked - before, self._used - used_before):
+        if is_frozen(self._looked - before, self._used - used_before):
             self._beat = self._looked  # SIGSTOP, a suspended machine: no task is to blame, the loop gets its chance
         if not self._telling:
             return
@@ -223,18 +223,18 @@ class LoopWatch:
         late = self._looked - beat
         if late >= self._stuck_s and self._reported != beat:
             self._reported = self._warned = beat
-            self._tell(late)
+            self._report_stuck(late)
         elif late >= self._warn_s and self._warned != beat:
             self._warned = beat
-            self._tell(late)
+            self._report_stuck(late)
 
-    def _tick(self) -> None:
+    def _note_tick(self) -> None:
         now = self._clock()
         self.lag_s = max(self.lag_s, now - self._beat - _BEAT_S)
         self._beat = now
-        self._handle = self._loop.call_later(_BEAT_S, self._tick)
+        self._handle = self._loop.call_later(_BEAT_S, self._note_tick)
 
-    def _run(self) -> None:
+    def _watch_loop(self) -> None:
         while not self._ended.is_set():
             if self._orphaned is None:
                 self._ended.wait(_TICK_S)
@@ -242,12 +242,12 @@ class LoopWatch:
                 os._exit(1)
             self.look()
 
-    def _tell(self, late: float) -> None:
-        message = LoopStuck(late, culprit(self._loop), all_stacks())
+    def _report_stuck(self, late: float) -> None:
+        message = LoopStuck(late, find_culprit(self._loop), all_stacks())
         self._send(event_frame(message))
 
 
-def frozen(wall_s: float, cpu_s: float) -> bool:
+def is_frozen(wall_s: float, cpu_s: float) -> bool:
     """Whether a process did not run at all between two turns of a thread that looks twice a second.
 
     Code that keeps the interpreter to itself keeps threads waiting too, but uses CPU time.
@@ -255,7 +255,7 @@ def frozen(wall_s: float, cpu_s: float) -> bool:
     return wall_s > _FROZEN_S and cpu_s < wall_s / 2
 
 
-def culprit(loop: asyncio.AbstractEventLoop) -> str:
+def find_culprit(loop: asyncio.AbstractEventLoop) -> str:
     """The task (``NAME-0``) or connector whose code the loop is running now, as far as names tell; callable from any thread."""
     with contextlib.suppress(RuntimeError):
         running = asyncio.current_task(loop)

@@ -42,7 +42,7 @@ class KafkaReader:
 
     async def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """See the protocol."""
-        consumer = await self._start()
+        consumer = await self._start_consumer()
         try:
             # All topics: asking for one by its name could create it.
             cluster = await fetch_all_metadata(consumer)
@@ -52,7 +52,7 @@ class KafkaReader:
             first, last = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
             return {partition.partition: (first[partition], last[partition]) for partition in sorted(partitions)}
         except (KafkaError, OSError) as error:
-            raise _unavailable(topic, error) from error
+            raise _unavailable_error(topic, error) from error
         finally:
             await consumer.stop()
 
@@ -62,12 +62,12 @@ class KafkaReader:
         """See the protocol."""
         if start >= end:
             return
-        consumer = await self._start()
+        consumer = await self._start_consumer()
         source = TopicPartition(topic, partition)
         try:
             consumer.assign([source])
             consumer.seek(source, start)
-            seen = time.monotonic()
+            last_record_s = time.monotonic()
             while True:
                 fetched = await consumer.getmany(source, timeout_ms=_WAIT_MS, max_records=_AT_ONCE)
                 position = min(await consumer.position(source), end)
@@ -77,14 +77,14 @@ class KafkaReader:
                     if record.offset < end
                 ]
                 if records or position >= end:
-                    seen = time.monotonic()
+                    last_record_s = time.monotonic()
                     yield records, position
-                elif time.monotonic() - seen > _PATIENCE_S:
+                elif time.monotonic() - last_record_s > _PATIENCE_S:
                     raise Retriable(f"partition {partition} of topic {topic} gives nothing behind offset {position}")
                 if position >= end:
                     return
         except (KafkaError, OSError) as error:
-            raise _unavailable(topic, error) from error
+            raise _unavailable_error(topic, error) from error
         finally:
             await consumer.stop()
 
@@ -101,14 +101,14 @@ class KafkaReader:
             await self._converter.close()
             self._converter = None
 
-    async def newest(self, topic: str, most: int, most_bytes: int) -> tuple[list[WrittenRecord], int]:
+    async def newest(self, topic: str, max_records: int, most_bytes: int) -> tuple[list[WrittenRecord], int]:
         """The newest records of a topic that no tombstone behind them deletes, oldest first; and how many tombstones there are.
 
         Looks at a limited part of the topic: where nearly all is deleted, it gives fewer records than there are.
 
         Args:
             topic: the topic.
-            most: records.
+            max_records: records.
             most_bytes: of values together.
 
         Raises:
@@ -117,18 +117,18 @@ class KafkaReader:
         records: list[WrittenRecord] = []
         deleted = 0
         for partition, (first, end) in (await self.bounds(topic)).items():
-            newest, tombstones = await self._newest_of(topic, partition, first, end, most, most_bytes)
+            newest, tombstones = await self._newest_of(topic, partition, first, end, max_records, most_bytes)
             records += newest
             deleted += tombstones
         # Partitions by time; within one partition the order stays.
         records.sort(key=lambda record: record.timestamp)
-        return _newest_within(records, most, most_bytes), deleted
+        return _newest_within(records, max_records, most_bytes), deleted
 
     async def _newest_of(
-        self, topic: str, partition: int, first: int, end: int, most: int, most_bytes: int
+        self, topic: str, partition: int, first: int, end: int, max_records: int, most_bytes: int
     ) -> tuple[list[WrittenRecord], int]:
         for factor in _RANGES:
-            start = max(first, end - most * factor)
+            start = max(first, end - max_records * factor)
             live: list[WrittenRecord] = []
             tombstones = 0
             cut = False
@@ -139,14 +139,14 @@ class KafkaReader:
                     live += [record for record in records if record.value is not None]
                     if deleted:
                         live = [record for record in live if record.offset >= deleted.get(record.key, -1)]
-                    newest = _newest_within(live, most, most_bytes)
+                    newest = _newest_within(live, max_records, most_bytes)
                     cut = cut or len(newest) < len(live)
                     live = newest
-            if cut or len(live) >= most or start == first:
+            if cut or len(live) >= max_records or start == first:
                 break
         return live, tombstones
 
-    async def _start(self) -> AIOKafkaConsumer:
+    async def _start_consumer(self) -> AIOKafkaConsumer:
         arguments: Mapping[str, Any] = {
             **self._client(),
             "group_id": None,
@@ -163,15 +163,15 @@ class KafkaReader:
         return consumer
 
 
-def _unavailable(topic: str, error: BaseException) -> Retriable:
+def _unavailable_error(topic: str, error: BaseException) -> Retriable:
     return Retriable(f"topic {topic} can't be read now: {error!r}")
 
 
-def _newest_within(records: list[WrittenRecord], most: int, most_bytes: int) -> list[WrittenRecord]:
+def _newest_within(records: list[WrittenRecord], max_records: int, most_bytes: int) -> list[WrittenRecord]:
     """The last records, as many as are allowed."""
     size = 0
     start = len(records)
-    while start and len(records) - start < most:
+    while start and len(records) - start < max_records:
         size += len(records[start - 1].value or b"")
         if size > most_bytes:
             break

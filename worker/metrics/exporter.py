@@ -20,14 +20,14 @@ from worker.metrics import registry
 from worker.metrics.groups import ConnectorNumbers, Entity, HistogramValue, Labels, ProcessNumbers, WorkerStats
 from worker.metrics.groups import task_groups as _task_groups
 from worker.metrics.groups import worker_groups as _worker_groups
-from worker.metrics.registry import ADDED_LABELS, LABEL_NAMES, METRICS, Family, Kind, Metric
+from worker.metrics.registry import ADDED_LABELS, LABEL_NAMES, METRICS, Family, Metric, MetricKind
 from worker.metrics.topics import TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from worker.metrics.windows import TaskTable, TaskWindow
-    from worker.protocol import TaskId
+    from worker.protocol import HostTaskId
 
 __all__ = [
     "CONTENT_TYPE",
@@ -35,11 +35,11 @@ __all__ = [
     "Options",
     "ProcessNumbers",
     "WorkerStats",
-    "collect",
-    "number",
-    "pieces",
+    "collect_parts",
+    "format_number",
     "process_numbers",
-    "render",
+    "render_exposition",
+    "render_parts",
 ]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -92,15 +92,15 @@ def memory_limit() -> int:
         machine = 0
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
-            text = Path(path).read_text().strip()
+            limit_text = Path(path).read_text().strip()
         except OSError:
             continue
-        if text.isdigit() and 0 < int(text) < (machine or 1 << 62):
-            return int(text)
+        if limit_text.isdigit() and 0 < int(limit_text) < (machine or 1 << 62):
+            return int(limit_text)
     return machine
 
 
-def render(
+def render_exposition(
     worker: WorkerStats,
     connectors: Iterable[ConnectorNumbers],
     table: TaskTable,
@@ -110,11 +110,11 @@ def render(
     now: float,
     wall: float | None = None,
 ) -> str:
-    """The whole exposition at once; see ``pieces``."""
-    return "".join(pieces(worker, connectors, table, process, options=options, now=now, wall=wall))
+    """The whole exposition at once; see ``render_parts``."""
+    return "".join(render_parts(worker, connectors, table, process, options=options, now=now, wall=wall))
 
 
-async def collect(parts: Iterator[str]) -> tuple[bytes, float]:
+async def collect_parts(parts: Iterator[str]) -> tuple[bytes, float]:
     """Put pieces together and let the event loop do other work in between.
 
     Returns:
@@ -133,7 +133,7 @@ async def collect(parts: Iterator[str]) -> tuple[bytes, float]:
     return b"".join(encoded), max(longest, time.perf_counter() - began)
 
 
-def pieces(
+def render_parts(
     worker: WorkerStats,
     connectors: Iterable[ConnectorNumbers],
     table: TaskTable,
@@ -160,11 +160,11 @@ def pieces(
     options = options or Options()
     tasks = list(table.tasks.items())
     groups: dict[str, list[Entity]] = {}
-    for made in _task_groups(tasks, now, wall, COMMIT_BOUNDS):
-        if made is None:
+    for entity_group in _task_groups(tasks, now, wall, COMMIT_BOUNDS):
+        if entity_group is None:
             yield ""
         else:
-            groups = made
+            groups = entity_group
     groups.update(_worker_groups(worker, table, process, wall, jvm=options.jvm, most_clients=options.most_clients))
     groups[registry.CONNECTOR] = [
         (
@@ -181,117 +181,125 @@ def pieces(
     #: Name -> what is shown under it; families share names.
     shown: dict[str, list[tuple[Metric, Family]]] = {}
     for metric in METRICS:
-        for name, family in _names(metric, options.families):
+        for name, family in _exposed_names(metric, options.families):
             shown.setdefault(name, []).append((metric, family))
-    texts: dict[tuple[str, Family], list[str]] = {}
+    labels_by_group: dict[tuple[str, Family], list[str]] = {}
     for name, members in shown.items():
-        yield from _family(name, members, groups, texts)
-    yield from _custom(tasks, options)
+        yield from _render_family(name, members, groups, labels_by_group)
+    yield from _render_custom(tasks, options)
 
 
-def _names(metric: Metric, families: Sequence[Family]) -> Iterator[tuple[str, Family]]:
+def _exposed_names(metric: Metric, families: Sequence[Family]) -> Iterator[tuple[str, Family]]:
     """Each name that ``metric`` has in ``families`` once: B and C share most."""
-    seen: set[str] = set()
+    used_names: set[str] = set()
     for family in families:
         for name in metric.exposed(family):
-            if name not in seen:
-                seen.add(name)
+            if name not in used_names:
+                used_names.add(name)
                 yield name, family
 
 
-def _family(
+def _render_family(
     name: str,
     members: Sequence[tuple[Metric, Family]],
     groups: Mapping[str, list[Entity]],
-    texts: dict[tuple[str, Family], list[str]],
+    labels_by_group: dict[tuple[str, Family], list[str]],
 ) -> Iterator[str]:
     lines: list[str] = []
     first = members[0][0]
     # A counter without its ending is what an exporter makes of a value that is no counter to it.
     bare = first.name.endswith("-total") and not name.endswith("_total")
-    kind = Kind.GAUGE if first.kind is Kind.TEXT or bare else first.kind
+    kind = MetricKind.GAUGE if first.kind is MetricKind.TEXT or bare else first.kind
     header = f"# HELP {name} {_escape_help(first.help)}\n# TYPE {name} {kind}\n"
     for metric, family in members:
         entities = groups.get(metric.group, ())
-        labels = texts.get((metric.group, family))
+        labels = labels_by_group.get((metric.group, family))
         if labels is None:
-            labels = texts[metric.group, family] = []
+            labels = labels_by_group[metric.group, family] = []
             for entity, _ in entities:
                 labels.append(_entity_text(metric, family, entity))
                 if len(labels) % _LINES == 0:
                     yield ""
-        step = _LINES if metric.kind is not Kind.HISTOGRAM else _LINES // 16
+        step = _LINES if metric.kind is not MetricKind.HISTOGRAM else _LINES // 16
         for start in range(0, len(entities), step):
-            _add(lines, metric, name, labels[start : start + step], entities[start : start + step])
+            _add_samples(lines, metric, name, labels[start : start + step], entities[start : start + step])
             if lines:
                 yield header + "".join(lines)
                 header = ""
                 lines.clear()
 
 
-def _add(lines: list[str], metric: Metric, name: str, texts: Sequence[str], entities: Sequence[Entity]) -> None:
+def _add_samples(
+    lines: list[str], metric: Metric, name: str, label_sets: Sequence[str], entities: Sequence[Entity]
+) -> None:
     key = metric.name
-    if metric.kind is Kind.TEXT:
+    if metric.kind is MetricKind.TEXT:
         attribute = key.replace("-", "_")
         lines += [
-            f'{name}{{{text}{"," if text else ""}{attribute}="{_escape(str(value))}"}} 1\n'
-            for text, (_, values) in zip(texts, entities, strict=True)
+            f'{name}{{{label_set}{"," if label_set else ""}{attribute}="{_escape_label(str(value))}"}} 1\n'
+            for label_set, (_, values) in zip(label_sets, entities, strict=True)
             if (value := values.get(key)) is not None
         ]
-    elif metric.kind is Kind.HISTOGRAM:
-        for text, (_, values) in zip(texts, entities, strict=True):
+    elif metric.kind is MetricKind.HISTOGRAM:
+        for label_set, (_, values) in zip(label_sets, entities, strict=True):
             if (value := values.get(key)) is not None:
-                lines += _histogram(name, text, value)
+                lines += _render_histogram(name, label_set, value)
     else:
         # The shortest way, for most lines are made here: these are our own ints and finite floats, which repr shows right.
         lines += [
-            f"{name}{{{text}}} {value!r}\n" if text else f"{name} {value!r}\n"
-            for text, (_, values) in zip(texts, entities, strict=True)
+            f"{name}{{{label_set}}} {value!r}\n" if label_set else f"{name} {value!r}\n"
+            for label_set, (_, values) in zip(label_sets, entities, strict=True)
             if (value := values.get(key)) is not None
         ]
 
 
 def _entity_text(metric: Metric, family: Family, labels: Labels) -> str:
     added: Labels = ADDED_LABELS.get((family, metric.group), ())
-    return _labels((*((LABEL_NAMES.get((family, label), label), text) for label, text in labels), *added))
+    return _format_labels(
+        (*((LABEL_NAMES.get((family, label), label), label_value) for label, label_value in labels), *added)
+    )
 
 
-def _histogram(name: str, labels: str, value: HistogramValue) -> Iterator[str]:
+def _render_histogram(name: str, labels: str, value: HistogramValue) -> Iterator[str]:
     bounds, cumulative, total = value
     comma = "," if labels else ""
     for bound, count in zip(bounds, cumulative, strict=False):
-        yield f'{name}_bucket{{{labels}{comma}le="{number(bound)}"}} {count}\n'
+        yield f'{name}_bucket{{{labels}{comma}le="{format_number(bound)}"}} {count}\n'
     yield f'{name}_bucket{{{labels}{comma}le="+Inf"}} {cumulative[-1]}\n'
     braces = f"{{{labels}}}" if labels else ""
-    yield f"{name}_sum{braces} {number(total)}\n"
+    yield f"{name}_sum{braces} {format_number(total)}\n"
     yield f"{name}_count{braces} {cumulative[-1]}\n"
 
 
-def _custom(tasks: Sequence[tuple[TaskId, TaskWindow]], options: Options) -> Iterator[str]:
+def _render_custom(tasks: Sequence[tuple[HostTaskId, TaskWindow]], options: Options) -> Iterator[str]:
     """Metrics that connectors report of their own, with the labels ``connector`` and ``task`` before theirs."""
     declared = {metric.name for metric in registry.OWN}
-    wanted = Family.D in options.families
+    with_debezium = Family.D in options.families
     output: dict[str, tuple[str, list[str]]] = {}
     names: dict[str, str | None] = {}
     for index, (task, window) in enumerate(tasks):
         if index % _LINES == _LINES - 1:
             yield ""
-        own = _labels((("connector", task.connector), ("task", str(task.task))))
+        task_labels = _format_labels((("connector", task.connector), ("task", str(task.task))))
         queues: set[str] = set()
         for item in window.latest.custom:
             if item.name not in names:
                 name = _metric_name(item.name)
                 # a job's part may use a name that the worker's own metrics have
-                hidden = name in declared or (not wanted and name.startswith(debezium.PREFIX))
+                hidden = name in declared or (not with_debezium and name.startswith(debezium.PREFIX))
                 names[item.name] = None if hidden else name
             shown = names[item.name]
             if shown is None:
                 continue
             _, lines = output.setdefault(shown, ("counter" if item.kind == "counter" else "gauge", []))
-            text = _labels((label, text) for label, text in item.labels.items() if label not in {"connector", "task"})
-            lines.append(f"{shown}{{{own}{',' if text else ''}{text}}} {number(item.value)}\n")
+            item_labels = _format_labels(
+                (label, item_labels) for label, item_labels in item.labels.items() if label not in {"connector", "task"}
+            )
+            lines.append(
+                f"{shown}{{{task_labels}{',' if item_labels else ''}{item_labels}}} {format_number(item.value)}\n"
+            )
             if item.name in _WITH_QUEUE:
-                queues.add(text)
+                queues.add(item_labels)
         stats = window.latest
         if queues and stats.active_limit:
             for name, size in zip(
@@ -305,15 +313,18 @@ def _custom(tasks: Sequence[tuple[TaskId, TaskWindow]], options: Options) -> Ite
                 strict=True,
             ):
                 _, lines = output.setdefault(name, ("gauge", []))
-                lines += [f"{name}{{{own}{',' if text else ''}{text}}} {size}\n" for text in sorted(queues)]
+                lines += [
+                    f"{name}{{{task_labels}{',' if item_labels else ''}{item_labels}}} {size}\n"
+                    for item_labels in sorted(queues)
+                ]
     for name, (kind, lines) in output.items():
-        text = _escape_help(TOPICS[name][1] if name in TOPICS else options.custom_help.get(name, ""))
-        yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+        item_labels = _escape_help(TOPICS[name][1] if name in TOPICS else options.custom_help.get(name, ""))
+        yield f"# HELP {name} {item_labels}\n# TYPE {name} {kind}\n"
         for start in range(0, len(lines), _LINES):
             yield "".join(lines[start : start + _LINES])
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """A sample's value as the format has it."""
     if type(value) is int:
         return str(value)
@@ -326,26 +337,26 @@ def number(value: float) -> str:
     return repr(value)
 
 
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _escape_label(raw: str) -> str:
+    return raw.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _escape_help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
+def _escape_help(help_text: str) -> str:
+    return help_text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _labels(labels: Iterable[tuple[str, str]]) -> str:
-    return ",".join(f'{_label_name(name)}="{_escape(text)}"' for name, text in labels)
+def _format_labels(labels: Iterable[tuple[str, str]]) -> str:
+    return ",".join(f'{_label_name(name)}="{_escape_label(label_value)}"' for name, label_value in labels)
 
 
 def _label_name(name: str) -> str:
-    return name if name.isidentifier() and name.isascii() else _cleaned(name, "_")
+    return name if name.isidentifier() and name.isascii() else _clean_name(name, "_")
 
 
 def _metric_name(name: str) -> str:
-    return _cleaned(name, "_:")
+    return _clean_name(name, "_:")
 
 
-def _cleaned(name: str, marks: str) -> str:
+def _clean_name(name: str, marks: str) -> str:
     cleaned = "".join(char if char.isascii() and (char.isalnum() or char in marks) else "_" for char in name)
     return cleaned if cleaned and not cleaned[0].isdigit() else f"_{cleaned}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from connectors.api import JobProgress
     from worker.metrics.windows import ClientWindow, Rates, TaskTable, TaskWindow
-    from worker.protocol import TaskId, TaskStats
+    from worker.protocol import HostTaskId, TaskStats
 
 _STATES: Final = ("running", "paused", "failed", "unassigned", "destroyed", "restarting")
 #: Tasks that are worked out between two pauses of ``task_groups``: about a millisecond.
@@ -145,20 +145,20 @@ def worker_groups(
                     "task-count": len(table.tasks),
                     "connector-startup-attempts-total": worker.connector_startup_attempts,
                     "connector-startup-success-total": worker.connector_startup_success,
-                    "connector-startup-success-percentage": _share(
+                    "connector-startup-success-percentage": _share_of(
                         worker.connector_startup_success, worker.connector_startup_attempts
                     ),
                     "connector-startup-failure-total": worker.connector_startup_failure,
-                    "connector-startup-failure-percentage": _share(
+                    "connector-startup-failure-percentage": _share_of(
                         worker.connector_startup_failure, worker.connector_startup_attempts
                     ),
                     "task-startup-attempts-total": worker.task_startup_attempts,
                     "task-startup-success-total": worker.task_startup_success,
-                    "task-startup-success-percentage": _share(
+                    "task-startup-success-percentage": _share_of(
                         worker.task_startup_success, worker.task_startup_attempts
                     ),
                     "task-startup-failure-total": worker.task_startup_failure,
-                    "task-startup-failure-percentage": _share(
+                    "task-startup-failure-percentage": _share_of(
                         worker.task_startup_failure, worker.task_startup_attempts
                     ),
                 },
@@ -206,7 +206,7 @@ def worker_groups(
         ],
     )
     if process.group is not None:
-        yield registry.CLIENT, [(client, _traffic(process.group.latest, process.group))]
+        yield registry.CLIENT, [(client, _traffic_values(process.group.latest, process.group))]
     yield from _client_groups(table, process, most_clients)
     yield from _own_groups(worker, table, process)
     if jvm:
@@ -292,27 +292,27 @@ def _own_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers) 
     )
 
 
-def _client_groups(table: TaskTable, process: ProcessNumbers, most: int) -> Iterator[tuple[str, list[Entity]]]:
+def _client_groups(table: TaskTable, process: ProcessNumbers, max_clients: int) -> Iterator[tuple[str, list[Entity]]]:
     """Kafka clients of all of the worker's processes, by kind and client id."""
     kinds: dict[str, dict[str, ClientStats]] = {kind: {} for kind in _KIND_GROUPS}
     for clients in (process.clients, *(host.clients for _, host in sorted(table.hosts.items()))):
         for stats in clients:
-            found = kinds.get(stats.kind)
-            if found is None:
+            by_client = kinds.get(stats.kind)
+            if by_client is None:
                 continue  # it has asked for nothing but metadata so far
-            name = stats.client_id if stats.client_id in found or len(found) < most else _OTHER
-            known = found.get(name)
-            if known is None:
-                known = found[name] = ClientStats(name, stats.kind)
-            known.add(stats)
-    for kind, found in kinds.items():
-        entities: list[Entity] = [((("client_id", name),), _traffic(stats)) for name, stats in found.items()]
+            name = stats.client_id if stats.client_id in by_client or len(by_client) < max_clients else _OTHER
+            summed = by_client.get(name)
+            if summed is None:
+                summed = by_client[name] = ClientStats(name, stats.kind)
+            summed.add(stats)
+    for kind, by_client in kinds.items():
+        entities: list[Entity] = [((("client_id", name),), _traffic_values(stats)) for name, stats in by_client.items()]
         yield _KIND_GROUPS[kind], entities
         if kind == "producer":
             yield registry.PRODUCER_NODE, entities
 
 
-def _traffic(stats: ClientStats, window: ClientWindow | None = None) -> dict[str, float]:
+def _traffic_values(stats: ClientStats, window: ClientWindow | None = None) -> dict[str, float]:
     values: dict[str, float] = {"connection-count": stats.connections}
     for name, counted in TRAFFIC.items():
         values[f"{name}-total"] = getattr(stats, counted)
@@ -366,7 +366,7 @@ def _jvm_groups(table: TaskTable, process: ProcessNumbers) -> Iterator[tuple[str
 
 
 def task_groups(
-    tasks: Iterable[tuple[TaskId, TaskWindow]], now: float, wall: float, bounds: Sequence[float]
+    tasks: Iterable[tuple[HostTaskId, TaskWindow]], now: float, wall: float, bounds: Sequence[float]
 ) -> Iterator[dict[str, list[Entity]] | None]:
     """The entities of tasks by group, last; before that None now and then, where other work may go on."""
     groups: dict[str, list[Entity]] = {
@@ -470,7 +470,7 @@ def _source_values(stats: TaskStats, rates: Rates) -> dict[str, Any]:
         "source-record-active-count-avg": rates.active_avg,
         "transaction-size-min": stats.transaction_size_min,
         "transaction-size-max": stats.transaction_size_max,
-        "transaction-size-avg": _share(stats.transaction_records, stats.transactions),
+        "transaction-size-avg": _share_of(stats.transaction_records, stats.transactions),
     }
 
 
@@ -480,7 +480,7 @@ def _sink_values(stats: TaskStats, job: JobProgress, rates: Rates) -> dict[str, 
         "sink-record-read-total": stats.polled,
         "sink-record-send-rate": rates.write_rate,
         "sink-record-send-total": stats.written,
-        **({"sink-record-lag-max": max(each.lag for each in job.partitions)} if _lag_known(job) else {}),
+        **({"sink-record-lag-max": max(partition.lag for partition in job.partitions)} if _lag_known(job) else {}),
         "partition-count": len(job.partitions),
         "offset-commit-seq-no": job.batch,
         "offset-commit-completion-rate": rates.batch_rate,
@@ -498,7 +498,7 @@ def _sink_values(stats: TaskStats, job: JobProgress, rates: Rates) -> dict[str, 
 
 def _lag_known(job: JobProgress) -> bool:
     """Whether all partitions have a lag: a number that is not known is left out, as 0 would say that all is well."""
-    return bool(job.partitions) and all(each.lag >= 0 for each in job.partitions)
+    return bool(job.partitions) and all(partition.lag >= 0 for partition in job.partitions)
 
 
 def _job_values(job: JobProgress) -> dict[str, Any]:
@@ -506,7 +506,7 @@ def _job_values(job: JobProgress) -> dict[str, Any]:
         "millrace_job_up": int(job.phase in {"running", "retrying"}),
         "millrace_job_starts_total": job.starts,
         "millrace_job_retrying": int(job.phase == "retrying"),
-        **({"millrace_job_lag_records": sum(each.lag for each in job.partitions)} if _lag_known(job) else {}),
+        **({"millrace_job_lag_records": sum(partition.lag for partition in job.partitions)} if _lag_known(job) else {}),
         "millrace_job_batch_records": job.batch_rows,
         "millrace_job_batch_seconds": job.batch_s,
         "millrace_job_busy_seconds_total": job.busy_s,
@@ -515,5 +515,5 @@ def _job_values(job: JobProgress) -> dict[str, Any]:
     }
 
 
-def _share(part: int, whole: int) -> float:
+def _share_of(part: int, whole: int) -> float:
     return part / whole if whole else 0.0

@@ -38,14 +38,14 @@ class GcWatch:
 
     def start(self) -> None:
         """Begin to count."""
-        gc.callbacks.append(self._called)
+        gc.callbacks.append(self._count_run)
 
     def stop(self) -> None:
         """Count no more."""
-        if self._called in gc.callbacks:
-            gc.callbacks.remove(self._called)
+        if self._count_run in gc.callbacks:
+            gc.callbacks.remove(self._count_run)
 
-    def _called(self, phase: str, info: dict[str, Any]) -> None:
+    def _count_run(self, phase: str, info: dict[str, Any]) -> None:
         if phase == "start":
             self._began = time.perf_counter()
         elif self._began:
@@ -74,7 +74,7 @@ class LoopLag:
     def start(self) -> None:
         """Begin to measure; on the event loop."""
         self._beat = self._clock()
-        self._handle = asyncio.get_running_loop().call_later(_BEAT_S, self._tick)
+        self._handle = asyncio.get_running_loop().call_later(_BEAT_S, self._note_tick)
 
     def stop(self) -> None:
         """Measure no more."""
@@ -85,7 +85,7 @@ class LoopLag:
         """As of now."""
         return self._longest.value(self._clock())
 
-    def _tick(self) -> None:
+    def _note_tick(self) -> None:
         now = self._clock()
         self._longest.add(max(0.0, now - self._beat - _BEAT_S), now)
         self.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from worker.metrics.registry import CONNECT, OWN, Family, Kind, Metric
+from worker.metrics.registry import CONNECT, OWN, Family, Metric, MetricKind
 from worker.metrics.topics import TOPICS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ processes.
 """
 
 
-def render() -> str:
+def render_metrics() -> str:
     """The page."""
     parts = [_INTRO, "\n## Kafka Connect's metrics\n"]
     groups: dict[str, list[Metric]] = {}
@@ -47,11 +47,11 @@ def render() -> str:
         groups.setdefault(metric.group, []).append(metric)
     for group, metrics in groups.items():
         parts.append(
-            f"\n### {group}\n\n{_labels(metrics)}\n\n| attribute | A | B | C | D | type | unit | meaning |\n"
+            f"\n### {group}\n\n{_format_labels(metrics)}\n\n| attribute | A | B | C | D | type | unit | meaning |\n"
             "|---|---|---|---|---|---|---|---|\n"
         )
         for metric in metrics:
-            names = " | ".join(_name(metric, family) for family in Family)
+            names = " | ".join(_exposed_name(metric, family) for family in Family)
             parts.append(f"| {metric.name} | {names} | {metric.kind} | {metric.unit} | {metric.help} |\n")
     parts.append("\n## Millrace's own metrics\n\n| name | labels | type | unit | meaning |\n|---|---|---|---|---|\n")
     parts += [
@@ -70,11 +70,11 @@ def render() -> str:
     return "".join(parts)
 
 
-def _labels(metrics: Iterable[Metric]) -> str:
+def _format_labels(metrics: Iterable[Metric]) -> str:
     labels = next(iter(metrics)).labels
     return f"Labels: {', '.join(f'`{label}`' for label in labels)}." if labels else "No labels."
 
 
-def _name(metric: Metric, family: Family) -> str:
-    label = f"{{{metric.name.replace('-', '_')}}}" if metric.kind is Kind.TEXT else ""
+def _exposed_name(metric: Metric, family: Family) -> str:
+    label = f"{{{metric.name.replace('-', '_')}}}" if metric.kind is MetricKind.TEXT else ""
     return ", ".join(f"`{name}{label}`" for name in metric.exposed(family))

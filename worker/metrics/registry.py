@@ -28,7 +28,7 @@ class Family(StrEnum):
     D = "D"
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What a metric's value is; ``TEXT`` is a word, exposed as a label of a series whose value is 1."""
 
     COUNTER = "counter"
@@ -45,7 +45,7 @@ class Metric:
         name: Connect's attribute name (``batch-size-avg``), or the full name of one of our own.
         group: Connect's bean type (``connector-task-metrics``), or ``millrace-*`` and ``process`` of our own.
         labels: label names, in order.
-        kind: see ``Kind``.
+        kind: see ``MetricKind``.
         unit: of the value: ``ms``, ``records``, ``ratio`` ...; empty for a plain count.
         help: one sentence.
         families: families that have it; empty for our own, which are always there.
@@ -55,7 +55,7 @@ class Metric:
     name: str
     group: str
     labels: tuple[str, ...]
-    kind: Kind
+    kind: MetricKind
     unit: str
     help: str
     families: frozenset[Family] = frozenset()
@@ -73,7 +73,7 @@ class Metric:
         attribute = self.name.replace("-", "_")
         if family in (Family.A, Family.D):
             return (f"{prefix}_{attribute}",)
-        if self.kind is Kind.TEXT:
+        if self.kind is MetricKind.TEXT:
             if family is Family.C:
                 return (f"{prefix}_{attribute}_info",)
             return (prefix, prefix.removesuffix("_info")) if prefix.endswith("_info") else (prefix,)
@@ -160,10 +160,10 @@ _A_ONLY: Final = frozenset({Family.A})
 _B_ONLY: Final = frozenset({Family.B})
 _C_ONLY: Final = frozenset({Family.C})
 _ABC: Final = frozenset({Family.A, Family.B, Family.C})
-_COUNTER, _GAUGE, _HISTOGRAM, _TEXT = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.TEXT
+_COUNTER, _GAUGE, _HISTOGRAM, _TEXT = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM, MetricKind.TEXT
 
 
-class _Group:
+class _MetricGroup:
     """Declares metrics of one group."""
 
     def __init__(self, group: str, *labels: str, families: frozenset[Family] = _ALL) -> None:
@@ -172,46 +172,59 @@ class _Group:
         self._families = families
 
     def __call__(
-        self, name: str, kind: Kind, unit: str, text: str, families: frozenset[Family] | None = None, named: str = ""
+        self,
+        name: str,
+        kind: MetricKind,
+        unit: str,
+        description: str,
+        families: frozenset[Family] | None = None,
+        named: str = "",
     ) -> Metric:
         return Metric(
-            name, self._group, self._labels, kind, unit, text, self._families if families is None else families, named
+            name,
+            self._group,
+            self._labels,
+            kind,
+            unit,
+            description,
+            self._families if families is None else families,
+            named,
         )
 
 
 _OWN: Final[frozenset[Family]] = frozenset()
-_worker = _Group(WORKER)
-_worker_connector = _Group(WORKER_CONNECTOR, "connector")
-_rebalance = _Group(REBALANCE)
-_coordinator = _Group(COORDINATOR, "client_id")
-_connector = _Group(CONNECTOR, "connector")
-_task = _Group(TASK, "connector", "task")
-_source = _Group(SOURCE_TASK, "connector", "task")
-_sink = _Group(SINK_TASK, "connector", "task")
-_error = _Group(TASK_ERROR, "connector", "task")
-_app = _Group(APP, "client_id")
-_client = _Group(CLIENT, "client_id")
-_producer = _Group(PRODUCER, "client_id", families=_ABC)
-_producer_node = _Group(PRODUCER_NODE, "client_id", families=_BC)
-_consumer = _Group(CONSUMER, "client_id", families=_ABC)
-_admin = _Group(ADMIN, "client_id", families=_ABC)
-_jvm = _Group(JVM, "process", "area", families=_OWN)
-_jvm_threads = _Group(JVM_THREADS, "process", families=_OWN)
-_jvm_gc = _Group(JVM_GC, "process", "gc", families=_OWN)
-_own_worker = _Group(OWN_WORKER, families=_OWN)
-_own_topic = _Group(OWN_TOPIC, "topic", families=_OWN)
-_own_host = _Group(OWN_HOST, "host", "environment", families=_OWN)
-_own_connector = _Group(OWN_CONNECTOR, "connector", families=_OWN)
-_own_verify = _Group(OWN_VERIFY, "connector", families=_OWN)
-_own_task = _Group(OWN_TASK, "connector", "task", families=_OWN)
-_own_job = _Group(OWN_JOB, "connector", "task", families=_OWN)
-_process = _Group(PROCESS, families=_OWN)
+_worker = _MetricGroup(WORKER)
+_worker_connector = _MetricGroup(WORKER_CONNECTOR, "connector")
+_rebalance = _MetricGroup(REBALANCE)
+_coordinator = _MetricGroup(COORDINATOR, "client_id")
+_connector = _MetricGroup(CONNECTOR, "connector")
+_task = _MetricGroup(TASK, "connector", "task")
+_source = _MetricGroup(SOURCE_TASK, "connector", "task")
+_sink = _MetricGroup(SINK_TASK, "connector", "task")
+_error = _MetricGroup(TASK_ERROR, "connector", "task")
+_app = _MetricGroup(APP, "client_id")
+_client = _MetricGroup(CLIENT, "client_id")
+_producer = _MetricGroup(PRODUCER, "client_id", families=_ABC)
+_producer_node = _MetricGroup(PRODUCER_NODE, "client_id", families=_BC)
+_consumer = _MetricGroup(CONSUMER, "client_id", families=_ABC)
+_admin = _MetricGroup(ADMIN, "client_id", families=_ABC)
+_jvm = _MetricGroup(JVM, "process", "area", families=_OWN)
+_jvm_threads = _MetricGroup(JVM_THREADS, "process", families=_OWN)
+_jvm_gc = _MetricGroup(JVM_GC, "process", "gc", families=_OWN)
+_own_worker = _MetricGroup(OWN_WORKER, families=_OWN)
+_own_topic = _MetricGroup(OWN_TOPIC, "topic", families=_OWN)
+_own_host = _MetricGroup(OWN_HOST, "host", "environment", families=_OWN)
+_own_connector = _MetricGroup(OWN_CONNECTOR, "connector", families=_OWN)
+_own_verify = _MetricGroup(OWN_VERIFY, "connector", families=_OWN)
+_own_task = _MetricGroup(OWN_TASK, "connector", "task", families=_OWN)
+_own_job = _MetricGroup(OWN_JOB, "connector", "task", families=_OWN)
+_process = _MetricGroup(PROCESS, families=_OWN)
 
 
-def _traffic(group: _Group, *, rates: bool = False) -> tuple[Metric, ...]:
+def _traffic_metrics(group: _MetricGroup, *, rates: bool = False) -> tuple[Metric, ...]:
     """What Kafka's clients have of their connections."""
     shown = [group("connection-count", _GAUGE, "", "Connections to Kafka that are open.")]
-    for name, unit, text in (
+    for name, unit, description in (
         ("connection-creation", "", "Connections opened"),
         ("connection-close", "", "Connections closed"),
         ("incoming-byte", "bytes", "Bytes received"),
@@ -222,9 +235,9 @@ def _traffic(group: _Group, *, rates: bool = False) -> tuple[Metric, ...]:
         ("successful-authentication", "", "Connections that were logged in by SASL"),
         ("failed-authentication", "", "Connections that ended while they were logged in by SASL"),
     ):
-        shown.append(group(f"{name}-total", _COUNTER, unit, f"{text}."))
+        shown.append(group(f"{name}-total", _COUNTER, unit, f"{description}."))
         if rates:
-            shown.append(group(f"{name}-rate", _GAUGE, f"{unit or '1'}/s", f"{text}, a second in the window."))
+            shown.append(group(f"{name}-rate", _GAUGE, f"{unit or '1'}/s", f"{description}, a second in the window."))
     return tuple(shown)
 
 
@@ -359,10 +372,10 @@ CONNECT: Final[tuple[Metric, ...]] = (
     _app("version", _TEXT, "", "Version of Millrace.", _A_ONLY, "kafka_connect_version_info"),
     _app("commit-id", _TEXT, "", "Commit of Millrace.", _BC),
     _app("commit-id", _TEXT, "", "Commit of Millrace.", _A_ONLY, "kafka_connect_commit_id_info"),
-    *_traffic(_client, rates=True),
-    *_traffic(_producer),
-    *_traffic(_consumer),
-    *_traffic(_admin),
+    *_traffic_metrics(_client, rates=True),
+    *_traffic_metrics(_producer),
+    *_traffic_metrics(_consumer),
+    *_traffic_metrics(_admin),
     _producer_node("incoming-byte-total", _COUNTER, "bytes", "Bytes received, of all nodes."),
     _producer_node("outgoing-byte-total", _COUNTER, "bytes", "Bytes sent, to all nodes."),
 )

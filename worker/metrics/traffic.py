@@ -36,36 +36,36 @@ OTHER: Final = "other"
 class TrafficMeter:
     """Counts by client. Not thread-safe: all calls from the loop's thread."""
 
-    def __init__(self, most: int = MOST_CLIENTS) -> None:
-        self._most = most
+    def __init__(self, max_clients: int = MOST_CLIENTS) -> None:
+        self._most = max_clients
         self._clients: dict[str, ClientStats] = {}
 
     def client(self, client_id: str) -> ClientStats:
         """The counters of a client, made when it is met first; ``OTHER``'s once there are too many."""
-        found = self._clients.get(client_id)
-        if found is None:
+        stats = self._clients.get(client_id)
+        if stats is None:
             if len(self._clients) >= self._most:
                 self._drop_idle()
             if len(self._clients) >= self._most:
                 client_id = OTHER
-            found = self._clients.setdefault(client_id, ClientStats(client_id))
-        return found
+            stats = self._clients.setdefault(client_id, ClientStats(client_id))
+        return stats
 
     def _drop_idle(self) -> None:
         """Make room: clients without a connection go into ``OTHER``, so that totals never fall."""
-        other = self._clients.setdefault(OTHER, ClientStats(OTHER))
+        other_stats = self._clients.setdefault(OTHER, ClientStats(OTHER))
         for client_id in [
-            name for name, stats in self._clients.items() if stats.connections == 0 and stats is not other
+            name for name, stats in self._clients.items() if stats.connections == 0 and stats is not other_stats
         ]:
             gone = self._clients.pop(client_id)
-            other.add(gone)
+            other_stats.add(gone)
 
     def report(self) -> list[ClientStats]:
         """All counters as they are now; a copy."""
         return [stats.copy() for stats in self._clients.values()]
 
 
-class _Connection:
+class _MeteredConnection:
     """What is counted of one connection; its client is known from the first request on."""
 
     __slots__ = ("_early", "_header", "_left", "_meter", "_open", "_sasl", "_stats")
@@ -143,7 +143,7 @@ def _client_id(request: bytes) -> str:
 class _CountingProtocol(asyncio.Protocol):
     """Passes everything on to another protocol."""
 
-    def __init__(self, inner: asyncio.Protocol, connection: _Connection) -> None:
+    def __init__(self, inner: asyncio.Protocol, connection: _MeteredConnection) -> None:
         self._inner = inner
         self._connection = connection
 
@@ -171,7 +171,7 @@ class _CountingProtocol(asyncio.Protocol):
 class _CountingTransport(asyncio.Transport):
     """Passes everything on to another transport: what a stream's writer calls."""
 
-    def __init__(self, inner: asyncio.Transport, connection: _Connection) -> None:
+    def __init__(self, inner: asyncio.Transport, connection: _MeteredConnection) -> None:
         super().__init__()
         self._inner = inner
         self._connection = connection
@@ -202,7 +202,7 @@ class _CountingTransport(asyncio.Transport):
         self._inner.write_eof()
 
 
-async def _connect(
+async def _connect_metered(
     create: Callable[..., Awaitable[tuple[Any, Any]]],
     meter: TrafficMeter,
     protocol_factory: Callable[[], Any],
@@ -213,7 +213,7 @@ async def _connect(
     protocol = protocol_factory()
     if not type(protocol).__module__.startswith(_LIBRARY):
         return await create(lambda: protocol, *args, **options)
-    connection = _Connection(meter)
+    connection = _MeteredConnection(meter)
     transport, _ = await create(lambda: _CountingProtocol(protocol, connection), *args, **options)
     return _CountingTransport(transport, connection), protocol
 
@@ -229,7 +229,7 @@ class MeteredLoop(uvloop.Loop):
         self, protocol_factory: Callable[[], Any], *args: Any, **options: Any
     ) -> tuple[Any, Any]:
         """As asyncio's."""
-        return await _connect(super().create_connection, self.meter, protocol_factory, *args, **options)
+        return await _connect_metered(super().create_connection, self.meter, protocol_factory, *args, **options)
 
 
 class MeteredSelectorLoop(asyncio.SelectorEventLoop):
@@ -243,10 +243,10 @@ class MeteredSelectorLoop(asyncio.SelectorEventLoop):
         self, protocol_factory: Callable[[], Any], *args: Any, **options: Any
     ) -> tuple[Any, Any]:
         """As asyncio's."""
-        return await _connect(super().create_connection, self.meter, protocol_factory, *args, **options)
+        return await _connect_metered(super().create_connection, self.meter, protocol_factory, *args, **options)
 
 
-def traffic() -> list[ClientStats]:
+def client_traffic() -> list[ClientStats]:
     """Counters of the running loop's Kafka clients; none where the loop does not count."""
     loop = asyncio.get_running_loop()
     return loop.meter.report() if isinstance(loop, MeteredLoop | MeteredSelectorLoop) else []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from worker.protocol import ClientStats, ProcessStats, Stats, TaskId, TaskStats
+from worker.protocol import ClientStats, HostTaskId, ProcessStats, Stats, TaskStats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,15 +75,15 @@ class TaskWindow:
     __slots__ = ("_active_max", "_batch_max", "_commit_max", "_newer", "_older", "_poll_max", "latest", "seen_at")
 
     def __init__(self, stats: TaskStats, now: float) -> None:
-        self._restart(stats, now)
-        self._maxima(stats, now)
+        self._restart_window(stats, now)
+        self._update_maxima(stats, now)
 
-    def _restart(self, stats: TaskStats, now: float, then: tuple[float, TaskStats] | None = None) -> None:
-        if then is None:
+    def _restart_window(self, stats: TaskStats, now: float, earlier: tuple[float, TaskStats] | None = None) -> None:
+        if earlier is None:
             # the first report tells of the time since the report before, which did not have the task yet
-            then = (now - _REPORT_S if stats.polls else now, TaskStats(stats.id, started_at=stats.started_at))
+            earlier = (now - _REPORT_S if stats.polls else now, TaskStats(stats.id, started_at=stats.started_at))
         #: (when, counters then, sum and number of ``active`` seen since).
-        self._older: tuple[float, TaskStats, float, int] = (*then, 0.0, 0)
+        self._older: tuple[float, TaskStats, float, int] = (*earlier, 0.0, 0)
         self._newer: tuple[float, TaskStats, float, int] = self._older
         self._batch_max = Maximum(now)
         self._poll_max = Maximum(now)
@@ -96,17 +96,17 @@ class TaskWindow:
         """Take a report in; ``now`` is in seconds of any clock that only goes forward."""
         before = self.latest
         if any(getattr(stats, name) < getattr(before, name) for name in _COUNTERS):
-            self._restart(stats, now)
+            self._restart_window(stats, now)
         elif stats.started_at != before.started_at:
-            self._restart(stats, now, (self.seen_at, before))
+            self._restart_window(stats, now, (self.seen_at, before))
         elif now - self._newer[0] >= SAMPLE_S:
             self._older = self._newer
             self._newer = (self.seen_at, before, 0.0, 0)
-        self._maxima(stats, now)
+        self._update_maxima(stats, now)
         self.latest = stats
         self.seen_at = now
 
-    def _maxima(self, stats: TaskStats, now: float) -> None:
+    def _update_maxima(self, stats: TaskStats, now: float) -> None:
         began, counters, active, number = self._newer
         self._newer = (began, counters, active + stats.active, number + 1)
         self._batch_max.add(stats.batch_size_max, now)
@@ -121,33 +121,33 @@ class TaskWindow:
 
     def rates(self, now: float) -> Rates:
         """The window's numbers as of the last report."""
-        began, then, active, number = self._older
+        began, earlier, active, number = self._older
         latest = self.latest
         elapsed = max(self.seen_at - began, 1.0)
-        polls = latest.polls - then.polls
-        commits = latest.commits - then.commits
-        failures = latest.commit_failures - then.commit_failures
+        polls = latest.polls - earlier.polls
+        commits = latest.commits - earlier.commits
+        failures = latest.commit_failures - earlier.commit_failures
         if self._newer is not self._older:
             active += self._newer[2]
             number += self._newer[3]
         return Rates(
-            poll_rate=(latest.polled - then.polled) / elapsed,
+            poll_rate=(latest.polled - earlier.polled) / elapsed,
             batch_rate=polls / elapsed,
             write_rate=self.write_rate(),
-            batch_avg=(latest.polled - then.polled) / polls if polls else 0.0,
+            batch_avg=(latest.polled - earlier.polled) / polls if polls else 0.0,
             batch_max=self._batch_max.value(now),
-            poll_ms_avg=(latest.poll_s - then.poll_s) / polls * 1000 if polls else 0.0,
+            poll_ms_avg=(latest.poll_s - earlier.poll_s) / polls * 1000 if polls else 0.0,
             poll_ms_max=self._poll_max.value(now) * 1000,
             active_avg=active / number if number else 0.0,
             active_max=self._active_max.value(now),
-            commit_ms_avg=(latest.commit_s - then.commit_s) / commits * 1000 if commits else 0.0,
+            commit_ms_avg=(latest.commit_s - earlier.commit_s) / commits * 1000 if commits else 0.0,
             commit_ms_max=self._commit_max.value(now) * 1000,
             commit_success=commits / (commits + failures) if commits + failures else 0.0,
             commit_failure=failures / (commits + failures) if commits + failures else 0.0,
         )
 
 
-class Histogram:
+class MetricHistogram:
     """Counts of observations by upper bound."""
 
     __slots__ = ("bounds", "counts", "total")
@@ -194,8 +194,8 @@ class ClientWindow:
 
     def rate(self, name: str) -> float:
         """How fast a counter grows, per second."""
-        began, then = self._older
-        grown: int = getattr(self.latest, name) - getattr(then, name)
+        began, earlier = self._older
+        grown: int = getattr(self.latest, name) - getattr(earlier, name)
         return grown / max(self.seen_at - began, 1.0)
 
 
@@ -225,9 +225,9 @@ class TaskTable:
     """
 
     def __init__(self) -> None:
-        self.tasks: dict[TaskId, TaskWindow] = {}
+        self.tasks: dict[HostTaskId, TaskWindow] = {}
         self.hosts: dict[int, HostNumbers] = {}
-        self.lags: dict[str, Histogram] = {}
+        self.lags: dict[str, MetricHistogram] = {}
         self._host_lags: dict[int, Maximum] = {}
 
     def observe(self, host: int, stats: Stats, now: float) -> None:
@@ -256,9 +256,9 @@ class TaskTable:
                 fresh = task.written != window.latest.written
                 window.observe(task, now)
             if fresh and task.lag_ms >= 0:
-                self.lags.setdefault(task.id.connector, Histogram(LAG_BOUNDS)).observe(task.lag_ms / 1000)
+                self.lags.setdefault(task.id.connector, MetricHistogram(LAG_BOUNDS)).observe(task.lag_ms / 1000)
 
-    def set_state(self, task: TaskId, state: str) -> None:
+    def set_state(self, task: HostTaskId, state: str) -> None:
         """Correct a task's state when its host can't report it any more (the host died)."""
         window = self.tasks.get(task)
         if window is not None:
@@ -269,7 +269,7 @@ class TaskTable:
         self.hosts.pop(host, None)
         self._host_lags.pop(host, None)
 
-    def forget(self, tasks: Iterable[TaskId]) -> None:
+    def forget(self, tasks: Iterable[HostTaskId]) -> None:
         """Drop tasks that are no longer this worker's."""
         for task in tasks:
             self.tasks.pop(task, None)

@@ -8,9 +8,9 @@ their metadata, ``describe`` learns about those in a process of its own, ``isola
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from worker.plugins.registry import Plugin, PluginRegistry
+    from worker.plugins.registry import LoadedPlugin, PluginRegistry
 
-__all__ = ["Plugin", "PluginRegistry"]
+__all__ = ["LoadedPlugin", "PluginRegistry"]
 
 
 def __getattr__(name: str) -> object:

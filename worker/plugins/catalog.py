@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import ConfigInvalid
-from worker.plugins.environments import Environment, clash
+from worker.plugins.environments import Environment, find_clash
 from worker.plugins.model import (
     CONNECTORS,
     LISTED,
@@ -20,7 +20,7 @@ from worker.plugins.model import (
     unknown_connector,
     versions_of,
 )
-from worker.secrets.providers import references
+from worker.secrets.providers import find_references
 from worker.transforms.versions import in_range, not_found, range_problem, version_key
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _SUFFIX: Final = "plugin.version"
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class PluginSelection:
     """What a configuration needs.
 
     Attributes:
@@ -67,13 +67,13 @@ class Use:
     wanted: str | None
 
 
-class Catalog:
+class PluginCatalog:
     """All plugins that this worker can run.
 
     Args:
         plugins: what is known of them.
         environments: by key; those of ``plugins``.
-        own: names of the distributions that Millrace runs on.
+        own_names: names of the distributions that Millrace runs on.
         isolating: whether processes with other environments can be started.
         failures: by environment's name (empty: Millrace's own), values of entry points that can't be loaded -> why.
     """
@@ -82,22 +82,22 @@ class Catalog:
         self,
         plugins: Iterable[PluginInfo] = (),
         environments: Mapping[str, Environment] | None = None,
-        own: Iterable[str] = (),
+        own_names: Iterable[str] = (),
         *,
         isolating: bool = True,
         failures: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.plugins = tuple(plugins)
         self.environments = dict(environments or {})
-        self._own = frozenset(own)
+        self._own = frozenset(own_names)
         self._isolating = isolating
         self._failures = dict(failures or {})
         self._names: dict[tuple[str, str], list[PluginInfo]] = {}
         self._shorts: dict[tuple[str, str], list[PluginInfo]] = {}
         for plugin in self.plugins:
-            for known, names in ((self._names, plugin.names), (self._shorts, plugin.shorts)):
+            for index, names in ((self._names, plugin.names), (self._shorts, plugin.shorts)):
                 for name in names:
-                    known.setdefault((plugin.kind, name), []).append(plugin)
+                    index.setdefault((plugin.kind, name), []).append(plugin)
 
     def find(self, kind: str, name: str) -> list[PluginInfo]:
         """All versions of the plugin of a kind that ``name`` means.
@@ -106,42 +106,44 @@ class Catalog:
             ConfigInvalid: the short name means several classes.
         """
         name = name.strip()
-        found = self._names.get((kind, name)) or self._shorts.get((kind, name), [])
-        classes = list(dict.fromkeys(plugin.class_name for plugin in found))
+        matches = self._names.get((kind, name)) or self._shorts.get((kind, name), [])
+        classes = list(dict.fromkeys(plugin.class_name for plugin in matches))
         if len(classes) > 1:
             raise ConfigInvalid(several_match(kind, name, classes))
-        return found
+        return matches
 
     @staticmethod
-    def _ranked(found: Iterable[PluginInfo], wanted: str | None, needed: Iterable[str] = ()) -> list[PluginInfo]:
+    def _rank_versions(
+        candidates: Iterable[PluginInfo], version_range: str | None, needed: Iterable[str] = ()
+    ) -> list[PluginInfo]:
         """Versions in the order in which they are taken: those that are wanted before others, the latest first."""
         present = frozenset(needed)
-        by_name = sorted(found, key=lambda plugin: plugin.environment)
+        by_name = sorted(candidates, key=lambda plugin: plugin.environment)
         return sorted(
             by_name,
             reverse=True,
             key=lambda plugin: (
-                in_range(wanted, plugin.version),
+                in_range(version_range, plugin.version),
                 version_key(plugin.version),
                 plugin.environment in present,
                 not plugin.environment,
             ),
         )
 
-    def best(self, found: Iterable[PluginInfo], wanted: str | None = None) -> PluginInfo | None:
+    def best(self, candidates: Iterable[PluginInfo], version_range: str | None = None) -> PluginInfo | None:
         """The version to take: the latest that is wanted, else the latest."""
-        return next(iter(self._ranked(found, wanted)), None)
+        return next(iter(self._rank_versions(candidates, version_range)), None)
 
-    def any_kind(self, name: str, wanted: str | None = None) -> PluginInfo | None:
+    def any_kind(self, name: str, version_range: str | None = None) -> PluginInfo | None:
         """A plugin of any kind, for questions about its options; None if there is none.
 
         Raises:
             ConfigInvalid: the short name means several classes.
         """
         for kind in ("source", "sink", "converter", "header_converter", "transformation", "predicate"):
-            found = self.best(self.find(kind, name), wanted)
-            if found is not None:
-                return found
+            match = self.best(self.find(kind, name), version_range)
+            if match is not None:
+                return match
         return None
 
     def connector(self, config: Mapping[str, str]) -> PluginInfo | None:
@@ -149,9 +151,9 @@ class Catalog:
         try:
             return next(
                 (
-                    found
+                    match
                     for kind in CONNECTORS
-                    if (found := self.best(self.find(kind, config.get(_CLASS, "")), config.get(f"connector.{_SUFFIX}")))
+                    if (match := self.best(self.find(kind, config.get(_CLASS, "")), config.get(f"connector.{_SUFFIX}")))
                     is not None
                 ),
                 None,
@@ -164,7 +166,7 @@ class Catalog:
         there = {"", *environments}
         return [plugin for plugin in self.plugins if plugin.environment not in there and plugin.kind in LISTED]
 
-    def select(self, config: Mapping[str, str], worker: Mapping[str, str]) -> Selection:
+    def select(self, config: Mapping[str, str], worker: Mapping[str, str]) -> PluginSelection:
         """What a connector's configuration needs.
 
         What is not found is left to the process that runs it, which says so, except for the connector itself.
@@ -176,7 +178,7 @@ class Catalog:
         problems: dict[str, str] = {}
         needed: list[str] = []
         connector: PluginInfo | None = None
-        for use in uses(config, worker):
+        for use in list_uses(config, worker):
             if (
                 connector is not None
                 and connector.kind == "sink"
@@ -184,13 +186,13 @@ class Catalog:
             ):
                 continue  # it moves data itself: neither converters nor transforms
             try:
-                found = next((found for kind in use.kinds if (found := self.find(kind, use.name))), [])
+                matches = next((matches for kind in use.kinds if (matches := self.find(kind, use.name))), [])
             except ConfigInvalid as error:
                 problems[use.option] = str(error)
                 continue
-            in_order = self._ranked(found, use.wanted, needed)
+            in_order = self._rank_versions(matches, use.wanted, needed)
             if not in_order:
-                failed = self._failed(use.name)
+                failed = self._failure_reason(use.name)
                 if failed is not None:
                     problems[use.option] = failed
                 elif use.option == _CLASS and "${" not in use.name:
@@ -202,38 +204,38 @@ class Catalog:
             ):  # what is wrong with a stage is its process's to say
                 unreadable = range_problem(use.wanted)
                 if unreadable is None:
-                    problems[use.option] = not_found(in_order[0].class_name, use.wanted, versions_of(found)) or ""
+                    problems[use.option] = not_found(in_order[0].class_name, use.wanted, versions_of(matches)) or ""
                 problems[use.version_option] = unreadable or problems[use.option]
             # Where none is of the version, a process is needed all the same: validation goes on with the one there is.
             candidates = fitting or in_order[:1]
-            refused = {plugin: self._refused(plugin, needed) for plugin in candidates}
+            refused = {plugin: self._refusal_reason(plugin, needed) for plugin in candidates}
             plugin = next((plugin for plugin in candidates if refused[plugin] is None), candidates[0])
             if use.option == _CLASS:
                 connector = plugin
-            why = refused[plugin]
-            if why is not None:
-                problems.setdefault(use.option, why)
+            reason = refused[plugin]
+            if reason is not None:
+                problems.setdefault(use.option, reason)
                 if use.wanted is not None:
-                    problems.setdefault(use.version_option, why)
+                    problems.setdefault(use.version_option, reason)
             elif plugin.environment and plugin.environment not in needed:
                 needed.append(plugin.environment)
-        return Selection(tuple(sorted(needed)), connector, problems)
+        return PluginSelection(tuple(sorted(needed)), connector, problems)
 
-    def _failed(self, name: str) -> str | None:
+    def _failure_reason(self, name: str) -> str | None:
         """Why the plugin that ``name`` means can't be loaded, if that is why it is not there."""
         path = name.strip().partition("$")[0].replace(":", ".")
         for environment, failures in self._failures.items():
-            for value, why in failures.items():
+            for value, reason in failures.items():
                 if path in (value.replace(":", "."), value.rpartition(":")[2]):
-                    place = (
+                    location = (
                         f"in the environment {environment} of plugin.path"
                         if environment
                         else "installed beside Millrace"
                     )
-                    return f"Class {name} is {place}, but can't be loaded: {why}"
+                    return f"Class {name} is {location}, but can't be loaded: {reason}"
         return None
 
-    def _refused(self, plugin: PluginInfo, needed: Collection[str]) -> str | None:
+    def _refusal_reason(self, plugin: PluginInfo, needed: Collection[str]) -> str | None:
         """Why a plugin can't come into a process with these environments."""
         if not plugin.environment or plugin.environment in needed:
             return None
@@ -244,11 +246,11 @@ class Catalog:
                 "everything in one process (--processes 0, or processes=0), which has Millrace's own environment only. Run "
                 "it with task hosts, or install the plugin beside Millrace"
             )
-        found = clash([*(self.environments[key] for key in needed), environment], self._own)
-        return None if found is None else f"{plugin.class_name} can't be used here: {found}"
+        conflict = find_clash([*(self.environments[key] for key in needed), environment], self._own)
+        return None if conflict is None else f"{plugin.class_name} can't be used here: {conflict}"
 
 
-def uses(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Use]:
+def list_uses(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Use]:
     """The places of a configuration that name plugins, the connector first; config providers where it refers to them."""
     if config.get(_CLASS):
         yield Use(_CLASS, f"connector.{_SUFFIX}", CONNECTORS, config[_CLASS], config.get(f"connector.{_SUFFIX}"))
@@ -268,14 +270,14 @@ def uses(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Use]:
                     name,
                     config.get(f"{prefix}.{alias}.{_SUFFIX}"),
                 )
-    yield from _providers(config, worker)
+    yield from _provider_uses(config, worker)
 
 
-def _providers(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Use]:
-    seen: set[str] = set()
+def _provider_uses(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Use]:
+    used_aliases: set[str] = set()
     for option, value in config.items():
-        for alias, _, _ in references(value):
+        for alias, _, _ in find_references(value):
             name = worker.get(f"config.providers.{alias}.class")
-            if name and alias not in seen:
-                seen.add(alias)
+            if name and alias not in used_aliases:
+                used_aliases.add(alias)
                 yield Use(option, option, ("config_provider",), name, None)

@@ -37,7 +37,7 @@ class _Begun(msgspec.Struct, frozen=True, tag=True):
     value: str
 
 
-class _Found(msgspec.Struct, frozen=True, tag=True):
+class _PluginFound(msgspec.Struct, frozen=True, tag=True):
     """A plugin is usable."""
 
     plugin: PluginInfo
@@ -54,10 +54,10 @@ class _Done(msgspec.Struct, frozen=True, tag=True):
     """All entry points were looked at."""
 
 
-_Line = _Begun | _Found | _Failed | _Done
+_Line = _Begun | _PluginFound | _Failed | _Done
 
 
-async def describe(environment: Environment, deadline_s: float = DEADLINE_S) -> Description:
+async def describe_plugins(environment: Environment, deadline_s: float = DEADLINE_S) -> Description:
     """Import the plugins of an environment in children and tell what they are. One child at a time; may take long.
 
     Args:
@@ -68,19 +68,19 @@ async def describe(environment: Environment, deadline_s: float = DEADLINE_S) -> 
     failures: dict[str, str] = {}
     waiting = list(environment.entries)
     while waiting:
-        told, why = await _ask(environment, waiting, deadline_s)
-        begun = [line.value for line in told if isinstance(line, _Begun)]
-        plugins += [line.plugin for line in told if isinstance(line, _Found)]
-        failures |= {line.value: line.why for line in told if isinstance(line, _Failed)}
-        if told and isinstance(told[-1], _Done):
+        lines, reason = await _ask_child(environment, waiting, deadline_s)
+        started = [line.value for line in lines if isinstance(line, _Begun)]
+        plugins += [line.plugin for line in lines if isinstance(line, _PluginFound)]
+        failures |= {line.value: line.why for line in lines if isinstance(line, _Failed)}
+        if lines and isinstance(lines[-1], _Done):
             break
-        if not begun:  # nothing was imported: it is not a plugin's doing
-            failures |= {value: why for _, _, value in waiting}
+        if not started:  # nothing was imported: it is not a plugin's doing
+            failures |= {value: reason for _, _, value in waiting}
             break
         # Of a pair of entries with one value both are left out: they are one import.
-        failures[begun[-1]] = why
-        plugins = [plugin for plugin in plugins if plugin.location != begun[-1]]
-        waiting = [entry for entry in waiting if entry[2] not in begun]
+        failures[started[-1]] = reason
+        plugins = [plugin for plugin in plugins if plugin.location != started[-1]]
+        waiting = [entry for entry in waiting if entry[2] not in started]
     return Description(
         [msgspec.structs.replace(plugin, environment=environment.key, location=environment.path) for plugin in plugins],
         failures,
@@ -90,17 +90,17 @@ async def describe(environment: Environment, deadline_s: float = DEADLINE_S) -> 
 async def describe_all(
     environments: Iterable[Environment], deadline_s: float = DEADLINE_S
 ) -> Mapping[str, Description]:
-    """``describe`` for several, by their keys; two at a time."""
+    """``describe_plugins`` for several, by their keys; two at a time."""
     room = asyncio.Semaphore(2)
 
     async def one(environment: Environment) -> tuple[str, Description]:
         async with room:
-            return environment.key, await describe(environment, deadline_s)
+            return environment.key, await describe_plugins(environment, deadline_s)
 
     return dict(await asyncio.gather(*map(one, environments)))
 
 
-async def _ask(
+async def _ask_child(
     environment: Environment,
     entries: Sequence[tuple[str, str, str]],
     deadline_s: float,
@@ -133,7 +133,7 @@ async def _ask(
         raise
     finally:
         os.close(writing)
-    told: list[_Line] = []
+    lines: list[_Line] = []
     printed = asyncio.create_task(_end_of(process.stdout))
     reader = asyncio.StreamReader(limit=_LINE_LIMIT)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -143,22 +143,22 @@ async def _ask(
         decoder = msgspec.json.Decoder(_Line)
         while True:
             # The child's own start is no plugin's fault.
-            async with asyncio.timeout(deadline_s if told else max(deadline_s, DEADLINE_S)):
+            async with asyncio.timeout(deadline_s if lines else max(deadline_s, DEADLINE_S)):
                 line = await reader.readline()
             if not line:
                 break
-            told.append(decoder.decode(line))
+            lines.append(decoder.decode(line))
         async with asyncio.timeout(deadline_s):
             code = await process.wait()
-        why = (
+        reason = (
             f"the process that imported it was killed by signal {-code}"
             if code < 0
             else (f"the process that imported it ended with exit code {code}")
         )
     except TimeoutError:
-        why = f"its import did not end within {deadline_s:g} s"
+        reason = f"its import did not end within {deadline_s:g} s"
     except (msgspec.DecodeError, ValueError) as error:
-        why = f"it wrote where it should not: {error}"
+        reason = f"it wrote where it should not: {error}"
     finally:
         transport.close()
         # Whatever it has started goes with it.
@@ -169,7 +169,7 @@ async def _ask(
         await asyncio.wait({printed}, timeout=_OUTPUT_S)
         printed.cancel()
     output = (await asyncio.gather(printed, return_exceptions=True))[0]
-    return told, why + (
+    return lines, reason + (
         f". The end of what it printed: {output.strip()}" if isinstance(output, str) and output.strip() else ""
     )
 
@@ -190,24 +190,24 @@ async def _end_of(stream: asyncio.StreamReader | None) -> str:
 def told_by(entries: Iterable[tuple[str, str, str]]) -> Iterable[_Line]:
     """Import entry points, one at each step, and tell of each. Runs foreign code."""
     from connectors.errors import ConfigInvalid
-    from worker.plugins.registry import load, stage_info
+    from worker.plugins.registry import load_plugin, stage_info
 
-    known: set[tuple[str, str]] = set()
+    described: set[tuple[str, str]] = set()
     for group, name, value in entries:
         yield _Begun(value)
         # With its package, whose version is that of a plugin that tells none.
         entry = next(
-            (each for each in entry_points(group=group, name=name) if each.value == value),
+            (entry_point for entry_point in entry_points(group=group, name=name) if entry_point.value == value),
             EntryPoint(name, value, group),
         )
         try:
-            found = load(entry, GROUPS[group], isolated=True)
-            if found is None:
+            plugin = load_plugin(entry, GROUPS[group], isolated=True)
+            if plugin is None:
                 continue
             info = (
-                stage_info(found.kind, name, found.cls)
-                if found.kind in ("transformation", "predicate")
-                else found.info()
+                stage_info(plugin.kind, name, plugin.cls)
+                if plugin.kind in ("transformation", "predicate")
+                else plugin.info()
             )
         except ConfigInvalid as error:
             yield _Failed(value, str(error))
@@ -215,9 +215,9 @@ def told_by(entries: Iterable[tuple[str, str, str]]) -> Iterable[_Line]:
         except Exception as error:  # noqa: BLE001 - its declarations are foreign code too
             yield _Failed(value, f"{type(error).__name__}: {error}")
             continue
-        if (info.kind, info.class_name) not in known:
-            known.add((info.kind, info.class_name))
-            yield _Found(msgspec.structs.replace(info, location=value))
+        if (info.kind, info.class_name) not in described:
+            described.add((info.kind, info.class_name))
+            yield _PluginFound(msgspec.structs.replace(info, location=value))
     yield _Done()
 
 

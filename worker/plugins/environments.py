@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from worker.plugins.isolation import metadata_field, requirements
+from worker.plugins.isolation import metadata_field, parse_requirements
 from worker.plugins.model import GROUPS, is_folder
 
 if TYPE_CHECKING:
@@ -78,70 +78,70 @@ class Unusable(Exception):
     """An environment can't be used; the message says why and the way out."""
 
 
-def scan(plugin_path: Iterable[str], own: Mapping[str, str], before: Scan | None = None) -> Scan:
+def scan_folders(plugin_path: Iterable[str], own_versions: Mapping[str, str], before: Scan | None = None) -> Scan:
     """Look at all folders of ``plugin.path``. Blocks: stats of files, and reading what is new.
 
     Args:
         plugin_path: its items; those that are no folders are left alone.
-        own: name and version of the distributions that Millrace runs on (``isolation.own_distributions``).
+        own_versions: name and version of the distributions that Millrace runs on (``isolation.own_distributions``).
         before: the last result; environments that have not changed are taken from it.
     """
     failures: dict[str, str] = {}
-    seen: dict[str, tuple[Environment, Mapping[str, str]]] = {}
+    scanned: dict[str, tuple[Environment, Mapping[str, str]]] = {}
     places: dict[Path, str] = {}
     for item in plugin_path:
         if not is_folder(item):
             continue
         folder = Path(item).expanduser().absolute()
         try:
-            found = [folder] if _is_environment(folder) else _environments_in(folder, failures)
+            environment_paths = [folder] if _is_environment(folder) else _environments_in(folder, failures)
         except FileNotFoundError:
             failures[item] = f"plugin.path names {item}, which does not exist"
         except OSError as error:
             failures[item] = f"plugin.path names {item}, which can't be read: {error}"
         else:
-            places |= {place: place.name for place in found}
+            places |= {path: path.name for path in environment_paths}
     twice = {name for name, count in Counter(places.values()).items() if count > 1}
-    for place, name in places.items():
-        label = str(Path(place.parent.name, name)) if name in twice else name
+    for path, name in places.items():
+        label = str(Path(path.parent.name, name)) if name in twice else name
         try:
-            site = _site(place)
-            known = None if before is None else before.seen.get(str(site))
-            if known is not None and known[0].fingerprint == _fingerprint(site, known[0].watched):
-                seen[str(site)] = replace(known[0], name=label), known[1]
+            site = _find_site(path)
+            earlier = None if before is None else before.seen.get(str(site))
+            if earlier is not None and earlier[0].fingerprint == _compute_fingerprint(site, earlier[0].watched):
+                scanned[str(site)] = replace(earlier[0], name=label), earlier[1]
             else:
-                seen[str(site)] = _read(label, site, own)
+                scanned[str(site)] = _read_environment(label, site, own_versions)
         except (Unusable, OSError, zipfile.BadZipFile) as error:
-            failures[str(place)] = str(error)
+            failures[str(path)] = str(error)
         except Exception as error:  # noqa: BLE001 - half a file may raise anything in what reads metadata; others go on
-            failures[str(place)] = (
+            failures[str(path)] = (
                 f"its packages' metadata can't be read ({error!r}): it is broken, or not all there yet. "
                 "Install it again"
             )
-    for _, problems in seen.values():
+    for _, problems in scanned.values():
         failures.update(problems)
-    usable = {environment.key: environment for environment, _ in seen.values() if environment.path not in failures}
-    return Scan(usable, failures, seen)
+    usable = {environment.key: environment for environment, _ in scanned.values() if environment.path not in failures}
+    return Scan(usable, failures, scanned)
 
 
-def clash(chosen: Sequence[Environment], own: Iterable[str]) -> str | None:
+def find_clash(chosen: Sequence[Environment], own_names: Iterable[str]) -> str | None:
     """Why one process can't have these environments: two versions of one distribution. None if it can. Pure.
 
     Args:
         chosen: the environments.
-        own: names of the distributions that Millrace runs on; each process has Millrace's of those.
+        own_names: names of the distributions that Millrace runs on; each process has Millrace's of those.
     """
     holders: dict[str, Environment] = {}
-    mine = frozenset(own)
+    mine = frozenset(own_names)
     for environment in chosen:
         for name, version in environment.distributions.items():
             if name in mine:
                 continue
-            other = holders.setdefault(name, environment)
-            if other.distributions[name] != version:
+            holder = holders.setdefault(name, environment)
+            if holder.distributions[name] != version:
                 return (
-                    f"the environments {other.name} and {environment.name} hold different versions of the distribution "
-                    f"{name}: {other.distributions[name]} and {version}. A connector runs in one process with its "
+                    f"the environments {holder.name} and {environment.name} hold different versions of the distribution "
+                    f"{name}: {holder.distributions[name]} and {version}. A connector runs in one process with its "
                     f"transforms and converters, which can have one of them. Install them into one folder with one version "
                     f"of {name}, or use versions of these plugins that take the same"
                 )
@@ -153,34 +153,34 @@ def clash(chosen: Sequence[Environment], own: Iterable[str]) -> str | None:
 
 def _environments_in(folder: Path, failures: dict[str, str]) -> list[Path]:
     """Those among what lies in a folder; one that goes just now, or can't be read, does not hide the others."""
-    found: list[Path] = []
-    for place in sorted(folder.iterdir()):
+    environments: list[Path] = []
+    for path in sorted(folder.iterdir()):
         try:
-            if _is_environment(place):
-                found.append(place)
+            if _is_environment(path):
+                environments.append(path)
         except FileNotFoundError:
             continue
         except OSError as error:
-            failures[str(place)] = f"it can't be read: {error}"
-    return found
+            failures[str(path)] = f"it can't be read: {error}"
+    return environments
 
 
-def _is_environment(place: Path) -> bool:
-    if place.suffix in _ARCHIVES:
+def _is_environment(path: Path) -> bool:
+    if path.suffix in _ARCHIVES:
         # What Java's plugins come in is a zip file, too.
-        return place.is_file() and (place.suffix == ".whl" or ".dist-info/" in _names(place))
-    return place.is_dir() and (_has_packages(place) or (place / "pyvenv.cfg").is_file() or bool(_sites(place)))
+        return path.is_file() and (path.suffix == ".whl" or ".dist-info/" in _archive_names(path))
+    return path.is_dir() and (_has_packages(path) or (path / "pyvenv.cfg").is_file() or bool(_list_sites(path)))
 
 
 def _has_packages(folder: Path) -> bool:
     return any(entry.name.endswith((".dist-info", ".egg-info")) for entry in os.scandir(folder))
 
 
-def _sites(folder: Path) -> list[Path]:
+def _list_sites(folder: Path) -> list[Path]:
     return sorted((folder / "lib").glob("python*/site-packages"))
 
 
-def _names(archive: Path) -> str:
+def _archive_names(archive: Path) -> str:
     """The names in a zip file, one per line; empty for what is none."""
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -189,44 +189,48 @@ def _names(archive: Path) -> str:
         return ""
 
 
-def _site(place: Path) -> Path:
+def _find_site(path: Path) -> Path:
     """What goes on ``sys.path`` for a folder or file."""
-    if place.is_file():
-        with zipfile.ZipFile(place) as archive:
+    if path.is_file():
+        with zipfile.ZipFile(path) as archive:
             compiled = next((name for name in archive.namelist() if name.endswith(_COMPILED)), None)
         if compiled is not None:
             raise Unusable(
                 f"it holds the compiled module {compiled}, which Python can't load out of a file. Unpack it: pip "
-                f"install --target {place.with_suffix('')} {place}, and remove the file"
+                f"install --target {path.with_suffix('')} {path}, and remove the file"
             )
-        return place
-    if _has_packages(place):
-        return place
-    sites = _sites(place)
+        return path
+    if _has_packages(path):
+        return path
+    sites = _list_sites(path)
     here = sys.version_info[:2]
     fitting = [
-        site for site in sites if (found := _SITE.search(site.parent.name)) and (int(found[1]), int(found[2])) == here
+        site for site in sites if (match := _SITE.search(site.parent.name)) and (int(match[1]), int(match[2])) == here
     ]
     if fitting:
         return fitting[0]
-    made = ", ".join(site.parent.name for site in sites) or "no Python that is known"
-    raise Unusable(f"it was made for {made}, and this worker runs Python {here[0]}.{here[1]}. Make it with that Python")
+    python_versions = ", ".join(site.parent.name for site in sites) or "no Python that is known"
+    raise Unusable(
+        f"it was made for {python_versions}, and this worker runs Python {here[0]}.{here[1]}. Make it with that Python"
+    )
 
 
-def _read(name: str, site: Path, own: Mapping[str, str]) -> tuple[Environment, Mapping[str, str]]:
+def _read_environment(name: str, site: Path, own_versions: Mapping[str, str]) -> tuple[Environment, Mapping[str, str]]:
     """An environment and what is wrong with it: by its path what makes it unusable, by others what may."""
     packages = list(distributions(path=[str(site)]))
-    versions: dict[str, str] = {canonicalize_name(metadata_field(each, "Name")): each.version for each in packages}
+    versions: dict[str, str] = {
+        canonicalize_name(metadata_field(package, "Name")): package.version for package in packages
+    }
     entries = tuple(
         sorted(
             (entry.group, entry.name, entry.value)
-            for each in packages
-            for entry in each.entry_points
-            if entry.group in GROUPS and canonicalize_name(metadata_field(each, "Name")) not in own
+            for package in packages
+            for entry in package.entry_points
+            if entry.group in GROUPS and canonicalize_name(metadata_field(package, "Name")) not in own_versions
         )
     )
-    watched = _watched(packages) if site.is_dir() else ()
-    environment = Environment(name, str(site), _fingerprint(site, watched), versions, entries, watched)
+    watched = _watched_files(packages) if site.is_dir() else ()
+    environment = Environment(name, str(site), _compute_fingerprint(site, watched), versions, entries, watched)
     if not packages:
         return environment, {str(site): "it holds no installed package. Make it with pip install --target"}
     if not entries:
@@ -234,42 +238,45 @@ def _read(name: str, site: Path, own: Mapping[str, str]) -> tuple[Environment, M
             str(site): "none of its packages declares a plugin (an entry point of a group millrace.*): "
             + ", ".join(sorted(versions))
         }
-    return environment, _requirement_problems(environment, packages, own)
+    return environment, _requirement_problems(environment, packages, own_versions)
 
 
 def _requirement_problems(
     environment: Environment,
     packages: Sequence[Distribution],
-    own: Mapping[str, str],
+    own_versions: Mapping[str, str],
 ) -> Mapping[str, str]:
     problems: dict[str, str] = {}
     for package in packages:
         name = metadata_field(package, "Name")
-        if canonicalize_name(name) in own:
+        if canonicalize_name(name) in own_versions:
             continue  # a copy that nothing uses
         where = f"{environment.name}: {name} {package.version}"
         python = metadata_field(package, "Requires-Python")
-        if python and not _fits(python, ".".join(map(str, sys.version_info[:3]))):
+        if python and not _is_in_range(python, ".".join(map(str, sys.version_info[:3]))):
             return {environment.path: f"{where} needs Python {python}, and this worker runs {sys.version.split()[0]}"}
-        for needed in requirements(package.requires or ()):
-            required, text = canonicalize_name(needed.name), f"{needed.name}{needed.specifier}"
-            if required in own:
-                if not needed.specifier.contains(own[required], prereleases=True):
+        for needed in parse_requirements(package.requires or ()):
+            required, required_range = canonicalize_name(needed.name), f"{needed.name}{needed.specifier}"
+            if required in own_versions:
+                if not needed.specifier.contains(own_versions[required], prereleases=True):
                     return {
                         environment.path: (
-                            f"{where} needs {text}, but Millrace itself runs on {needed.name} {own[required]}, and "
+                            f"{where} needs {required_range}, but Millrace itself runs on {needed.name} "
+                            f"{own_versions[required]}, and "
                             f"every task host has that one. Use a version of {name} that takes it, or, if Millrace "
                             "takes the other, upgrade it where Millrace is installed"
                         )
                     }
                 continue
-            have = environment.distributions.get(required)
-            if have is not None and not needed.specifier.contains(have, prereleases=True):
-                problems[f"{where} needs {text}"] = f"{have} is there. Install the environment again with pip"
+            installed = environment.distributions.get(required)
+            if installed is not None and not needed.specifier.contains(installed, prereleases=True):
+                problems[f"{where} needs {required_range}"] = (
+                    f"{installed} is there. Install the environment again with pip"
+                )
     return problems
 
 
-def _fits(specifier: str, version: str) -> bool:
+def _is_in_range(specifier: str, version: str) -> bool:
     try:
         return SpecifierSet(specifier).contains(version, prereleases=True)
     except InvalidSpecifier:
@@ -279,16 +286,16 @@ def _fits(specifier: str, version: str) -> bool:
 # Watching.
 
 
-def _watched(packages: Iterable[Distribution]) -> tuple[str, ...]:
+def _watched_files(packages: Iterable[Distribution]) -> tuple[str, ...]:
     """Files of the packages that declare plugins."""
     declaring = [package for package in packages if any(entry.group in GROUPS for entry in package.entry_points)]
-    found = [
+    paths = [
         str(package.locate_file(file)) for package in declaring for file in package.files or () if file.suffix != ".pyc"
     ]
-    return tuple(sorted(found)[:_WATCHED])
+    return tuple(sorted(paths)[:_WATCHED])
 
 
-def _fingerprint(site: Path, watched: Iterable[str]) -> str:
+def _compute_fingerprint(site: Path, watched: Iterable[str]) -> str:
     digest = hashlib.blake2b(digest_size=6)
     inside = [] if site.is_file() else [entry.path for entry in os.scandir(site) if entry.name != "__pycache__"]
     for path in (str(site), *sorted(inside), *watched):

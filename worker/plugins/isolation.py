@@ -40,34 +40,34 @@ def metadata_field(package: Distribution, name: str) -> str:
 
 def own_distributions(root: str = _MILLRACE) -> dict[str, str]:
     """Name and version of what Millrace runs on: itself, its requirements, and theirs. Reads packages' metadata: blocks."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     waiting: list[tuple[str, tuple[str, ...]]] = [(root, ())]
-    seen: set[tuple[str, tuple[str, ...]]] = set()
+    visited: set[tuple[str, tuple[str, ...]]] = set()
     while waiting:
         name, extras = waiting.pop()
-        if (name, extras) in seen:
+        if (name, extras) in visited:
             continue
-        seen.add((name, extras))
+        visited.add((name, extras))
         try:
             package = distribution(name)
         except PackageNotFoundError:
             continue  # of an extra that is not installed here
-        found[canonicalize_name(name)] = package.version
+        versions[canonicalize_name(name)] = package.version
         if name == root:
             extras = tuple(sorted(set(package.metadata.get_all("Provides-Extra") or ()) - _ELSEWHERE))
         waiting += [
             (canonicalize_name(needed.name), tuple(sorted(needed.extras)))
-            for needed in requirements(package.requires or (), extras)
+            for needed in parse_requirements(package.requires or (), extras)
         ]
-    return found
+    return versions
 
 
-def requirements(texts: Iterable[str], extras: Sequence[str] = ()) -> list[Requirement]:
+def parse_requirements(lines: Iterable[str], extras: Sequence[str] = ()) -> list[Requirement]:
     """Those of a distribution's requirements that count here, with these of its extras; what can't be read is left out."""
     result = []
-    for text in texts:
+    for line in lines:
         try:
-            needed = Requirement(text)
+            needed = Requirement(line)
         except InvalidRequirement:
             continue
         if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
@@ -77,7 +77,7 @@ def requirements(texts: Iterable[str], extras: Sequence[str] = ()) -> list[Requi
 
 def modules_of(packages: Iterable[str]) -> frozenset[str]:
     """The modules that distributions bring: top-level ones, and of a namespace the packages in it."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for name in packages:
         try:
             files = [file.parts for file in distribution(name).files or ()]
@@ -88,10 +88,10 @@ def modules_of(packages: Iterable[str]) -> frozenset[str]:
             if not parts[-1].endswith((".py", ".so", ".pyd")) or parts[0] in ("..", "/"):
                 continue
             depth = next((depth for depth in range(1, len(parts)) if parts[:depth] in real), None)
-            found.add(
+            modules.add(
                 ".".join(parts[:depth]) if depth is not None else ".".join((*parts[:-1], parts[-1].partition(".")[0]))
             )
-    return frozenset(found)
+    return frozenset(modules)
 
 
 class OwnFirst(MetaPathFinder):
@@ -132,27 +132,29 @@ class OwnFirst(MetaPathFinder):
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterable[Distribution]:
         """Metadata of the same: what code is told of versions fits what it imports."""
-        wanted = None if context is None or context.name is None else canonicalize_name(context.name)
-        if wanted is not None and wanted not in self._packages:
+        distribution_name = None if context is None or context.name is None else canonicalize_name(context.name)
+        if distribution_name is not None and distribution_name not in self._packages:
             return []
         context_path = None if context is None else vars(context).get("path")
         if context_path is not None:
             return []  # someone looks into a certain folder
-        arguments: Mapping[str, Any] = {"path": self._path} if wanted is None else {"path": self._path, "name": wanted}
+        arguments: Mapping[str, Any] = (
+            {"path": self._path} if distribution_name is None else {"path": self._path, "name": distribution_name}
+        )
         return [
-            found
-            for found in MetadataPathFinder.find_distributions(DistributionFinder.Context(**arguments))
-            if canonicalize_name(metadata_field(found, "Name")) in self._packages
+            candidate
+            for candidate in MetadataPathFinder.find_distributions(DistributionFinder.Context(**arguments))
+            if canonicalize_name(metadata_field(candidate, "Name")) in self._packages
         ]
 
 
-def activate(folders: Sequence[str]) -> None:
+def activate_folders(folders: Sequence[str]) -> None:
     """Make the packages of ``folders`` importable in this process, for good; does nothing without folders."""
     if not folders:
         return
-    own = frozenset(own_distributions())
-    modules = frozenset(sys.stdlib_module_names) | frozenset(_PACKAGES) | modules_of(own)
-    sys.meta_path.insert(0, OwnFirst(sys.path, modules, own))
+    own_names = frozenset(own_distributions())
+    modules = frozenset(sys.stdlib_module_names) | frozenset(_PACKAGES) | modules_of(own_names)
+    sys.meta_path.insert(0, OwnFirst(sys.path, modules, own_names))
     sys.path[:0] = folders
 
 
@@ -163,7 +165,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
-    activate(options.environment)
+    activate_folders(options.environment)
     sys.argv = [options.module, *options.arguments]
     runpy.run_module(options.module, run_name="__main__")
 

@@ -102,12 +102,13 @@ def several_match(kind: str, name: str, classes: Iterable[str]) -> str:
 def unknown_connector(name: str, plugins: Iterable[PluginInfo]) -> str:
     """Kafka Connect's complaint about a connector class that is not there."""
     shown = [
-        f"PluginDesc{{klass=class {each}, name='{each}', version='{plugin.version}', encodedVersion={plugin.version}, "
+        f"PluginDesc{{klass=class {listed_name}, name='{listed_name}', version='{plugin.version}', "
+        f"encodedVersion={plugin.version}, "
         f"type={plugin.kind}, typeName='{plugin.kind}', location='{plugin.location}'}}"
         for kind in CONNECTORS
         for plugin in plugins
         if plugin.kind == kind
-        for each in plugin.listed
+        for listed_name in plugin.listed
     ]
     return (
         f"Failed to find any class that implements Connector and which name matches {name}, available "
@@ -115,7 +116,7 @@ def unknown_connector(name: str, plugins: Iterable[PluginInfo]) -> str:
     )
 
 
-def listing(plugins: Iterable[PluginInfo], *, connectors_only: bool) -> list[dict[str, str]]:
+def list_plugins(plugins: Iterable[PluginInfo], *, connectors_only: bool) -> list[dict[str, str]]:
     """The body of ``GET /connector-plugins``: every version of everything, connectors first, by name, the latest last.
 
     A connector is listed under its Java names and under its Python path: whichever of them a client knows, it finds it, and
@@ -129,9 +130,9 @@ def listing(plugins: Iterable[PluginInfo], *, connectors_only: bool) -> list[dic
     for kinds in (CONNECTORS, *((kind,) for kind in LISTED[2:])):
         if connectors_only and kinds is not CONNECTORS:
             break
-        found = [(name, version, kind) for kind in kinds for name, version in by_kind[kind]]
-        found.sort(key=lambda row: (row[0], version_key(row[1]), row[1]))
-        rows += [{"class": name, "type": kind, "version": version} for name, version, kind in found]
+        sorted_rows = [(name, version, kind) for kind in kinds for name, version in by_kind[kind]]
+        sorted_rows.sort(key=lambda row: (row[0], version_key(row[1]), row[1]))
+        rows += [{"class": name, "type": kind, "version": version} for name, version, kind in sorted_rows]
     return rows
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connectors.errors import ConfigInvalid
-from worker.plugins.environments import scan
+from worker.plugins.environments import scan_folders
 from worker.secrets.providers import ConfigData, ConfigProvider, installed_provider
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def provider_finder(properties: Mapping[str, str]) -> Callable[[str], type[Confi
     """
 
     def find(name: str) -> type[ConfigProvider] | None:
-        found = installed_provider(name)
-        if found is not None:
-            return found
+        provider = installed_provider(name)
+        if provider is not None:
+            return provider
         items = [item.strip() for item in properties.get("plugin.path", "").split(",") if item.strip()]
-        for environment in scan(items, {}).environments.values():
+        for environment in scan_folders(items, {}).environments.values():
             if any(
                 group == _GROUP and name in (label, value, value.replace(":", "."))
                 for group, label, value in environment.entries

@@ -19,7 +19,7 @@ from inspect import isabstract
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import JobConnector, SourceConnector
-from connectors.entry_points import DISTRIBUTION, entries, is_own
+from connectors.entry_points import DISTRIBUTION, is_own, list_entries
 from connectors.errors import ConfigInvalid
 from worker.converters.base import Converter, HeaderConverter
 from worker.plugins.model import (
@@ -27,7 +27,7 @@ from worker.plugins.model import (
     GROUPS,
     PluginInfo,
     is_folder,
-    listing,
+    list_plugins,
     several_match,
     short_names,
     unknown_connector,
@@ -53,7 +53,7 @@ _log = logging.getLogger("worker.plugins")
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class LoadedPlugin:
     """One plugin class.
 
     Attributes:
@@ -111,19 +111,19 @@ class PluginRegistry:
         self, plugin_path: str | Sequence[str] = "", environments: Sequence[str] = (), skip: Collection[str] = ()
     ) -> None:
         self.failures: dict[str, str] = {}
-        self._names: dict[tuple[str, str], list[Plugin]] = {}
-        self._shorts: dict[tuple[str, str], list[Plugin]] = {}
-        self._plugins: list[Plugin] = []
+        self._names: dict[tuple[str, str], list[LoadedPlugin]] = {}
+        self._shorts: dict[tuple[str, str], list[LoadedPlugin]] = {}
+        self._plugins: list[LoadedPlugin] = []
         self.foreign_infos: tuple[PluginInfo, ...] = ()
         #: What others are told of the plugins here, once somebody has asked: it is asked for many times by each validation.
         self._own: tuple[PluginInfo, ...] = ()
         isolated = {(entry.group, entry.value) for entry in declared_in(environments)}
-        direct = self._direct(plugin_path.split(",") if isinstance(plugin_path, str) else plugin_path)
+        direct = self._direct_entries(plugin_path.split(",") if isinstance(plugin_path, str) else plugin_path)
         for group, kind in GROUPS.items():
-            for entry in (*entries(group), *direct):
+            for entry in (*list_entries(group), *direct):
                 foreign = (entry.group, entry.value) in isolated
                 if entry.group in {group, ""} and not (foreign and entry.value in skip):
-                    self._load(entry, kind, isolated=foreign)
+                    self._load_entry(entry, kind, isolated=foreign)
 
     def seeing(self, others: Iterable[PluginInfo]) -> PluginRegistry:
         """The same plugins, with lists and versions that include plugins of other processes."""
@@ -134,19 +134,19 @@ class PluginRegistry:
 
     # Lookups.
 
-    def connector(self, name: str, wanted: str | None = None) -> type[SourceConnector | JobConnector]:
+    def connector(self, name: str, version_range: str | None = None) -> type[SourceConnector | JobConnector]:
         """The connector that ``connector.class`` names.
 
         Args:
             name: its name.
-            wanted: ``connector.plugin.version``: the latest that matches is taken, or the latest where none does.
+            version_range: ``connector.plugin.version``: the latest that matches is taken, or the latest where none does.
 
         Raises:
             ConfigInvalid: Kafka Connect's text.
         """
-        return self.connector_plugin(name, wanted).cls
+        return self.connector_plugin(name, version_range).cls
 
-    def configured(self, config: Mapping[str, str]) -> Plugin:
+    def configured(self, config: Mapping[str, str]) -> LoadedPlugin:
         """The connector that a configuration names, in the version that it asks for; raises as ``connector`` does."""
         return self.connector_plugin(config.get("connector.class", ""), config.get("connector.plugin.version"))
 
@@ -154,53 +154,53 @@ class PluginRegistry:
         """The class of ``configured``."""
         return self.configured(config).cls
 
-    def connector_plugin(self, name: str, wanted: str | None = None) -> Plugin:
+    def connector_plugin(self, name: str, version_range: str | None = None) -> LoadedPlugin:
         """As ``connector``, with its names and version.
 
         Raises:
             ConfigInvalid: Kafka Connect's text.
         """
-        plugin = self.find("source", name, wanted) or self.find("sink", name, wanted)
+        plugin = self.find("source", name, version_range) or self.find("sink", name, version_range)
         if plugin is None:
             raise ConfigInvalid(unknown_connector(name, self.infos()))
         return plugin
 
-    def converter(self, name: str, wanted: str | None = None) -> type:
+    def converter(self, name: str, version_range: str | None = None) -> type:
         """The converter that ``key.converter`` or ``value.converter`` names.
 
         Raises:
             ConfigInvalid: there is none.
         """
-        return self._needed("converter", name, wanted).cls
+        return self._require_plugin("converter", name, version_range).cls
 
-    def header_converter(self, name: str, wanted: str | None = None) -> type:
+    def header_converter(self, name: str, version_range: str | None = None) -> type:
         """The converter that ``header.converter`` names.
 
         Raises:
             ConfigInvalid: there is none.
         """
-        return self._needed("header_converter", name, wanted).cls
+        return self._require_plugin("header_converter", name, version_range).cls
 
     def config_provider(self, name: str) -> type | None:
         """The config provider that ``config.providers.X.class`` names, if a plugin package declares it."""
         plugin = self.find("config_provider", name)
         return None if plugin is None else plugin.cls
 
-    def find(self, kind: str, name: str, wanted: str | None = None) -> Plugin | None:
+    def find(self, kind: str, name: str, version_range: str | None = None) -> LoadedPlugin | None:
         """The plugin of a kind that ``name`` means, or None; of several versions the latest that is wanted, else the latest.
 
         Raises:
             ConfigInvalid: the short name means several classes.
         """
         name = name.strip()
-        found = self._names.get((kind, name)) or self._shorts.get((kind, name), [])
-        classes = list(dict.fromkeys(item.class_name for item in found))
+        matches = self._names.get((kind, name)) or self._shorts.get((kind, name), [])
+        classes = list(dict.fromkeys(item.class_name for item in matches))
         if len(classes) > 1:
             raise ConfigInvalid(several_match(kind, name, classes))
         # As the catalog chooses: among equals Millrace's own.
         return max(
-            found,
-            key=lambda item: (in_range(wanted, item.version), version_key(item.version), not item.isolated),
+            matches,
+            key=lambda item: (in_range(version_range, item.version), version_key(item.version), not item.isolated),
             default=None,
         )
 
@@ -210,17 +210,17 @@ class PluginRegistry:
             info for info in self.infos() if info.kind == kind and name.strip() in (*info.names, *info.shorts)
         )
 
-    def check_version(self, plugin: Plugin, wanted: str | None) -> str | None:
-        """The complaint if ``plugin`` isn't of the version range ``wanted`` (KIP-891), else None."""
-        if in_range(wanted, plugin.version):
+    def check_version(self, plugin: LoadedPlugin, version_range: str | None) -> str | None:
+        """The complaint if ``plugin`` isn't of the version range ``version_range`` (KIP-891), else None."""
+        if in_range(version_range, plugin.version):
             return None
-        return not_found(plugin.class_name, wanted, self.versions(plugin.kind, plugin.class_name))
+        return not_found(plugin.class_name, version_range, self.versions(plugin.kind, plugin.class_name))
 
     def class_names(self, kind: str) -> list[str]:
         """Names of all plugins of a kind as lists show them, those of other processes included."""
         return sorted({name for info in self.infos() if info.kind == kind for name in info.listed})
 
-    def plugin_for(self, name: str, wanted: str | None = None) -> tuple[Plugin, ConfigDef]:
+    def plugin_for(self, name: str, version_range: str | None = None) -> tuple[LoadedPlugin, ConfigDef]:
         """Any plugin by its name, with its options: for ``GET /connector-plugins/{plugin}/config``.
 
         Raises:
@@ -228,18 +228,18 @@ class PluginRegistry:
             ConfigInvalid: it is of a kind whose options can't be asked for.
         """
         for kind in ("source", "sink", "converter", "header_converter"):
-            plugin = self.find(kind, name, wanted)
+            plugin = self.find(kind, name, version_range)
             if plugin is not None:
                 definition: ConfigDef = plugin.cls.config_def  # type: ignore[attr-defined]
                 return plugin, definition
         for kind, resolve in (("transformation", resolve_transform), ("predicate", resolve_predicate)):
             try:
-                found: Any = resolve(name, wanted)
+                stage: Any = resolve(name, version_range)
             except ConfigInvalid:
                 continue
-            return Plugin(
-                kind, found.kind, (found.class_name,), name, found.kind.version, builtin=True
-            ), found.kind.config_def
+            return LoadedPlugin(
+                kind, stage.kind, (stage.class_name,), name, stage.kind.version, builtin=True
+            ), stage.kind.config_def
         if self.find("config_provider", name) is not None:
             raise ConfigInvalid(
                 f"Invalid plugin class {name}. Valid types are sink, source, converter, header_converter, "
@@ -251,7 +251,7 @@ class PluginRegistry:
 
     def describe(self, *, connectors_only: bool = True) -> list[dict[str, str]]:
         """The body of ``GET /connector-plugins``."""
-        return listing(self.infos(), connectors_only=connectors_only)
+        return list_plugins(self.infos(), connectors_only=connectors_only)
 
     def infos(self) -> list[PluginInfo]:
         """All plugins, for other processes."""
@@ -266,7 +266,7 @@ class PluginRegistry:
             )
         return self._own
 
-    def plugins(self, kind: str) -> list[Plugin]:
+    def plugins(self, kind: str) -> list[LoadedPlugin]:
         """All plugins of a kind."""
         return [plugin for plugin in self._plugins if plugin.kind == kind]
 
@@ -276,7 +276,7 @@ class PluginRegistry:
 
     def converter_definitions(self) -> dict[str, tuple[tuple[str, ...], ConfigDef]]:
         """Millrace's own converters: name -> (other names, options)."""
-        return _definitions(plugin for kind in ("converter", "header_converter") for plugin in self.plugins(kind))
+        return _read_definitions(plugin for kind in ("converter", "header_converter") for plugin in self.plugins(kind))
 
     def transform_definitions(self) -> dict[str, tuple[tuple[str, ...], ConfigDef]]:
         """Millrace's own transforms and predicates: name -> (other names, options)."""
@@ -284,42 +284,47 @@ class PluginRegistry:
 
     # Discovery.
 
-    def _direct(self, items: Iterable[str]) -> list[EntryPoint]:
+    def _direct_entries(self, items: Iterable[str]) -> list[EntryPoint]:
         """The classes that ``plugin.path`` names themselves."""
         direct: list[EntryPoint] = []
-        for item in (each.strip() for each in items):
+        for item in (raw_item.strip() for raw_item in items):
             if not item or is_folder(item):
                 continue
             if ":" in item:
                 direct.append(EntryPoint(item.rpartition(":")[2], item, ""))
-            elif not any(entry.name == item for group in GROUPS for entry in entries(group)):
-                self._failed(
+            elif not any(entry.name == item for group in GROUPS for entry in list_entries(group)):
+                self._note_failure(
                     item, f"plugin.path names {item}, which is neither a folder nor an entry point nor module:Class"
                 )
         return direct
 
-    def _load(self, entry: EntryPoint, kind: str, *, isolated: bool) -> None:
+    def _load_entry(self, entry: EntryPoint, kind: str, *, isolated: bool) -> None:
         try:
-            found = load(entry, kind, isolated=isolated)
+            loaded = load_plugin(entry, kind, isolated=isolated)
         except ConfigInvalid as error:
-            self._failed(entry.value, str(error), error.__cause__)
+            self._note_failure(entry.value, str(error), error.__cause__)
             return
         # Transforms and predicates have their own registry, which knows their $Key and $Value variants and sees the same
         # entry points.
-        if found is not None and found.kind not in {"transformation", "predicate"}:
-            self._add(found)
+        if loaded is not None and loaded.kind not in {"transformation", "predicate"}:
+            self._add_plugin(loaded)
 
-    def _add(self, plugin: Plugin) -> None:
-        if any(other.cls is plugin.cls and other.kind == plugin.kind for other in self._plugins):
+    def _add_plugin(self, plugin: LoadedPlugin) -> None:
+        if any(earlier.cls is plugin.cls and earlier.kind == plugin.kind for earlier in self._plugins):
             return
         kind, path = plugin.kind, f"{plugin.cls.__module__}:{plugin.cls.__qualname__}"
         for name in (*plugin.names, path):
             # Versions of one plugin come from several environments; within one a name has one meaning.
-            other = next(
-                (each for each in self._names.get((kind, name), ()) if not (each.isolated or plugin.isolated)), None
+            earlier = next(
+                (
+                    candidate
+                    for candidate in self._names.get((kind, name), ())
+                    if not (candidate.isolated or plugin.isolated)
+                ),
+                None,
             )
-            if other is not None:
-                self._failed(path, f"the name {name} is {other.class_name}'s already")
+            if earlier is not None:
+                self._note_failure(path, f"the name {name} is {earlier.class_name}'s already")
                 return
         for name in (*plugin.names, path):
             self._names.setdefault((kind, name), []).append(plugin)
@@ -327,13 +332,13 @@ class PluginRegistry:
         for short in short_names(kind, plugin.label, plugin.names):
             self._shorts.setdefault((kind, short), []).append(plugin)
 
-    def _failed(self, what: str, why: str, error: BaseException | None = None) -> None:
-        if what not in self.failures:
-            _log.error("The plugin %s can't be used: %s", what, why, exc_info=error)
-        self.failures[what] = why
+    def _note_failure(self, entry_value: str, reason: str, error: BaseException | None = None) -> None:
+        if entry_value not in self.failures:
+            _log.error("The plugin %s can't be used: %s", entry_value, reason, exc_info=error)
+        self.failures[entry_value] = reason
 
-    def _needed(self, kind: str, name: str, wanted: str | None) -> Plugin:
-        plugin = self.find(kind, name, wanted)
+    def _require_plugin(self, kind: str, name: str, version_range: str | None) -> LoadedPlugin:
+        plugin = self.find(kind, name, version_range)
         if plugin is None:
             raise ConfigInvalid(f"Class {name} could not be found. Available are: {', '.join(self.class_names(kind))}")
         return plugin
@@ -351,7 +356,7 @@ def declared_in(folders: Sequence[str]) -> list[EntryPoint]:
     ]
 
 
-def load(entry: EntryPoint, kind: str, *, isolated: bool) -> Plugin | None:
+def load_plugin(entry: EntryPoint, kind: str, *, isolated: bool) -> LoadedPlugin | None:
     """Import what an entry point of a kind leads to; runs foreign code.
 
     Returns:
@@ -362,9 +367,9 @@ def load(entry: EntryPoint, kind: str, *, isolated: bool) -> Plugin | None:
     """
     try:
         cls = entry.load()
-        if entry.group == "" and not _fits(cls, kind):
+        if entry.group == "" and not _is_fitting(cls, kind):
             return None  # a class named directly; it is tried for every kind
-        problem = _problem(cls, kind)
+        problem = _find_problem(cls, kind)
     except (Exception, SystemExit) as error:
         raise ConfigInvalid(f"{type(error).__name__}: {error}") from error
     if problem is not None:
@@ -378,7 +383,7 @@ def load(entry: EntryPoint, kind: str, *, isolated: bool) -> Plugin | None:
         getattr(cls, "version", "")
         or (entry.dist.version if entry.dist is not None else installed_version(DISTRIBUTION))
     )
-    return Plugin(kind, cls, (*aliases, path), entry.name, version, builtin=is_own(entry), isolated=isolated)
+    return LoadedPlugin(kind, cls, (*aliases, path), entry.name, version, builtin=is_own(entry), isolated=isolated)
 
 
 def stage_info(
@@ -397,7 +402,7 @@ def stage_info(
     return PluginInfo(kind, names, shorts, listed, cls.version, environment, location)
 
 
-def _definitions(plugins: Iterable[Plugin]) -> dict[str, tuple[tuple[str, ...], ConfigDef]]:
+def _read_definitions(plugins: Iterable[LoadedPlugin]) -> dict[str, tuple[tuple[str, ...], ConfigDef]]:
     result: dict[str, tuple[tuple[str, ...], ConfigDef]] = {}
     for plugin in plugins:
         if plugin.builtin:
@@ -417,11 +422,11 @@ _BASES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def _fits(cls: Any, kind: str) -> bool:
+def _is_fitting(cls: Any, kind: str) -> bool:
     return kind in _BASES and isinstance(cls, type) and issubclass(cls, _BASES[kind])
 
 
-def _problem(cls: Any, kind: str) -> str | None:
+def _find_problem(cls: Any, kind: str) -> str | None:
     """Why a loaded object can't be a plugin of a kind, or None."""
     if not isinstance(cls, type):
         return f"it is a {type(cls).__name__}, not a class"

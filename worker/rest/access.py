@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final, Self
 
 from connectors.errors import ConfigInvalid
 from worker.rest.facade import RestError
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from worker.rest.routing import Route
+    from worker.rest.routing import RestRoute
 
 #: Each role includes those before it.
-_ORDER: Final = {Access.READ: 1, Access.OPERATE: 2, Access.ADMIN: 3}
+_ORDER: Final = {RequiredAccess.READ: 1, RequiredAccess.OPERATE: 2, RequiredAccess.ADMIN: 3}
 _GRANT: Final = re.compile(r"\s*(?P<role>[a-z]+)\s*(?::(?P<pattern>.*))?\Z", re.DOTALL)
 _BETWEEN: Final = re.compile(r",(?=\s*(?:read|operate|admin)\s*(?:[:,]|\Z))")
 #: All grants of one caller together: they travel in a header between workers.
@@ -54,47 +54,47 @@ _OF_NO_CONNECTOR: Final = frozenset(
 class Grant:
     """A role, for the connectors whose whole name matches ``pattern``; None: for the whole cluster."""
 
-    access: Access
+    access: RequiredAccess
     pattern: re.Pattern[str] | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, raw: str) -> Self:
         """A grant from ``role`` or ``role:regular expression``.
 
         Raises:
             ConfigInvalid: no such role, or not a regular expression.
         """
-        match = _GRANT.match(text)
+        match = _GRANT.match(raw)
         if match is None or match["role"] not in {str(role) for role in _ORDER}:
             raise ConfigInvalid(
-                f"'{text.strip()}' is no role: write read, operate or admin, with a colon and a regular "
+                f"'{raw.strip()}' is no role: write read, operate or admin, with a colon and a regular "
                 "expression behind it if it is only for the connectors of certain names (operate:sales-.*)"
             )
         if match["pattern"] is None:
-            return cls(Access(match["role"]))
+            return cls(RequiredAccess(match["role"]))
         try:
-            return cls(Access(match["role"]), re.compile(match["pattern"].strip()))
+            return cls(RequiredAccess(match["role"]), re.compile(match["pattern"].strip()))
         except (re.error, OverflowError, RecursionError) as error:
             raise ConfigInvalid(
-                f"'{text.strip()}': the connectors' names are not a regular expression: {error}"
+                f"'{raw.strip()}': the connectors' names are not a regular expression: {error}"
             ) from error
 
     def __str__(self) -> str:
         return str(self.access) if self.pattern is None else f"{self.access}:{self.pattern.pattern}"
 
 
-def parse_grants(text: str) -> tuple[Grant, ...]:
+def parse_grants(raw: str) -> tuple[Grant, ...]:
     """All grants of a comma-separated text; expressions may hold commas.
 
     Raises:
         ConfigInvalid: one is wrong, there is none, or together they are too long.
     """
-    return checked_grants(_BETWEEN.split(text))
+    return checked_grants(_BETWEEN.split(raw))
 
 
-def checked_grants(texts: Iterable[str]) -> tuple[Grant, ...]:
+def checked_grants(raw_grants: Iterable[str]) -> tuple[Grant, ...]:
     """Grants from their texts; see ``parse_grants``."""
-    grants = tuple(Grant.parse(item) for item in texts)
+    grants = tuple(Grant.parse(item) for item in raw_grants)
     if not grants or sum(len(str(grant)) + 3 for grant in grants) > _LONGEST:
         raise ConfigInvalid(f"there must be a role, and all of a user's roles together at most {_LONGEST} characters")
     return grants
@@ -114,7 +114,7 @@ class Principal:
     method: str
     grants: tuple[Grant, ...]
 
-    def may(self, needed: Access, connector: str | None = None) -> bool:
+    def may(self, needed: RequiredAccess, connector: str | None = None) -> bool:
         """Whether the role is there for a connector, or for the whole cluster (None)."""
         return any(
             _ORDER[grant.access] >= _ORDER[needed]
@@ -122,38 +122,38 @@ class Principal:
             for grant in self.grants
         )
 
-    def may_for_some(self, needed: Access) -> bool:
+    def may_for_some(self, needed: RequiredAccess) -> bool:
         """Whether the role is there for some connector at least."""
         return any(_ORDER[grant.access] >= _ORDER[needed] for grant in self.grants)
 
-    def require(self, needed: Access, connector: str | None = None) -> None:
+    def require(self, needed: RequiredAccess, connector: str | None = None) -> None:
         """Refuse what this caller may not do.
 
         Raises:
             RestError: 403, naming the role and the connector.
         """
         if not self.may(needed, connector):
-            raise refusal(self, needed, connector)
+            raise refuse_access(self, needed, connector)
 
 
 #: Without authentication everybody may do everything, as in Kafka Connect.
-ANYBODY: Final = Principal("anonymous", "none", (Grant(Access.ADMIN),))
+ANYBODY: Final = Principal("anonymous", "none", (Grant(RequiredAccess.ADMIN),))
 
 
-def refusal(principal: Principal, needed: Access, connector: str | None) -> RestError:
+def refuse_access(principal: Principal, needed: RequiredAccess, connector: str | None) -> RestError:
     """The answer to a caller without the role."""
     where = "for the whole cluster" if connector is None else f"for the connector {connector}"
     return RestError(403, f"{principal.name} needs the role '{needed}' {where}")
 
 
-def needed_access(route: Route, *, metrics_public: bool) -> Access:
+def needed_access(route: RestRoute, *, metrics_public: bool) -> RequiredAccess:
     """What an operation asks of its caller."""
     if metrics_public and route.path == "/metrics":
-        return Access.PUBLIC
+        return RequiredAccess.PUBLIC
     return route.access
 
 
-def check_access(principal: Principal, route: Route, needed: Access, connector: str | None) -> None:
+def check_access(principal: Principal, route: RestRoute, needed: RequiredAccess, connector: str | None) -> None:
     """Refuse an operation that the caller may not do.
 
     Raises:
@@ -166,6 +166,6 @@ def check_access(principal: Principal, route: Route, needed: Access, connector: 
     principal.require(needed, connector)
 
 
-def readable(principal: Principal, names: Sequence[str]) -> list[str]:
+def readable_names(principal: Principal, names: Sequence[str]) -> list[str]:
     """Those of the connectors that the caller may read."""
-    return [name for name in names if principal.may(Access.READ, name)]
+    return [name for name in names if principal.may(RequiredAccess.READ, name)]

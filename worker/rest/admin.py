@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.rest.call import answer
+from worker.rest.call import json_answer
 from worker.rest.operations import Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import Drained, PluginEnvironments
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def drain(call: Call) -> web.Response:
+async def drain_worker(call: RestCall) -> web.Response:
     """``PUT /admin/drain``: hand everything over; 202 with what is still here."""
-    return answer(await call.herder.drain(), 202)
+    return json_answer(await call.herder.drain(), 202)
 
 
-async def plugins(call: Call) -> web.Response:
+async def list_environments(call: RestCall) -> web.Response:
     """``GET /admin/plugins``: this worker's plugin environments, their plugins and hosts, and what can't be used."""
-    return answer(await call.herder.plugin_environments())
+    return json_answer(await call.herder.plugin_environments())
 
 
-async def refresh_plugins(call: Call) -> web.Response:
+async def refresh_plugins(call: RestCall) -> web.Response:
     """``PUT /admin/plugins/refresh``: look at ``plugin.path`` now; answers as ``GET /admin/plugins``."""
-    return answer(await call.herder.refresh_plugins())
+    return json_answer(await call.herder.refresh_plugins())
 
 
 ROUTES = (
-    Route(
+    RestRoute(
         "GET",
         "/admin/plugins",
-        plugins,
+        list_environments,
         operation=Operation(
             "listPluginEnvironments",
             "The plugin environments of this worker.",
@@ -43,11 +43,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "PUT",
         "/admin/plugins/refresh",
         refresh_plugins,
-        Access.ADMIN,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "refreshPlugins",
             "Look at the folders of plugin.path of this worker now.",
@@ -56,11 +56,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "PUT",
         "/admin/drain",
-        drain,
-        Access.ADMIN,
+        drain_worker,
+        RequiredAccess.ADMIN,
         when_ready=False,
         operation=Operation(
             "drainWorker",

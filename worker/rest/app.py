@@ -13,17 +13,17 @@ from aiohttp import hdrs, web
 
 from connectors.errors import ConfigInvalid, MillraceError
 from worker.console.assets import Assets
-from worker.console.feed import Feed
+from worker.console.feed import RowFeed
 from worker.console.routes import FEATURES
 from worker.console.sessions import PROOF_HEADER
 from worker.console.trail import Samples
-from worker.console.watching import sample
-from worker.rest.call import Call, Console, answer, failure
+from worker.console.watching import collect_samples
+from worker.rest.call import Console, RestCall, error_answer, json_answer
 from worker.rest.cors import cors_headers, is_preflight
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.forwarding import WorkerClient
 from worker.rest.routes import ROUTES
-from worker.rest.routing import REASONS, Access, Resource, Router, check_media, route_for
+from worker.rest.routing import REASONS, RequiredAccess, Resource, Router, check_media, route_for
 from worker.rest.settings import tls_files
 from worker.rest.signing import WORKER_HEADER
 from worker.tls import client_context
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from worker.rest.guard import Guard
     from worker.rest.internal import InternalHerder
     from worker.rest.routes import Part
-    from worker.rest.routing import Route
+    from worker.rest.routing import RestRoute
     from worker.rest.settings import RestSettings
-    from worker.rest.signing import SessionKey
+    from worker.rest.signing import SigningKey
 
 _STARTING: Final = "This worker is still reading the cluster's state; try again in a moment"
 
@@ -70,7 +70,7 @@ def create_app(
     app = web.Application(client_max_size=settings.max_body)
     client = WorkerClient(settings.request_timeout_s, lambda: client_context(settings.tls), tls_files(settings.tls))
     ways = [name for name, on in (("basic", settings.auth.basic), ("bearer", settings.auth.bearer)) if on]
-    feed = Feed(herder) if java is None else Feed(herder, java.every_s)
+    feed = RowFeed(herder) if java is None else RowFeed(herder, java.every_s)
     console = Console(
         Assets(ways),
         feed,
@@ -94,7 +94,7 @@ def create_app(
         await console.feed.close()
 
     async def take_samples(_: web.Application) -> AsyncIterator[None]:
-        task = asyncio.create_task(sample(herder, console.samples), name="console-samples")
+        task = asyncio.create_task(collect_samples(herder, console.samples), name="console-samples")
         yield
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -107,12 +107,12 @@ def create_app(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _RequestTarget:
     """What a request asks for; None where there is no such path, or no such operation on it."""
 
     resource: Resource | None
     parameters: Mapping[str, str]
-    route: Route | None
+    route: RestRoute | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +135,17 @@ class _Dispatcher:
         """Answer a request; never raises but for cancellation."""
         started = time.perf_counter()
         status = 0
-        found = self._find(request)
+        destination = self._find_destination(request)
         try:
             try:
                 async with asyncio.timeout(self.settings.request_timeout_s):
-                    response: web.StreamResponse = await self._limited(request, found)
+                    response: web.StreamResponse = await self._answer_limited(request, destination)
             except Exception as error:  # noqa: BLE001 - every failure becomes an answer
-                response = self._failure(request, error)
+                response = self._answer_failure(request, error)
             status = response.status
             return response
         finally:
-            self.guard.audit(request, found.route, status)
+            self.guard.audit(request, destination.route, status)
             # A status of 0: the worker stopped before there was an answer. Queries are left out: a client may put anything in.
             _access.info(
                 "%s %s %d %.1f ms from %s",
@@ -172,36 +172,36 @@ class _Dispatcher:
             else:
                 response.headers[rule.name] = value
 
-    def _find(self, request: web.Request) -> _Found:
+    def _find_destination(self, request: web.Request) -> _RequestTarget:
         try:
             resource, parameters = self.router.find(request.rel_url.raw_path)
         except RestError:
-            return _Found(None, {}, None)
+            return _RequestTarget(None, {}, None)
         try:
-            return _Found(resource, parameters, route_for(resource, request.method))
+            return _RequestTarget(resource, parameters, route_for(resource, request.method))
         except RestError:
-            return _Found(resource, parameters, None)
+            return _RequestTarget(resource, parameters, None)
 
-    async def _limited(self, request: web.Request, found: _Found) -> web.StreamResponse:
+    async def _answer_limited(self, request: web.Request, destination: _RequestTarget) -> web.StreamResponse:
         counted = WORKER_HEADER not in request.headers and (
-            found.route is None or found.route.access is not Access.PUBLIC
+            destination.route is None or destination.route.access is not RequiredAccess.PUBLIC
         )
         self.guard.enter(counted=counted)
         try:
-            return await self._answer(request, found)
+            return await self._answer_request(request, destination)
         finally:
             self.guard.leave(counted=counted)
 
-    async def _answer(self, request: web.Request, found: _Found) -> web.StreamResponse:
-        resource, route = found.resource, found.route
+    async def _answer_request(self, request: web.Request, destination: _RequestTarget) -> web.StreamResponse:
+        resource, route = destination.resource, destination.route
         if resource is not None and is_preflight(request.method, request.headers):
-            return _options(resource, request.headers.get(hdrs.ACCEPT))
+            return _answer_options(resource, request.headers.get(hdrs.ACCEPT))
         # Before anything is said of what there is.
-        principal = await self.guard.admit(request, route, found.parameters.get("connector"))
+        principal = await self.guard.admit(request, route, destination.parameters.get("connector"))
         if resource is None:
             raise RestError(404, REASONS[404])
         if request.method == hdrs.METH_OPTIONS:
-            return _options(resource, request.headers.get(hdrs.ACCEPT))
+            return _answer_options(resource, request.headers.get(hdrs.ACCEPT))
         if route is None:
             raise RestError(405, REASONS[405], {hdrs.ALLOW: ",".join(resource.allowed)})
         check_media(
@@ -217,9 +217,9 @@ class _Dispatcher:
             await self.guard.body(request)
         try:
             return await route.handler(
-                Call(
+                RestCall(
                     request,
-                    found.parameters,
+                    destination.parameters,
                     self.herder,
                     self.workers,
                     self.settings,
@@ -231,12 +231,12 @@ class _Dispatcher:
         except NotLeader as error:
             return await self.client.forward(request, error.leader_url, principal, self._session_key)
 
-    def _session_key(self) -> SessionKey | None:
+    def _session_key(self) -> SigningKey | None:
         return None if self.workers is None else self.workers.session_key()
 
-    def _failure(self, request: web.Request, error: Exception) -> web.Response:
+    def _answer_failure(self, request: web.Request, error: Exception) -> web.Response:
         if isinstance(error, RestError):
-            response = failure(error.status, str(error))
+            response = error_answer(error.status, str(error))
             response.headers.update(error.headers)
             if PROOF_HEADER in request.headers or request.rel_url.raw_path.startswith("/console/"):
                 # The console has a form of its own: a browser must not ask for a password.
@@ -245,30 +245,30 @@ class _Dispatcher:
                 response.force_close()
             return response
         if isinstance(error, web.HTTPRequestEntityTooLarge):
-            return failure(
+            return error_answer(
                 413, f"The request body is larger than rest.request.max.bytes ({self.settings.max_body} bytes)"
             )
         if isinstance(error, TimeoutError):
-            return failure(500, "Request timed out")
+            return error_answer(500, "Request timed out")
         if isinstance(error, ConfigInvalid):
-            return failure(400, str(error))
+            return error_answer(400, str(error))
         _log.error("%s %s failed", request.method, request.rel_url.raw_path, exc_info=error)
         if isinstance(error, MillraceError):
-            return failure(500, str(error))
+            return error_answer(500, str(error))
         # The text of an unforeseen error may quote a configuration with its secrets: it stays in the log.
-        return failure(500, f"Internal error ({type(error).__name__}); the worker's log has the details")
+        return error_answer(500, f"Internal error ({type(error).__name__}); the worker's log has the details")
 
 
-def _options(resource: Resource, accept: str | None) -> web.Response:
+def _answer_options(resource: Resource, accept: str | None) -> web.Response:
     """What Jersey answers: the methods, in ``Allow`` and, for those who take plain text, in the body."""
     methods = resource.allowed
-    wanted = (accept or "*/*").partition(",")[0].partition(";")[0].strip()
-    if wanted in {"*/*", "text/*", "text/plain"}:
+    accepted = (accept or "*/*").partition(",")[0].partition(";")[0].strip()
+    if accepted in {"*/*", "text/*", "text/plain"}:
         response = web.Response(text=", ".join(methods))
         response.headers[hdrs.CONTENT_TYPE] = "text/plain"
     else:
-        response = answer(None)
+        response = json_answer(None)
         response.body = b""
-        response.headers[hdrs.CONTENT_TYPE] = wanted
+        response.headers[hdrs.CONTENT_TYPE] = accepted
     response.headers[hdrs.ALLOW] = ",".join(methods)
     return response

@@ -31,18 +31,18 @@ class RefusedCertificates:
         # A client with such a certificate may ask as often as it likes: it must not fill the log.
         self._told = TokenBuckets(1 / _AGAIN_S, 1)
 
-    def tell(self, subject: str, address: str, why: str) -> None:
+    def tell(self, subject: str, address: str, reason: str) -> None:
         """One line, unless there was one for this subject a moment ago.
 
         Args:
             subject: the certificate's, as rules see it.
             address: the client's.
-            why: what is missing, and what to do about it.
+            reason: what is missing, and what to do about it.
         """
         if not self._told.take(subject, self._clock()):
-            AUDIT.warning("refused certificate subject=%s address=%s: %s", quoted(subject), address, why)
+            AUDIT.warning("refused certificate subject=%s address=%s: %s", quote_text(subject), address, reason)
 
 
-def quoted(text: str) -> str:
+def quote_text(raw: str) -> str:
     """A text from outside as JSON, so that it can't make a line of its own; cut where it is long."""
-    return orjson.dumps(text[:_LONGEST].encode("utf-8", "replace").decode()).decode()
+    return orjson.dumps(raw[:_LONGEST].encode("utf-8", "replace").decode()).decode()

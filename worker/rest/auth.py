@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.errors import ConfigInvalid
 from worker.rest.access import Principal
-from worker.rest.audit import RefusedCertificates, quoted
+from worker.rest.audit import RefusedCertificates, quote_text
 from worker.rest.certificates import name_of, subject_of
 from worker.rest.facade import RestError
 from worker.rest.identities import (
@@ -99,8 +99,8 @@ class Authenticator:
     def identity_files(self) -> list[str]:
         """Files to watch for ``reload_identities``."""
         settings = self._settings
-        wanted = (settings.users_file, settings.tokens_file, settings.java_users, self._java_file)
-        return [path for path in wanted if path and settings.on]
+        configured = (settings.users_file, settings.tokens_file, settings.java_users, self._java_file)
+        return [path for path in configured if path and settings.on]
 
     @property
     def key_files(self) -> list[str]:
@@ -152,31 +152,31 @@ class Authenticator:
             RestError: 401 without usable credentials, 429 after too many wrong ones, 503 while too many wait to be looked at.
         """
         if len(authorization) > 1:
-            raise self._unauthorized("there is more than one Authorization header")
+            raise self._refuse_login("there is more than one Authorization header")
         scheme, _, value = "".join(authorization).strip().partition(" ")
         scheme, value = scheme.lower(), value.strip()
         if not authorization or (scheme, value) == _NOBODY:
             if certificate is None or not self._settings.certificate:
-                raise self._unauthorized("credentials are needed")
+                raise self._refuse_login("credentials are needed")
             return self._by_certificate(certificate, address)
         if scheme == "basic" and self._settings.basic:
             return await self._by_password(value, address)
         if scheme == "bearer" and self._settings.bearer:
             return await self._by_token(value, address)
-        raise self._unauthorized("this kind of credentials is not accepted")
+        raise self._refuse_login("this kind of credentials is not accepted")
 
     def _by_certificate(self, certificate: bytes, address: str) -> Principal:
         try:
             subject = subject_of(certificate)
         except ValueError as error:
             self._refused.tell(f"unreadable: {error}", address, "give the client a certificate with a readable subject")
-            raise self._unauthorized("the certificate can't be read") from None
+            raise self._refuse_login("the certificate can't be read") from None
         name = name_of(subject, self._settings.rules)
         user = None if name is None else self._users.get(name)
         # A user with a password does not come by a certificate that happens to bear the name.
         if user is None or user.hashed is not None or user.plain is not None:
             self._refused.tell(subject, address, _why_refused(name, user))
-            raise self._unauthorized("the certificate stands for no user")
+            raise self._refuse_login("the certificate stands for no user")
         return Principal(user.name, "certificate", user.grants)
 
     async def _by_password(self, value: str, address: str) -> Principal:
@@ -186,7 +186,7 @@ class Authenticator:
             name = colon = password = ""
         if not colon or len(password) > LONGEST_PASSWORD:
             self._count_failure(address)
-            raise self._unauthorized("the Authorization header can't be read")
+            raise self._refuse_login("the Authorization header can't be read")
         digest = hmac.digest(self._secret, f"{len(name)}:{name}:{password}".encode("utf-8", "surrogatepass"), "sha256")
         remembered = self._right.get(digest)
         if remembered is not None and remembered[1] > time.monotonic():
@@ -200,27 +200,27 @@ class Authenticator:
                 )
             # Counted before the hash: many attempts at once must not get by.
             self._count_failure(address)
-            looking = self._looking[digest] = asyncio.create_task(self._look(name, password, digest, address))
+            looking = self._looking[digest] = asyncio.create_task(self._check_password(name, password, digest, address))
             looking.add_done_callback(lambda _: self._looking.pop(digest, None))
         principal = await asyncio.shield(looking)
         if principal is None:
-            raise self._unauthorized("user or password is wrong")
+            raise self._refuse_login("user or password is wrong")
         return principal
 
-    async def _look(self, name: str, password: str, digest: bytes, address: str) -> Principal | None:
+    async def _check_password(self, name: str, password: str, digest: bytes, address: str) -> Principal | None:
         users = self._users
         user = users.get(name)
         if user is not None and user.plain is not None:
-            given = hashlib.sha256(password.encode("utf-8", "surrogatepass")).digest()
-            right = hmac.compare_digest(given, hashlib.sha256(user.plain).digest())
+            password_digest = hashlib.sha256(password.encode("utf-8", "surrogatepass")).digest()
+            right = hmac.compare_digest(password_digest, hashlib.sha256(user.plain).digest())
         else:
             # The password of nobody, and of a user who comes by certificate, is looked at too: it takes as long as anybody's.
-            own = user.hashed if user is not None else None
-            hashed = own or next((each.hashed for each in users.values() if each.hashed), None)
+            own_hash = user.hashed if user is not None else None
+            hashed = own_hash or next((account.hashed for account in users.values() if account.hashed), None)
             right = (
                 hashed is not None
                 and await asyncio.get_running_loop().run_in_executor(self._hashers, verify_password, password, hashed)
-                and hashed is own
+                and hashed is own_hash
             )
         if not right or user is None:
             _log.warning("Wrong password of %s from %s", "an unknown user" if user is None else f"user {name}", address)
@@ -239,30 +239,30 @@ class Authenticator:
         token = self._tokens.get(token_digest(value))
         if token is not None and (token.expires is None or token.expires > time.time()):
             return Principal(token.name, "bearer", token.grants)
-        why = "nobody has it" if token is None else f"that of {token.name} has expired"
+        reason = "nobody has it" if token is None else f"that of {token.name} has expired"
         if token is None and self._jwt is not None:
             try:
                 return await self._jwt.verify(value)
             except NotAccepted as error:
-                why = str(error)
+                reason = str(error)
         # Nobody guesses a token: what is bounded here is the log.
         self._count_failure(address)
-        _log.warning("A token from %s is not accepted: %s", address, why)
-        raise self._unauthorized("the token is not accepted", "invalid_token")
+        _log.warning("A token from %s is not accepted: %s", address, reason)
+        raise self._refuse_login("the token is not accepted", "invalid_token")
 
     def _count_failure(self, address: str) -> None:
         wait = self._failures.take(address, time.monotonic())
         if wait:
             raise _slow_down(wait)
 
-    def _unauthorized(self, why: str, error: str = "") -> RestError:
+    def _refuse_login(self, reason: str, error: str = "") -> RestError:
         ways = []
         if self._settings.basic:
             ways.append(f'Basic realm="{_REALM}", charset="UTF-8"')
         if self._settings.bearer:
             ways.append(f'Bearer realm="{_REALM}"' + (f', error="{error}"' if error else ""))
         return RestError(
-            401, f"User cannot access the resource: {why}.", {"WWW-Authenticate": ", ".join(ways)} if ways else None
+            401, f"User cannot access the resource: {reason}.", {"WWW-Authenticate": ", ".join(ways)} if ways else None
         )
 
 
@@ -275,11 +275,11 @@ def _why_refused(name: str | None, user: User | None) -> str:
         )
     if user is None:
         return (
-            f"it stands for {quoted(name)}, and there is no such user; if it may call, add {CERTIFICATE} and a role under "
+            f"it stands for {quote_text(name)}, and there is no such user; if it may call, add {CERTIFICATE} and a role under "
             "this name to rest.auth.users.file, or correct rest.auth.certificate.rules"
         )
     return (
-        f"it stands for {quoted(name)}, who has a password and can't come by certificate; write {CERTIFICATE} in the place "
+        f"it stands for {quote_text(name)}, who has a password and can't come by certificate; write {CERTIFICATE} in the place "
         "of the password's hash, or let rest.auth.certificate.rules make another name of it"
     )
 

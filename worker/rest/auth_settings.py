@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, invalid, one_of
 from worker.rest.access import Grant, checked_grants
-from worker.rest.certificates import Rule, parse_rules
-from worker.secrets.providers import references
+from worker.rest.certificates import CertificateRule, parse_rules
+from worker.secrets.providers import find_references
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ _WITH_KEYS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES25
 _SHORTEST_SECRET: Final = 32
 
 
-def _methods(name: str, value: Any) -> str | None:
+def _check_methods(name: str, value: Any) -> str | None:
     unknown = [item for item in value or () if item.lower() not in _METHODS]
     if unknown:
         return invalid(name, unknown[0], f"it must be of {', '.join(_METHODS)}")
@@ -38,7 +38,7 @@ def _methods(name: str, value: Any) -> str | None:
     return None
 
 
-def _extensions(name: str, value: Any) -> str | None:
+def _check_extensions(name: str, value: Any) -> str | None:
     for item in value or ():
         if item != _JAVA_EXTENSION:
             return invalid(
@@ -50,7 +50,7 @@ def _extensions(name: str, value: Any) -> str | None:
     return None
 
 
-def _algorithms(name: str, value: Any) -> str | None:
+def _check_algorithms(name: str, value: Any) -> str | None:
     unknown = [item for item in value or () if item not in {*_WITH_SECRET, *_WITH_KEYS}]
     return invalid(name, unknown[0], f"it must be of {', '.join((*_WITH_SECRET, *_WITH_KEYS))}") if unknown else None
 
@@ -61,7 +61,7 @@ AUTH_KEYS: Final = (
         name="rest.authentication",
         type=ConfigType.LIST,
         default=["none"],
-        validator=_methods,
+        validator=_check_methods,
         doc="How callers of the REST API say who they are: none (everybody may do everything), basic (users and "
         "passwords), bearer (tokens), both, certificate (of TLS clients), or several of these. /health asks nobody.",
         example="basic,certificate",
@@ -108,7 +108,7 @@ AUTH_KEYS: Final = (
         name="rest.auth.jwt.algorithms",
         type=ConfigType.LIST,
         default=[],
-        validator=_algorithms,
+        validator=_check_algorithms,
         importance=_LOW,
         doc="Signatures that are accepted; by default RS256 and ES256 with keys, HS256 with a secret.",
     ),
@@ -187,7 +187,7 @@ AUTH_KEYS: Final = (
         name="rest.extension.classes",
         type=ConfigType.LIST,
         default=[],
-        validator=_extensions,
+        validator=_check_extensions,
         importance=_LOW,
         doc="Kafka Connect's property. Its BasicAuthSecurityRestExtension means basic authentication with the users of "
         "the JAAS file, who may do everything; others are refused.",
@@ -310,7 +310,7 @@ class AuthSettings:
     tokens_file: str
     java_users: str
     jwt: JwtSettings | None
-    rules: tuple[Rule, ...]
+    rules: tuple[CertificateRule, ...]
     failures_per_minute: int
     metrics_public: bool
     session_s: float
@@ -327,10 +327,12 @@ class AuthSettings:
         Raises:
             ConfigInvalid: a value is wrong, an option of that prefix is unknown, or a method has nothing to check against.
         """
-        known = {key.name for key in AUTH_KEYS}
+        option_names = {key.name for key in AUTH_KEYS}
         for name in properties:
-            if name.startswith("rest.auth") and name not in known:
-                raise ConfigInvalid(f"{name} is no option; those of authentication are {', '.join(sorted(known))}")
+            if name.startswith("rest.auth") and name not in option_names:
+                raise ConfigInvalid(
+                    f"{name} is no option; those of authentication are {', '.join(sorted(option_names))}"
+                )
         config = ConfigDef(AUTH_KEYS).parse(properties)
         asked = {item.lower() for item in config["rest.authentication"]}
         java = ""
@@ -344,23 +346,23 @@ class AuthSettings:
                     "KAFKA_OPTS=-Djava.security.auth.login.config=FILE"
                 )
         secret = config["rest.auth.jwt.secret"]
-        made = cls(
+        settings = cls(
             basic=bool(asked & {"basic", "both"}) or bool(java),
             bearer=bool(asked & {"bearer", "both"}),
             certificate="certificate" in asked,
             users_file=config["rest.auth.users.file"],
             tokens_file=config["rest.auth.tokens.file"],
             java_users=java,
-            jwt=_jwt(config, secret.value if secret is not None else ""),
+            jwt=_jwt_settings(config, secret.value if secret is not None else ""),
             rules=parse_rules(config["rest.auth.certificate.rules"]),
             failures_per_minute=config["rest.auth.failures.per.minute"],
             metrics_public=config["rest.metrics.access"] == "public",
             session_s=config["rest.auth.session.ms"] / 1000,
         )
-        made._check()
-        return made
+        settings._check_settings()
+        return settings
 
-    def _check(self) -> None:
+    def _check_settings(self) -> None:
         if (self.basic or self.certificate) and not self.users_file and not self.java_users:
             raise ConfigInvalid("rest.authentication: basic and certificate need rest.auth.users.file")
         if self.certificate and not self.users_file:
@@ -408,15 +410,15 @@ class LimitSettings:
 
 
 def _java_option(environment: Mapping[str, str]) -> str:
-    found = _JAVA_OPTION.search(environment.get("KAFKA_OPTS", ""))
-    return "" if found is None else found[1].strip("\"'")
+    match = _JAVA_OPTION.search(environment.get("KAFKA_OPTS", ""))
+    return "" if match is None else match[1].strip("\"'")
 
 
-def _jwt(config: Mapping[str, Any], secret: str) -> JwtSettings | None:
+def _jwt_settings(config: Mapping[str, Any], secret: str) -> JwtSettings | None:
     keys: str = config["rest.auth.jwt.keys"]
     if not keys and not secret:
         return None
-    if references(secret):
+    if find_references(secret):
         # It stays as it is, as any reference: whoever reads or guesses its text could make tokens.
         raise ConfigInvalid(
             "rest.auth.jwt.secret is a reference that has no value: name its provider in config.providers, and "

@@ -50,7 +50,7 @@ def read_json(data: bytes, *, numbers_as_text: bool = False) -> Any:
         RestError: 400.
     """
     if not data.strip():
-        bad("The request has no body; a JSON document is expected")
+        refuse_body("The request has no body; a JSON document is expected")
     try:
         if numbers_as_text:
             value = json.loads(data, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
@@ -59,10 +59,12 @@ def read_json(data: bytes, *, numbers_as_text: bool = False) -> Any:
         if b"\\u" in data:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        bad("The request body is not valid JSON: it has a text with half of a surrogate pair (\\ud800 to \\udfff)")
+        refuse_body(
+            "The request body is not valid JSON: it has a text with half of a surrogate pair (\\ud800 to \\udfff)"
+        )
     except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else _position(error)
-        bad(f"The request body is not valid JSON: {reason}")
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else _error_position(error)
+        refuse_body(f"The request body is not valid JSON: {reason}")
     return value
 
 
@@ -72,7 +74,9 @@ def read_config(data: bytes) -> dict[str, str | None]:
     Raises:
         RestError: 400.
     """
-    config: dict[str, str | None] = _read(read_json(data, numbers_as_text=True), _declared(ConfigBody), _BODY)
+    config: dict[str, str | None] = _read_value(
+        read_json(data, numbers_as_text=True), _declared_type(ConfigBody), _BODY
+    )
     return config
 
 
@@ -82,7 +86,7 @@ def read_create(data: bytes) -> CreateRequest:
     Raises:
         RestError: 400.
     """
-    body = _read(read_json(data, numbers_as_text=True), _declared(CreateConnector), _BODY)
+    body = _read_value(read_json(data, numbers_as_text=True), _declared_type(CreateConnector), _BODY)
     return CreateRequest(body["name"].strip(), body["config"], body.get("initial_state"))
 
 
@@ -92,7 +96,7 @@ def read_offsets(data: bytes) -> list[tuple[dict[str, Any], dict[str, Any] | Non
     Raises:
         RestError: 400.
     """
-    body = _read(read_json(data), _declared(OffsetsRequest), _BODY)
+    body = _read_value(read_json(data), _declared_type(OffsetsRequest), _BODY)
     return [(entry["partition"], entry.get("offset")) for entry in body["offsets"]]
 
 
@@ -102,7 +106,7 @@ def read_snapshot(data: bytes) -> dict[str, Any]:
     Raises:
         RestError: 400.
     """
-    body: dict[str, Any] = _read(read_json(data), _declared(SnapshotRequest), _BODY)
+    body: dict[str, Any] = _read_value(read_json(data), _declared_type(SnapshotRequest), _BODY)
     return {name: value for name, value in body.items() if value is not None}
 
 
@@ -112,7 +116,7 @@ def read_savepoint(data: bytes) -> dict[str, Any]:
     Raises:
         RestError: 400.
     """
-    body: dict[str, Any] = _read(read_json(data), _declared(SavepointRequest), _BODY)
+    body: dict[str, Any] = _read_value(read_json(data), _declared_type(SavepointRequest), _BODY)
     return body
 
 
@@ -126,7 +130,7 @@ def read_preview(data: bytes) -> tuple[dict[str, str | None], dict[str, Any]]:
     if isinstance(parsed, dict) and "config" in parsed:
         # The configuration keeps its numbers' digits; rows have numbers.
         parsed["config"] = written["config"]
-    body: dict[str, Any] = _read(parsed, _declared(PreviewRequest), _BODY)
+    body: dict[str, Any] = _read_value(parsed, _declared_type(PreviewRequest), _BODY)
     return body["config"], {name: value for name, value in body.items() if name != "config" and value is not None}
 
 
@@ -136,7 +140,7 @@ def read_rules_preview(data: bytes) -> dict[str, Any]:
     Raises:
         RestError: 400.
     """
-    body: dict[str, Any] = _read(read_json(data), _declared(RulesPreviewRequest), _BODY)
+    body: dict[str, Any] = _read_value(read_json(data), _declared_type(RulesPreviewRequest), _BODY)
     return body
 
 
@@ -146,7 +150,7 @@ def read_rules_diff(data: bytes) -> dict[str, Any]:
     Raises:
         RestError: 400.
     """
-    body: dict[str, Any] = _read(read_json(data), _declared(RulesDiffRequest), _BODY)
+    body: dict[str, Any] = _read_value(read_json(data), _declared_type(RulesDiffRequest), _BODY)
     return body
 
 
@@ -156,7 +160,7 @@ def read_rules_proposal(data: bytes) -> dict[str, Any]:
     Raises:
         RestError: 400.
     """
-    body: dict[str, Any] = _read(read_json(data), _declared(RulesProposalRequest), _BODY)
+    body: dict[str, Any] = _read_value(read_json(data), _declared_type(RulesProposalRequest), _BODY)
     return body
 
 
@@ -166,7 +170,7 @@ def read_replay(data: bytes) -> dict[str, Any]:
     Raises:
         RestError: 400.
     """
-    body: dict[str, Any] = _read(read_json(data) if data.strip() else {}, _declared(ReplayRequest), _BODY)
+    body: dict[str, Any] = _read_value(read_json(data) if data.strip() else {}, _declared_type(ReplayRequest), _BODY)
     return {name: value for name, value in body.items() if value is not None}
 
 
@@ -176,7 +180,7 @@ def read_rule_set(data: bytes) -> dict[str, Any]:
     Raises:
         RestError: 400.
     """
-    body: dict[str, Any] = _read(read_json(data), _declared(RuleSetRequest), _BODY)
+    body: dict[str, Any] = _read_value(read_json(data), _declared_type(RuleSetRequest), _BODY)
     return body
 
 
@@ -186,7 +190,7 @@ def read_rules(data: bytes) -> Any:
     Raises:
         RestError: 400.
     """
-    return _read(read_json(data), _declared(RulesRead), _BODY)["rules"]
+    return _read_value(read_json(data), _declared_type(RulesRead), _BODY)["rules"]
 
 
 def read_verify(data: bytes) -> dict[str, Any]:
@@ -195,7 +199,7 @@ def read_verify(data: bytes) -> dict[str, Any]:
     Raises:
         RestError: 400.
     """
-    body: dict[str, Any] = _read(read_json(data) if data.strip() else {}, _declared(VerifyRequest), _BODY)
+    body: dict[str, Any] = _read_value(read_json(data) if data.strip() else {}, _declared_type(VerifyRequest), _BODY)
     return body
 
 
@@ -214,11 +218,11 @@ def read_task_configs(data: bytes) -> list[dict[str, str]]:
     Raises:
         RestError: 400.
     """
-    configs = _read(read_json(data, numbers_as_text=True), _declared(list[ConfigBody]), _BODY)
+    configs = _read_value(read_json(data, numbers_as_text=True), _declared_type(list[ConfigBody]), _BODY)
     return [{name: value for name, value in config.items() if value is not None} for config in configs]
 
 
-def bad(message: str) -> NoReturn:
+def refuse_body(message: str) -> NoReturn:
     """Refuse the request.
 
     Raises:
@@ -231,11 +235,11 @@ def bad(message: str) -> NoReturn:
 
 
 @cache
-def _declared(kind: Any) -> inspect.Type:
+def _declared_type(kind: Any) -> inspect.Type:
     return inspect.type_info(kind)
 
 
-def _read(value: Any, kind: inspect.Type, where: str) -> Any:
+def _read_value(value: Any, kind: inspect.Type, where: str) -> Any:
     """``value`` as its declaration says it shall be.
 
     Args:
@@ -252,29 +256,31 @@ def _read(value: Any, kind: inspect.Type, where: str) -> Any:
         kind = kind.type
     if "refusal" in extra:
         try:
-            return _plain(value, kind, where, extra)
+            return _read_plain(value, kind, where, extra)
         except RestError:
-            bad(extra["refusal"].replace("{value}", str(value)))
-    return _plain(value, kind, where, extra)
+            refuse_body(extra["refusal"].replace("{value}", str(value)))
+    return _read_plain(value, kind, where, extra)
 
 
-def _plain(value: Any, kind: inspect.Type, where: str, extra: dict[str, Any]) -> Any:
+def _read_plain(value: Any, kind: inspect.Type, where: str, extra: dict[str, Any]) -> Any:
     match kind:
         case inspect.UnionType():
-            return _union(value, kind, where)
+            return _read_union(value, kind, where)
         case inspect.StructType():
-            return _struct(_object(value, where), kind, where)
+            return _read_struct(_require_object(value, where), kind, where)
         case inspect.DictType():
-            return {name: _read_item(name, item, kind.value_type) for name, item in _object(value, where).items()}
+            return {
+                name: _read_item(name, item, kind.value_type) for name, item in _require_object(value, where).items()
+            }
         case inspect.ListType():
-            return _list(value, kind, where, extra)
+            return _read_list(value, kind, where, extra)
         case inspect.StrType():
-            return _text(value, kind, where, lenient="text" in extra)
+            return _read_text(value, kind, where, lenient="text" in extra)
         case inspect.LiteralType():
             # In any case, as Kafka Connect takes names of states.
             if isinstance(value, str) and value.upper() in kind.values:
                 return value.upper()
-            bad(f"{where} must be one of {', '.join(map(str, kind.values))}")
+            refuse_body(f"{where} must be one of {', '.join(map(str, kind.values))}")
         case inspect.IntType(ge=least, le=most):
             if (
                 isinstance(value, int)
@@ -282,82 +288,88 @@ def _plain(value: Any, kind: inspect.Type, where: str, extra: dict[str, Any]) ->
                 and (least is None or most is None or least <= value <= most)
             ):
                 return value
-            bad(f"{where} must be a whole number")
+            refuse_body(f"{where} must be a whole number")
         case inspect.BoolType():
             if isinstance(value, bool):
                 return value
-            bad(f"{where} must be true or false")
+            refuse_body(f"{where} must be true or false")
         case inspect.AnyType():
             return value
     raise TypeError(f"no body is declared with {kind}")
 
 
-def _union(value: Any, kind: inspect.UnionType, where: str) -> Any:
+def _read_union(value: Any, kind: inspect.UnionType, where: str) -> Any:
     if value is None:
         return None
-    members = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+    members = [member_type for member_type in kind.types if not isinstance(member_type, inspect.NoneType)]
     if len(members) == 1:
-        return _read(value, members[0], where)
-    return _text(value, inspect.StrType(), where, lenient=True)  # the values of configurations
+        return _read_value(value, members[0], where)
+    return _read_text(value, inspect.StrType(), where, lenient=True)  # the values of configurations
 
 
-def _struct(body: dict[str, Any], kind: inspect.StructType, where: str) -> dict[str, Any]:
-    known = [each.encode_name for each in kind.fields]
-    unknown = sorted(set(body) - set(known)) if kind.forbid_unknown_fields else []
+def _read_struct(body: dict[str, Any], kind: inspect.StructType, where: str) -> dict[str, Any]:
+    known_fields = [struct_field.encode_name for struct_field in kind.fields]
+    unknown = sorted(set(body) - set(known_fields)) if kind.forbid_unknown_fields else []
     if unknown:
-        more = f"known fields are {', '.join(known)}" if len(known) > 1 else f"the only known field is {known[0]}"
-        bad(f"Unknown field '{unknown[0]}' in {where[0].lower()}{where[1:]}; {more}")
+        hint = (
+            f"known fields are {', '.join(known_fields)}"
+            if len(known_fields) > 1
+            else f"the only known field is {known_fields[0]}"
+        )
+        refuse_body(f"Unknown field '{unknown[0]}' in {where[0].lower()}{where[1:]}; {hint}")
     result: dict[str, Any] = {}
-    for each in kind.fields:
-        name = each.encode_name
-        extra = each.type.extra or {} if isinstance(each.type, inspect.Metadata) else {}
+    for struct_field in kind.fields:
+        name = struct_field.encode_name
+        extra = struct_field.type.extra or {} if isinstance(struct_field.type, inspect.Metadata) else {}
         value = body.get(name)
         if value is None and "absent" in extra:
             value = extra["absent"]
         if value is None and "missing" in extra:
-            bad(extra["missing"])
-        if value is not None or each.required:
-            result[name] = _read(value, each.type, f"The field '{name}'" if where == _BODY else f"{where}: '{name}'")
+            refuse_body(extra["missing"])
+        if value is not None or struct_field.required:
+            result[name] = _read_value(
+                value, struct_field.type, f"The field '{name}'" if where == _BODY else f"{where}: '{name}'"
+            )
     return result
 
 
-def _list(value: Any, kind: inspect.ListType, where: str, extra: dict[str, Any]) -> list[Any]:
+def _read_list(value: Any, kind: inspect.ListType, where: str, extra: dict[str, Any]) -> list[Any]:
     if not isinstance(value, list):
-        bad(extra.get("shape", f"{where} must be a JSON list"))
+        refuse_body(extra.get("shape", f"{where} must be a JSON list"))
     if kind.min_length and not value:
-        bad(extra.get("missing", f"{where} must not be empty"))
+        refuse_body(extra.get("missing", f"{where} must not be empty"))
     if kind.max_length is not None and len(value) > kind.max_length:
-        bad(f"{where} must have {kind.max_length} entries at most")
+        refuse_body(f"{where} must have {kind.max_length} entries at most")
     of = where.removeprefix("The field ") if where != _BODY else "the request body"
-    return [_read(item, kind.item_type, f"Entry {number} of {of}") for number, item in enumerate(value)]
+    return [_read_value(item, kind.item_type, f"Entry {number} of {of}") for number, item in enumerate(value)]
 
 
 def _read_item(name: str, value: Any, kind: inspect.Type) -> Any:
     try:
-        return _read(value, kind, f"The value of '{name}'")
+        return _read_value(value, kind, f"The value of '{name}'")
     except RestError as error:
-        bad(str(error).replace("{key}", name))
+        refuse_body(str(error).replace("{key}", name))
 
 
-def _text(value: Any, kind: inspect.StrType, where: str, *, lenient: bool) -> str:
+def _read_text(value: Any, kind: inspect.StrType, where: str, *, lenient: bool) -> str:
     if isinstance(value, bool) and lenient:
         return "true" if value else "false"
     if not isinstance(value, str):
-        bad(f"{where} {_SCALAR if lenient else 'must be a string'}")
-    if kind.pattern is not None and not _pattern(kind.pattern).search(value):
-        bad(f"{where} must match {kind.pattern}")
+        refuse_body(f"{where} {_SCALAR if lenient else 'must be a string'}")
+    if kind.pattern is not None and not _compile_pattern(kind.pattern).search(value):
+        refuse_body(f"{where} must match {kind.pattern}")
     return str(value)
 
 
 @cache
-def _pattern(text: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     """A pattern of JSON Schema, where ``$`` is the end of the text and nothing else."""
-    return re.compile(text[:-1] + r"\Z" if text.endswith("$") else text)
+    return re.compile(pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern)
 
 
-def _object(value: Any, what: str) -> dict[str, Any]:
+def _require_object(value: Any, subject: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        bad(f"{what} must be a JSON object")
+        refuse_body(f"{subject} must be a JSON object")
     return value
 
 
@@ -365,6 +377,6 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _position(error: ValueError) -> str:
+def _error_position(error: ValueError) -> str:
     # The text of a decoding error quotes nothing of the body, so no secret can get out through it.
     return str(error) if isinstance(error, json.JSONDecodeError) else type(error).__name__

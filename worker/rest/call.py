@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from worker.console.assets import Assets
-    from worker.console.feed import Feed
+    from worker.console.feed import RowFeed
     from worker.console.sessions import Sessions
     from worker.console.trail import Samples, Trail
     from worker.rest.access import Principal
@@ -47,7 +47,7 @@ class Console:
     """
 
     assets: Assets
-    feed: Feed
+    feed: RowFeed
     sessions: Sessions
     trail: Trail
     samples: Samples
@@ -57,7 +57,7 @@ class Console:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RestCall:
     """One request on its way to its handler.
 
     Attributes:
@@ -92,10 +92,10 @@ class Call:
         Raises:
             RestError: 404: not a 32-bit number.
         """
-        text = self.parameters["task"]
-        if not _INTEGER.match(text) or not -(1 << 31) <= int(text) < 1 << 31:
+        raw = self.parameters["task"]
+        if not _INTEGER.match(raw) or not -(1 << 31) <= int(raw) < 1 << 31:
             raise RestError(404, REASONS[404])
-        return int(text)
+        return int(raw)
 
     def check_class(self, config: Mapping[str, str | None]) -> None:
         """Refuse a connector that ``connector.class.allow`` leaves out; a configuration without a class is none.
@@ -127,12 +127,12 @@ def optional_flag(request: web.Request, name: str) -> bool | None:
     return None if value is None else value.lower() == "true"
 
 
-def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+def json_answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     """A JSON answer."""
-    return web.Response(body=encode(body), status=status, content_type="application/json", headers=headers)
+    return web.Response(body=encode_body(body), status=status, content_type="application/json", headers=headers)
 
 
-def empty(status: int) -> web.Response:
+def empty_answer(status: int) -> web.Response:
     """An answer without a body."""
     response = web.Response(status=status)
     if status != 204:
@@ -142,12 +142,12 @@ def empty(status: int) -> web.Response:
     return response
 
 
-def failure(status: int, message: str) -> web.Response:
+def error_answer(status: int, message: str) -> web.Response:
     """Kafka Connect's error body."""
-    return answer({"error_code": status, "message": message}, status)
+    return json_answer({"error_code": status, "message": message}, status)
 
 
-def encode(body: Any) -> bytes:
+def encode_body(body: Any) -> bytes:
     """``body`` as compact JSON in UTF-8; offsets may hold integers beyond 64 bits, which orjson refuses."""
     try:
         return orjson.dumps(body)

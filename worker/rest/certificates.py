@@ -16,7 +16,7 @@ _GROUP: Final = re.compile(r"\\(.)|\$(\d)")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CertificateRule:
     """One rule; without a pattern the whole subject is the name."""
 
     pattern: re.Pattern[str] | None = None
@@ -35,24 +35,24 @@ class Rule:
         return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
 
 
-def parse_rules(text: str) -> tuple[Rule, ...]:
+def parse_rules(raw: str) -> tuple[CertificateRule, ...]:
     """Rules from ``RULE:pattern/replacement/[LU],...,DEFAULT``, as ``ssl.principal.mapping.rules`` of brokers has them.
 
     Raises:
         ConfigInvalid: a rule can't be understood.
     """
-    rules: list[Rule] = []
+    rules: list[CertificateRule] = []
     at = 0
-    while at < len(text):
-        match = _RULE.match(text, at)
+    while at < len(raw):
+        match = _RULE.match(raw, at)
         if match is None:
             raise ConfigInvalid(
-                f"rest.auth.certificate.rules: '{text[at:]}' is no rule; write RULE:pattern/replacement/ "
+                f"rest.auth.certificate.rules: '{raw[at:]}' is no rule; write RULE:pattern/replacement/ "
                 "(with L or U behind it for lower or upper case) or DEFAULT, separated by commas"
             )
         at = match.end()
         if match[1]:
-            rules.append(Rule())
+            rules.append(CertificateRule())
             continue
         try:
             pattern = re.compile(match[2].replace("\\/", "/"))
@@ -64,11 +64,11 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
             raise ConfigInvalid(
                 f"rest.auth.certificate.rules: '{match[3]}' names a group that '{match[2]}' does not have"
             )
-        rules.append(Rule(pattern, match[3].replace("\\/", "/"), match[4]))
+        rules.append(CertificateRule(pattern, match[3].replace("\\/", "/"), match[4]))
     return tuple(rules)
 
 
-def name_of(subject: str, rules: tuple[Rule, ...]) -> str | None:
+def name_of(subject: str, rules: tuple[CertificateRule, ...]) -> str | None:
     """The user's name by the first rule that is for the subject, or None."""
     return next((name for rule in rules if (name := rule.apply(subject)) is not None), None)
 

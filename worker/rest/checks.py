@@ -31,9 +31,9 @@ def check_type(config: Mapping[str, str | None]) -> None:
     Raises:
         RestError: 400.
     """
-    text = missing_type(config)
-    if text is not None:
-        raise RestError(400, text)
+    complaint = missing_type(config)
+    if complaint is not None:
+        raise RestError(400, complaint)
 
 
 def check_no_nulls(config: Mapping[str, str | None]) -> dict[str, str]:
@@ -57,7 +57,7 @@ def invalid_text(errors: Sequence[str]) -> str:
     )
 
 
-def refusal(infos: Mapping[str, Any]) -> str | None:
+def refusal_text(infos: Mapping[str, Any]) -> str | None:
     """The text of the 400 that a ``validate`` answer stands for, or None if there are no errors in it."""
     if not infos["error_count"]:
         return None

@@ -28,7 +28,7 @@ class _NoRedirect(HTTPRedirectHandler):
         del args, named
 
 
-def credentials(environment: Mapping[str, str]) -> dict[str, str]:
+def auth_headers(environment: Mapping[str, str]) -> dict[str, str]:
     """The header that says who calls; empty without credentials. Pure.
 
     Raises:
@@ -44,7 +44,7 @@ def credentials(environment: Mapping[str, str]) -> dict[str, str]:
     return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
-def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
+def trust_context(environment: Mapping[str, str]) -> ssl.SSLContext:
     """The TLS context for https addresses: whom to trust, and an own certificate. Reads files: blocks for a moment.
 
     Raises:
@@ -61,7 +61,7 @@ def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def get(
+def send_get(
     url: str, timeout_s: float = 30.0, environment: Mapping[str, str] | None = None, *, body: bytes | None = None
 ) -> bytes:
     """The answer to a GET, or to a POST of a JSON ``body``.
@@ -72,20 +72,20 @@ def get(
         ConfigInvalid: the worker refuses, or the environment can't be right; the message says how to mend it.
         OSError: there is no answer.
     """
-    given = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     if not url.startswith(("http://", "https://")):
         raise ConfigInvalid(f"{url}: an address with http:// or https:// is needed")
     # A worker is inside: what the environment says of proxies is meant for the world outside.
     handlers: list[Any] = [ProxyHandler({}), _NoRedirect()]
     if url.startswith("https://"):
-        handlers.append(HTTPSHandler(context=trust(given)))
+        handlers.append(HTTPSHandler(context=trust_context(variables)))
     kind = {} if body is None else {"Content-Type": "application/json"}
-    request = Request(url, data=body, headers={**credentials(given), **kind})  # noqa: S310 - http and https alone, see above
+    request = Request(url, data=body, headers={**auth_headers(variables), **kind})  # noqa: S310 - http and https alone, see above
     try:
         with build_opener(*handlers).open(request, timeout=timeout_s) as answer:
             data: bytes = answer.read()
             return data
     except HTTPError as error:
-        text = error.read(500).decode("utf-8", "replace")
+        message = error.read(500).decode("utf-8", "replace")
         hint = f"; set {USER} and {PASSWORD}, or {TOKEN}" if error.code == 401 else ""
-        raise ConfigInvalid(f"{url}: {error.code} {text}{hint}") from error
+        raise ConfigInvalid(f"{url}: {error.code} {message}{hint}") from error

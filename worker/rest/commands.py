@@ -30,7 +30,7 @@ def add_commands(commands: Any) -> None:
     )
     password.add_argument("user", metavar="NAME", help="the user's name")
     password.add_argument("--role", action="append", metavar="ROLE", help=_ROLE)
-    password.set_defaults(run=_password)
+    password.set_defaults(run=_hash_password)
 
     token = commands.add_parser(
         "hash-token",
@@ -40,34 +40,34 @@ def add_commands(commands: Any) -> None:
     token.add_argument("owner", metavar="NAME", help="what the token is for")
     token.add_argument("--role", action="append", metavar="ROLE", help=_ROLE)
     token.add_argument("--expires", metavar="TIME", help="when it ends: 2027-01-31, or with a time behind a T")
-    token.set_defaults(run=_token)
+    token.set_defaults(run=_hash_token)
 
 
-def _password(options: argparse.Namespace) -> int:
+def _hash_password(options: argparse.Namespace) -> int:
     if sys.stdin.isatty():
         password = getpass.getpass("Password: ")
         if getpass.getpass("Again: ") != password:
             raise ConfigInvalid("the two passwords differ")
     else:
         password = sys.stdin.readline().rstrip("\r\n")
-    line = f"{hash_password(password)},{_roles(options)}"
+    line = f"{hash_password(password)},{_format_roles(options)}"
     parse_users({options.user: line})
     sys.stdout.write(f"{property_key(options.user)}={line}\n")
     return 0
 
 
-def _token(options: argparse.Namespace) -> int:
-    token, known = make_token()
-    line = f"{known},{_roles(options)}" + (f",expires={options.expires}" if options.expires else "")
-    (made,) = parse_tokens({options.owner: line}).values()
-    if made.expires is not None and made.expires <= time.time():
+def _hash_token(options: argparse.Namespace) -> int:
+    token, digest = make_token()
+    line = f"{digest},{_format_roles(options)}" + (f",expires={options.expires}" if options.expires else "")
+    (parsed,) = parse_tokens({options.owner: line}).values()
+    if parsed.expires is not None and parsed.expires <= time.time():
         raise ConfigInvalid(f"--expires {options.expires} is over already: the token would never be accepted")
     sys.stderr.write(f"token: {token}\n")
     sys.stdout.write(f"{property_key(options.owner)}={line}\n")
     return 0
 
 
-def _roles(options: argparse.Namespace) -> str:
+def _format_roles(options: argparse.Namespace) -> str:
     # A property file takes a backslash for an escape.
     return ",".join(str(grant) for grant in parse_grants(",".join(options.role or ["read"]))).replace("\\", "\\\\")
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from worker.console.trail import SUBJECT
 from worker.rest import bodies
-from worker.rest.access import readable
-from worker.rest.call import answer, empty
+from worker.rest.access import readable_names
+from worker.rest.call import empty_answer, json_answer
 from worker.rest.checks import check_no_nulls, check_type
 from worker.rest.facade import RestError
-from worker.rest.operations import CONFLICT, FORWARD, NAMED, UNKNOWN, Operation, Query, Reply, Tag, links
-from worker.rest.routing import Access, Route
+from worker.rest.operations import CONFLICT, FORWARD, NAMED, UNKNOWN, Operation, QueryParameter, Reply, Tag, make_links
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import (
     Config,
     ConfigBody,
@@ -26,14 +26,14 @@ from worker.rest.schemas import (
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def list_connectors(call: Call) -> web.Response:
+async def list_connectors(call: RestCall) -> web.Response:
     """``GET /connectors[?expand=status][&expand=info]``."""
-    names = readable(call.principal, await call.herder.connectors())
+    names = readable_names(call.principal, await call.herder.connectors())
     if "expand" not in call.request.query:
-        return answer(names)
+        return json_answer(names)
     expansions = call.request.query.getall("expand")
     result: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -49,64 +49,64 @@ async def list_connectors(call: Call) -> web.Response:
                 raise
             continue  # deleted meanwhile
         result[name] = entry
-    return answer(result)
+    return json_answer(result)
 
 
-async def create(call: Call) -> web.Response:
+async def create_connector(call: RestCall) -> web.Response:
     """``POST /connectors``: 201 with its address."""
     request = bodies.read_create(await call.request.read())
     call.request[SUBJECT] = request.name
-    call.principal.require(Access.ADMIN, request.name)
-    config = named(request.name, request.config)
+    call.principal.require(RequiredAccess.ADMIN, request.name)
+    config = with_name(request.name, request.config)
     call.check_class(config)
     info = await call.herder.create_connector(request.name, config, request.initial_state)
-    return answer(info, 201, {"Location": call.location(request.name)})
+    return json_answer(info, 201, {"Location": call.location(request.name)})
 
 
-async def get(call: Call) -> web.Response:
+async def get_connector(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}``."""
-    return answer(await call.herder.connector_info(call.connector))
+    return json_answer(await call.herder.connector_info(call.connector))
 
 
-async def delete(call: Call) -> web.Response:
+async def delete_connector(call: RestCall) -> web.Response:
     """``DELETE /connectors/{connector}``."""
     await call.herder.delete_connector(call.connector)
-    return empty(204)
+    return empty_answer(204)
 
 
-async def get_config(call: Call) -> web.Response:
+async def get_config(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/config``."""
-    return answer((await call.herder.connector_info(call.connector))["config"])
+    return json_answer((await call.herder.connector_info(call.connector))["config"])
 
 
-async def put_config(call: Call) -> web.Response:
+async def put_config(call: RestCall) -> web.Response:
     """``PUT /connectors/{connector}/config``: 201 if it is new, 200 otherwise."""
-    config = named(call.connector, bodies.read_config(await call.request.read()))
+    config = with_name(call.connector, bodies.read_config(await call.request.read()))
     call.check_class(config)
     created, info = await call.herder.put_connector_config(call.connector, config)
-    return answer(info, 201, {"Location": call.location(call.connector)}) if created else answer(info)
+    return json_answer(info, 201, {"Location": call.location(call.connector)}) if created else json_answer(info)
 
 
-async def patch_config(call: Call) -> web.Response:
+async def patch_config(call: RestCall) -> web.Response:
     """``PATCH /connectors/{connector}/config`` (KIP-477): null removes a property."""
     patch = bodies.read_config(await call.request.read())
     call.check_class(patch)
-    return answer(await call.herder.patch_connector_config(call.connector, patch))
+    return json_answer(await call.herder.patch_connector_config(call.connector, patch))
 
 
-async def status(call: Call) -> web.Response:
+async def get_status(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/status``."""
-    return answer(await call.herder.connector_status(call.connector))
+    return json_answer(await call.herder.connector_status(call.connector))
 
 
-async def restart(call: Call) -> web.Response:
+async def restart_connector(call: RestCall) -> web.Response:
     """``POST /connectors/{connector}/restart`` (KIP-745): 204 for the instance alone, else 202 with the plan."""
     include_tasks = call.flag("includeTasks", default=False)
     only_failed = call.flag("onlyFailed", default=False)
     if not include_tasks and not only_failed:
         await call.herder.restart_connector(call.connector)
-        return empty(204)
-    return answer(
+        return empty_answer(204)
+    return json_answer(
         await call.herder.restart_connector_and_tasks(
             call.connector, include_tasks=include_tasks, only_failed=only_failed
         ),
@@ -114,43 +114,45 @@ async def restart(call: Call) -> web.Response:
     )
 
 
-async def pause(call: Call) -> web.Response:
+async def pause_connector(call: RestCall) -> web.Response:
     """``PUT /connectors/{connector}/pause``."""
     await call.herder.set_target_state(call.connector, "PAUSED")
-    return empty(202)
+    return empty_answer(202)
 
 
-async def resume(call: Call) -> web.Response:
+async def resume_connector(call: RestCall) -> web.Response:
     """``PUT /connectors/{connector}/resume``."""
     await call.herder.set_target_state(call.connector, "STARTED")
-    return empty(202)
+    return empty_answer(202)
 
 
-async def stop(call: Call) -> web.Response:
+async def stop_connector(call: RestCall) -> web.Response:
     """``PUT /connectors/{connector}/stop`` (KIP-875)."""
     await call.herder.set_target_state(call.connector, "STOPPED")
-    return empty(204)
+    return empty_answer(204)
 
 
-async def explain(call: Call) -> web.Response:
+async def explain_connector(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/explain``: why each task is where it is, or why it isn't running. Not in Kafka Connect."""
-    return answer(await call.herder.explain(call.connector))
+    return json_answer(await call.herder.explain(call.connector))
 
 
-async def progress(call: Call) -> web.Response:
+async def get_progress(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/progress``: how far a connector that moves data itself is. Not in Kafka Connect."""
-    return answer(await call.herder.connector_progress(call.connector))
+    return json_answer(await call.herder.connector_progress(call.connector))
 
 
-def named(name: str, config: dict[str, str | None]) -> dict[str, str]:
+def with_name(name: str, config: dict[str, str | None]) -> dict[str, str]:
     """The configuration with its connector's name in it.
 
     Raises:
         RestError: 400: it names another connector, names no class, or has a null value.
     """
-    given = config.get("name")
-    if given is not None and given != name:
-        raise RestError(400, f"Connector name configuration ({given}) doesn't match connector name in the URL ({name})")
+    given_name = config.get("name")
+    if given_name is not None and given_name != name:
+        raise RestError(
+            400, f"Connector name configuration ({given_name}) doesn't match connector name in the URL ({name})"
+        )
     complete = {**config, "name": name}
     check_type(complete)
     return check_no_nulls(complete)
@@ -160,12 +162,12 @@ _INVALID = "The configuration is invalid, or the body is not understood."
 _LINES = {"connector.class": "FileStreamSource", "tasks.max": "1", "topic": "lines", "file": "/data/lines.txt"}
 
 
-def _target(name: str, summary: str, reply: int, doc: str) -> Operation:
+def _target_operation(name: str, summary: str, reply: int, doc: str) -> Operation:
     return Operation(name, summary, Tag.CONNECTORS, {reply: Reply(doc)}, {404: UNKNOWN, 409: CONFLICT}, (FORWARD,))
 
 
 ROUTES = (
-    Route(
+    RestRoute(
         "GET",
         "/connectors",
         list_connectors,
@@ -177,17 +179,17 @@ ROUTES = (
                 200: Reply(
                     "A list of names; with `expand` an object by name.",
                     ConnectorList,
-                    links=links({"connector": "$response.body#/0"}, "getConnector", "getStatus"),
+                    links=make_links({"connector": "$response.body#/0"}, "getConnector", "getStatus"),
                 )
             },
-            query=(Query("expand", "What to say of each connector.", list[Literal["status", "info"]]),),
+            query=(QueryParameter("expand", "What to say of each connector.", list[Literal["status", "info"]]),),
         ),
     ),
-    Route(
+    RestRoute(
         "POST",
         "/connectors",
-        create,
-        Access.ADMIN,
+        create_connector,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "createConnector",
             "Create a connector.",
@@ -202,10 +204,10 @@ ROUTES = (
             },
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}",
-        get,
+        get_connector,
         operation=Operation(
             "getConnector",
             "A connector's configuration and tasks.",
@@ -214,7 +216,7 @@ ROUTES = (
                 200: Reply(
                     "The connector.",
                     ConnectorInfo,
-                    links=links(
+                    links=make_links(
                         {"connector": "$response.body#/name", "task": "$response.body#/tasks/0/task"},
                         "getTaskStatus",
                         "restartTask",
@@ -224,11 +226,11 @@ ROUTES = (
             {404: UNKNOWN},
         ),
     ),
-    Route(
+    RestRoute(
         "DELETE",
         "/connectors/{connector}",
-        delete,
-        Access.ADMIN,
+        delete_connector,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "deleteConnector",
             "Delete a connector. Its offsets stay.",
@@ -238,7 +240,7 @@ ROUTES = (
             (FORWARD,),
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/config",
         get_config,
@@ -250,11 +252,11 @@ ROUTES = (
             {404: UNKNOWN},
         ),
     ),
-    Route(
+    RestRoute(
         "PUT",
         "/connectors/{connector}/config",
         put_config,
-        Access.ADMIN,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "putConfig",
             "Replace a connector's configuration, or create the connector.",
@@ -269,11 +271,11 @@ ROUTES = (
             {"a file": _LINES},
         ),
     ),
-    Route(
+    RestRoute(
         "PATCH",
         "/connectors/{connector}/config",
         patch_config,
-        Access.ADMIN,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "patchConfig",
             "Change some of a connector's properties (KIP-477).",
@@ -286,10 +288,10 @@ ROUTES = (
             note="Null takes a property away.",
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/status",
-        status,
+        get_status,
         operation=Operation(
             "getStatus",
             "States of a connector and of its tasks.",
@@ -298,7 +300,7 @@ ROUTES = (
                 200: Reply(
                     "The states, from the moment it is created.",
                     ConnectorStatus,
-                    links=links(
+                    links=make_links(
                         {"connector": "$response.body#/name", "task": "$response.body#/tasks/0/id"},
                         "getTaskStatus",
                         "restartTask",
@@ -308,11 +310,11 @@ ROUTES = (
             {404: UNKNOWN},
         ),
     ),
-    Route(
+    RestRoute(
         "POST",
         "/connectors/{connector}/restart",
-        restart,
-        Access.OPERATE,
+        restart_connector,
+        RequiredAccess.OPERATE,
         operation=Operation(
             "restartConnector",
             "Restart a connector (KIP-745).",
@@ -326,41 +328,43 @@ ROUTES = (
             },
             {404: UNKNOWN, 409: CONFLICT},
             (
-                Query("includeTasks", "Whether its tasks are restarted too.", bool, default=False),
-                Query("onlyFailed", "Whether only what has FAILED is.", bool, default=False),
+                QueryParameter("includeTasks", "Whether its tasks are restarted too.", bool, default=False),
+                QueryParameter("onlyFailed", "Whether only what has FAILED is.", bool, default=False),
                 FORWARD,
             ),
         ),
     ),
-    Route(
+    RestRoute(
         "PUT",
         "/connectors/{connector}/pause",
-        pause,
-        Access.OPERATE,
-        operation=_target(
+        pause_connector,
+        RequiredAccess.OPERATE,
+        operation=_target_operation(
             "pauseConnector", "Pause a connector; its tasks stay where they are.", 202, "It is being paused."
         ),
     ),
-    Route(
+    RestRoute(
         "PUT",
         "/connectors/{connector}/resume",
-        resume,
-        Access.OPERATE,
-        operation=_target("resumeConnector", "Let a paused or stopped connector run.", 202, "It is being resumed."),
+        resume_connector,
+        RequiredAccess.OPERATE,
+        operation=_target_operation(
+            "resumeConnector", "Let a paused or stopped connector run.", 202, "It is being resumed."
+        ),
     ),
-    Route(
+    RestRoute(
         "PUT",
         "/connectors/{connector}/stop",
-        stop,
-        Access.OPERATE,
-        operation=_target(
+        stop_connector,
+        RequiredAccess.OPERATE,
+        operation=_target_operation(
             "stopConnector", "Stop a connector and end its tasks (KIP-875).", 204, "It is being stopped."
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/explain",
-        explain,
+        explain_connector,
         operation=Operation(
             "explainConnector",
             "Why each task is where it is, or why it isn't running.",
@@ -371,10 +375,10 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/progress",
-        progress,
+        get_progress,
         operation=Operation(
             "getProgress",
             "How far a connector that moves data itself is (a Spark job).",

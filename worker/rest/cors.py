@@ -37,14 +37,14 @@ def cors_headers(settings: RestSettings, method: str, headers: Mapping[str, str]
     # Every page of the world may not use what a visitor's browser knows by heart.
     if vary or not settings.auth.on:
         allowed["Access-Control-Allow-Credentials"] = "true"
-    wanted = headers.get("Access-Control-Request-Method")
-    if method != "OPTIONS" or wanted is None:
+    requested_method = headers.get("Access-Control-Request-Method")
+    if method != "OPTIONS" or requested_method is None:
         return allowed
     asked = [
         item.strip().lower() for item in headers.get("Access-Control-Request-Headers", "").split(",") if item.strip()
     ]
     named = (*_HEADERS, "Authorization") if settings.auth.on else _HEADERS
-    if wanted.upper() not in settings.methods or not set(asked) <= {item.lower() for item in named}:
+    if requested_method.upper() not in settings.methods or not set(asked) <= {item.lower() for item in named}:
         return vary
     return {
         **allowed,

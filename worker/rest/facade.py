@@ -14,7 +14,7 @@ from connectors.errors import MillraceError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from worker.console.history import Version
+    from worker.console.history import PastConfig
 
 #: Kafka Connect's text for a 409 while a rebalance is under way; clients retry on exactly these words.
 REBALANCE_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
@@ -235,7 +235,7 @@ class Herder(Protocol):
     def numbers(self) -> tuple[dict[Any, tuple[int, str, float]], float, int, float]:
         """Of this worker: by task records written, state and milliseconds behind; CPU seconds, bytes, longest delay."""
 
-    async def config_history(self, name: str) -> Sequence[Version]:
+    async def config_history(self, name: str) -> Sequence[PastConfig]:
         """A connector's configurations that are known, the newest first; 404 if unknown."""
 
     async def redrive(self, name: str, partition: int, offset: int) -> dict[str, Any]:

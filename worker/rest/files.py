@@ -20,21 +20,21 @@ LOOK_S: Final = 1.0
 Fingerprint = tuple[tuple[int, int, int] | None, ...]
 
 
-def fingerprint(paths: Sequence[str]) -> Fingerprint:
+def read_fingerprint(paths: Sequence[str]) -> Fingerprint:
     """The files' present state; links are followed, as those of mounted secrets. Blocks for a moment."""
-    return tuple(_state(path) for path in paths)
+    return tuple(_read_state(path) for path in paths)
 
 
-def _state(path: str) -> tuple[int, int, int] | None:
+def _read_state(path: str) -> tuple[int, int, int] | None:
     try:
-        found = Path(path).stat()
+        file_status = Path(path).stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return file_status.st_mtime_ns, file_status.st_size, file_status.st_ino
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class FileWatch:
     """Files that belong together.
 
     Attributes:
@@ -48,32 +48,34 @@ class Watch:
     reload: Callable[[], Awaitable[None]]
 
 
-async def watch(watches: Sequence[Watch], known: Mapping[str, Fingerprint]) -> None:
+async def watch_files(watches: Sequence[FileWatch], initial: Mapping[str, Fingerprint]) -> None:
     """Read files again when they have changed, until cancelled. What can't be used is logged, and what was before stays.
 
     Args:
         watches: what to look at.
-        known: the state of the files when they were read first, by ``what``.
+        initial: the state of the files when they were read first, by ``subject``.
     """
-    seen = dict(known)
+    last_seen = dict(initial)
     while True:
         await asyncio.sleep(LOOK_S)
-        paths = {each.what: tuple(each.paths()) for each in watches}
-        found = await asyncio.to_thread(lambda wanted: {what: fingerprint(of) for what, of in wanted.items()}, paths)
-        for each in watches:
-            if found[each.what] == seen.get(each.what):
+        paths = {file_watch.what: tuple(file_watch.paths()) for file_watch in watches}
+        current = await asyncio.to_thread(
+            lambda wanted: {subject: read_fingerprint(of) for subject, of in wanted.items()}, paths
+        )
+        for file_watch in watches:
+            if current[file_watch.what] == last_seen.get(file_watch.what):
                 continue
-            seen[each.what] = found[each.what]
+            last_seen[file_watch.what] = current[file_watch.what]
             try:
-                await each.reload()
+                await file_watch.reload()
             except (ConfigInvalid, OSError) as error:
-                _log.error("The %s have changed and can't be used; the old ones stay: %s", each.what, error)
+                _log.error("The %s have changed and can't be used; the old ones stay: %s", file_watch.what, error)
             except Exception:  # noqa: BLE001 - whatever is in one file, changes of the others must go on to count
-                _log.exception("The %s have changed and can't be used; the old ones stay", each.what)
+                _log.exception("The %s have changed and can't be used; the old ones stay", file_watch.what)
             else:
-                _log.info("The %s have changed and were read again", each.what)
+                _log.info("The %s have changed and were read again", file_watch.what)
 
 
-def fingerprints(watches: Sequence[Watch]) -> dict[str, Fingerprint]:
+def read_fingerprints(watches: Sequence[FileWatch]) -> dict[str, Fingerprint]:
     """The present state of all files, by ``what``. Blocks for a moment."""
-    return {each.what: fingerprint(each.paths()) for each in watches}
+    return {file_watch.what: read_fingerprint(file_watch.paths()) for file_watch in watches}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from worker.rest import bodies
-from worker.rest.call import answer
+from worker.rest.call import json_answer
 from worker.rest.checks import check_no_nulls, check_type
 from worker.rest.flow_schemas import FlowPlan, FlowPreview, PreviewRequest
 from worker.rest.operations import Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import ConfigBody
 
 if TYPE_CHECKING:
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def plan(call: Call) -> web.Response:
+async def plan_flow(call: RestCall) -> web.Response:
     """``POST /flows/plan``: 200 whether or not there are errors in the body."""
     config = bodies.read_config(await call.request.read())
-    return answer(await call.herder.plan_flow(_checked(call, config)))
+    return json_answer(await call.herder.plan_flow(_check_config(call, config)))
 
 
-async def preview(call: Call) -> web.Response:
+async def preview_flow(call: RestCall) -> web.Response:
     """``POST /flows/preview``."""
     config, request = bodies.read_preview(await call.request.read())
-    return answer(await call.herder.preview_flow(_checked(call, config), request))
+    return json_answer(await call.herder.preview_flow(_check_config(call, config), request))
 
 
-def _checked(call: Call, config: Mapping[str, str | None]) -> dict[str, str]:
+def _check_config(call: RestCall, config: Mapping[str, str | None]) -> dict[str, str]:
     """The configuration, if the caller could create a connector with it.
 
     Raises:
@@ -42,7 +42,7 @@ def _checked(call: Call, config: Mapping[str, str | None]) -> dict[str, str]:
     call.check_class(config)
     checked = check_no_nulls(config)
     if "name" in checked:
-        call.principal.require(Access.ADMIN, checked["name"])
+        call.principal.require(RequiredAccess.ADMIN, checked["name"])
     return checked
 
 
@@ -59,11 +59,11 @@ _FLOW = {
 
 # A plan asks Kafka and the sink, a preview reads topics, with what config providers hold: no less than creating a connector.
 ROUTES = (
-    Route(
+    RestRoute(
         "POST",
         "/flows/plan",
-        plan,
-        Access.ADMIN,
+        plan_flow,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "planFlow",
             "What a flow would do, and what an edit of a running one keeps.",
@@ -76,11 +76,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "POST",
         "/flows/preview",
-        preview,
-        Access.ADMIN,
+        preview_flow,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "previewFlow",
             "Rows through every step of a flow, without writing anything.",

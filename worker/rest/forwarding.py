@@ -14,16 +14,16 @@ from yarl import URL
 
 from connectors.errors import ConfigInvalid
 from worker.rest.access import Grant, Principal
-from worker.rest.call import empty, optional_flag
+from worker.rest.call import empty_answer, optional_flag
 from worker.rest.facade import REBALANCE_TEXT, RestError
-from worker.rest.files import LOOK_S, fingerprint
-from worker.rest.routing import Access
+from worker.rest.files import LOOK_S, read_fingerprint
+from worker.rest.routing import RequiredAccess
 from worker.rest.signing import (
     ALGORITHM_HEADER,
     SIGNATURE_HEADER,
     STALE_HEADER,
     WORKER_HEADER,
-    Asked,
+    SignedRequest,
     sign_request,
     signature_headers,
 )
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
 
     from worker.rest.files import Fingerprint
-    from worker.rest.signing import SessionKey
+    from worker.rest.signing import SigningKey
 
 #: Headers of a client's request that the leader needs; whatever else there is stays here, above all what describes this
 #: connection or would pass for a worker's signature.
@@ -54,7 +54,7 @@ _FORWARDED: Final = frozenset(
 _SIGNATURES: Final = 4
 _SIGN_AGAIN_S: Final = 0.25
 #: Who asks when a worker does so for itself.
-_WORKER: Final = Principal("worker", "worker", (Grant(Access.ADMIN),))
+_WORKER: Final = Principal("worker", "worker", (Grant(RequiredAccess.ADMIN),))
 _log = logging.getLogger("worker.rest")
 _IO_ERROR: Final = "IO Error trying to forward REST request: "
 
@@ -70,7 +70,7 @@ def next_hop(forward: bool | None) -> bool:  # noqa: FBT001 - a tri-state value,
     return forward is None
 
 
-def target(leader_url: str, raw_path: str, query: Iterable[tuple[str, str]], *, forward: bool) -> URL:
+def target_url(leader_url: str, raw_path: str, query: Iterable[tuple[str, str]], *, forward: bool) -> URL:
     """Where to send a request: the same path and query, with the new ``forward``."""
     pairs = [(name, value) for name, value in query if name != "forward"]
     pairs.append(("forward", "true" if forward else "false"))
@@ -105,7 +105,7 @@ class WorkerClient:
         request: web.Request,
         leader_url: str | None,
         principal: Principal,
-        session_key: Callable[[], SessionKey | None],
+        session_key: Callable[[], SigningKey | None],
     ) -> web.Response:
         """Ask the leader, and answer with its answer.
 
@@ -125,23 +125,23 @@ class WorkerClient:
         forward = next_hop(optional_flag(request, "forward"))
         if leader_url is None:
             raise RestError(409, REBALANCE_TEXT)
-        url = target(leader_url, request.rel_url.raw_path, request.query.items(), forward=forward)
+        url = target_url(leader_url, request.rel_url.raw_path, request.query.items(), forward=forward)
         headers = [(name, value) for name, value in request.headers.items() if name.lower() in _FORWARDED]
         body = await request.read()
         if principal.method == "none":
             headers += [("Authorization", value) for value in request.headers.getall("Authorization", [])]
-            status, answered, body = await self._call(request.method, url, headers, body)
+            status, answered, body = await self._send_call(request.method, url, headers, body)
         else:
             status, answered, body = await self._call_for(
                 principal,
                 session_key,
-                Asked(request.method, url.raw_path_qs, leader_url.rstrip("/")),
+                SignedRequest(request.method, url.raw_path_qs, leader_url.rstrip("/")),
                 url,
                 headers,
                 body,
             )
         if not body and status != 200:
-            return empty(status)
+            return empty_answer(status)
         response = web.Response(body=body, status=status)
         response.headers["Content-Type"] = answered.get("Content-Type", "application/json")
         for name in ("WWW-Authenticate", "Retry-After"):
@@ -155,8 +155,8 @@ class WorkerClient:
     async def _call_for(
         self,
         principal: Principal,
-        session_key: Callable[[], SessionKey | None],
-        asked: Asked,
+        session_key: Callable[[], SigningKey | None],
+        asked: SignedRequest,
         url: URL,
         headers: Sequence[tuple[str, str]],
         body: bytes,
@@ -171,7 +171,7 @@ class WorkerClient:
                     {"Retry-After": "1"},
                 )
             signed = sign_request(key, asked, body, principal, time.time())
-            status, answered, data = await self._call(asked.method, url, [*headers, (WORKER_HEADER, signed)], body)
+            status, answered, data = await self._send_call(asked.method, url, [*headers, (WORKER_HEADER, signed)], body)
             if status != 403 or STALE_HEADER not in answered:
                 return status, answered, data
             if left:
@@ -183,7 +183,7 @@ class WorkerClient:
             {"Retry-After": "1"},
         )
 
-    async def send_signed(self, method: str, leader_url: str, raw_path: str, body: bytes, session: SessionKey) -> None:
+    async def send_signed(self, method: str, leader_url: str, raw_path: str, body: bytes, session: SigningKey) -> None:
         """An internal request.
 
         Args:
@@ -197,19 +197,19 @@ class WorkerClient:
             RestError: the other worker's refusal, 500 if it can't be reached, 503 if it has another key at the moment.
         """
         url = URL(leader_url.rstrip("/") + raw_path, encoded=True)
-        asked = Asked(method, url.raw_path_qs, leader_url.rstrip("/"))
+        asked = SignedRequest(method, url.raw_path_qs, leader_url.rstrip("/"))
         headers = [
             ("Content-Type", "application/json"),
             *signature_headers(session, body).items(),
             (WORKER_HEADER, sign_request(session, asked, body, _WORKER, time.time())),
         ]
-        status, headers_answered, answered = await self._call(method, url, headers, body)
+        status, headers_answered, answered = await self._send_call(method, url, headers, body)
         if status == 403 and STALE_HEADER in headers_answered:
             raise RestError(503, answered.decode(errors="replace"))
         if status >= 300:
             raise RestError(status, answered.decode(errors="replace"))
 
-    async def ask_signed(self, worker_url: str, raw_path: str, session: SessionKey) -> bytes:
+    async def ask_signed(self, worker_url: str, raw_path: str, session: SigningKey) -> bytes:
         """Answer of another worker to a GET of this one.
 
         Args:
@@ -221,13 +221,15 @@ class WorkerClient:
             RestError: its refusal, or 500 if it can't be reached.
         """
         url = URL(worker_url.rstrip("/") + raw_path, encoded=True)
-        signed = sign_request(session, Asked("GET", url.raw_path_qs, worker_url.rstrip("/")), b"", _WORKER, time.time())
-        status, _, answered = await self._call("GET", url, [(WORKER_HEADER, signed)], b"")
+        signed = sign_request(
+            session, SignedRequest("GET", url.raw_path_qs, worker_url.rstrip("/")), b"", _WORKER, time.time()
+        )
+        status, _, answered = await self._send_call("GET", url, [(WORKER_HEADER, signed)], b"")
         if status != 200:
             raise RestError(status, answered.decode(errors="replace"))
         return answered
 
-    async def _call(
+    async def _send_call(
         self, method: str, url: URL, headers: Sequence[tuple[str, str]], body: bytes
     ) -> tuple[int, CIMultiDictProxy[str], bytes]:
         if self._session is None:
@@ -250,8 +252,8 @@ class WorkerClient:
         if self._tls is not None and (not self._files or now - self._tls_looked < LOOK_S):
             return
         self._tls_looked = now
-        found = await asyncio.to_thread(fingerprint, self._files)
-        if self._tls is not None and found == self._tls_files:
+        current = await asyncio.to_thread(read_fingerprint, self._files)
+        if self._tls is not None and current == self._tls_files:
             return
         try:
             self._tls = await asyncio.to_thread(self._make_tls)
@@ -261,4 +263,4 @@ class WorkerClient:
             _log.error(
                 "The certificates for requests to other workers can't be read again; the old ones stay: %s", error
             )
-        self._tls_files = found
+        self._tls_files = current

@@ -13,27 +13,27 @@ from urllib.parse import urlsplit
 from aiohttp import hdrs, web
 
 from worker.console.sessions import PROOF_HEADER, Sessions
-from worker.console.trail import SUBJECT, Trail, changes
+from worker.console.trail import SUBJECT, Trail, is_change
 from worker.rest.access import ANYBODY, Principal, check_access, needed_access
-from worker.rest.audit import AUDIT, quoted
+from worker.rest.audit import AUDIT, quote_text
 from worker.rest.auth import Authenticator
 from worker.rest.facade import RestError
 from worker.rest.limits import TokenBuckets, caller_address
-from worker.rest.routing import Access
-from worker.rest.signing import UNSIGNED, WORKER_HEADER, Asked, Nonces, read_request
+from worker.rest.routing import RequiredAccess
+from worker.rest.signing import UNSIGNED, WORKER_HEADER, Nonces, SignedRequest, read_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from worker.console.sessions import Session
+    from worker.console.sessions import LoginSession
     from worker.rest.internal import InternalHerder
-    from worker.rest.routing import Route
+    from worker.rest.routing import RestRoute
     from worker.rest.settings import RestSettings
 
 #: Credentials that a browser sends by itself, also for pages of other origins.
 _AMBIENT: Final = frozenset(("basic", "certificate"))
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
-_CHANGING: Final = frozenset((Access.OPERATE, Access.ADMIN))
+_CHANGING: Final = frozenset((RequiredAccess.OPERATE, RequiredAccess.ADMIN))
 
 
 class Guard:
@@ -88,7 +88,7 @@ class Guard:
         """A request ends."""
         self._active -= counted
 
-    async def admit(self, request: web.Request, route: Route | None, connector: str | None) -> Principal:
+    async def admit(self, request: web.Request, route: RestRoute | None, connector: str | None) -> Principal:
         """Find out who asks, and whether they may.
 
         Args:
@@ -102,24 +102,26 @@ class Guard:
         signed = request.headers.getall(WORKER_HEADER, [])
         if signed:
             return await self._by_worker(request, signed, route, connector)
-        if route is not None and route.access is Access.INTERNAL:
+        if route is not None and route.access is RequiredAccess.INTERNAL:
             if self._settings.auth.on:
                 # As its handler would, but before a body of somebody unknown is read.
-                self._spend(f"address {caller_address(request.remote)}")
+                self._spend_request(f"address {caller_address(request.remote)}")
                 raise RestError(400, UNSIGNED)
             return ANYBODY  # refused by its handler, in Kafka Connect's words
         needed = (
-            Access.READ if route is None else needed_access(route, metrics_public=self._settings.auth.metrics_public)
+            RequiredAccess.READ
+            if route is None
+            else needed_access(route, metrics_public=self._settings.auth.metrics_public)
         )
         address = caller_address(request.remote)
-        if needed is Access.PUBLIC:
+        if needed is RequiredAccess.PUBLIC:
             return ANYBODY
         if not self._settings.auth.on:
-            self._spend(f"address {address}")
+            self._spend_request(f"address {address}")
             return ANYBODY
-        principal, session = await self._identify(request, address)
+        principal, session = await self._identify_caller(request, address)
         request[_PRINCIPAL] = principal
-        self._spend(f"user {principal.name}")
+        self._spend_request(f"user {principal.name}")
         if route is not None:
             check_access(principal, route, needed, connector)
             if needed in _CHANGING and principal.method in _AMBIENT:
@@ -130,7 +132,7 @@ class Guard:
             raise RestError(403, f"{principal.name} has no role")
         return principal
 
-    async def _identify(self, request: web.Request, address: str) -> tuple[Principal, Session | None]:
+    async def _identify_caller(self, request: web.Request, address: str) -> tuple[Principal, LoginSession | None]:
         """The caller: by the credentials of the request, else by those that a session of the console was opened with."""
         authorization = request.headers.getall(hdrs.AUTHORIZATION, [])
         session = None if authorization else self.sessions.find(request.cookies)
@@ -139,7 +141,7 @@ class Guard:
                 authorization if session is None else [session.authorization], client_certificate(request), address
             )
         except RestError as error:
-            self._spend(f"address {address}")
+            self._spend_request(f"address {address}")
             if session is not None and error.status == 401:
                 self.sessions.end(session)
             raise
@@ -148,7 +150,7 @@ class Guard:
         return Principal(principal.name, "session", principal.grants), session
 
     async def _by_worker(
-        self, request: web.Request, signed: list[str], route: Route | None, connector: str | None
+        self, request: web.Request, signed: list[str], route: RestRoute | None, connector: str | None
     ) -> Principal:
         if self._workers is None or len(signed) > 1:
             raise RestError(
@@ -157,7 +159,7 @@ class Guard:
                 if self._workers is None
                 else "There is more than one signature of a worker",
             )
-        asked = Asked(request.method, request.rel_url.raw_path_qs, self._advertised())
+        asked = SignedRequest(request.method, request.rel_url.raw_path_qs, self._advertised())
         now = time.time()
         said = read_request(signed[0], asked, self._workers.session_key(), self._workers.signature_algorithms(), now)
         # Known before the body is read: nobody else makes this worker read one.
@@ -165,7 +167,7 @@ class Guard:
         if not hmac.compare_digest(hashlib.sha256(await self.body(request)).digest(), said.body):
             raise RestError(403, "The signature of the request between workers is for another body")
         request[_PRINCIPAL] = said.principal
-        if route is not None and route.access not in {Access.INTERNAL, Access.PUBLIC}:
+        if route is not None and route.access not in {RequiredAccess.INTERNAL, RequiredAccess.PUBLIC}:
             check_access(
                 said.principal,
                 route,
@@ -188,7 +190,7 @@ class Guard:
         except TimeoutError:
             raise RestError(408, "The request's body did not come within rest.body.timeout.ms") from None
 
-    def _spend(self, caller: str) -> None:
+    def _spend_request(self, caller: str) -> None:
         wait = self._rate.take(caller, time.monotonic())
         if wait:
             raise RestError(
@@ -210,10 +212,10 @@ class Guard:
                 "access.control.allow.origin names those that may",
             )
 
-    def audit(self, request: web.Request, route: Route | None, status: int) -> None:
+    def audit(self, request: web.Request, route: RestRoute | None, status: int) -> None:
         """Write down who changed what, or might not."""
         changing = route is not None and (
-            route.access in _CHANGING or (route.access is Access.INTERNAL and route.method != hdrs.METH_GET)
+            route.access in _CHANGING or (route.access is RequiredAccess.INTERNAL and route.method != hdrs.METH_GET)
         )
         principal: Principal | None = request.get(_PRINCIPAL)
         if principal is None and self._settings.auth.on:
@@ -225,7 +227,7 @@ class Guard:
         if (
             "forward" not in request.query
             and WORKER_HEADER not in request.headers
-            and (status == 403 or changes(request.method, request.path))
+            and (status == 403 or is_change(request.method, request.path))
         ):
             self.trail.add(
                 time.time(),
@@ -240,17 +242,17 @@ class Guard:
         # Names and paths come from outside: quoted, they can't make a line of their own.
         AUDIT.info(
             "user=%s auth=%s address=%s worker=%s method=%s path=%s status=%d",
-            quoted(principal.name),
+            quote_text(principal.name),
             principal.method,
             request.remote,
             "yes" if WORKER_HEADER in request.headers else "no",
-            quoted(request.method),
-            quoted(request.rel_url.raw_path),
+            quote_text(request.method),
+            quote_text(request.rel_url.raw_path),
             status,
         )
 
 
-def _check_proof(request: web.Request, session: Session) -> None:
+def _check_proof(request: web.Request, session: LoginSession) -> None:
     """A page of another origin can let a browser send a session's cookie, but not this header."""
     if not hmac.compare_digest(request.headers.get(PROOF_HEADER, "").encode(), session.proof.encode()):
         raise RestError(

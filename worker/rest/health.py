@@ -5,46 +5,46 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from worker.rest.call import answer
+from worker.rest.call import json_answer
 from worker.rest.operations import Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import Health
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 _HEALTHY: Final = "Worker has completed startup and is ready to handle requests."
 _STARTING: Final = "Worker is still starting up."
 _UNHEALTHY: Final = "Worker was unable to handle this request and may be unable to handle other requests."
 
 
-async def health(call: Call) -> web.Response:
+async def get_health(call: RestCall) -> web.Response:
     """200 healthy, 503 starting, 500 unhealthy."""
     try:
         async with asyncio.timeout(call.settings.health_timeout_s):
             healthy, detail = await call.herder.health()
     except TimeoutError:
         healthy, detail = False, f"The check took longer than {call.settings.health_timeout_s:g} s."
-    status, body = verdict(healthy=healthy, ready=call.herder.ready(), detail=detail)
-    return answer(body, status)
+    status, body = format_verdict(healthy=healthy, ready=call.herder.ready(), detail=detail)
+    return json_answer(body, status)
 
 
-def verdict(*, healthy: bool, ready: bool, detail: str) -> tuple[int, dict[str, str]]:
+def format_verdict(*, healthy: bool, ready: bool, detail: str) -> tuple[int, dict[str, str]]:
     """The status code and the body."""
     if healthy and ready:
         return 200, {"status": "healthy", "message": _HEALTHY}
-    status, word, text = (500, "unhealthy", _UNHEALTHY) if ready else (503, "starting", _STARTING)
-    return status, {"status": word, "message": f"{text} {detail}".rstrip()}
+    status, word, explanation = (500, "unhealthy", _UNHEALTHY) if ready else (503, "starting", _STARTING)
+    return status, {"status": word, "message": f"{explanation} {detail}".rstrip()}
 
 
 ROUTES = (
-    Route(
+    RestRoute(
         "GET",
         "/health",
-        health,
-        Access.PUBLIC,
+        get_health,
+        RequiredAccess.PUBLIC,
         when_ready=False,
         operation=Operation(
             "getHealth",

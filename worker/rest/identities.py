@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import ConfigInvalid
-from worker.properties import load
+from worker.properties import load_properties
 from worker.rest.access import Grant, parse_grants
 from worker.rest.passwords import check_hash
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,13 +61,13 @@ def parse_users(lines: Mapping[str, str]) -> dict[str, User]:
     users: dict[str, User] = {}
     for name, value in lines.items():
         try:
-            users[name] = _user(name, value)
+            users[name] = _parse_user(name, value)
         except ConfigInvalid as error:
             raise ConfigInvalid(f"user {name!r}: {error}") from error
     return users
 
 
-def _user(name: str, value: str) -> User:
+def _parse_user(name: str, value: str) -> User:
     match = _HASHED.match(value)
     hashed, roles = (match[1].strip(), match[2]) if match is not None else (value, "")
     _check_name(name)
@@ -87,14 +87,14 @@ def parse_tokens(lines: Mapping[str, str]) -> dict[bytes, Token]:
     tokens: dict[bytes, Token] = {}
     for name, value in lines.items():
         try:
-            digest, token = _token(name, value)
+            digest, token = _parse_token(name, value)
         except ConfigInvalid as error:
             raise ConfigInvalid(f"token {name!r}: {error}") from error
         tokens[digest] = token
     return tokens
 
 
-def _token(name: str, value: str) -> tuple[bytes, Token]:
+def _parse_token(name: str, value: str) -> tuple[bytes, Token]:
     digest, comma, roles = value.partition(",")
     match = _TOKEN.match(digest.strip())
     _check_name(name)
@@ -106,7 +106,7 @@ def _token(name: str, value: str) -> tuple[bytes, Token]:
     until = _EXPIRES.search(comma + roles)
     if until is not None:
         roles = roles[: max(0, until.start() - 1)]
-    return bytes.fromhex(match[1]), Token(name, parse_grants(roles), None if until is None else _moment(until[1]))
+    return bytes.fromhex(match[1]), Token(name, parse_grants(roles), None if until is None else _parse_moment(until[1]))
 
 
 def _check_name(name: str) -> None:
@@ -114,12 +114,12 @@ def _check_name(name: str) -> None:
         raise ConfigInvalid("a name has 1 to 256 printable characters and no colon")
 
 
-def _moment(text: str) -> float:
+def _parse_moment(raw: str) -> float:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(raw)
     except ValueError:
-        raise ConfigInvalid(f"expires={text} is no time: write 2027-01-31 or 2027-01-31T12:00:00+00:00") from None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+        raise ConfigInvalid(f"expires={raw} is no time: write 2027-01-31 or 2027-01-31T12:00:00+00:00") from None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def make_token() -> tuple[str, str]:
@@ -133,13 +133,13 @@ def token_digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def jaas_credentials(text: str) -> str:
+def jaas_credentials(jaas_config: str) -> str:
     """The file that the section ``KafkaConnect`` of a JAAS configuration names.
 
     Raises:
         ConfigInvalid: there is no such section, or another login module in it.
     """
-    section = _SECTION.search(_COMMENT.sub("", text))
+    section = _SECTION.search(_COMMENT.sub("", jaas_config))
     module = None if section is None else _LOGIN_MODULE.search(section[1])
     if module is None:
         raise ConfigInvalid(
@@ -156,7 +156,7 @@ def read_users(path: str) -> dict[str, User]:
         ConfigInvalid: it can't be read or understood.
     """
     try:
-        return parse_users(load(path))
+        return parse_users(load_properties(path))
     except ConfigInvalid as error:
         raise ConfigInvalid(f"rest.auth.users.file {path}: {error}") from error
 
@@ -168,7 +168,7 @@ def read_tokens(path: str) -> dict[bytes, Token]:
         ConfigInvalid: it can't be read or understood.
     """
     try:
-        return parse_tokens(load(path))
+        return parse_tokens(load_properties(path))
     except ConfigInvalid as error:
         raise ConfigInvalid(f"rest.auth.tokens.file {path}: {error}") from error
 
@@ -185,7 +185,10 @@ def read_java_users(jaas: str) -> tuple[dict[str, User], str]:
         path = jaas_credentials(Path(jaas).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, ConfigInvalid) as error:
         raise ConfigInvalid(f"java.security.auth.login.config {jaas}: {error}") from error
-    return {name: User(name, None, (Grant(Access.ADMIN),), value.encode()) for name, value in load(path).items()}, path
+    return {
+        name: User(name, None, (Grant(RequiredAccess.ADMIN),), value.encode())
+        for name, value in load_properties(path).items()
+    }, path
 
 
 def readable_by_others(path: str) -> bool:

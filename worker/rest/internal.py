@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from worker.rest import bodies
-from worker.rest.call import empty
+from worker.rest.call import empty_answer
 from worker.rest.facade import RestError
 from worker.rest.operations import CONFLICT, Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import ConfigBody
-from worker.rest.signing import UNSIGNED, verify
+from worker.rest.signing import UNSIGNED, verify_signature
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiohttp import web
 
-    from worker.rest.call import Call
-    from worker.rest.signing import SessionKey
+    from worker.rest.call import RestCall
+    from worker.rest.signing import SigningKey
 
 
 class InternalHerder(Protocol):
     """What other workers ask of this one."""
 
-    def session_key(self) -> SessionKey | None:
+    def session_key(self) -> SigningKey | None:
         """The cluster's current session key, or None while it isn't known."""
 
     def signature_algorithms(self) -> Sequence[str]:
@@ -37,25 +37,25 @@ class InternalHerder(Protocol):
         """Fence the producers of earlier task generations. Leader only."""
 
 
-async def put_tasks(call: Call) -> web.Response:
+async def put_tasks(call: RestCall) -> web.Response:
     """``POST /connectors/{connector}/tasks``."""
-    workers, data = await _verified(call)
+    workers, data = await _verify_request(call)
     await workers.put_task_configs(call.connector, bodies.read_task_configs(data))
-    return empty(204)
+    return empty_answer(204)
 
 
-async def fence(call: Call) -> web.Response:
+async def fence_tasks(call: RestCall) -> web.Response:
     """``PUT /connectors/{connector}/fence``."""
-    workers, _ = await _verified(call)
+    workers, _ = await _verify_request(call)
     await workers.fence_zombies(call.connector)
-    return empty(204)
+    return empty_answer(204)
 
 
-async def _verified(call: Call) -> tuple[InternalHerder, bytes]:
+async def _verify_request(call: RestCall) -> tuple[InternalHerder, bytes]:
     if call.workers is None:
         raise RestError(503, "This worker takes no requests from other workers")
     data = await call.request.read()
-    verify(call.request.headers, data, call.workers.session_key(), call.workers.signature_algorithms())
+    verify_signature(call.request.headers, data, call.workers.session_key(), call.workers.signature_algorithms())
     # KIP-507's signature is of the body alone, and could be sent again, elsewhere: the worker's own must be there too.
     if call.principal.method != "worker":
         raise RestError(400, UNSIGNED)
@@ -70,11 +70,11 @@ _REFUSED = {
 }
 
 ROUTES = (
-    Route(
+    RestRoute(
         "POST",
         "/connectors/{connector}/tasks",
         put_tasks,
-        Access.INTERNAL,
+        RequiredAccess.INTERNAL,
         when_ready=False,
         operation=Operation(
             "putTaskConfigs",
@@ -85,11 +85,11 @@ ROUTES = (
             body=list[ConfigBody],
         ),
     ),
-    Route(
+    RestRoute(
         "PUT",
         "/connectors/{connector}/fence",
-        fence,
-        Access.INTERNAL,
+        fence_tasks,
+        RequiredAccess.INTERNAL,
         when_ready=False,
         operation=Operation(
             "fenceZombies",

@@ -23,13 +23,13 @@ class TokenBuckets:
     Args:
         rate: tokens that come back in a second; 0 for no limit.
         burst: tokens of a full bucket, at least 1.
-        most: callers to know at a time.
+        max_callers: callers to know at a time.
     """
 
-    def __init__(self, rate: float, burst: float, most: int = MOST_CALLERS) -> None:
+    def __init__(self, rate: float, burst: float, max_callers: int = MOST_CALLERS) -> None:
         self._rate = rate
         self._burst = max(1.0, burst)
-        self._most = most
+        self._most = max_callers
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def __len__(self) -> int:

@@ -5,45 +5,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from worker.rest import bodies
-from worker.rest.call import answer, empty
+from worker.rest.call import empty_answer, json_answer
 from worker.rest.facade import RestError
-from worker.rest.operations import CONFLICT, FORWARD, Operation, Query, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.operations import CONFLICT, FORWARD, Operation, QueryParameter, Reply, Tag
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import Level, LevelRequest, LoggerLevel
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 LEVELS: Final[tuple[str, ...]] = get_args(Level)
 
 
-async def list_loggers(call: Call) -> web.Response:
+async def list_loggers(call: RestCall) -> web.Response:
     """``GET /admin/loggers``; loggers that are off are left out, as in Kafka Connect, though each can be asked for by name."""
-    return answer({name: state for name, state in (await call.herder.loggers()).items() if state["level"] != "OFF"})
+    return json_answer(
+        {name: state for name, state in (await call.herder.loggers()).items() if state["level"] != "OFF"}
+    )
 
 
-async def get_logger(call: Call) -> web.Response:
+async def get_logger(call: RestCall) -> web.Response:
     """``GET /admin/loggers/{logger}``."""
-    return answer(await call.herder.logger(call.parameters["logger"]))
+    return json_answer(await call.herder.logger(call.parameters["logger"]))
 
 
-async def set_level(call: Call) -> web.Response:
+async def set_level(call: RestCall) -> web.Response:
     """``PUT /admin/loggers/{logger}?scope=worker|cluster``: the loggers that changed, or 204 for the cluster."""
-    given = bodies.read_level(await call.request.read())
-    if given is None:
+    requested = bodies.read_level(await call.request.read())
+    if requested is None:
         raise RestError(400, "Desired 'level' parameter was not specified in request.")
-    level = given.strip().upper()
+    level = requested.strip().upper()
     if level not in LEVELS:
-        raise RestError(404, f"invalid log level '{given}'.")
+        raise RestError(404, f"invalid log level '{requested}'.")
     cluster = call.request.query.get("scope", "worker").lower() == "cluster"
     changed = await call.herder.set_log_level(call.parameters["logger"], level, cluster=cluster)
-    return empty(204) if cluster else answer(changed)
+    return empty_answer(204) if cluster else json_answer(changed)
 
 
 ROUTES = (
-    Route(
+    RestRoute(
         "GET",
         "/admin/loggers",
         list_loggers,
@@ -55,7 +57,7 @@ ROUTES = (
             {200: Reply("Their levels by name.", dict[str, LoggerLevel])},
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/admin/loggers/{logger}",
         get_logger,
@@ -68,11 +70,11 @@ ROUTES = (
             {404: "There is no such logger."},
         ),
     ),
-    Route(
+    RestRoute(
         "PUT",
         "/admin/loggers/{logger}",
         set_level,
-        Access.ADMIN,
+        RequiredAccess.ADMIN,
         when_ready=False,
         operation=Operation(
             "setLogLevel",
@@ -83,7 +85,10 @@ ROUTES = (
                 204: Reply("All workers have been told (`scope=cluster`)."),
             },
             {400: "The body names no level, or is not understood.", 404: "There is no such level.", 409: CONFLICT},
-            (Query("scope", "Where (KIP-976): this worker or all.", Literal["worker", "cluster"], "worker"), FORWARD),
+            (
+                QueryParameter("scope", "Where (KIP-976): this worker or all.", Literal["worker", "cluster"], "worker"),
+                FORWARD,
+            ),
             LevelRequest,
             {"more": {"level": "DEBUG"}},
         ),

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from worker.rest.operations import Operation, Reply, Tag
-from worker.rest.routing import Route
+from worker.rest.routing import RestRoute
 
 if TYPE_CHECKING:
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 #: Shorter bodies are not worth compressing.
 _WORTH_IT: Final = 4096
 
 
-async def metrics(call: Call) -> web.Response:
+async def get_metrics(call: RestCall) -> web.Response:
     """The metrics as text, gzipped for who accepts that; scrapers negotiate other formats too, which are not looked at."""
     body = await call.herder.metrics()
     response = web.Response(body=body)
@@ -37,15 +37,15 @@ def accepts_gzip(values: list[str]) -> bool:
     for part in ",".join(values).split(","):
         coding, _, weight = part.partition(";")
         weights[coding.strip().lower()] = weight.strip().lower()
-    found = weights.get("gzip", weights.get("*"))
-    return found is not None and found.rstrip("0").rstrip(".") not in {"q=", "q=0"}
+    gzip_weight = weights.get("gzip", weights.get("*"))
+    return gzip_weight is not None and gzip_weight.rstrip("0").rstrip(".") not in {"q=", "q=0"}
 
 
 ROUTES = (
-    Route(
+    RestRoute(
         "GET",
         "/metrics",
-        metrics,
+        get_metrics,
         when_ready=False,
         negotiate=False,
         operation=Operation(

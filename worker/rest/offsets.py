@@ -5,40 +5,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from worker.rest import bodies
-from worker.rest.call import answer
+from worker.rest.call import json_answer
 from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import Message, Offsets, OffsetsRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def get(call: Call) -> web.Response:
+async def get_offsets(call: RestCall) -> web.Response:
     """``GET``: every saved position."""
-    return answer({"offsets": await call.herder.connector_offsets(call.connector)})
+    return json_answer({"offsets": await call.herder.connector_offsets(call.connector)})
 
 
-async def alter(call: Call) -> web.Response:
+async def alter_offsets(call: RestCall) -> web.Response:
     """``PATCH``: overwrite or reset some of them; the connector must be STOPPED."""
     offsets = bodies.read_offsets(await call.request.read())
-    return answer({"message": await call.herder.alter_connector_offsets(call.connector, offsets)})
+    return json_answer({"message": await call.herder.alter_connector_offsets(call.connector, offsets)})
 
 
-async def reset(call: Call) -> web.Response:
+async def reset_offsets(call: RestCall) -> web.Response:
     """``DELETE``: forget all of them; the connector must be STOPPED."""
-    return answer({"message": await call.herder.reset_connector_offsets(call.connector)})
+    return json_answer({"message": await call.herder.reset_connector_offsets(call.connector)})
 
 
 _RUNNING = "The connector is not STOPPED"
 
 ROUTES = (
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/offsets",
-        get,
+        get_offsets,
         operation=Operation(
             "getOffsets",
             "A connector's saved offsets (KIP-875).",
@@ -47,11 +47,11 @@ ROUTES = (
             {404: UNKNOWN},
         ),
     ),
-    Route(
+    RestRoute(
         "PATCH",
         "/connectors/{connector}/offsets",
-        alter,
-        Access.ADMIN,
+        alter_offsets,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "alterOffsets",
             "Overwrite or forget some of a connector's offsets.",
@@ -71,11 +71,11 @@ ROUTES = (
             note="The connector must be STOPPED.",
         ),
     ),
-    Route(
+    RestRoute(
         "DELETE",
         "/connectors/{connector}/offsets",
-        reset,
-        Access.ADMIN,
+        reset_offsets,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "resetOffsets",
             "Forget all of a connector's offsets.",

@@ -13,14 +13,14 @@ import msgspec
 
 from worker import __version__
 from worker.rest.operations import JSON, Operation, Tag
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 from worker.rest.schemas import Error
 from worker.rest.signing import ALGORITHM_HEADER, SIGNATURE_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from worker.rest.routing import Route
+    from worker.rest.routing import RestRoute
 
 _SCHEMAS: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
@@ -57,7 +57,7 @@ _PARAMETERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "snapshot": ("The snapshot's id.", {"type": "string", "minLength": 1}),
     "topic": ("The topic's name.", {"type": "string", "minLength": 1}),
 }
-_LEVELS: Final = {Access.READ: "read", Access.OPERATE: "operate", Access.ADMIN: "admin"}
+_LEVELS: Final = {RequiredAccess.READ: "read", RequiredAccess.OPERATE: "operate", RequiredAccess.ADMIN: "admin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,11 @@ _FAILURES: Final[dict[int, _Failure]] = {
 }
 
 
-def document(
-    routes: Sequence[Route],
+def build_document(
+    routes: Sequence[RestRoute],
     url: str,
     *,
-    apart: Sequence[Route] = (),
+    apart: Sequence[RestRoute] = (),
     apart_urls: Sequence[str] = (),
     schemes: Sequence[str] = ("basic", "bearer"),
     optional: bool = True,
@@ -122,17 +122,17 @@ def document(
         optional: whether it need not say.
     """
     everything = (*routes, *apart)
-    types = list(dict.fromkeys(map(_key, _types(everything))))
-    by_key = {_key(each): each for each in _types(everything)}
-    shapes, components = msgspec.json.schema_components([by_key[each] for each in types], ref_template=_SCHEMAS)
+    types = list(dict.fromkeys(map(_type_key, _body_types(everything))))
+    by_key = {_type_key(item): item for item in _body_types(everything)}
+    shapes, components = msgspec.json.schema_components([by_key[item] for item in types], ref_template=_SCHEMAS)
     schemas = dict(zip(types, shapes, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     ids = {route.operation.id for route in everything}
     for route in everything:
-        security = _security(route.access, schemes, optional=optional)
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, security, ids)
+        security = _describe_security(route.access, schemes, optional=optional)
+        paths.setdefault(route.path, {})[route.method.lower()] = _describe_operation(route, schemas, security, ids)
     for route in apart:
-        paths[route.path]["servers"] = [{"url": each, "description": "admin.listeners"} for each in apart_urls]
+        paths[route.path]["servers"] = [{"url": item, "description": "admin.listeners"} for item in apart_urls]
     used = {route.operation.tag for route in everything}
     return {
         "openapi": "3.1.0",
@@ -147,7 +147,7 @@ def document(
         "paths": paths,
         "components": {
             "schemas": {name: components[name] for name in sorted(components)},
-            "responses": {each.name: _failure(each, schemas[_key(Error)]) for each in _FAILURES.values()},
+            "responses": {item.name: _describe_failure(item, schemas[_type_key(Error)]) for item in _FAILURES.values()},
             "securitySchemes": {
                 name: scheme for name, scheme in _SECURITY.items() if name in schemes or name == "session"
             },
@@ -168,58 +168,60 @@ _SECURITY: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def statuses(route: Route) -> list[int]:
+def documented_statuses(route: RestRoute) -> list[int]:
     """All statuses that an operation is documented to answer with. Pure."""
     operation = route.operation
-    found = {*operation.replies, *operation.errors, 500}
-    if route.access is not Access.PUBLIC:
-        found |= {403, 503}
+    codes = {*operation.replies, *operation.errors, 500}
+    if route.access is not RequiredAccess.PUBLIC:
+        codes |= {403, 503}
     if route.access in _LEVELS:
-        found |= {401, 429}
+        codes |= {401, 429}
     if route.negotiate:
-        found |= {406, 415}
+        codes |= {406, 415}
     if operation.body is not None:
-        found |= {408, 413}
-    return sorted(found)
+        codes |= {408, 413}
+    return sorted(codes)
 
 
-def _types(routes: Iterable[Route]) -> list[Any]:
-    found: list[Any] = [Error]
+def _body_types(routes: Iterable[RestRoute]) -> list[Any]:
+    body_types: list[Any] = [Error]
     for route in routes:
         operation = route.operation
-        found += [reply.type for reply in operation.replies.values() if reply.type is not None]
-        found += [query.type for query in operation.query]
+        body_types += [reply.type for reply in operation.replies.values() if reply.type is not None]
+        body_types += [query.type for query in operation.query]
         if operation.body is not None:
-            found.append(operation.body)
-    return found
+            body_types.append(operation.body)
+    return body_types
 
 
-def _key(kind: Any) -> str:
+def _type_key(kind: Any) -> str:
     """Types compare by what they are, but ``bool`` and ``Literal`` values do not: their text does."""
     return repr(kind)
 
 
-def _operation(
-    route: Route, schemas: Mapping[str, Any], security: list[dict[str, list[str]]], ids: Collection[str]
+def _describe_operation(
+    route: RestRoute, schemas: Mapping[str, Any], security: list[dict[str, list[str]]], ids: Collection[str]
 ) -> dict[str, Any]:
     operation = route.operation
     result: dict[str, Any] = {"operationId": operation.id, "summary": operation.summary, "tags": [operation.tag]}
     if operation.note:
         result["description"] = operation.note
     parameters = [_path_parameter(name) for name in _PARAMETER.findall(route.path)]
-    parameters += [_query_parameter(query, schemas[_key(query.type)]) for query in operation.query]
+    parameters += [_query_parameter(query, schemas[_type_key(query.type)]) for query in operation.query]
     if parameters:
         result["parameters"] = parameters
     if operation.body is not None:
-        content: dict[str, Any] = {"schema": schemas[_key(operation.body)]}
+        content: dict[str, Any] = {"schema": schemas[_type_key(operation.body)]}
         if operation.examples:
             content["examples"] = {name: {"value": value} for name, value in operation.examples.items()}
         result["requestBody"] = {"required": True, "content": {JSON: content}}
-    result["responses"] = {str(status): _response(status, operation, schemas, ids) for status in statuses(route)}
+    result["responses"] = {
+        str(status): _describe_response(status, operation, schemas, ids) for status in documented_statuses(route)
+    }
     result["security"] = security
     result["x-role"] = route.access.value
     result["x-kafka-connect"] = operation.kafka
-    if route.access is Access.INTERNAL:
+    if route.access is RequiredAccess.INTERNAL:
         result["x-internal"] = True
     return result
 
@@ -239,7 +241,9 @@ def _query_parameter(query: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _response(status: int, operation: Operation, schemas: Mapping[str, Any], ids: Collection[str]) -> dict[str, Any]:
+def _describe_response(
+    status: int, operation: Operation, schemas: Mapping[str, Any], ids: Collection[str]
+) -> dict[str, Any]:
     reply = operation.replies.get(status)
     if reply is None:
         shared: dict[str, Any] = {"$ref": f"#/components/responses/{_FAILURES[status].name}"}
@@ -250,7 +254,7 @@ def _response(status: int, operation: Operation, schemas: Mapping[str, Any], ids
     if reply.location:
         result["headers"] = {"Location": {"description": "Its address.", "schema": {"type": "string", "format": "uri"}}}
     if reply.type is not None:
-        result["content"] = {reply.media: {"schema": schemas[_key(reply.type)]}}
+        result["content"] = {reply.media: {"schema": schemas[_type_key(reply.type)]}}
     links = {
         link.operation: {"operationId": link.operation, "parameters": dict(link.parameters)}
         for link in reply.links
@@ -261,15 +265,15 @@ def _response(status: int, operation: Operation, schemas: Mapping[str, Any], ids
     return result
 
 
-def _failure(failure: _Failure, error: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_failure(failure: _Failure, error: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {"description": failure.doc, "content": {JSON: {"schema": error}}}
     if failure.headers:
         result["headers"] = dict(failure.headers)
     return result
 
 
-def _security(access: Access, schemes: Sequence[str], *, optional: bool) -> list[dict[str, list[str]]]:
-    if access is Access.INTERNAL:
+def _describe_security(access: RequiredAccess, schemes: Sequence[str], *, optional: bool) -> list[dict[str, list[str]]]:
+    if access is RequiredAccess.INTERNAL:
         return [{"session": []}]
     role = _LEVELS.get(access)
     if role is None:

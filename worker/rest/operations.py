@@ -33,7 +33,7 @@ class Tag(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class QueryParameter:
     """A query parameter.
 
     Attributes:
@@ -103,20 +103,20 @@ class Operation:
     tag: Tag
     replies: Mapping[int, Reply]
     errors: Mapping[int, str] = field(default_factory=dict)
-    query: tuple[Query, ...] = ()
+    query: tuple[QueryParameter, ...] = ()
     body: Any = None
     examples: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     kafka: bool = True
 
 
-def links(parameters: Mapping[str, str], *operations: str) -> tuple[Link, ...]:
+def make_links(parameters: Mapping[str, str], *operations: str) -> tuple[Link, ...]:
     """One link to each operation, all with the same parameters. Pure."""
     return tuple(Link(operation, parameters) for operation in operations)
 
 
 #: What can be asked of a connector whose name stands in the answer.
-NAMED: Final = links(
+NAMED: Final = make_links(
     {"connector": "$response.body#/name"},
     "getConnector",
     "getConfig",
@@ -134,7 +134,7 @@ NAMED: Final = links(
     "deleteConnector",
 )
 #: Of operations that only the leader (or the worker that runs the connector) can answer.
-FORWARD: Final = Query(
+FORWARD: Final = QueryParameter(
     "forward",
     "Whether another worker may be asked where this one can't answer itself: `false` answers 409 "
     "instead. Workers set it; clients have no need to.",

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from worker.rest.operations import Operation, Reply
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
     from worker.rest.operations import Tag
 
-    Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+    Handler = Callable[[RestCall], Awaitable[web.StreamResponse]]
 
 
 class OwnRoutes:
@@ -34,27 +34,27 @@ class OwnRoutes:
         replies: Reply | Mapping[int, Reply],
         errors: Mapping[int, str] | None = None,
         *,
-        access: Access = Access.READ,
+        access: RequiredAccess = RequiredAccess.READ,
         when_ready: bool = True,
         negotiate: bool = True,
         **rest: Any,
-    ) -> Route:
+    ) -> RestRoute:
         """One route.
 
         Args:
             method: the HTTP method.
-            path: as in ``Route``.
+            path: as in ``RestRoute``.
             handler: answers it.
             operation: the operation's id.
             summary: one line.
             replies: by status; a reply alone is that of 200.
             errors: as in ``Operation``.
-            access: as in ``Route``.
-            when_ready: as in ``Route``.
-            negotiate: as in ``Route``.
+            access: as in ``RestRoute``.
+            when_ready: as in ``RestRoute``.
+            negotiate: as in ``RestRoute``.
             rest: the other arguments of ``Operation``.
         """
-        return Route(
+        return RestRoute(
             method,
             path,
             handler,
@@ -72,22 +72,22 @@ class OwnRoutes:
             ),
         )
 
-    def get(self, path: str, handler: Handler, operation: str, summary: str, *rest: Any, **named: Any) -> Route:
+    def get(self, path: str, handler: Handler, operation: str, summary: str, *rest: Any, **named: Any) -> RestRoute:
         """Read something."""
         return self.declare("GET", path, handler, operation, summary, *rest, **named)
 
-    def put(self, path: str, handler: Handler, operation: str, summary: str, *rest: Any, **named: Any) -> Route:
+    def put(self, path: str, handler: Handler, operation: str, summary: str, *rest: Any, **named: Any) -> RestRoute:
         """Create or replace something."""
         return self.declare("PUT", path, handler, operation, summary, *rest, **named)
 
-    def post(self, path: str, handler: Handler, operation: str, summary: str, *rest: Any, **named: Any) -> Route:
+    def post(self, path: str, handler: Handler, operation: str, summary: str, *rest: Any, **named: Any) -> RestRoute:
         """Do something."""
         return self.declare("POST", path, handler, operation, summary, *rest, **named)
 
-    def delete(self, path: str, handler: Handler, operation: str, summary: str, *rest: Any, **named: Any) -> Route:
+    def delete(self, path: str, handler: Handler, operation: str, summary: str, *rest: Any, **named: Any) -> RestRoute:
         """Remove something."""
         return self.declare("DELETE", path, handler, operation, summary, *rest, **named)
 
-    def patch(self, path: str, handler: Handler, operation: str, summary: str, *rest: Any, **named: Any) -> Route:
+    def patch(self, path: str, handler: Handler, operation: str, summary: str, *rest: Any, **named: Any) -> RestRoute:
         """Change a part of something."""
         return self.declare("PATCH", path, handler, operation, summary, *rest, **named)

@@ -5,50 +5,50 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from worker.rest import bodies
-from worker.rest.call import answer
+from worker.rest.call import json_answer
 from worker.rest.checks import add_null_errors, check_type
 from worker.rest.facade import RestError
-from worker.rest.operations import Operation, Query, Reply, Tag, links
-from worker.rest.routing import Access, Route
+from worker.rest.operations import Operation, QueryParameter, Reply, Tag, make_links
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import ConfigBody, ConfigInfos, ConfigKeyInfo, Plugin
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 _SUFFIX = "Connector"
 
 
-async def list_plugins(call: Call) -> web.Response:
+async def list_plugins(call: RestCall) -> web.Response:
     """``GET /connector-plugins?connectorsOnly=``."""
-    return answer(await call.herder.plugins(connectors_only=call.flag("connectorsOnly", default=True)))
+    return json_answer(await call.herder.plugins(connectors_only=call.flag("connectorsOnly", default=True)))
 
 
-async def plugin_config(call: Call) -> web.Response:
+async def plugin_config(call: RestCall) -> web.Response:
     """``GET /connector-plugins/{plugin}/config?version=`` (KIP-769, KIP-891)."""
-    return answer(await call.herder.plugin_config(call.parameters["plugin"], call.request.query.get("version")))
+    return json_answer(await call.herder.plugin_config(call.parameters["plugin"], call.request.query.get("version")))
 
 
-async def validate(call: Call) -> web.Response:
+async def validate_config(call: RestCall) -> web.Response:
     """``PUT /connector-plugins/{plugin}/config/validate``: 200 whether or not there are errors in the body."""
     config = bodies.read_config(await call.request.read())
     plugin = call.parameters["plugin"]
-    given = config.get("connector.class")
-    if given is not None and not _normal(given).endswith(_normal(plugin)):
-        raise RestError(400, f"Included connector type {given} does not match request type {plugin}")
+    given_class = config.get("connector.class")
+    if given_class is not None and not _normalize_name(given_class).endswith(_normalize_name(plugin)):
+        raise RestError(400, f"Included connector type {given_class} does not match request type {plugin}")
     check_type(config)
     call.check_class(config)
     infos = await call.herder.validate(plugin, {name: value for name, value in config.items() if value is not None})
-    return answer(add_null_errors(infos, [name for name, value in config.items() if value is None]))
+    return json_answer(add_null_errors(infos, [name for name, value in config.items() if value is None]))
 
 
-def _normal(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name.removesuffix(_SUFFIX) or name
 
 
 ROUTES = (
-    Route(
+    RestRoute(
         "GET",
         "/connector-plugins",
         list_plugins,
@@ -60,17 +60,17 @@ ROUTES = (
                 200: Reply(
                     "A connector stands under each name that `connector.class` may have.",
                     list[Plugin],
-                    links=links({"plugin": "$response.body#/0/class"}, "getPluginConfig"),
+                    links=make_links({"plugin": "$response.body#/0/class"}, "getPluginConfig"),
                 )
             },
             query=(
-                Query(
+                QueryParameter(
                     "connectorsOnly", "Whether converters, transforms and predicates are left out.", bool, default=True
                 ),
             ),
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connector-plugins/{plugin}/config",
         plugin_config,
@@ -80,15 +80,15 @@ ROUTES = (
             Tag.PLUGINS,
             {200: Reply("Their declarations.", list[ConfigKeyInfo])},
             {400: "There is no such version, or the plugin's options can't be shown.", 404: "There is no such plugin."},
-            (Query("version", "A version or a range of them (KIP-891)."),),
+            (QueryParameter("version", "A version or a range of them (KIP-891)."),),
         ),
     ),
     # Connectors connect to check what they are given, with what config providers hold: no less than creating one.
-    Route(
+    RestRoute(
         "PUT",
         "/connector-plugins/{plugin}/config/validate",
-        validate,
-        Access.ADMIN,
+        validate_config,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "validateConfig",
             "Check a configuration, without creating anything.",

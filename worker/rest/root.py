@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.rest.call import answer
+from worker.rest.call import json_answer
 from worker.rest.operations import Operation, Reply, Tag
-from worker.rest.routing import Route
+from worker.rest.routing import RestRoute
 from worker.rest.schemas import Root
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def root(call: Call) -> web.Response:
+async def get_root(call: RestCall) -> web.Response:
     """Version, commit and Kafka's cluster id."""
-    return answer(call.herder.root())
+    return json_answer(call.herder.root())
 
 
 ROUTES = (
-    Route(
+    RestRoute(
         "GET",
         "/",
-        root,
+        get_root,
         operation=Operation(
             "getWorker",
             "The worker's version and the id of its Kafka cluster.",

@@ -26,23 +26,23 @@ from worker.rest import (
     topics,
     verify,
 )
-from worker.rest.call import answer
-from worker.rest.openapi import document
+from worker.rest.call import json_answer
+from worker.rest.openapi import build_document
 from worker.rest.operations import Operation, Reply, Tag
-from worker.rest.routing import Route
-from worker.rest.settings import address
+from worker.rest.routing import RestRoute
+from worker.rest.settings import format_address
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 _ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 - not listened on here
 #: What a listener serves: everything, everything but ``/admin``, or ``/admin`` alone.
 Part = Literal["all", "main", "admin"]
 
 
-async def description(call: Call) -> web.Response:
+async def get_description(call: RestCall) -> web.Response:
     """``GET /openapi.json``: what is served, under the address that the client has used. Not in Kafka Connect.
 
     What ``admin.listeners`` serve is in it too, with their addresses beside these paths.
@@ -50,16 +50,22 @@ async def description(call: Call) -> web.Response:
     settings = call.settings
     admin = settings.admin_listeners
     part: Part = "all" if admin is None else "main"
-    taken = {"basic": settings.auth.basic, "bearer": settings.auth.bearer, "mutualTLS": settings.auth.certificate}
-    schemes = [name for name, on in taken.items() if on] or ["basic", "bearer"]
+    enabled_schemes = {
+        "basic": settings.auth.basic,
+        "bearer": settings.auth.bearer,
+        "mutualTLS": settings.auth.certificate,
+    }
+    schemes = [name for name, on in enabled_schemes.items() if on] or ["basic", "bearer"]
     url = f"{call.request.scheme}://{call.request.host}"
     # A listener on all interfaces is reached as this one was.
     apart_urls = [
-        address(listener.scheme, listener.host if listener.host not in _ANY else call.request.url.host or "", port)
+        format_address(
+            listener.scheme, listener.host if listener.host not in _ANY else call.request.url.host or "", port
+        )
         for listener, port in zip(admin or (), call.admin_ports(), strict=True)
     ]
-    return answer(
-        document(
+    return json_answer(
+        build_document(
             ROUTES[part],
             url,
             apart=ROUTES["admin"] if admin else (),
@@ -74,10 +80,10 @@ _MAIN: Final = (
     *root.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
-    Route(
+    RestRoute(
         "GET",
         "/openapi.json",
-        description,
+        get_description,
         when_ready=False,
         negotiate=False,
         operation=Operation(
@@ -110,4 +116,4 @@ _MAIN: Final = (
     *internal.ROUTES,
 )
 _ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)
-ROUTES: Final[dict[Part, tuple[Route, ...]]] = {"all": (*_MAIN, *_ADMIN), "main": _MAIN, "admin": _ADMIN}
+ROUTES: Final[dict[Part, tuple[RestRoute, ...]]] = {"all": (*_MAIN, *_ADMIN), "main": _MAIN, "admin": _ADMIN}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
     from worker.rest.operations import Operation
 
 #: Kafka Connect's texts for errors that no resource is asked for.
@@ -31,7 +31,7 @@ REASONS: Final = {
 _JSON: Final = "application/json"
 
 
-class Access(StrEnum):
+class RequiredAccess(StrEnum):
     """What a caller must be allowed to do for an operation; each of read, operate and admin includes those before it.
 
     PUBLIC needs nothing, INTERNAL the signature of another worker.
@@ -45,7 +45,7 @@ class Access(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RestRoute:
     """One operation.
 
     Attributes:
@@ -60,8 +60,8 @@ class Route:
 
     method: str
     path: str
-    handler: Callable[[Call], Awaitable[web.StreamResponse]]
-    access: Access = Access.READ
+    handler: Callable[[RestCall], Awaitable[web.StreamResponse]]
+    access: RequiredAccess = RequiredAccess.READ
     when_ready: bool = True
     negotiate: bool = True
     operation: Operation = field(kw_only=True, compare=False)
@@ -72,7 +72,7 @@ class Resource:
     """All operations on one path."""
 
     segments: tuple[str, ...]
-    routes: dict[str, Route] = field(default_factory=dict)
+    routes: dict[str, RestRoute] = field(default_factory=dict)
 
     @property
     def allowed(self) -> list[str]:
@@ -84,29 +84,29 @@ class Resource:
 
     def parameters(self, raw: list[str]) -> dict[str, str] | None:
         """The decoded parameters if the path of encoded segments ``raw`` is this resource's, else None."""
-        found: dict[str, str] = {}
+        values_by_name: dict[str, str] = {}
         for pattern, segment in zip(self.segments, raw, strict=True):
             if pattern.startswith("{"):
                 try:
-                    found[pattern[1:-1]] = unquote(segment, errors="strict")
+                    values_by_name[pattern[1:-1]] = unquote(segment, errors="strict")
                 except UnicodeDecodeError:
                     return None
             elif pattern != segment:
                 return None
-        return found
+        return values_by_name
 
 
 class Router:
     """Finds the resource of a path."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[RestRoute]) -> None:
         self._by_length: dict[int, list[Resource]] = {}
-        known: dict[tuple[str, ...], Resource] = {}
+        resources: dict[tuple[str, ...], Resource] = {}
         for route in routes:
-            segments = tuple(split(route.path))
-            resource = known.get(segments)
+            segments = tuple(split_path(route.path))
+            resource = resources.get(segments)
             if resource is None:
-                resource = known[segments] = Resource(segments)
+                resource = resources[segments] = Resource(segments)
                 self._by_length.setdefault(len(segments), []).append(resource)
             resource.routes[route.method] = route
 
@@ -116,7 +116,7 @@ class Router:
         Raises:
             RestError: 404.
         """
-        raw = split(raw_path)
+        raw = split_path(raw_path)
         if all(raw):
             for resource in self._by_length.get(len(raw), ()):
                 parameters = resource.parameters(raw)
@@ -125,12 +125,12 @@ class Router:
         raise RestError(404, REASONS[404])
 
 
-def split(raw_path: str) -> list[str]:
+def split_path(raw_path: str) -> list[str]:
     """The segments of an encoded path, without the slash at its end."""
     return [] if raw_path in {"", "/"} else raw_path.removeprefix("/").removesuffix("/").split("/")
 
 
-def route_for(resource: Resource, method: str) -> Route:
+def route_for(resource: Resource, method: str) -> RestRoute:
     """The operation for ``method``; HEAD is answered by GET's.
 
     Raises:
@@ -142,7 +142,7 @@ def route_for(resource: Resource, method: str) -> Route:
     return route
 
 
-def check_media(route: Route, accept: str | None, content_type: str | None, *, has_body: bool) -> None:
+def check_media(route: RestRoute, accept: str | None, content_type: str | None, *, has_body: bool) -> None:
     """Refuse what is not JSON, in Jersey's order.
 
     Raises:
@@ -154,15 +154,15 @@ def check_media(route: Route, accept: str | None, content_type: str | None, *, h
         # Jersey refuses what it would have to read; it reads nothing where no body is declared.
         if route.operation.body is not None and has_body:
             raise RestError(415, REASONS[415])
-    elif _media(content_type) != _JSON:
+    elif _media_type(content_type) != _JSON:
         raise RestError(415, REASONS[415])
     if (
         accept
         and accept.strip()
-        and not any(_media(item) in {"*/*", "application/*", _JSON} for item in accept.split(","))
+        and not any(_media_type(item) in {"*/*", "application/*", _JSON} for item in accept.split(","))
     ):
         raise RestError(406, REASONS[406])
 
 
-def _media(value: str) -> str:
+def _media_type(value: str) -> str:
     return value.partition(";")[0].strip().lower()

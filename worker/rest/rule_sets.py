@@ -6,59 +6,59 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from worker.rest import bodies
-from worker.rest.call import answer, empty
+from worker.rest.call import empty_answer, json_answer
 from worker.rest.facade import RestError
-from worker.rest.operations import CONFLICT, FORWARD, Query, Reply, Tag
+from worker.rest.operations import CONFLICT, FORWARD, QueryParameter, Reply, Tag
 from worker.rest.own_routes import OwnRoutes
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 from worker.rest.rule_schemas import RuleSet, RuleSetInfo, RuleSetRequest, RuleVersion, RuleVersionRules
 from worker.rest.rules import RULES
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
 
 
-async def list_all(call: Call) -> web.Response:
+async def list_all(call: RestCall) -> web.Response:
     """``GET /rules``."""
-    return answer(await call.herder.rule_sets())
+    return json_answer(await call.herder.rule_sets())
 
 
-async def get(call: Call) -> web.Response:
+async def get_rules(call: RestCall) -> web.Response:
     """``GET /rules/{rules}``."""
-    return answer(await call.herder.rule_set(call.parameters["rules"]))
+    return json_answer(await call.herder.rule_set(call.parameters["rules"]))
 
 
-async def versions(call: Call) -> web.Response:
+async def list_versions(call: RestCall) -> web.Response:
     """``GET /rules/{rules}/versions``."""
-    return answer(await call.herder.rule_versions(call.parameters["rules"]))
+    return json_answer(await call.herder.rule_versions(call.parameters["rules"]))
 
 
-async def version(call: Call) -> web.Response:
+async def get_version(call: RestCall) -> web.Response:
     """``GET /rules/{rules}/versions/{version}``."""
     name, number = call.parameters["rules"], call.parameters["version"]
     if not _NUMBER.match(number):
         raise RestError(404, f"Rule set {name} has no version {number}")
-    return answer(await call.herder.rule_version(name, int(number)))
+    return json_answer(await call.herder.rule_version(name, int(number)))
 
 
-async def put(call: Call) -> web.Response:
+async def put_rules(call: RestCall) -> web.Response:
     """``PUT /rules/{rules}``: 201 for a new rule set, 200 for a new version or for what is the newest one already."""
     request = bodies.read_rule_set(await call.request.read())
     force = call.flag("force", default=False)
     created, saved = await call.herder.put_rules(
         call.parameters["rules"], request["rules"], force=force, comment=request["comment"]
     )
-    return answer(saved, 201 if created else 200)
+    return json_answer(saved, 201 if created else 200)
 
 
-async def delete(call: Call) -> web.Response:
+async def delete_rules(call: RestCall) -> web.Response:
     """``DELETE /rules/{rules}``."""
     await call.herder.delete_rules(call.parameters["rules"])
-    return empty(204)
+    return empty_answer(204)
 
 
 _PATH = "/rules/{rules}"
@@ -76,7 +76,7 @@ ROUTES = (
     ),
     _RULES.get(
         _PATH,
-        get,
+        get_rules,
         "getRuleSet",
         "A rule set, with the rules of its newest version.",
         Reply("The rule set.", RuleSet),
@@ -84,7 +84,7 @@ ROUTES = (
     ),
     _RULES.put(
         _PATH,
-        put,
+        put_rules,
         "putRuleSet",
         "Save a rule set as a new version. Running connectors that name it without a version take it over.",
         {
@@ -98,7 +98,7 @@ ROUTES = (
             503: "A connector that names the rule set, or its schema registry, does not answer now.",
         },
         query=(
-            Query(
+            QueryParameter(
                 "force",
                 "Save it although golden lines fail or something else speaks against it.",
                 bool,
@@ -108,21 +108,21 @@ ROUTES = (
         ),
         body=RuleSetRequest,
         examples={"a rule set": {"rules": RULES, "comment": "the first rules"}},
-        access=Access.ADMIN,
+        access=RequiredAccess.ADMIN,
     ),
     _RULES.delete(
         _PATH,
-        delete,
+        delete_rules,
         "deleteRuleSet",
         "Delete a rule set with all its versions.",
         {204: Reply("It is deleted.")},
         {**_UNKNOWN, 409: f"A connector names it. {CONFLICT}"},
         query=(FORWARD,),
-        access=Access.ADMIN,
+        access=RequiredAccess.ADMIN,
     ),
     _RULES.get(
         f"{_PATH}/versions",
-        versions,
+        list_versions,
         "listRuleVersions",
         "The versions of a rule set.",
         Reply("The newest first.", list[RuleVersion]),
@@ -130,7 +130,7 @@ ROUTES = (
     ),
     _RULES.get(
         f"{_PATH}/versions/{{version}}",
-        version,
+        get_version,
         "getRuleVersion",
         "One version of a rule set.",
         Reply("The version with its rules.", RuleVersionRules),

@@ -9,10 +9,10 @@ from urllib.parse import quote
 from aiohttp import web
 
 from worker.rest import bodies
-from worker.rest.call import answer, encode
+from worker.rest.call import encode_body, json_answer
 from worker.rest.facade import RestError
-from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Operation, Query, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Operation, QueryParameter, Reply, Tag
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.rule_schemas import (
     MOST_LINES,
     Replay,
@@ -29,10 +29,10 @@ from worker.rest.rule_schemas import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def preview(call: Call) -> web.Response:
+async def preview_rules(call: RestCall) -> web.Response:
     """``POST /rules/preview``."""
     request = bodies.read_rules_preview(await call.request.read())
     lines, origins = await _find_lines(call, request)
@@ -43,29 +43,33 @@ async def preview(call: Call) -> web.Response:
     name = request.get("connector")
     conflicts, warnings = ([], []) if name is None else await call.herder.rule_conflicts(name, request["rules"])
     # The answer may be large: it is not decoded for one more member.
-    return _answer(shown[:-1] + b',"conflicts":' + encode(conflicts) + b',"warnings":' + encode(warnings) + b"}")
+    return _json_answer(
+        shown[:-1] + b',"conflicts":' + encode_body(conflicts) + b',"warnings":' + encode_body(warnings) + b"}"
+    )
 
 
-async def diff(call: Call) -> web.Response:
+async def compare_rules(call: RestCall) -> web.Response:
     """``POST /rules/diff``."""
     request = bodies.read_rules_diff(await call.request.read())
     lines, origins = await _find_lines(call, request)
     from connectors.logs.rules.trials import compare_lines
 
-    return _answer(await asyncio.to_thread(compare_lines, request["before"], request["after"], lines, origins=origins))
+    return _json_answer(
+        await asyncio.to_thread(compare_lines, request["before"], request["after"], lines, origins=origins)
+    )
 
 
-async def propose(call: Call) -> web.Response:
+async def propose_for_body(call: RestCall) -> web.Response:
     """``POST /rules/propose``."""
     request = bodies.read_rules_proposal(await call.request.read())
     from connectors.logs.rules.trials import propose_for_lines
 
-    return _answer(await asyncio.to_thread(propose_for_lines, request["lines"], request["table"]))
+    return _json_answer(await asyncio.to_thread(propose_for_lines, request["lines"], request["table"]))
 
 
-async def unknown(call: Call) -> web.Response:
+async def list_unknown(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/unknown``: the newest unknown lines by pattern, with a rule for each."""
-    unknown_lines = await call.herder.unknown_lines(call.connector, _count(call.request))
+    unknown_lines = await call.herder.unknown_lines(call.connector, _read_count(call.request))
     from connectors.logs.rules.proposals import propose_rules
 
     lines = [entry["line"] for entry in unknown_lines.pop("lines")]
@@ -74,32 +78,34 @@ async def unknown(call: Call) -> web.Response:
         raise RestError(400, f"The table of the proposed rules can't be {table!r}: use letters, digits and underscores")
     patterns = await asyncio.to_thread(propose_rules, lines, table)
     shown = [{"pattern": p.pattern, "count": p.count, "examples": p.examples, "rules": p.rules} for p in patterns]
-    return answer({"connector": call.connector, **unknown_lines, "lines": len(lines), "patterns": shown})
+    return json_answer({"connector": call.connector, **unknown_lines, "lines": len(lines), "patterns": shown})
 
 
-async def replay(call: Call) -> web.Response:
+async def start_replay(call: RestCall) -> web.Response:
     """``POST /connectors/{connector}/replay``: 201 with the request as it is kept, among the connector's snapshots."""
     request = bodies.read_replay(await call.request.read())
     named = {"id": request.pop("id")} if "id" in request else {}
     asked = await call.herder.create_snapshot(call.connector, {"replay": request, **named})
     asked["replay"] = {key: value for key, value in asked["replay"].items() if key != "earlier"}
-    return answer(asked, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(asked['id'], safe='')}"})
+    return json_answer(
+        asked, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(asked['id'], safe='')}"}
+    )
 
 
-async def replays(call: Call) -> web.Response:
+async def list_replays(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/replay``: the replays with their progress."""
-    return answer([asked for asked in await call.herder.snapshots(call.connector) if "replay" in asked])
+    return json_answer([asked for asked in await call.herder.snapshots(call.connector) if "replay" in asked])
 
 
-def _count(request: web.Request) -> int:
+def _read_count(request: web.Request) -> int:
     """How many lines are asked for."""
-    text = request.query.get("lines", "1000")
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_LINES:
-        raise RestError(400, f"The parameter 'lines' must be a whole number from 1 to {MOST_LINES}, not {text!r}")
-    return int(text)
+    raw = request.query.get("lines", "1000")
+    if not raw.isascii() or not raw.isdecimal() or not 1 <= int(raw[:9]) <= MOST_LINES:
+        raise RestError(400, f"The parameter 'lines' must be a whole number from 1 to {MOST_LINES}, not {raw!r}")
+    return int(raw)
 
 
-async def _find_lines(call: Call, request: Mapping[str, Any]) -> tuple[list[str], list[dict[str, Any]]]:
+async def _find_lines(call: RestCall, request: Mapping[str, Any]) -> tuple[list[str], list[dict[str, Any]]]:
     """The lines of a request, and where they come from: given ones, or a connector's."""
     name, lines = request.get("connector"), request.get("lines")
     if name is None:
@@ -110,7 +116,7 @@ async def _find_lines(call: Call, request: Mapping[str, Any]) -> tuple[list[str]
         return lines, []
     if lines is not None:
         raise RestError(400, "Give either 'lines' or a 'connector' to take them from; both are there")
-    call.principal.require(Access.ADMIN, name)
+    call.principal.require(RequiredAccess.ADMIN, name)
     if request["source"] == "UNKNOWN":
         newest = (await call.herder.unknown_lines(name, request["count"]))["lines"]
     else:
@@ -118,7 +124,7 @@ async def _find_lines(call: Call, request: Mapping[str, Any]) -> tuple[list[str]
     return [entry["line"] for entry in newest], [entry["origin"] for entry in newest]
 
 
-def _answer(body: bytes) -> web.Response:
+def _json_answer(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
@@ -149,11 +155,11 @@ _TRIED = {
 
 # Rules cost the worker time: no less than creating a connector.
 ROUTES = (
-    Route(
+    RestRoute(
         "POST",
         "/rules/preview",
-        preview,
-        Access.ADMIN,
+        preview_rules,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "previewRules",
             "Lines through every step of a rule set of the connector `logs`, without writing anything.",
@@ -170,11 +176,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "POST",
         "/rules/diff",
-        diff,
-        Access.ADMIN,
+        compare_rules,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "diffRules",
             "The lines of which two versions of a rule set make different rows.",
@@ -188,11 +194,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "POST",
         "/rules/propose",
-        propose,
-        Access.ADMIN,
+        propose_for_body,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "proposeRules",
             "Patterns of lines that no rule accepts yet, and a rule for each.",
@@ -205,11 +211,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/unknown",
-        unknown,
-        Access.ADMIN,
+        list_unknown,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "listUnknownLines",
             "The newest lines that no rule of a connector of class `logs` accepted, by pattern, with a rule for each pattern.",
@@ -217,18 +223,18 @@ ROUTES = (
             {200: Reply("The patterns, those with the most lines first.", UnknownLines)},
             {400: "It is not of class `logs`, or a parameter is wrong.", 404: UNKNOWN, 503: _AWAY},
             (
-                Query("lines", f"How many of the newest lines to look at; at most {MOST_LINES}.", int, 1000),
-                Query("table", "The table of the proposed rules.", str, "lines"),
+                QueryParameter("lines", f"How many of the newest lines to look at; at most {MOST_LINES}.", int, 1000),
+                QueryParameter("table", "The table of the proposed rules.", str, "lines"),
             ),
             note="Reads at most 16 MiB of the topic of `unknown_table`. No consumer group takes part.",
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "POST",
         "/connectors/{connector}/replay",
-        replay,
-        Access.OPERATE,
+        start_replay,
+        RequiredAccess.OPERATE,
         operation=Operation(
             "replayLines",
             "Give the lines of `unknown_table`, or of the input, to the rules of a connector of class `logs` again.",
@@ -250,10 +256,10 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/replay",
-        replays,
+        list_replays,
         operation=Operation(
             "listReplays",
             "The replays of a connector with their progress.",

@@ -5,43 +5,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from worker.rest import bodies
-from worker.rest.call import answer, empty
+from worker.rest.call import empty_answer, json_answer
 from worker.rest.operations import CONFLICT, FORWARD, Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import Savepoint, SavepointAsked, SavepointRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def create(call: Call) -> web.Response:
+async def create_savepoint(call: RestCall) -> web.Response:
     """``POST .../savepoints``: 202, the job makes it between two batches."""
     request = bodies.read_savepoint(await call.request.read())
-    return answer(await call.herder.create_savepoint(call.connector, request), 202)
+    return json_answer(await call.herder.create_savepoint(call.connector, request), 202)
 
 
-async def list_all(call: Call) -> web.Response:
+async def list_all(call: RestCall) -> web.Response:
     """``GET .../savepoints``: those in the job's folder of savepoints."""
-    return answer(await call.herder.savepoints(call.connector))
+    return json_answer(await call.herder.savepoints(call.connector))
 
 
-async def delete(call: Call) -> web.Response:
+async def delete_savepoint(call: RestCall) -> web.Response:
     """``DELETE .../savepoints/{savepoint}``."""
     await call.herder.delete_savepoint(call.connector, call.parameters["savepoint"])
-    return empty(204)
+    return empty_answer(204)
 
 
 _PATH = "/connectors/{connector}/savepoints"
 _NONE = "The connector is no Spark job"
 
 ROUTES = (
-    Route(
+    RestRoute(
         "POST",
         _PATH,
-        create,
-        Access.OPERATE,
+        create_savepoint,
+        RequiredAccess.OPERATE,
         operation=Operation(
             "createSavepoint",
             "Let a running job write its position and its state into a folder, from which a job can start.",
@@ -58,7 +58,7 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         _PATH,
         list_all,
@@ -81,11 +81,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "DELETE",
         f"{_PATH}/{{savepoint}}",
-        delete,
-        Access.OPERATE,
+        delete_savepoint,
+        RequiredAccess.OPERATE,
         operation=Operation(
             "deleteSavepoint",
             "Remove a savepoint and its files.",

@@ -12,9 +12,9 @@ from aiohttp import web
 
 from connectors.errors import ConfigInvalid
 from worker.rest.app import create_app
-from worker.rest.files import Watch, fingerprints, watch
+from worker.rest.files import FileWatch, read_fingerprints, watch_files
 from worker.rest.guard import Guard
-from worker.rest.settings import address, tls_files
+from worker.rest.settings import format_address, tls_files
 from worker.tls import server_context
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from worker.rest.facade import Herder
     from worker.rest.internal import InternalHerder
     from worker.rest.routes import Part
-    from worker.rest.settings import Listener, RestSettings
+    from worker.rest.settings import RestListener, RestSettings
 
 _log = logging.getLogger("worker.rest")
 #: Requests under way get this long to end when the server stops.
@@ -39,7 +39,7 @@ _MOST_FIELDS = 128
 class _Bound:
     """A listener that is open: its sockets, of which ``servers`` serve copies, so that they can be replaced."""
 
-    listener: Listener
+    listener: RestListener
     sockets: list[socket.socket]
     serves: web.Server
     tls: Mapping[str, str]
@@ -86,7 +86,7 @@ class RestServer:
     @property
     def advertised_url(self) -> str:
         """The address other workers are told, without a slash at its end; known once the server has started."""
-        return advertised(self._settings, [(each.listener, each.port) for each in self._bound])
+        return advertised_address(self._settings, [(bound.listener, bound.port) for bound in self._bound])
 
     @property
     def worker_id(self) -> str:
@@ -96,14 +96,14 @@ class RestServer:
     @property
     def urls(self) -> list[str]:
         """Where it listens, with the ports that were taken."""
-        return [_address(each) for each in self._bound]
+        return [_bound_address(bound) for bound in self._bound]
 
     @property
     def admin_urls(self) -> list[str]:
         """Where ``/admin`` is served: addresses of its own, those of the rest, or none."""
         if self._settings.admin_listeners is None:
             return self.urls
-        return [_address(each) for each in self._admin_bound]
+        return [_bound_address(bound) for bound in self._admin_bound]
 
     async def start(self) -> None:
         """Bind and serve all listeners.
@@ -112,21 +112,21 @@ class RestServer:
             ConfigInvalid: an address can't be bound, or a certificate, users or keys can't be read; nothing is left open.
         """
         admin = self._settings.admin_listeners
-        watches = self._watches()
+        watches = self._file_watches()
         try:
             await self._guard.start()
-            known = await asyncio.to_thread(fingerprints, watches)
+            known_files = await asyncio.to_thread(read_fingerprints, watches)
             # First, so that the other listeners can tell from their first request where they are.
             if admin:
-                await self._serve("admin", admin, self._settings.admin_tls, self._admin_bound)
-            await self._serve(
+                await self._serve_listeners("admin", admin, self._settings.admin_tls, self._admin_bound)
+            await self._serve_listeners(
                 "all" if admin is None else "main", self._settings.listeners, self._settings.tls, self._bound
             )
         except BaseException:
             await self.stop()
             raise
-        self._watching = asyncio.create_task(watch(watches, known), name="rest-files")
-        for warning in exposed(self._settings):
+        self._watching = asyncio.create_task(watch_files(watches, known_files), name="rest-files")
+        for warning in find_exposed(self._settings):
             _log.warning("%s", warning)
         _log.info("REST API listens on %s, advertised as %s", ", ".join(self.urls), self.advertised_url)
 
@@ -135,18 +135,18 @@ class RestServer:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        for each in (*self._bound, *self._admin_bound):
-            for server in each.servers:
+        for bound in (*self._bound, *self._admin_bound):
+            for server in bound.servers:
                 server.close()
-            for one in each.sockets:
-                one.close()
+            for listening_socket in bound.sockets:
+                listening_socket.close()
         runners, self._runners = self._runners, []
         for runner in runners:
             await runner.cleanup()
         await self._guard.close()
 
-    async def _serve(
-        self, part: Part, listeners: tuple[Listener, ...], tls: Mapping[str, str], bound: list[_Bound]
+    async def _serve_listeners(
+        self, part: Part, listeners: tuple[RestListener, ...], tls: Mapping[str, str], bound: list[_Bound]
     ) -> None:
         app = create_app(
             self._herder,
@@ -154,7 +154,7 @@ class RestServer:
             self._guard,
             workers=self._workers,
             part=part,
-            admin_ports=lambda: [each.port for each in self._admin_bound],
+            admin_ports=lambda: [bound_listener.port for bound_listener in self._admin_bound],
             java=self._java,
         )
         runner = web.AppRunner(
@@ -174,13 +174,13 @@ class RestServer:
             raise RuntimeError("the runner has been set up")
         for listener in listeners:
             try:
-                each = _Bound(listener, await _bind(listener), server, tls)
-                bound.append(each)
-                await self._open(each)
+                bound_listener = _Bound(listener, await _bind_sockets(listener), server, tls)
+                bound.append(bound_listener)
+                await self._open_listener(bound_listener)
             except OSError as error:
                 raise ConfigInvalid(f"listeners: can't listen on {listener}: {error}") from error
 
-    async def _open(self, bound: _Bound) -> None:
+    async def _open_listener(self, bound: _Bound) -> None:
         """Serve a listener's sockets, with its certificates as they are now; connections that are open go on with the old."""
         context: ssl.SSLContext | None = None
         if bound.listener.scheme == "https":
@@ -189,12 +189,12 @@ class RestServer:
         loop = asyncio.get_running_loop()
 
         def connection() -> asyncio.Protocol:
-            return bound.serves() if len(bound.serves.connections) < limits.connections else _Refuse()
+            return bound.serves() if len(bound.serves.connections) < limits.connections else _RefusedConnection()
 
         opened: list[asyncio.AbstractServer] = []
         try:
-            for each in bound.sockets:
-                copy = each.dup()
+            for bound_socket in bound.sockets:
+                copy = bound_socket.dup()
                 opened.append(
                     await loop.create_server(
                         connection,
@@ -211,19 +211,21 @@ class RestServer:
         for server in old:
             server.close()
 
-    def _watches(self) -> list[Watch]:
+    def _file_watches(self) -> list[FileWatch]:
         authenticator = self._guard.authenticator
 
         async def reopen(bounds: list[_Bound]) -> None:
-            for each in bounds:
-                if each.listener.scheme == "https":
-                    await self._open(each)
+            for bound in bounds:
+                if bound.listener.scheme == "https":
+                    await self._open_listener(bound)
 
         return [
-            Watch("users and tokens of REST", lambda: authenticator.identity_files, authenticator.reload_identities),
-            Watch("keys of JSON web tokens", lambda: authenticator.key_files, authenticator.reload_keys),
-            Watch("certificates of listeners", lambda: tls_files(self._settings.tls), lambda: reopen(self._bound)),
-            Watch(
+            FileWatch(
+                "users and tokens of REST", lambda: authenticator.identity_files, authenticator.reload_identities
+            ),
+            FileWatch("keys of JSON web tokens", lambda: authenticator.key_files, authenticator.reload_keys),
+            FileWatch("certificates of listeners", lambda: tls_files(self._settings.tls), lambda: reopen(self._bound)),
+            FileWatch(
                 "certificates of admin.listeners",
                 lambda: tls_files(self._settings.admin_tls),
                 lambda: reopen(self._admin_bound),
@@ -231,7 +233,7 @@ class RestServer:
         ]
 
 
-class _Refuse(asyncio.Protocol):
+class _RefusedConnection(asyncio.Protocol):
     """A connection above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -240,14 +242,14 @@ class _Refuse(asyncio.Protocol):
             transport.abort()
 
 
-def _address(bound: _Bound) -> str:
-    return address(bound.listener.scheme, bound.listener.host or "127.0.0.1", bound.port)
+def _bound_address(bound: _Bound) -> str:
+    return format_address(bound.listener.scheme, bound.listener.host or "127.0.0.1", bound.port)
 
 
-def exposed(settings: RestSettings) -> list[str]:
+def find_exposed(settings: RestSettings) -> list[str]:
     """Warnings about listeners that let in whom they should not, or show what they should not. Pure."""
     listeners = (*settings.listeners, *(settings.admin_listeners or ()))
-    outside = [listener for listener in listeners if not _loopback(listener.host)]
+    outside = [listener for listener in listeners if not _is_loopback(listener.host)]
     if not outside:
         return []
     names = ", ".join(map(str, outside))
@@ -264,35 +266,35 @@ def exposed(settings: RestSettings) -> list[str]:
     return [f"Passwords and tokens for {', '.join(plain)} go over the network as they are: use https"] if plain else []
 
 
-def _loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     return host in {"localhost", "::1"} or host.startswith("127.")
 
 
-async def _bind(listener: Listener) -> list[socket.socket]:
+async def _bind_sockets(listener: RestListener) -> list[socket.socket]:
     """Sockets for all addresses of a listener's host, on one port."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(
+    addresses = await loop.getaddrinfo(
         listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     sockets: list[socket.socket] = []
     port = listener.port
     try:
-        for family, _, _, _, where in dict.fromkeys(found):
-            each = socket.socket(family, socket.SOCK_STREAM)
-            sockets.append(each)
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for family, _, _, _, where in dict.fromkeys(addresses):
+            bound_socket = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(bound_socket)
+            bound_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            each.bind((where[0], port, *where[2:]))
-            port = each.getsockname()[1]
+                bound_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound_socket.bind((where[0], port, *where[2:]))
+            port = bound_socket.getsockname()[1]
     except OSError:
-        for each in sockets:
-            each.close()
+        for bound_socket in sockets:
+            bound_socket.close()
         raise
     return sockets
 
 
-def advertised(settings: RestSettings, bound: list[tuple[Listener, int]]) -> str:
+def advertised_address(settings: RestSettings, bound: list[tuple[RestListener, int]]) -> str:
     """The address for other workers: http where there is one unless ``rest.advertised.listener`` says otherwise. Pure."""
     if not bound:
         raise RuntimeError("the REST server has not been started")
@@ -300,4 +302,6 @@ def advertised(settings: RestSettings, bound: list[tuple[Listener, int]]) -> str
     scheme = settings.advertised_scheme or ("http" if "http" in schemes else "https")
     listener, port = next((item for item in bound if item[0].scheme == scheme), bound[0])
     host = listener.host if listener.host not in {"", "0.0.0.0", "::"} else ""  # noqa: S104 - compared, not bound
-    return address(scheme, settings.advertised_host or host or socket.getfqdn(), settings.advertised_port or port)
+    return format_address(
+        scheme, settings.advertised_host or host or socket.getfqdn(), settings.advertised_port or port
+    )

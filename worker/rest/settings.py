@@ -23,7 +23,7 @@ _ADMIN_HTTPS_PREFIX: Final = "admin.listeners.https."
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class RestListener:
     """An address to listen on; an empty host means all interfaces, port 0 any free one."""
 
     scheme: str
@@ -31,27 +31,27 @@ class Listener:
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, raw: str) -> Self:
         """A listener from ``scheme://host:port``; IPv6 hosts stand in brackets.
 
         Raises:
             ConfigInvalid: Kafka's text.
         """
-        match = _LISTENER.match(text.strip())
+        match = _LISTENER.match(raw.strip())
         if match is None:
             raise ConfigInvalid("Listener doesn't have the right format (protocol://hostname:port).")
         scheme, port = match["scheme"].lower(), int(match["port"])
         if scheme not in {"http", "https"}:
             raise ConfigInvalid('Listener protocol must be either "http" or "https".')
         if not 0 <= port < 1 << 16:
-            raise ConfigInvalid(f"Listener {text.strip()}: port {port} is not between 0 and 65535.")
+            raise ConfigInvalid(f"Listener {raw.strip()}: port {port} is not between 0 and 65535.")
         return cls(scheme, match["host"], port)
 
     def __str__(self) -> str:
-        return address(self.scheme, self.host, self.port)
+        return format_address(self.scheme, self.host, self.port)
 
 
-def address(scheme: str, host: str, port: int) -> str:
+def format_address(scheme: str, host: str, port: int) -> str:
     """A URL without a path; IPv6 hosts get their brackets."""
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -65,19 +65,19 @@ class HeaderRule:
     value: str
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, raw: str) -> Self:
         """A rule from ``action name:value``.
 
         Raises:
             ConfigInvalid: Kafka's text.
         """
-        action, _, header = text.strip().partition(" ")
+        action, _, header = raw.strip().partition(" ")
         if not header.strip():
             raise ConfigInvalid(
-                f"Invalid format of header config '{text}'. Expected: '[action] [header name]:[header value]'"
+                f"Invalid format of header config '{raw}'. Expected: '[action] [header name]:[header value]'"
             )
-        known = {item.lower(): item for item in _HEADER_ACTIONS}
-        if action.lower() not in known:
+        actions = {item.lower(): item for item in _HEADER_ACTIONS}
+        if action.lower() not in actions:
             raise ConfigInvalid(
                 f"Invalid header config action: '{action}'. Expected one of [{', '.join(_HEADER_ACTIONS)}]"
             )
@@ -91,35 +91,35 @@ class HeaderRule:
         if not name or re.search(r"\s", name):
             raise ConfigInvalid(f"Invalid header name '{name}'. The '[header name]' cannot contain whitespace")
         if action.lower().endswith("date") and not re.fullmatch(r"-?\d+", value):
-            raise ConfigInvalid(f"Invalid header config '{text}'. A date needs a number of milliseconds from now")
-        return cls(known[action.lower()], name, value)
+            raise ConfigInvalid(f"Invalid header config '{raw}'. A date needs a number of milliseconds from now")
+        return cls(actions[action.lower()], name, value)
 
 
-def header_rules(text: str) -> tuple[HeaderRule, ...]:
+def header_rules(raw: str) -> tuple[HeaderRule, ...]:
     """All rules of a comma-separated value; a rule that holds a comma stands in double quotes.
 
     Raises:
         ConfigInvalid: Kafka's text.
     """
-    if not text.strip():
+    if not raw.strip():
         return ()
-    return tuple(HeaderRule.parse(item) for item in next(csv.reader([text], skipinitialspace=True)))
+    return tuple(HeaderRule.parse(item) for item in next(csv.reader([raw], skipinitialspace=True)))
 
 
-def _listeners(name: str, value: Any) -> str | None:
+def _check_listeners(name: str, value: Any) -> str | None:
     if not value and name == "listeners":
         return "Invalid value for listeners, at least one URL is expected, ex: http://localhost:8080,https://localhost:8443."
     for item in value or ():
         if not item.strip():
             return f"Empty URL found when parsing {name} list."
         try:
-            Listener.parse(item)
+            RestListener.parse(item)
         except ConfigInvalid as error:
             return str(error)
     return None
 
 
-def _headers(name: str, value: Any) -> str | None:
+def _check_headers(name: str, value: Any) -> str | None:
     del name
     try:
         header_rules(value or "")
@@ -128,7 +128,7 @@ def _headers(name: str, value: Any) -> str | None:
     return None
 
 
-def _advertised(name: str, value: Any) -> str | None:
+def _check_advertised(name: str, value: Any) -> str | None:
     if value is not None and value.lower() not in {"http", "https"}:
         return invalid(name, value, "it must be http or https")
     return None
@@ -140,7 +140,7 @@ REST_KEYS: Final = (
         name="listeners",
         type=ConfigType.LIST,
         default=["http://:8083"],
-        validator=_listeners,
+        validator=_check_listeners,
         importance=Importance.LOW,
         doc="Addresses the REST API listens on. Without a host: all interfaces; port 0 takes a free one.",
         example="http://0.0.0.0:8083,https://0.0.0.0:8443",
@@ -149,7 +149,7 @@ REST_KEYS: Final = (
         name="admin.listeners",
         type=ConfigType.LIST,
         default=None,
-        validator=_listeners,
+        validator=_check_listeners,
         importance=Importance.LOW,
         doc="Addresses of their own for /admin. Not set, /admin is served by `listeners`; empty, it is switched off.",
         example="http://127.0.0.1:8084",
@@ -173,7 +173,7 @@ REST_KEYS: Final = (
         name="rest.advertised.listener",
         type=ConfigType.STRING,
         default=None,
-        validator=_advertised,
+        validator=_check_advertised,
         importance=Importance.LOW,
         doc="Which kind of listener other workers use: http or https.",
     ),
@@ -198,7 +198,7 @@ REST_KEYS: Final = (
         name="response.http.headers.config",
         type=ConfigType.STRING,
         default="",
-        validator=_headers,
+        validator=_check_headers,
         importance=Importance.LOW,
         doc="Headers to put on every answer: `action name:value` rules, separated by commas. "
         "Actions are set, add, setDate and addDate (the value is then milliseconds from now).",
@@ -296,8 +296,8 @@ class RestSettings:
         limits: how much may be asked.
     """
 
-    listeners: tuple[Listener, ...]
-    admin_listeners: tuple[Listener, ...] | None
+    listeners: tuple[RestListener, ...]
+    admin_listeners: tuple[RestListener, ...] | None
     advertised_host: str | None
     advertised_port: int | None
     advertised_scheme: str | None
@@ -325,9 +325,9 @@ class RestSettings:
         config = ConfigDef(REST_KEYS).parse(properties)
         admin = config["admin.listeners"]
         scheme = config["rest.advertised.listener"]
-        made = cls(
-            listeners=tuple(Listener.parse(item) for item in config["listeners"]),
-            admin_listeners=None if admin is None else tuple(Listener.parse(item) for item in admin),
+        settings = cls(
+            listeners=tuple(RestListener.parse(item) for item in config["listeners"]),
+            admin_listeners=None if admin is None else tuple(RestListener.parse(item) for item in admin),
             advertised_host=config["rest.advertised.host.name"] or None,
             advertised_port=config["rest.advertised.port"],
             advertised_scheme=None if scheme is None else scheme.lower(),
@@ -339,18 +339,18 @@ class RestSettings:
             max_body=config["rest.request.max.bytes"],
             topic_tracking=config["topic.tracking.enable"],
             topic_reset=config["topic.tracking.allow.reset"],
-            tls=_tls(properties, _HTTPS_PREFIX),
-            admin_tls=_tls(properties, _ADMIN_HTTPS_PREFIX),
+            tls=_tls_properties(properties, _HTTPS_PREFIX),
+            admin_tls=_tls_properties(properties, _ADMIN_HTTPS_PREFIX),
             classes=tuple(config["connector.class.allow"]),
             auth=AuthSettings.from_properties(properties),
             limits=LimitSettings.from_properties(properties),
         )
-        if made.auth.certificate and not made.asks_for_certificates:
+        if settings.auth.certificate and not settings.asks_for_certificates:
             raise ConfigInvalid(
                 "rest.authentication: certificate needs an https listener that asks clients for theirs: set "
                 "ssl.client.auth=requested or required, or leave certificate out"
             )
-        return made
+        return settings
 
     @property
     def asks_for_certificates(self) -> bool:
@@ -362,8 +362,8 @@ class RestSettings:
         )
 
 
-def _comma_list(text: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in text.split(",") if item.strip())
+def _comma_list(raw: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in raw.split(",") if item.strip())
 
 
 def tls_files(tls: Mapping[str, str]) -> list[str]:
@@ -371,7 +371,7 @@ def tls_files(tls: Mapping[str, str]) -> list[str]:
     return [tls[name] for name in FILES if tls.get(name)]
 
 
-def _tls(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+def _tls_properties(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
     """``ssl.*`` properties: those with the prefix if there is any, else the plain ones, as Kafka Connect does."""
     prefixed = {name[len(prefix) :]: value for name, value in properties.items() if name.startswith(prefix)}
     source = prefixed or properties

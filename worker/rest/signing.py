@@ -49,22 +49,24 @@ _DIGESTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class SessionKey:
+class SigningKey:
     """The key that all workers share, as the config topic holds it."""
 
     key: bytes
     algorithm: str = "HmacSHA256"
 
 
-def signature_headers(session: SessionKey, body: bytes) -> dict[str, str]:
+def signature_headers(session: SigningKey, body: bytes) -> dict[str, str]:
     """The headers that sign ``body``."""
     return {
-        SIGNATURE_HEADER: base64.b64encode(_sign(session.algorithm, session.key, body)).decode(),
+        SIGNATURE_HEADER: base64.b64encode(_sign_body(session.algorithm, session.key, body)).decode(),
         ALGORITHM_HEADER: session.algorithm,
     }
 
 
-def verify(headers: Mapping[str, str], body: bytes, session: SessionKey | None, algorithms: Sequence[str]) -> None:
+def verify_signature(
+    headers: Mapping[str, str], body: bytes, session: SigningKey | None, algorithms: Sequence[str]
+) -> None:
     """Check a request's signature.
 
     Args:
@@ -98,16 +100,16 @@ def verify(headers: Mapping[str, str], body: bytes, session: SessionKey | None, 
             503,
             "This worker is still starting up and has not been able to read a session key from the config topic yet",
         )
-    if not hmac.compare_digest(_sign(algorithm, session.key, body), signature):
+    if not hmac.compare_digest(_sign_body(algorithm, session.key, body), signature):
         raise RestError(403, "Internal request contained invalid signature.")
 
 
-def _sign(algorithm: str, key: bytes, body: bytes) -> bytes:
+def _sign_body(algorithm: str, key: bytes, body: bytes) -> bytes:
     return hmac.new(key, body, _DIGESTS[algorithm]).digest()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SignedRequest:
     """A request as its signature covers it.
 
     Attributes:
@@ -131,7 +133,7 @@ class WorkerRequest:
     at: float
 
 
-def sign_request(session: SessionKey, asked: Asked, body: bytes, principal: Principal, now: float) -> str:
+def sign_request(session: SigningKey, asked: SignedRequest, body: bytes, principal: Principal, now: float) -> str:
     """The value of ``WORKER_HEADER`` for one request.
 
     Args:
@@ -157,12 +159,12 @@ def sign_request(session: SessionKey, asked: Asked, body: bytes, principal: Prin
             }
         )
     )
-    signature = base64.urlsafe_b64encode(_sign(session.algorithm, session.key, _DOMAIN + payload))
+    signature = base64.urlsafe_b64encode(_sign_body(session.algorithm, session.key, _DOMAIN + payload))
     return f"{payload.decode()}.{signature.decode()}"
 
 
 def read_request(
-    header: str, asked: Asked, session: SessionKey | None, algorithms: Sequence[str], now: float
+    header: str, asked: SignedRequest, session: SigningKey | None, algorithms: Sequence[str], now: float
 ) -> WorkerRequest:
     """What a signed request says; the caller compares the body's digest and whether the nonce is new.
 
@@ -187,12 +189,12 @@ def read_request(
         said: dict[str, Any] = orjson.loads(base64.b64decode(payload, altchars=b"-_", validate=True))
         algorithm = str(said["alg"])
     except (binascii.Error, ValueError, KeyError, TypeError):
-        raise _refused("it can't be read") from None
+        raise _refuse_signature("it can't be read") from None
     if algorithm not in algorithms or algorithm not in _DIGESTS:
-        raise _refused(
+        raise _refuse_signature(
             f"inter.worker.verification.algorithms does not list its algorithm; it lists {', '.join(algorithms)}"
         )
-    if not hmac.compare_digest(_sign(algorithm, session.key, _DOMAIN + payload.encode()), signature):
+    if not hmac.compare_digest(_sign_body(algorithm, session.key, _DOMAIN + payload.encode()), signature):
         # The sender may have an older or a newer key for a moment: it may try again.
         raise RestError(
             403,
@@ -201,7 +203,7 @@ def read_request(
             {STALE_HEADER: "invalid"},
         )
     if (said["method"], said["target"], said["receiver"]) != (asked.method, asked.target, asked.receiver):
-        raise _refused(f"it is for {said['method']} {said['target']} at {said['receiver']}")
+        raise _refuse_signature(f"it is for {said['method']} {said['target']} at {said['receiver']}")
     if not abs(now - said["at"]) <= MOST_AGE_S:
         raise RestError(
             403,
@@ -212,14 +214,14 @@ def read_request(
     try:
         grants = checked_grants(said["grants"]) if said["grants"] else ()
     except ConfigInvalid as error:
-        raise _refused(str(error)) from None
+        raise _refuse_signature(str(error)) from None
     return WorkerRequest(
         Principal(said["user"], said["auth"], grants), bytes.fromhex(said["body"]), said["nonce"], said["at"]
     )
 
 
-def _refused(why: str) -> RestError:
-    return RestError(403, f"The signature of the request between workers is not valid here: {why}")
+def _refuse_signature(reason: str) -> RestError:
+    return RestError(403, f"The signature of the request between workers is not valid here: {reason}")
 
 
 class Nonces:
@@ -227,12 +229,12 @@ class Nonces:
 
     Args:
         started: seconds since the epoch; what was signed before may have been taken by an earlier process.
-        most: how many to know; when so many came in that time, further ones are refused.
+        max_nonces: how many to know; when so many came in that time, further ones are refused.
     """
 
-    def __init__(self, started: float, most: int = MOST_NONCES) -> None:
+    def __init__(self, started: float, max_nonces: int = MOST_NONCES) -> None:
         self._started = started
-        self._most = most
+        self._most = max_nonces
         self._seen: OrderedDict[str, float] = OrderedDict()
 
     def take(self, nonce: str, at: float, now: float) -> None:
@@ -249,7 +251,7 @@ class Nonces:
         while self._seen and next(iter(self._seen.values())) < now:
             self._seen.popitem(last=False)
         if nonce in self._seen:
-            raise _refused("the same request was here before")
+            raise _refuse_signature("the same request was here before")
         if len(self._seen) >= self._most:
             raise RestError(503, "Too many requests of other workers")
         # Kept as long as its age may pass, however far ahead the sender's clock is.

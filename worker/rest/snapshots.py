@@ -6,69 +6,71 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from worker.rest import bodies
-from worker.rest.call import answer, empty
+from worker.rest.call import empty_answer, json_answer
 from worker.rest.operations import CONFLICT, FORWARD, Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import Lag, Snapshot, SnapshotRequest, Table
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def create(call: Call) -> web.Response:
+async def create_snapshot(call: RestCall) -> web.Response:
     """``POST .../snapshots``: 201 with its address."""
     request = bodies.read_snapshot(await call.request.read())
     if request.get("conditions"):
         # SQL that the connector's database user runs.
-        call.principal.require(Access.ADMIN, call.connector)
-    made = await call.herder.create_snapshot(call.connector, request)
-    return answer(made, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(made['id'], safe='')}"})
+        call.principal.require(RequiredAccess.ADMIN, call.connector)
+    snapshot = await call.herder.create_snapshot(call.connector, request)
+    return json_answer(
+        snapshot, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(snapshot['id'], safe='')}"}
+    )
 
 
-async def list_all(call: Call) -> web.Response:
+async def list_all(call: RestCall) -> web.Response:
     """``GET .../snapshots``: those that were asked for and those the connector started itself, with their progress."""
-    return answer(await call.herder.snapshots(call.connector))
+    return json_answer(await call.herder.snapshots(call.connector))
 
 
-async def get(call: Call) -> web.Response:
+async def get_snapshot(call: RestCall) -> web.Response:
     """``GET .../snapshots/{snapshot}``."""
-    return answer(await call.herder.snapshot(call.connector, call.parameters["snapshot"]))
+    return json_answer(await call.herder.snapshot(call.connector, call.parameters["snapshot"]))
 
 
-async def pause(call: Call) -> web.Response:
+async def pause_snapshot(call: RestCall) -> web.Response:
     """``PUT .../snapshots/{snapshot}/pause``."""
     await call.herder.steer_snapshot(call.connector, call.parameters["snapshot"], "pause")
-    return empty(202)
+    return empty_answer(202)
 
 
-async def resume(call: Call) -> web.Response:
+async def resume_snapshot(call: RestCall) -> web.Response:
     """``PUT .../snapshots/{snapshot}/resume``."""
     await call.herder.steer_snapshot(call.connector, call.parameters["snapshot"], "resume")
-    return empty(202)
+    return empty_answer(202)
 
 
-async def cancel(call: Call) -> web.Response:
+async def cancel_snapshot(call: RestCall) -> web.Response:
     """``PUT .../snapshots/{snapshot}/cancel``: for good."""
     await call.herder.steer_snapshot(call.connector, call.parameters["snapshot"], "cancel")
-    return empty(202)
+    return empty_answer(202)
 
 
-async def delete(call: Call) -> web.Response:
+async def delete_snapshot(call: RestCall) -> web.Response:
     """``DELETE .../snapshots/{snapshot}``: end it and forget the request."""
     await call.herder.delete_snapshot(call.connector, call.parameters["snapshot"])
-    return empty(204)
+    return empty_answer(204)
 
 
-async def lag(call: Call) -> web.Response:
+async def get_lag(call: RestCall) -> web.Response:
     """``GET .../lag``: how far the connector is behind its source."""
-    return answer(await call.herder.connector_lag(call.connector))
+    return json_answer(await call.herder.connector_lag(call.connector))
 
 
-async def tables(call: Call) -> web.Response:
+async def list_tables(call: RestCall) -> web.Response:
     """``GET .../tables``: what is captured, with the versions of each table."""
-    return answer(await call.herder.connector_tables(call.connector))
+    return json_answer(await call.herder.connector_tables(call.connector))
 
 
 _UNKNOWN = {404: "There is no such connector, or no such snapshot of it."}
@@ -77,7 +79,7 @@ _STEERED = {**_UNKNOWN, 400: f"{_NONE}, or the snapshot has ended.", 409: CONFLI
 _PATH = "/connectors/{connector}/snapshots"
 
 
-def _steer(action: str, doc: str) -> Operation:
+def _steer_operation(action: str, doc: str) -> Operation:
     return Operation(
         f"{action}Snapshot",
         doc,
@@ -90,11 +92,11 @@ def _steer(action: str, doc: str) -> Operation:
 
 
 ROUTES = (
-    Route(
+    RestRoute(
         "POST",
         _PATH,
-        create,
-        Access.OPERATE,
+        create_snapshot,
+        RequiredAccess.OPERATE,
         operation=Operation(
             "createSnapshot",
             "Ask for a snapshot of some tables, beside the stream.",
@@ -115,7 +117,7 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         _PATH,
         list_all,
@@ -128,10 +130,10 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         f"{_PATH}/{{snapshot}}",
-        get,
+        get_snapshot,
         operation=Operation(
             "getSnapshot",
             "A snapshot and its progress.",
@@ -141,11 +143,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "DELETE",
         f"{_PATH}/{{snapshot}}",
-        delete,
-        Access.OPERATE,
+        delete_snapshot,
+        RequiredAccess.OPERATE,
         operation=Operation(
             "deleteSnapshot",
             "End a snapshot and forget the request.",
@@ -156,25 +158,31 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route("PUT", f"{_PATH}/{{snapshot}}/pause", pause, Access.OPERATE, operation=_steer("pause", "Pause a snapshot.")),
-    Route(
+    RestRoute(
+        "PUT",
+        f"{_PATH}/{{snapshot}}/pause",
+        pause_snapshot,
+        RequiredAccess.OPERATE,
+        operation=_steer_operation("pause", "Pause a snapshot."),
+    ),
+    RestRoute(
         "PUT",
         f"{_PATH}/{{snapshot}}/resume",
-        resume,
-        Access.OPERATE,
-        operation=_steer("resume", "Let a snapshot go on."),
+        resume_snapshot,
+        RequiredAccess.OPERATE,
+        operation=_steer_operation("resume", "Let a snapshot go on."),
     ),
-    Route(
+    RestRoute(
         "PUT",
         f"{_PATH}/{{snapshot}}/cancel",
-        cancel,
-        Access.OPERATE,
-        operation=_steer("cancel", "End a snapshot for good."),
+        cancel_snapshot,
+        RequiredAccess.OPERATE,
+        operation=_steer_operation("cancel", "End a snapshot for good."),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/lag",
-        lag,
+        get_lag,
         operation=Operation(
             "getLag",
             "How far a connector is behind its source.",
@@ -184,10 +192,10 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/tables",
-        tables,
+        list_tables,
         operation=Operation(
             "listTables",
             "The tables that a connector captures, with their versions.",

@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.rest.call import answer, empty
+from worker.rest.call import empty_answer, json_answer
 from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import Config, TaskInfo, TaskState
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def list_tasks(call: Call) -> web.Response:
+async def list_tasks(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/tasks``."""
-    return answer(await call.herder.task_infos(call.connector))
+    return json_answer(await call.herder.task_infos(call.connector))
 
 
-async def tasks_config(call: Call) -> web.Response:
+async def tasks_config(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/tasks-config``: gone from Kafka Connect 4, kept for clients of 3.x."""
-    return answer(await call.herder.tasks_config(call.connector))
+    return json_answer(await call.herder.tasks_config(call.connector))
 
 
-async def task_status(call: Call) -> web.Response:
+async def task_status(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/tasks/{task}/status``."""
-    return answer(await call.herder.task_status(call.connector, call.task))
+    return json_answer(await call.herder.task_status(call.connector, call.task))
 
 
-async def restart_task(call: Call) -> web.Response:
+async def restart_task(call: RestCall) -> web.Response:
     """``POST /connectors/{connector}/tasks/{task}/restart``."""
     await call.herder.restart_task(call.connector, call.task)
-    return empty(204)
+    return empty_answer(204)
 
 
 _NOT_RUN = f"{CONFLICT} Or the task was one of the connector's before it was stopped, or before it had fewer tasks."
 
 ROUTES = (
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/tasks",
         list_tasks,
@@ -51,7 +51,7 @@ ROUTES = (
             {404: UNKNOWN},
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/tasks-config",
         tasks_config,
@@ -65,7 +65,7 @@ ROUTES = (
             note="Gone from Kafka Connect 4, kept for clients of 3.x; `GET /connectors/{connector}/tasks` says the same.",
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/tasks/{task}/status",
         task_status,
@@ -77,11 +77,11 @@ ROUTES = (
             {404: "There is no such connector, or no such task of it."},
         ),
     ),
-    Route(
+    RestRoute(
         "POST",
         "/connectors/{connector}/tasks/{task}/restart",
         restart_task,
-        Access.OPERATE,
+        RequiredAccess.OPERATE,
         operation=Operation(
             "restartTask",
             "Restart one task.",

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.rest.call import answer, empty
+from worker.rest.call import empty_answer, json_answer
 from worker.rest.facade import RestError
 from worker.rest.operations import Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import Topics
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def get(call: Call) -> web.Response:
+async def get_topics(call: RestCall) -> web.Response:
     """``GET``: also for connectors that don't exist (any more)."""
-    _check(call)
-    return answer({call.connector: {"topics": await call.herder.connector_topics(call.connector)}})
+    _check_enabled(call)
+    return json_answer({call.connector: {"topics": await call.herder.connector_topics(call.connector)}})
 
 
-async def reset(call: Call) -> web.Response:
+async def reset_topics(call: RestCall) -> web.Response:
     """``PUT .../reset``."""
-    _check(call)
+    _check_enabled(call)
     if not call.settings.topic_reset:
         raise RestError(403, "Topic tracking reset is disabled.")
     await call.herder.reset_connector_topics(call.connector)
-    return empty(202)
+    return empty_answer(202)
 
 
-def _check(call: Call) -> None:
+def _check_enabled(call: RestCall) -> None:
     if not call.settings.topic_tracking:
         raise RestError(403, "Topic tracking is disabled.")
 
@@ -39,10 +39,10 @@ def _check(call: Call) -> None:
 _OFF = "`topic.tracking.enable` is false."
 
 ROUTES = (
-    Route(
+    RestRoute(
         "GET",
         "/connectors/{connector}/topics",
-        get,
+        get_topics,
         operation=Operation(
             "getConnectorTopics",
             "The topics that a connector has written to (KIP-558).",
@@ -51,11 +51,11 @@ ROUTES = (
             {403: _OFF},
         ),
     ),
-    Route(
+    RestRoute(
         "PUT",
         "/connectors/{connector}/topics/reset",
-        reset,
-        Access.OPERATE,
+        reset_topics,
+        RequiredAccess.OPERATE,
         operation=Operation(
             "resetConnectorTopics",
             "Forget the topics that a connector has written to.",

@@ -5,53 +5,53 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from worker.rest import bodies
-from worker.rest.call import answer, empty
+from worker.rest.call import empty_answer, json_answer
 from worker.rest.facade import RestError
 from worker.rest.operations import FORWARD, UNKNOWN, Operation, Reply, Tag
-from worker.rest.routing import Access, Route
+from worker.rest.routing import RequiredAccess, RestRoute
 from worker.rest.schemas import Snapshot
 from worker.rest.verify_schemas import VerifyRequest, VerifyRun
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from worker.rest.call import Call
+    from worker.rest.call import RestCall
 
 
-async def start(call: Call) -> web.Response:
+async def start_verification(call: RestCall) -> web.Response:
     """``POST /connectors/{connector}/verify``."""
     request: dict[str, Any] = bodies.read_verify(await call.request.read())
-    return answer(await call.herder.start_verification(call.connector, request), 202)
+    return json_answer(await call.herder.start_verification(call.connector, request), 202)
 
 
-async def get(call: Call) -> web.Response:
+async def get_verification(call: RestCall) -> web.Response:
     """``GET /connectors/{connector}/verify``."""
     run = await call.herder.verification(call.connector)
     if run is None:
         raise RestError(404, f"Connector {call.connector} was not verified")
-    return answer(run)
+    return json_answer(run)
 
 
-async def cancel(call: Call) -> web.Response:
+async def cancel_verification(call: RestCall) -> web.Response:
     """``DELETE /connectors/{connector}/verify``."""
     await call.herder.cancel_verification(call.connector)
-    return empty(204)
+    return empty_answer(204)
 
 
-async def repair(call: Call) -> web.Response:
+async def repair_verified(call: RestCall) -> web.Response:
     """``POST /connectors/{connector}/verify/repair``."""
-    return answer(await call.herder.repair_verified(call.connector), 202)
+    return json_answer(await call.herder.repair_verified(call.connector), 202)
 
 
 _PATH = "/connectors/{connector}/verify"
 
 # It reads whole tables, and shows keys: no less than what previews need.
 ROUTES = (
-    Route(
+    RestRoute(
         "POST",
         _PATH,
-        start,
-        Access.ADMIN,
+        start_verification,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "startVerification",
             "Compare the tables of a MySQL, MariaDB, Scylla or Cassandra connector with its topics, in a process of its own.",
@@ -70,11 +70,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         _PATH,
-        get,
-        Access.ADMIN,
+        get_verification,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "getVerification",
             "The last verification of a connector.",
@@ -85,11 +85,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "DELETE",
         _PATH,
-        cancel,
-        Access.ADMIN,
+        cancel_verification,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "cancelVerification",
             "End the verification of a connector, if one runs.",
@@ -100,11 +100,11 @@ ROUTES = (
             kafka=False,
         ),
     ),
-    Route(
+    RestRoute(
         "POST",
         f"{_PATH}/repair",
-        repair,
-        Access.ADMIN,
+        repair_verified,
+        RequiredAccess.ADMIN,
         operation=Operation(
             "repairVerified",
             "Send again the rows that the last verification found to be missing or different, by a snapshot of them.",

@@ -64,7 +64,7 @@ class JwtVerifier:
         Raises:
             ConfigInvalid: the file can't be used.
         """
-        if self._settings.keys and not self._remote:
+        if self._settings.keys and not self._is_remote:
             await self.reload()
 
     async def close(self) -> None:
@@ -75,10 +75,10 @@ class JwtVerifier:
     @property
     def file(self) -> str:
         """The file with the keys, or ""."""
-        return "" if self._remote else self._settings.keys
+        return "" if self._is_remote else self._settings.keys
 
     @property
-    def _remote(self) -> bool:
+    def _is_remote(self) -> bool:
         return self._settings.keys.startswith(("http://", "https://"))
 
     async def reload(self) -> None:
@@ -88,7 +88,7 @@ class JwtVerifier:
             ConfigInvalid: it can't be used; the old keys stay.
         """
         try:
-            self._take(await asyncio.to_thread(Path(self._settings.keys).read_bytes))
+            self._take_keys(await asyncio.to_thread(Path(self._settings.keys).read_bytes))
         except OSError as error:
             raise ConfigInvalid(f"rest.auth.jwt.keys {self._settings.keys}: {error}") from error
 
@@ -108,7 +108,7 @@ class JwtVerifier:
             for key in (
                 [settings.secret]
                 if algorithm.startswith("HS")
-                else await self._candidates(header.get("kid"), algorithm)
+                else await self._candidate_keys(header.get("kid"), algorithm)
             ):
                 try:
                     claims = jwt.decode(
@@ -122,29 +122,29 @@ class JwtVerifier:
                     )
                 except jwt.InvalidSignatureError:
                     continue
-                return self._principal(claims)
+                return self._read_principal(claims)
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise NotAccepted(type(error).__name__) from None
         raise NotAccepted("its signature fits no known key")
 
-    def _principal(self, claims: Mapping[str, Any]) -> Principal:
+    def _read_principal(self, claims: Mapping[str, Any]) -> Principal:
         name = claims.get(self._settings.name_claim)
         if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME or not name.isprintable():
             raise NotAccepted(f"its claim {self._settings.name_claim} is no name")
-        return Principal(name, "bearer", granted(claims, self._settings.roles_claim, self._settings.roles))
+        return Principal(name, "bearer", granted_roles(claims, self._settings.roles_claim, self._settings.roles))
 
-    async def _candidates(self, kid: object, algorithm: str) -> list[jwt.PyJWK]:
+    async def _candidate_keys(self, kid: object, algorithm: str) -> list[jwt.PyJWK]:
         now = time.monotonic()
-        if self._remote and (
+        if self._is_remote and (
             now - self._fetched > self._settings.keys_ttl_s or (isinstance(kid, str) and kid not in self._keys)
         ):
-            await self._refresh()
+            await self._refresh_keys()
             if time.monotonic() - self._fetched > self._settings.keys_ttl_s + _STALE_S:
                 raise NotAccepted("the keys could not be fetched for a day")
-        known = self._keys.get(kid, []) if isinstance(kid, str) else chain.from_iterable(self._keys.values())
-        return [key for key in known if key.algorithm_name == algorithm][:8]
+        known_keys = self._keys.get(kid, []) if isinstance(kid, str) else chain.from_iterable(self._keys.values())
+        return [key for key in known_keys if key.algorithm_name == algorithm][:8]
 
-    async def _refresh(self) -> None:
+    async def _refresh_keys(self) -> None:
         """Fetch the keys unless that was tried a moment ago; what can't be fetched is logged."""
         async with self._lock:
             now = time.monotonic()
@@ -154,8 +154,8 @@ class JwtVerifier:
             try:
                 if self._session is None:
                     self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_FETCH_S))
-                data = await self._fetch(self._session)
-                self._take(data)
+                data = await self._fetch_keys(self._session)
+                self._take_keys(data)
                 self._fetched = time.monotonic()
             except (TimeoutError, OSError, aiohttp.ClientError, ConfigInvalid) as error:
                 _log.warning(
@@ -164,7 +164,7 @@ class JwtVerifier:
                     error or type(error).__name__,
                 )
 
-    async def _fetch(self, session: aiohttp.ClientSession) -> bytes:
+    async def _fetch_keys(self, session: aiohttp.ClientSession) -> bytes:
         data = b""
         async with session.get(self._settings.keys, allow_redirects=False) as response:
             async for part in response.content.iter_chunked(1 << 16):
@@ -175,7 +175,7 @@ class JwtVerifier:
                 raise ConfigInvalid(f"the answer's status is {response.status}")
         return data
 
-    def _take(self, data: bytes) -> None:
+    def _take_keys(self, data: bytes) -> None:
         self._keys = parse_keys(data)
 
 
@@ -206,12 +206,12 @@ def parse_keys(data: bytes) -> Keys:
     return keys
 
 
-def granted(claims: Mapping[str, Any], path: str, roles: Mapping[str, Grant]) -> tuple[Grant, ...]:
+def granted_roles(claims: Mapping[str, Any], path: str, roles: Mapping[str, Grant]) -> tuple[Grant, ...]:
     """The grants that a token's claim stands for; values that mean nothing here are passed over. Pure."""
-    found: Any = claims
+    claim: Any = claims
     for part in [path] if path in claims else path.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    values = found.split() if isinstance(found, str) else found if isinstance(found, list) else []
+        claim = claim.get(part) if isinstance(claim, dict) else None
+    values = claim.split() if isinstance(claim, str) else claim if isinstance(claim, list) else []
     grants = [roles[value] for value in values if isinstance(value, str) and value in roles]
     try:
         return checked_grants(dict.fromkeys(str(grant) for grant in grants)) if grants else ()

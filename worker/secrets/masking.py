@@ -193,19 +193,19 @@ def mask_config(config: Mapping[str, str], keys: Iterable[ConfigKey]) -> dict[st
     }
 
 
-def mask_patterns(text: str) -> str:
-    """``text`` without what looks like a secret: passwords in URLs and after names such as ``password=``."""
-    if "://" in text and "@" in text:
-        text = _URL.sub(rf"\1\2:{MASK}@", text)
-    folded = text.lower()
+def mask_patterns(message: str) -> str:
+    """``message`` without what looks like a secret: passwords in URLs and after names such as ``password=``."""
+    if "://" in message and "@" in message:
+        message = _URL.sub(rf"\1\2:{MASK}@", message)
+    folded = message.lower()
     if any(hint in folded for hint in _HINTS):
-        text = _ASSIGNED.sub(_assigned, text)
+        message = _ASSIGNED.sub(_mask_assigned, message)
     if "authorization" in folded:
-        text = _AUTHORIZATION.sub(rf"\1{MASK}", text)
-    return text
+        message = _AUTHORIZATION.sub(rf"\1{MASK}", message)
+    return message
 
 
-def _assigned(match: re.Match[str]) -> str:
+def _mask_assigned(match: re.Match[str]) -> str:
     value = match[2]
     bare = value.strip("\"'")
     if MASK in match[0] or bare == "[hidden" or bare.startswith("${") or bare.lower() in _HARMLESS_VALUES:
@@ -216,14 +216,14 @@ def _assigned(match: re.Match[str]) -> str:
 
 def secrets_in(value: str) -> list[str]:
     """Secrets that stand inside a value: a URL's password, the values of a JAAS line."""
-    found = [match[3] for match in _URL.finditer(value)] if "://" in value else []
-    found += [unquote(password) for password in found]
+    secrets = [match[3] for match in _URL.finditer(value)] if "://" in value else []
+    secrets += [unquote(password) for password in secrets]
     if "LoginModule" in value:
         for match in _JAAS_VALUE.finditer(value):
             quoted = match[1] or match[2] or ""
             # As it is written, and as it is sent.
-            found += [quoted, _ESCAPED.sub(r"\1", quoted)] if quoted else [match[3] or ""]
-    return found
+            secrets += [quoted, _ESCAPED.sub(r"\1", quoted)] if quoted else [match[3] or ""]
+    return secrets
 
 
 class SecretMasker:
@@ -250,18 +250,18 @@ class SecretMasker:
 
         Those that are told again are in use: they are the last to be forgotten.
         """
-        wanted = dict.fromkeys(part for value in values for part in _forms(value))
+        new_secrets = dict.fromkeys(part for value in values for part in _secret_forms(value))
         with self._lock:
-            known = wanted.keys() & self._secrets.keys()
-            for value in known:
+            known_secrets = new_secrets.keys() & self._secrets.keys()
+            for value in known_secrets:
                 del self._secrets[value]
-            self._secrets.update(wanted)
-            if len(known) == len(wanted):
+            self._secrets.update(new_secrets)
+            if len(known_secrets) == len(new_secrets):
                 return
-            _shorten(self._secrets, MOST_SECRETS)
-            self._rebuild()
+            _shorten_dict(self._secrets, MOST_SECRETS)
+            self._rebuild_snapshots()
 
-    def _rebuild(self) -> None:
+    def _rebuild_snapshots(self) -> None:
         """Make the snapshots anew; the caller holds the lock."""
         words = {value for value in self._secrets if _is_common(value, self._public)}
         self._ordered = tuple(sorted((value for value in self._secrets if value not in words), key=len, reverse=True))
@@ -272,17 +272,17 @@ class SecretMasker:
         self._word_pattern = _in_place(sorted(words, key=len, reverse=True), self._names) if words else None
         self._words = tuple(words)
 
-    def _know(self, words: Iterable[str], names: Iterable[str]) -> None:
+    def _remember_words(self, words: Iterable[str], names: Iterable[str]) -> None:
         """Remember words that are no secrets, and names of options that hold some."""
         with self._lock:
             new_words = [word for word in words if word not in self._public]
             new_names = [name for name in names if name not in self._names]
             self._public.update(dict.fromkeys(new_words))
             self._names.update(dict.fromkeys(new_names))
-            _shorten(self._public, _MOST_WORDS)
-            _shorten(self._names, _MOST_NAMES)
+            _shorten_dict(self._public, _MOST_WORDS)
+            _shorten_dict(self._names, _MOST_NAMES)
             if new_names or any(secret.lower() in new_words for secret in self._secrets):
-                self._rebuild()
+                self._rebuild_snapshots()
 
     def learn(self, config: Mapping[str, str], keys: Iterable[ConfigKey] = ()) -> None:
         """Mask the secrets of a resolved configuration from now on.
@@ -292,39 +292,39 @@ class SecretMasker:
             keys: the declarations of the options; names not among them are judged by what they are.
         """
         secret = _secret_names(config, keys)
-        found: list[str] = []
+        secrets: list[str] = []
         public: set[str] = set()
         for name, value in config.items():
             if not value or only_references(value):
                 continue
             inside = secrets_in(value)
-            found += inside
+            secrets += inside
             if name in secret:
                 if not inside:
-                    found.append(value)
+                    secrets.append(value)
             elif not inside:
                 public |= _words_of(value)
-        self._know(public, secret)
-        if found:
-            self.add(*found)
+        self._remember_words(public, secret)
+        if secrets:
+            self.add(*secrets)
 
-    def scrub(self, text: str) -> str:
-        """``text`` with every known secret, and whatever looks like one, masked; the same object if there is none."""
-        for secret in self._candidates(text):
-            text = text.replace(secret, MASK)
+    def scrub(self, message: str) -> str:
+        """``message`` with every known secret, and whatever looks like one, masked; the same object if there is none."""
+        for secret in self._find_candidates(message):
+            message = message.replace(secret, MASK)
         pattern = self._word_pattern
-        if pattern is not None and any(word in text for word in self._words):
-            text = pattern.sub(lambda match: f"{match['before'] or ''}{MASK}", text)
-        return mask_patterns(text)
+        if pattern is not None and any(word in message for word in self._words):
+            message = pattern.sub(lambda match: f"{match['before'] or ''}{MASK}", message)
+        return mask_patterns(message)
 
-    def _candidates(self, text: str) -> list[str]:
+    def _find_candidates(self, message: str) -> list[str]:
         ordered = self._ordered
         if len(ordered) <= _FEW:
-            return [secret for secret in ordered if secret in text]
+            return [secret for secret in ordered if secret in message]
         by_start = self._by_start
-        starts = {text[at : at + SHORTEST] for at in range(len(text) - SHORTEST + 1)} & by_start.keys()
-        found = [secret for start in starts for secret in by_start[start] if secret in text]
-        return sorted(found, key=len, reverse=True)
+        starts = {message[at : at + SHORTEST] for at in range(len(message) - SHORTEST + 1)} & by_start.keys()
+        candidates = [secret for start in starts for secret in by_start[start] if secret in message]
+        return sorted(candidates, key=len, reverse=True)
 
 
 def scrub_all(value: Any, scrub: Callable[[str], str]) -> Any:
@@ -336,8 +336,8 @@ def scrub_all(value: Any, scrub: Callable[[str], str]) -> Any:
     return [scrub_all(member, scrub) for member in value] if isinstance(value, list | tuple) else value
 
 
-def _shorten(kept: dict[str, None], most: int) -> None:
-    while len(kept) > most:
+def _shorten_dict(kept: dict[str, None], max_entries: int) -> None:
+    while len(kept) > max_entries:
         del kept[next(iter(kept))]
 
 
@@ -387,28 +387,28 @@ def _in_place(words: Iterable[str], names: Iterable[str]) -> re.Pattern[str]:
     return re.compile(f"{after_a_hint}|{in_an_address}|{before_a_hint}")
 
 
-def _written(text: str) -> tuple[str, ...]:
-    """``text`` within a Python literal, in JSON with and without other letters than ASCII's, and in a URL."""
+def _written_forms(secret: str) -> tuple[str, ...]:
+    """``secret`` within a Python literal, in JSON with and without other letters than ASCII's, and in a URL."""
     # The second is how a secret with an apostrophe stands in the literal of a text that has double quotes too.
     return (
-        repr(text)[1:-1],
-        repr(text + "\"'")[1:-4],
-        repr(text.encode("utf-8", "surrogatepass"))[2:-1],
-        json.dumps(text)[1:-1],
-        json.dumps(text, ensure_ascii=False)[1:-1],
-        quote(text, safe="", errors="replace"),
-        quote_plus(text, errors="replace"),
+        repr(secret)[1:-1],
+        repr(secret + "\"'")[1:-4],
+        repr(secret.encode("utf-8", "surrogatepass"))[2:-1],
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        quote(secret, safe="", errors="replace"),
+        quote_plus(secret, errors="replace"),
     )
 
 
-def _forms(value: str) -> list[str]:
+def _secret_forms(value: str) -> list[str]:
     """The ways in which a secret may show: as it is, without the blanks around it, its lines one by one, all also escaped."""
     stripped = value.strip()
     forms = [value, stripped]
     if "\n" in stripped:
         forms += [line.strip() for line in stripped.splitlines()]
     if not _PLAIN.fullmatch(value):
-        forms += [written for form in forms for written in _written(form)]
+        forms += [written for form in forms for written in _written_forms(form)]
     return [
         form
         for form in dict.fromkeys(forms)

@@ -14,9 +14,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
 
-from connectors.entry_points import entries, own_entries
+from connectors.entry_points import list_entries, own_entries
 from connectors.errors import ConfigInvalid
-from worker.properties import parse
+from worker.properties import parse_properties
 from worker.transforms.java_regex import compile_java
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ class _AllowedPaths:
     Paths are compared as they are written, after ``.`` and ``..`` were resolved; links are followed, as in Kafka.
     """
 
-    def __init__(self, text: str | None) -> None:
+    def __init__(self, raw_paths: str | None) -> None:
         self._roots: tuple[Path, ...] | None = None
-        if not text:
+        if not raw_paths:
             return
-        roots = [Path(os.path.normpath(item)) for item in text.split(",")]
+        roots = [Path(os.path.normpath(item)) for item in raw_paths.split(",")]
         for root in roots:
             if not root.is_absolute():
                 raise ConfigInvalid(
@@ -127,7 +127,7 @@ class FileConfigProvider(ConfigProvider):
             _log.warning("The path %s is not allowed to be accessed", path)
             return ConfigData({})
         try:
-            properties = parse(allowed.read_text("utf-8"))
+            properties = parse_properties(allowed.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, ConfigInvalid) as error:
             raise ConfigInvalid(f"Could not read properties from file {path}: {error}") from error
         return ConfigData({key: properties[key] for key in keys if key in properties})
@@ -201,7 +201,7 @@ def installed_provider(name: str) -> type[ConfigProvider] | None:
         ConfigInvalid: the package that has it can't be imported, or what it declares is no config provider.
     """
     broken: list[str] = []
-    for entry in entries(_GROUP):
+    for entry in list_entries(_GROUP):
         names = (entry.name, entry.value, entry.value.replace(":", "."))
         try:
             kind = entry.load()
@@ -299,25 +299,27 @@ class ConfigTransformer:
         Raises:
             ConfigInvalid: a provider can't read a path.
         """
-        wanted: dict[tuple[str, str], set[str]] = {}
+        keys_by_path: dict[tuple[str, str], set[str]] = {}
         for value in config.values():
-            for provider, path, key in references(value):
+            for provider, path, key in find_references(value):
                 if provider in self._providers:
-                    wanted.setdefault((provider, path), set()).add(key)
-        found: dict[tuple[str, str], Mapping[str, str]] = {}
+                    keys_by_path.setdefault((provider, path), set()).add(key)
+        data_by_path: dict[tuple[str, str], Mapping[str, str]] = {}
         ttls: dict[str, int] = {}
-        for (provider, path), keys in wanted.items():
+        for (provider, path), keys in keys_by_path.items():
             data, ttl = self._providers[provider].get(path, keys)
-            found[provider, path] = data
+            data_by_path[provider, path] = data
             if ttl is not None and ttl >= 0:
                 ttls[path] = ttl
             if self._on_value is not None:
                 for item in data.values():
                     self._on_value(item)
-        if not wanted:
+        if not keys_by_path:
             return dict(config), ttls
 
-        return {name: value if value is None else put(value, found) for name, value in config.items()}, ttls
+        return {
+            name: value if value is None else replace_references(value, data_by_path) for name, value in config.items()
+        }, ttls
 
     async def transform_async(self, config: Mapping[str, str]) -> tuple[dict[str, str], dict[str, int]]:
         """``transform``, with the reading done in a thread."""
@@ -326,12 +328,12 @@ class ConfigTransformer:
         return await asyncio.to_thread(self.transform, config)
 
 
-def put(value: str, found: Mapping[tuple[str, str], Mapping[str, str]]) -> str:
+def replace_references(value: str, data_by_path: Mapping[tuple[str, str], Mapping[str, str]]) -> str:
     """``value`` with what was found by (provider, path) and key in the place of references; others stay. Pure."""
 
     def one(match: re.Match[str]) -> str:
-        reference = _reference(match)
-        there = None if reference is None else found.get(reference[:2], {}).get(reference[2])
+        reference = _parse_reference(match)
+        there = None if reference is None else data_by_path.get(reference[:2], {}).get(reference[2])
         return match[0] if there is None else there
 
     return _BRACES.sub(one, value)
@@ -339,17 +341,17 @@ def put(value: str, found: Mapping[tuple[str, str], Mapping[str, str]]) -> str:
 
 def has_references(value: str | None) -> bool:
     """Whether ``value`` has something of the form of a reference."""
-    return bool(references(value))
+    return bool(find_references(value))
 
 
-def references(value: str | None) -> list[tuple[str, str, str]]:
+def find_references(value: str | None) -> list[tuple[str, str, str]]:
     """The references in a value: provider, path ("" without one) and key."""
     if value is None or "${" not in value:
         return []
-    return [reference for match in _BRACES.finditer(value) if (reference := _reference(match)) is not None]
+    return [reference for match in _BRACES.finditer(value) if (reference := _parse_reference(match)) is not None]
 
 
-def _reference(match: re.Match[str]) -> tuple[str, str, str] | None:
+def _parse_reference(match: re.Match[str]) -> tuple[str, str, str] | None:
     """Provider, path and key: as in Kafka, the first colon ends the provider, the next the path, which may be absent."""
     match match[1].split(":", 2) if match[2] else ():
         case [provider, key]:
@@ -363,5 +365,5 @@ def only_references(value: str) -> bool:
     """Whether ``value`` consists of references, so that it shows no secret itself."""
     return (
         has_references(value)
-        and not _BRACES.sub(lambda match: match[0] if _reference(match) is None else "", value).strip()
+        and not _BRACES.sub(lambda match: match[0] if _parse_reference(match) is None else "", value).strip()
     )

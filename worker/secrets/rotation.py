@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least
-from worker.secrets.providers import ConfigData, has_references, put, references
+from worker.secrets.providers import ConfigData, find_references, has_references, replace_references
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -85,7 +85,7 @@ class _Known:
 
 
 @dataclass(slots=True, eq=False)
-class Watch:
+class SecretWatch:
     """A configuration that is followed.
 
     Attributes:
@@ -124,7 +124,7 @@ class SecretKeeper:
         self._interval_s = interval_s
         self._deadline_s = deadline_s
         self._known: dict[Place, _Known] = {}
-        self._watches: dict[object, Watch] = {}
+        self._watches: dict[object, SecretWatch] = {}
         self._busy: dict[str, asyncio.Future[Any]] = {}
         self._looking = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -135,23 +135,23 @@ class SecretKeeper:
     def stale(self) -> dict[str, int]:
         """How many paths of each provider are used with values that could not be asked for again."""
         result = dict.fromkeys(self._providers, 0)
-        for (provider, _), known in self._known.items():
-            result[provider] += known.failing
+        for (provider, _), cached in self._known.items():
+            result[provider] += cached.failing
         return result
 
     def start(self) -> None:
         """Begin to follow what is watched."""
         if self._providers and self._task is None:
-            self._task = asyncio.create_task(self._follow(), name="config-providers")
+            self._task = asyncio.create_task(self._follow_paths(), name="config-providers")
 
     async def close(self) -> None:
         """End, and close the providers."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for known in self._known.values():
-            if known.unsubscribe is not None:
-                known.unsubscribe()
+        for cached in self._known.values():
+            if cached.unsubscribe is not None:
+                cached.unsubscribe()
         for name, provider in self._providers.items():
             with contextlib.suppress(Exception):
                 await self._in_thread(name, provider.close)
@@ -165,15 +165,15 @@ class SecretKeeper:
             ConfigInvalid: a provider can't give what is asked for.
             Unanswered: a provider is away, and never gave these values.
         """
-        wanted = self._places(config)
-        for place, keys in wanted.items():
-            known = self._known.setdefault(place, _Known(set()))
-            if not keys <= known.keys or time.monotonic() >= known.fresh_until:
-                known.keys |= keys
-                await self._look(place, known, first=not keys <= known.values.keys())
-        resolved = self._put(config)
+        keys_by_path = self._keys_by_path(config)
+        for secret_path, keys in keys_by_path.items():
+            cached = self._known.setdefault(secret_path, _Known(set()))
+            if not keys <= cached.keys or time.monotonic() >= cached.fresh_until:
+                cached.keys |= keys
+                await self._refresh_path(secret_path, cached, first=not keys <= cached.values.keys())
+        resolved = self._put_values(config)
         if len(self._known) > _MOST_PLACES:
-            self._forget(wanted)
+            self._forget_unused(keys_by_path)
         return resolved
 
     def watch(
@@ -189,29 +189,29 @@ class SecretKeeper:
             owner: whoever ``unwatch`` is called for.
             config: with its references.
             resolved: as ``resolve`` gave it.
-            changed: see ``Watch``.
+            changed: see ``SecretWatch``.
         """
-        if not self._places(config):
+        if not self._keys_by_path(config):
             self.unwatch(owner)
             return False
-        self._watches[owner] = Watch(dict(config), dict(resolved), changed)
+        self._watches[owner] = SecretWatch(dict(config), dict(resolved), changed)
         self._wake.set()
         return True
 
     def unwatch(self, owner: object) -> None:
         """Follow it no longer; what nobody follows is not asked for any more."""
         if self._watches.pop(owner, None) is not None:
-            self._forget(())
+            self._forget_unused(())
 
-    def _forget(self, but: Iterable[Place]) -> None:
-        used = self._followed().union(but)
-        for place in [place for place in self._known if place not in used]:
-            known = self._known.pop(place)
-            if known.unsubscribe is not None:
-                known.unsubscribe()
+    def _forget_unused(self, but: Iterable[Place]) -> None:
+        used = self._followed_paths().union(but)
+        for secret_path in [secret_path for secret_path in self._known if secret_path not in used]:
+            cached = self._known.pop(secret_path)
+            if cached.unsubscribe is not None:
+                cached.unsubscribe()
 
-    def _followed(self) -> set[Place]:
-        return {place for watch in self._watches.values() for place in self._places(watch.config)}
+    def _followed_paths(self) -> set[Place]:
+        return {secret_path for watch in self._watches.values() for secret_path in self._keys_by_path(watch.config)}
 
     async def refresh(self, owner: object) -> bool:
         """Look at what ``owner`` follows now, and tell it of changes; whether there were any."""
@@ -219,82 +219,85 @@ class SecretKeeper:
         if watch is None:
             return False
         before = watch.resolved
-        for place in self._places(watch.config):
-            known = self._known.get(place)
-            if known is not None:
-                await self._look(place, known)
-        await self._tell()
+        for secret_path in self._keys_by_path(watch.config):
+            cached = self._known.get(secret_path)
+            if cached is not None:
+                await self._refresh_path(secret_path, cached)
+        await self._tell_watches()
         return watch.resolved != before
 
-    def _places(self, config: Mapping[str, str]) -> dict[Place, set[str]]:
-        found: dict[Place, set[str]] = {}
+    def _keys_by_path(self, config: Mapping[str, str]) -> dict[Place, set[str]]:
+        keys_by_path: dict[Place, set[str]] = {}
         for value in config.values():
             if has_references(value):
-                for provider, path, key in references(value):
+                for provider, path, key in find_references(value):
                     if provider in self._providers:
-                        found.setdefault((provider, path), set()).add(key)
-        return found
+                        keys_by_path.setdefault((provider, path), set()).add(key)
+        return keys_by_path
 
-    def _put(self, config: Mapping[str, str]) -> dict[str, str]:
-        found = {place: known.values for place, known in self._known.items()}
-        return {name: put(value, found) if has_references(value) else value for name, value in config.items()}
+    def _put_values(self, config: Mapping[str, str]) -> dict[str, str]:
+        data_by_path = {secret_path: cached.values for secret_path, cached in self._known.items()}
+        return {
+            name: replace_references(value, data_by_path) if has_references(value) else value
+            for name, value in config.items()
+        }
 
     # Looking.
 
-    async def _look(self, place: Place, known: _Known, *, first: bool = False) -> None:
+    async def _refresh_path(self, secret_path: Place, cached: _Known, *, first: bool = False) -> None:
         """Ask for one path. After a failure the earlier values hold; without any, the failure is raised."""
-        name, path = place
+        name, path = secret_path
         now = time.monotonic()
         try:
-            data = await self._get(name, path, known.keys)
-            if data.ttl is None and known.values and dict(data.data) != known.values:
+            data = await self._get_data(name, path, cached.keys)
+            if data.ttl is None and cached.values and dict(data.data) != cached.values:
                 await asyncio.sleep(_SETTLE_S)
-                again = await self._get(name, path, known.keys)
+                again = await self._get_data(name, path, cached.keys)
                 if dict(again.data) != dict(data.data):
-                    known.due = now + _SETTLE_S
+                    cached.due = now + _SETTLE_S
                     return
-            _demand(known.values, data.data)
+            _require_values(cached.values, data.data)
         except Exception as error:
             self.failures[name] += 1
-            known.due = now + min(_RETRY_S, self._interval_s or _RETRY_S)
-            if first or not known.values:
+            cached.due = now + min(_RETRY_S, self._interval_s or _RETRY_S)
+            if first or not cached.values:
                 raise
-            if not known.failing:
+            if not cached.failing:
                 _log.warning(
                     "Config provider %s gives no values of %r now, the last ones are used on: %s", name, path, error
                 )
-            known.failing = True
+            cached.failing = True
             return
-        if known.failing:
+        if cached.failing:
             _log.info("Config provider %s gives values of %r again", name, path)
-        known.failing = False
-        known.values = dict(data.data)
-        for value in known.values.values():
+        cached.failing = False
+        cached.values = dict(data.data)
+        for value in cached.values.values():
             self._on_value(value)
         if data.ttl is not None and data.ttl >= 0:
-            known.due = known.fresh_until = now + max(_SHORTEST_S, data.ttl / 1000 * _SHARE)
+            cached.due = cached.fresh_until = now + max(_SHORTEST_S, data.ttl / 1000 * _SHARE)
         else:
-            known.due = now + self._interval_s if self._interval_s else None
-            known.fresh_until = 0.0
-        if known.unsubscribe is None:
-            known.unsubscribe = self._subscribe(place, known)
+            cached.due = now + self._interval_s if self._interval_s else None
+            cached.fresh_until = 0.0
+        if cached.unsubscribe is None:
+            cached.unsubscribe = self._subscribe_path(secret_path, cached)
 
-    def _subscribe(self, place: Place, known: _Known) -> Callable[[], None] | None:
+    def _subscribe_path(self, secret_path: Place, cached: _Known) -> Callable[[], None] | None:
         loop = asyncio.get_running_loop()
 
         def told() -> None:
-            known.due = known.fresh_until = 0.0
+            cached.due = cached.fresh_until = 0.0
             self._wake.set()
 
         def changed() -> None:
             loop.call_soon_threadsafe(told)
 
-        return self._providers[place[0]].subscribe(place[1], frozenset(known.keys), changed)
+        return self._providers[secret_path[0]].subscribe(secret_path[1], frozenset(cached.keys), changed)
 
-    async def _get(self, name: str, path: str, keys: set[str]) -> ConfigData:
+    async def _get_data(self, name: str, path: str, keys: set[str]) -> ConfigData:
         asked = frozenset(keys)
-        found: ConfigData = await self._in_thread(name, lambda: self._providers[name].get(path, asked))
-        return found
+        provider_data: ConfigData = await self._in_thread(name, lambda: self._providers[name].get(path, asked))
+        return provider_data
 
     async def _in_thread(self, name: str, call: Callable[[], Any]) -> Any:
         """Run ``call`` in a thread; one at a time for each provider, so that one that hangs takes one thread."""
@@ -338,33 +341,33 @@ class SecretKeeper:
 
     # Following.
 
-    async def _follow(self) -> None:
+    async def _follow_paths(self) -> None:
         while True:
             self._wake.clear()
             now = time.monotonic()
-            followed = self._followed()
-            for place in followed:
-                known = self._known.get(place)
-                if known is not None and known.due is not None and known.due <= now:
+            followed = self._followed_paths()
+            for secret_path in followed:
+                cached = self._known.get(secret_path)
+                if cached is not None and cached.due is not None and cached.due <= now:
                     try:
-                        await self._look(place, known)
+                        await self._refresh_path(secret_path, cached)
                     except Exception as error:  # noqa: BLE001 - whatever a plugin does, the others are followed on
-                        _log.warning("Config provider %s gives no values of %r: %s", *place, error)
-            await self._tell()
+                        _log.warning("Config provider %s gives no values of %r: %s", *secret_path, error)
+            await self._tell_watches()
             dues = [
-                known.due
-                for place in followed
-                if (known := self._known.get(place)) is not None and known.due is not None
+                cached.due
+                for secret_path in followed
+                if (cached := self._known.get(secret_path)) is not None and cached.due is not None
             ]
             wait_s = max(0.05, min(dues) - time.monotonic()) if dues else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
 
-    async def _tell(self) -> None:
+    async def _tell_watches(self) -> None:
         async with self._looking:
             for owner, watch in list(self._watches.items()):
-                resolved = self._put(watch.config)
+                resolved = self._put_values(watch.config)
                 names = frozenset(name for name, value in resolved.items() if watch.resolved.get(name) != value)
                 if not names or self._watches.get(owner) is not watch:
                     continue
@@ -375,13 +378,13 @@ class SecretKeeper:
                     _log.exception("New values of %s could not be taken over", ", ".join(sorted(names)))
 
 
-def _demand(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+def _require_values(before: Mapping[str, str], now: Mapping[str, str]) -> None:
     missing = before.keys() - now.keys()
     if missing:
         raise ConfigInvalid(f"there is no {', '.join(sorted(missing))} any more")
 
 
-def keeper(
+def build_keeper(
     providers: Mapping[str, ConfigProvider], on_value: Callable[[str], None], worker: Mapping[str, str]
 ) -> SecretKeeper:
     """A keeper as the worker's properties set it up.

@@ -233,11 +233,11 @@ def struct_only(schema: Schema, purpose: str) -> ValueFunction:
 
 def refusing(error: Skippable) -> ValueFunction:
     """What to do with values that can't be changed, whatever they are: refuse them with the text of ``error``."""
-    text = str(error)
+    message = str(error)
 
     def refuse(value: Any, record: SourceRecord) -> Any:
         del value, record
-        raise Skippable(text)
+        raise Skippable(message)
 
     return refuse
 
@@ -297,9 +297,9 @@ def with_fields(schema: Schema, fields: Sequence[Field]) -> Schema:
     Raises:
         Skippable: two fields have the same name.
     """
-    seen: set[str] = set()
+    names: set[str] = set()
     for field in fields:
-        if field.name in seen:
+        if field.name in names:
             raise Skippable(f"Cannot create field because of field name duplication {field.name}")
-        seen.add(field.name)
+        names.add(field.name)
     return replace(schema, optional=False, default=None, fields=tuple(fields))

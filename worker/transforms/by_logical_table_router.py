@@ -28,9 +28,9 @@ from worker.transforms.base import (
 )
 from worker.transforms.debezium_events import (
     DEBEZIUM_VERSION,
-    adjustment,
     adjustment_key,
     is_envelope,
+    parse_adjustment,
     require_struct,
 )
 from worker.transforms.java_regex import compile_java, java_expression, java_replacement
@@ -46,7 +46,7 @@ _PURPOSE: Final = "Updating schema"
 _IMAGES: Final = ("before", "after")
 
 
-def _key(name: str, doc: str, display: str, **more: Any) -> ConfigKey:
+def _config_key(name: str, doc: str, display: str, **more: Any) -> ConfigKey:
     return ConfigKey(
         name=name,
         type=more.pop("type", ConfigType.STRING),
@@ -65,7 +65,7 @@ class ByLogicalTableRouter(Transform):
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.ByLogicalTableRouter",)
     config_def: ClassVar[ConfigDef] = ConfigDef(
         [
-            _key(
+            _config_key(
                 "topic.regex",
                 "A regular expression in Java's syntax. Records whose topic it doesn't match as a whole stay as "
                 "they are.",
@@ -73,7 +73,7 @@ class ByLogicalTableRouter(Transform):
                 validator=java_expression,
                 example=r"(.*)_shard\d+\.(.*)",
             ),
-            _key(
+            _config_key(
                 "topic.replacement",
                 "The new topic: $1 is the first group, ${name} a named one. Where it comes out empty the "
                 "record stays as it is.",
@@ -81,7 +81,7 @@ class ByLogicalTableRouter(Transform):
                 validator=non_empty,
                 example="$1.$2",
             ),
-            _key(
+            _config_key(
                 "key.enforce.uniqueness",
                 "Whether the key gets a field with the table that the record comes from.",
                 "Add source topic name into key",
@@ -89,7 +89,7 @@ class ByLogicalTableRouter(Transform):
                 default=True,
                 width=Width.SHORT,
             ),
-            _key(
+            _config_key(
                 "key.field.regex",
                 "A regular expression for the topic from which that field's value is made. Without it, and for "
                 "topics that it doesn't match, the value is the old topic.",
@@ -97,17 +97,17 @@ class ByLogicalTableRouter(Transform):
                 default=None,
                 validator=java_expression,
             ),
-            _key(
+            _config_key(
                 "key.field.name", "The name of that field.", "Key field name", default="__dbz__physicalTableIdentifier"
             ),
-            _key(
+            _config_key(
                 "key.field.replacement",
                 "The value of that field; needed with key.field.regex.",
                 "Key field replacement",
                 default=None,
             ),
             adjustment_key("schema.name.adjustment.mode", "the names of the new schemas", "Schema Name Adjustment"),
-            _key(
+            _config_key(
                 "logical.table.cache.size",
                 "How many schemas and how many topics are kept in memory.",
                 "Logical table cache size",
@@ -121,14 +121,14 @@ class ByLogicalTableRouter(Transform):
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
-        self._route = _replacer(config["topic.regex"], config["topic.replacement"])
+        self._route = _make_replacer(config["topic.regex"], config["topic.replacement"])
         expression = (config["key.field.regex"] or "").strip()
         replacement = config["key.field.replacement"]
         if expression and not (replacement or "").strip():
             raise ConfigInvalid("key.field.replacement must be non-empty if key.field.regex is set.")
-        self._identify = _replacer(config["key.field.regex"], replacement) if expression else None
+        self._identify = _make_replacer(config["key.field.regex"], replacement) if expression else None
         self._key_field: str | None = config["key.field.name"] if config["key.enforce.uniqueness"] else None
-        self._mode = adjustment(config["schema.name.adjustment.mode"])
+        self._mode = parse_adjustment(config["schema.name.adjustment.mode"])
         self._copiers: SchemaCache[Callable[[dict[str, Any]], dict[str, Any]]] = SchemaCache(_row_copier)
         self._limit: int = config["logical.table.cache.size"]
         self._targets: dict[str, tuple[str | None, str]] = {}
@@ -153,13 +153,13 @@ class ByLogicalTableRouter(Transform):
                 if field.name in _IMAGES and isinstance(image, Struct):
                     copied = copy_members(SymbolicStruct(field.schema, image), replace_null=True)
                     members[field.name] = image._replace(members=copied)
-            value = SymbolicStruct(self._envelope(value.schema, topic), value.struct._replace(members=members))
+            value = SymbolicStruct(self._find_envelope(value.schema, topic), value.struct._replace(members=members))
         return replace(record, topic=topic, key=key, value=value)
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
         targets = self._targets
-        copiers: SchemaCache[Callable[[dict[str, Any]], dict[str, Any]]] = SchemaCache(_copier)
+        copiers: SchemaCache[Callable[[dict[str, Any]], dict[str, Any]]] = SchemaCache(_make_copier)
 
         def apply(record: SourceRecord) -> SourceRecord:
             topic, table = targets.get(record.topic) or self._target(record.topic)
@@ -173,7 +173,7 @@ class ByLogicalTableRouter(Transform):
                 self._set_key(result, topic, table)
             schema = record.value_schema
             if record.value is not None and schema is not None and is_envelope(schema):
-                result.value_schema = self._envelope(schema, topic)
+                result.value_schema = self._find_envelope(schema, topic)
                 result.value = copiers.get(schema)(record.value)
             return result
 
@@ -182,9 +182,9 @@ class ByLogicalTableRouter(Transform):
     def _target(self, topic: str) -> tuple[str | None, str]:
         """The new topic, None if it stays; and what the key's new field holds."""
         identifier = self._identify(topic) if self._identify is not None else None
-        found = self._route(topic), topic if identifier is None else identifier
-        remember(self._targets, topic, found, self._limit)
-        return found
+        target = self._route(topic), topic if identifier is None else identifier
+        remember(self._targets, topic, target, self._limit)
+        return target
 
     def _set_key(self, result: SourceRecord, topic: str, table: str) -> None:
         schema = result.key_schema
@@ -209,21 +209,21 @@ class ByLogicalTableRouter(Transform):
             remember(self._keys, wanted, known, self._limit)
         return known
 
-    def _envelope(self, schema: Schema, topic: str) -> Schema:
-        wanted = schema, topic
-        known = self._envelopes.get(wanted)
-        if known is None:
+    def _find_envelope(self, schema: Schema, topic: str) -> Schema:
+        cache_key = schema, topic
+        envelope = self._envelopes.get(cache_key)
+        if envelope is None:
             image = next((field.schema for field in map(schema.field, _IMAGES) if field is not None), None)
             if image is None:
                 raise Skippable(f"the event {schema.name} has neither before nor after")
             row = replace(image, name=schema_name(f"{topic}.Value", self._mode), default=None)
             fields = tuple(Field(field.name, row) if field.name in _IMAGES else field for field in schema.fields)
-            known = replace(schema, name=schema_name(f"{topic}.Envelope", self._mode), default=None, fields=fields)
-            remember(self._envelopes, wanted, known, self._limit)
-        return known
+            envelope = replace(schema, name=schema_name(f"{topic}.Envelope", self._mode), default=None, fields=fields)
+            remember(self._envelopes, cache_key, envelope, self._limit)
+        return envelope
 
 
-def _replacer(expression: str, replacement: str) -> Callable[[str], str | None]:
+def _make_replacer(expression: str, replacement: str) -> Callable[[str], str | None]:
     """What a topic becomes; None for topics that the expression doesn't match as a whole."""
     pattern = compile_java(expression)
     template = java_replacement(replacement, pattern)
@@ -234,7 +234,7 @@ def _row_copier(schema: Schema | None) -> Callable[[dict[str, Any]], dict[str, A
     return dict if schema is None else struct_copier(schema, replace_null=True)
 
 
-def _copier(schema: Schema | None) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def _make_copier(schema: Schema | None) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """A function that copies an event, with defaults in the place of nulls, as Debezium's copying leaves it.
 
     Raises:

@@ -38,7 +38,7 @@ from worker.transforms.java_numbers import (
     parse_floating,
     parse_integer,
     to_single,
-    wrapped,
+    wrap_integer,
 )
 
 if TYPE_CHECKING:
@@ -69,25 +69,25 @@ _OF_DAY: Final = JavaDateFormat("HH:mm:ss.SSS'Z'")
 _INSTANT: Final = JavaDateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
 
 
-def _listed(kinds: Sequence[Type]) -> str:
+def _list_types(kinds: Sequence[Type]) -> str:
     return f"[{', '.join(kind.name for kind in kinds)}]"
 
 
-def _target(text: str) -> Type:
-    name = text.strip().upper()
+def _parse_target(type_name: str) -> Type:
+    name = type_name.strip().upper()
     if name not in Type.__members__:
         raise ConfigInvalid(
-            f"Invalid type found in casting spec: {text.strip()}; supported types are {_listed(_TARGETS)}"
+            f"Invalid type found in casting spec: {type_name.strip()}; supported types are {_list_types(_TARGETS)}"
         )
     kind = Type[name]
     if kind not in _TARGETS:
         raise ConfigInvalid(
-            f"Cast transformation does not support casting to {name}; supported types are {_listed(_TARGETS)}"
+            f"Cast transformation does not support casting to {name}; supported types are {_list_types(_TARGETS)}"
         )
     return kind
 
 
-def _parse(spec: Sequence[str]) -> dict[str | None, Type]:
+def _parse_spec(spec: Sequence[str]) -> dict[str | None, Type]:
     """Field -> type; None stands for the whole key or value.
 
     Raises:
@@ -99,9 +99,9 @@ def _parse(spec: Sequence[str]) -> dict[str | None, Type]:
         if len(parts) > 2:
             raise ConfigInvalid(f"Invalid rename mapping: {mapping}")
         if len(parts) == 1:
-            casts[None] = _target(parts[0])
+            casts[None] = _parse_target(parts[0])
         else:
-            casts[parts[0].strip()] = _target(parts[1])
+            casts[parts[0].strip()] = _parse_target(parts[1])
     if None in casts and len(spec) > 1:
         raise ConfigInvalid(
             "Cast transformations that specify a type to cast the entire value to may only specify a single "
@@ -114,10 +114,10 @@ def _check_spec(_name: str, value: Sequence[str] | None) -> str | None:
     if not value:
         return "Must specify at least one field to cast."
     try:
-        _parse(value)
+        _parse_spec(value)
     except ConfigInvalid as error:
-        text = str(error)
-        return invalid("renames", value, text) if text.startswith("Invalid rename") else text
+        message = str(error)
+        return invalid("renames", value, message) if message.startswith("Invalid rename") else message
     return None
 
 
@@ -144,7 +144,7 @@ class Cast(Transform):
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
-        self._casts = _parse(config["spec"])
+        self._casts = _parse_spec(config["spec"])
         self._whole = self._casts.get(None)
 
     def compile(self) -> RecordFunction:
@@ -156,7 +156,7 @@ class Cast(Transform):
             if self._whole is not None:
                 return _whole_of(schema, self._whole)
             if schema is None:
-                return None, self._schemaless()
+                return None, self._make_schemaless()
             return self._for_fields(schema)
         except Skippable as error:
             return schema, refusing(error)
@@ -172,7 +172,7 @@ class Cast(Transform):
                 fields.append(field)
                 continue
             default = field.schema.default
-            convert = _conversion(field.schema, kind)
+            convert = _make_conversion(field.schema, kind)
             fields.append(
                 Field(
                     field.name,
@@ -181,21 +181,21 @@ class Cast(Transform):
             )
             conversions.append((field.name, convert))
         if schema.default is not None:
-            raise _unsupported(Type.STRUCT)
+            raise _unsupported_error(Type.STRUCT)
         copy = struct_copier(schema, replace_null=self.config["replace.null.with.default"])
 
         def cast(value: Any, record: SourceRecord) -> Any:
             del record
             result = copy(value)
             for name, convert in conversions:
-                found = result.get(name)
-                if found is not None:
-                    result[name] = convert(found)
+                value_ = result.get(name)
+                if value_ is not None:
+                    result[name] = convert(value_)
             return result
 
         return replace(with_fields(schema, fields), optional=schema.optional), cast
 
-    def _schemaless(self) -> ValueFunction:
+    def _make_schemaless(self) -> ValueFunction:
         casts = [(name, _by_python_type(kind), _schemaless_conversion(kind)) for name, kind in self._casts.items()]
 
         def cast(value: Any, record: SourceRecord) -> Any:
@@ -204,9 +204,11 @@ class Cast(Transform):
                 raise not_a_map(value, _PURPOSE)
             result: dict[str | None, Any] = dict(value)
             get = value.get
-            for name, by_type, other in casts:
-                found = get(name)
-                result[name] = None if found is None else (by_type.get(type(found)) or other)(found)
+            for name, by_type, python_type in casts:
+                field_value = get(name)
+                result[name] = (
+                    None if field_value is None else (by_type.get(type(field_value)) or python_type)(field_value)
+                )
             return result
 
         return cast
@@ -216,7 +218,7 @@ def _whole_of(schema: Schema | None, kind: Type) -> tuple[Schema | None, ValueFu
     if schema is None:
         cast = _schemaless_conversion(kind)
         return None, lambda value, _record: cast(value)
-    convert = _conversion(schema, kind)
+    convert = _make_conversion(schema, kind)
     logical = schema.name in (DECIMAL, DATE, TIME, TIMESTAMP)
     changed = Schema(
         kind,
@@ -230,16 +232,22 @@ def _whole_of(schema: Schema | None, kind: Type) -> tuple[Schema | None, ValueFu
     return changed, lambda value, _record: convert(value)
 
 
-def _unsupported(kind: Type) -> Skippable:
+def _unsupported_error(kind: Type) -> Skippable:
     return Skippable(
-        f"Cast transformation does not support casting from {kind.name}; supported types are {_listed(_SOURCES)}"
+        f"Cast transformation does not support casting from {kind.name}; supported types are {_list_types(_SOURCES)}"
     )
 
 
 def _by_python_type(kind: Type) -> dict[type, _Conversion]:
     """What casts values without a schema to a type, for each type that they may have."""
-    made = {python: _plain(source, kind) for python, source in _PYTHON_TYPES.items() if source in _SOURCES}
-    return {python: _short_single(convert) for python, convert in made.items()} if kind is Type.FLOAT32 else made
+    conversions = {
+        python: _plain_conversion(source, kind) for python, source in _PYTHON_TYPES.items() if source in _SOURCES
+    }
+    return (
+        {python: _short_single(convert) for python, convert in conversions.items()}
+        if kind is Type.FLOAT32
+        else conversions
+    )
 
 
 def _short_single(convert: _Conversion) -> _Conversion:
@@ -269,7 +277,7 @@ def _schemaless_conversion(kind: Type) -> _Conversion:
             return convert(value)
         source = _PYTHON_TYPES.get(type(value))
         if source is not None:
-            raise _unsupported(source)
+            raise _unsupported_error(source)
         raise Skippable(
             f"Cast transformation was passed a value of type class {class_name(value)} which is not supported by "
             "Connect's data API"
@@ -278,26 +286,26 @@ def _schemaless_conversion(kind: Type) -> _Conversion:
     return cast
 
 
-def _refusing(kind: Type) -> _Conversion:
+def _make_refusal(kind: Type) -> _Conversion:
     def refuse(value: Any) -> Any:
         del value
-        raise _unsupported(kind)
+        raise _unsupported_error(kind)
 
     return refuse
 
 
-def _conversion(schema: Schema, kind: Type) -> _Conversion:
+def _make_conversion(schema: Schema, kind: Type) -> _Conversion:
     """What makes values of a schema, other than null, values of a type; it raises ``Skippable`` for those that can't be."""
     if schema.type not in _SOURCES:
-        return _refusing(schema.type)
+        return _make_refusal(schema.type)
     if kind is Type.STRING and schema.name in _TEXTS:
         return _TEXTS[schema.name]
     if schema.name == DECIMAL:
         return _from_decimal(kind)
-    return _plain(schema.type, kind)
+    return _plain_conversion(schema.type, kind)
 
 
-def _plain(source: Type, kind: Type) -> _Conversion:
+def _plain_conversion(source: Type, kind: Type) -> _Conversion:
     """From one type to another, for values without a logical type."""
     if kind is Type.STRING:
         return _to_string(source)
@@ -314,7 +322,7 @@ def _plain(source: Type, kind: Type) -> _Conversion:
         bits = _BITS[kind]
         if floating:
             return lambda value: float_to_integer(value, bits)
-        return int if source in _BITS and _BITS[source] <= bits else lambda value: wrapped(value, bits)
+        return int if source in _BITS and _BITS[source] <= bits else lambda value: wrap_integer(value, bits)
     return to_single if kind is Type.FLOAT32 else float
 
 

@@ -37,7 +37,7 @@ _DATE: Final = frozenset("yMd")
 Part = tuple[str, int, str]
 
 
-def writer(parts: Sequence[Part], day_text: Callable[[Sequence[Part], int], str]) -> Callable[[int], str]:
+def make_writer(parts: Sequence[Part], day_text: Callable[[Sequence[Part], int], str]) -> Callable[[int], str]:
     """A function that writes instants, given in milliseconds since the epoch.
 
     Args:
@@ -96,7 +96,7 @@ def _time_piece(letter: str, count: int) -> str:
     return f"{{{value}:0{count}d}}"
 
 
-def reader(
+def make_reader(
     parts: Sequence[Part], slow: Callable[[str], int], day_of: Callable[[int, int, int], int]
 ) -> Callable[[str], int]:
     """A function that reads texts; ``slow`` if the pattern is none whose texts can be read at once.
@@ -106,7 +106,7 @@ def reader(
         slow: reads any text, or refuses it.
         day_of: days since 1970-01-01 of year, month and day.
     """
-    merged = _merged(parts)
+    merged = _merge_literals(parts)
     places = [number for number, (letter, _, _) in enumerate(merged) if letter in _DATE]
     fixed = all(_is_fixed(part, before) for part, before in zip(merged, [("", 0, ""), *merged[:-1]], strict=True))
     if (
@@ -163,7 +163,7 @@ def _is_fixed(part: Part, before: Part) -> bool:
     return count == _WIDTHS.get(letter) if letter else not (before[0] and literal[:1].isdigit())
 
 
-def _merged(parts: Sequence[Part]) -> list[Part]:
+def _merge_literals(parts: Sequence[Part]) -> list[Part]:
     """The parts with literals that follow one another as one, and ``L`` as ``M``."""
     merged: list[Part] = []
     for letter, count, literal in parts:
@@ -179,10 +179,10 @@ def _date_reader(
 ) -> Callable[[str], int | None]:
     """A function that gives the milliseconds from 1970 to a date; None for what is not digits and literals in their places."""
 
-    def read(text: str) -> int | None:
+    def read(date_text: str) -> int | None:
         numbers: dict[str, int] = {}
         for letter, at, width, literal in parts:
-            part = text[at : at + width]
+            part = date_text[at : at + width]
             if not letter:
                 if part != literal:
                     return None

@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import ConfigInvalid, Skippable
-from worker.transforms.date_code import Part, reader, writer
+from worker.transforms.date_code import Part, make_reader, make_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,10 +87,10 @@ class _Date:
 
     def __init__(self, days: int) -> None:
         self.days = days
-        self.year, self.month, self.day = civil(days)
+        self.year, self.month, self.day = to_civil(days)
 
 
-def civil(days: int) -> tuple[int, int, int]:
+def to_civil(days: int) -> tuple[int, int, int]:
     """Year, month and day of the day that lies ``days`` after 1970-01-01; the year before 1 is 0."""
     if days < _CUTOVER:
         shifted = days + 719_470  # since 0000-03-01 of the Julian calendar
@@ -118,7 +118,7 @@ def days_of(year: int, month: int, day: int) -> int:
     return 365 * start + start // 4 + of_year - 719_470
 
 
-def _items(pattern: str) -> list[_Item]:
+def _parse_items(pattern: str) -> list[_Item]:
     """The parts of a pattern.
 
     Raises:
@@ -129,7 +129,7 @@ def _items(pattern: str) -> list[_Item]:
     while at < len(pattern):
         letter = pattern[at]
         if letter == "'":
-            literal, at = _quoted(pattern, at)
+            literal, at = _parse_quoted(pattern, at)
             items.append(_Item("", 0, literal))
         elif not (letter.isascii() and letter.isalpha()):
             items.append(_Item("", 0, letter))
@@ -138,31 +138,31 @@ def _items(pattern: str) -> list[_Item]:
             end = at
             while end < len(pattern) and pattern[end] == letter:
                 end += 1
-            _check(letter, end - at, pattern)
+            _check_letter(letter, end - at, pattern)
             items.append(_Item(letter, end - at))
             at = end
     return items
 
 
-def _quoted(pattern: str, at: int) -> tuple[str, int]:
+def _parse_quoted(pattern: str, at: int) -> tuple[str, int]:
     """The text in quotes that starts at ``at``, and where it ends; two quotes are one."""
     if pattern.startswith("''", at):
         return "'", at + 2
-    text = ""
+    literal = ""
     at += 1
     while at < len(pattern):
         if pattern.startswith("''", at):
-            text += "'"
+            literal += "'"
             at += 2
         elif pattern[at] == "'":
-            return text, at + 1
+            return literal, at + 1
         else:
-            text += pattern[at]
+            literal += pattern[at]
             at += 1
     raise ConfigInvalid(f"Unterminated quote in the pattern {pattern}; write '' for a quote")
 
 
-def _check(letter: str, count: int, pattern: str) -> None:
+def _check_letter(letter: str, count: int, pattern: str) -> None:
     if letter in _BY_LOCALE:
         raise ConfigInvalid(
             f"the pattern letter {letter!r} in {pattern} is not supported: which week a day belongs to depends "
@@ -174,22 +174,22 @@ def _check(letter: str, count: int, pattern: str) -> None:
         raise ConfigInvalid(f"invalid ISO 8601 format: length={count} in {pattern}")
 
 
-def _number(count: int, value: Callable[[_Date], int]) -> Callable[[_Date], str]:
+def _number_writer(count: int, value: Callable[[_Date], int]) -> Callable[[_Date], str]:
     if count == 1:
         return lambda date: str(value(date))
     return lambda date: str(value(date)).zfill(count)
 
 
-def _year(count: int) -> Callable[[_Date], str]:
+def _year_writer(count: int) -> Callable[[_Date], str]:
     def of_era(date: _Date) -> int:
         return date.year if date.year > 0 else 1 - date.year
 
     if count == 2:
         return lambda date: str(of_era(date) % 100).zfill(2)
-    return _number(count, of_era)
+    return _number_writer(count, of_era)
 
 
-def _named(count: int, names: Sequence[str], index: Callable[[_Date], int]) -> Callable[[_Date], str]:
+def _name_writer(count: int, names: Sequence[str], index: Callable[[_Date], int]) -> Callable[[_Date], str]:
     shown = names if count >= _LONG else [name[:3] for name in names]
     return lambda date: shown[index(date)]
 
@@ -203,18 +203,18 @@ _NUMBERS: Final[dict[str, Callable[[_Date], int]]] = {
 }
 
 
-def _writer(item: _Item) -> Callable[[_Date], str]:
+def _item_writer(item: _Item) -> Callable[[_Date], str]:
     letter, count = item.letter, item.count
     if letter in _NUMBERS:
-        return _number(count, _NUMBERS[letter])
+        return _number_writer(count, _NUMBERS[letter])
     if letter == "y":
-        return _year(count)
+        return _year_writer(count)
     if letter in "ML":
         if count > 2:
-            return _named(count, _MONTHS, lambda date: date.month - 1)
-        return _number(count, lambda date: date.month)
+            return _name_writer(count, _MONTHS, lambda date: date.month - 1)
+        return _number_writer(count, lambda date: date.month)
     if letter == "E":
-        return _named(count, _WEEKDAYS, lambda date: (date.days + 3) % 7)
+        return _name_writer(count, _WEEKDAYS, lambda date: (date.days + 3) % 7)
     if letter == "G":
         return lambda date: "AD" if date.year > 0 else "BC"
     fixed = {"z": "Coordinated Universal Time" if count >= _LONG else "UTC", "Z": "+0000", "X": "Z"}[letter]
@@ -224,7 +224,9 @@ def _writer(item: _Item) -> Callable[[_Date], str]:
 def _day_text(parts: Sequence[Part], days: int) -> str:
     """The text of parts of a pattern that the time of day doesn't change."""
     date = _Date(days)
-    return "".join([_writer(_Item(letter, count))(date) if letter else literal for letter, count, literal in parts])
+    return "".join(
+        [_item_writer(_Item(letter, count))(date) if letter else literal for letter, count, literal in parts]
+    )
 
 
 def _is_number(item: _Item) -> bool:
@@ -233,7 +235,7 @@ def _is_number(item: _Item) -> bool:
     )
 
 
-def _integer(limit: int | None) -> str:
+def _integer_regex(limit: int | None) -> str:
     """An expression for a number with leading blanks, in at most ``limit`` characters of as many that must be there."""
     if limit is None:
         return r"([ \t]*+-?+\d++)"
@@ -245,7 +247,7 @@ def _integer(limit: int | None) -> str:
     return rf"(?=[\s\S]{{{limit}}})((?>{'|'.join(ways)}))"
 
 
-def _names(names: Sequence[str]) -> str:
+def _names_regex(names: Sequence[str]) -> str:
     """An expression for one of ``names`` or its first three letters; the longest that matches counts."""
     both = sorted({*names, *(name[:3] for name in names)}, key=len, reverse=True)
     return f"((?>{'|'.join(both)}))"
@@ -263,15 +265,15 @@ _ISO: Final = {
 }
 
 
-def _reader(item: _Item, *, abuts: bool) -> str:
+def _item_regex(item: _Item, *, abuts: bool) -> str:
     """The expression for one part of a text; one group where it is a field."""
     letter, count = item.letter, item.count
     if not letter:
         return f"(?-i:{re.escape(item.literal)})"
     if letter in "ML" and count > 2:
-        return _names(_MONTHS)
+        return _names_regex(_MONTHS)
     if letter == "E":
-        return _names(_WEEKDAYS)
+        return _names_regex(_WEEKDAYS)
     if letter == "G":
         return "(BC|AD)"
     if letter == "a":
@@ -280,36 +282,36 @@ def _reader(item: _Item, *, abuts: bool) -> str:
         return _ZONE
     if letter == "X":
         return _ISO[count]
-    return _integer(count if abuts else None)
+    return _integer_regex(count if abuts else None)
 
 
-def _as_int(text: str) -> int:
-    text = text.strip(" \t")
-    if len(text) > _LONG_DIGITS:
-        value = int(text[: _LONG_DIGITS * 2])
+def _as_int(digits: str) -> int:
+    digits = digits.strip(" \t")
+    if len(digits) > _LONG_DIGITS:
+        value = int(digits[: _LONG_DIGITS * 2])
         if abs(value) >= 1 << 63:
             return (1 << 31) - 1 if value > 0 else -(1 << 31)
     else:
-        value = int(text)
+        value = int(digits)
     low = value & ((1 << _INT_BITS) - 1)
     return low - (1 << _INT_BITS) if low >> (_INT_BITS - 1) else low
 
 
-def _offset(text: str) -> int:
+def _parse_offset(zone_text: str) -> int:
     """Milliseconds that a zone is ahead of UTC."""
-    sign = max(text.find("+"), text.find("-"))
+    sign = max(zone_text.find("+"), zone_text.find("-"))
     if sign < 0:
         return 0
-    digits = text[sign + 1 :].replace(":", "")
+    digits = zone_text[sign + 1 :].replace(":", "")
     hours, minutes = (digits, "0") if len(digits) <= 2 else (digits[:-2], digits[-2:])
     offset = (int(hours) * 60 + int(minutes)) * 60_000
-    return offset if text[sign] == "+" else -offset
+    return offset if zone_text[sign] == "+" else -offset
 
 
-def _places(fields: Sequence[_Item]) -> list[int] | None:
+def _field_indexes(fields: Sequence[_Item]) -> list[int] | None:
     """Where the seven numbers of a date and a time stand among a pattern's fields and, behind those, ``_UNSET``.
 
-    None for patterns with other fields, whose texts are read by ``_instant``.
+    None for patterns with other fields, whose texts are read by ``_compute_instant``.
     """
     letters = ["M" if item.letter == "L" else item.letter for item in fields]
     if not fields or not set(letters) <= set(_PLAIN) or len(set(letters)) < len(letters):
@@ -333,7 +335,7 @@ class JavaDateFormat:
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        items = _items(pattern)
+        items = _parse_items(pattern)
         letters = [item.letter for item in items if item.letter]
         #: Texts of instants in one such span of milliseconds are equal.
         self.unit: int = min((_UNITS.get(letter, _DAY_MS) for letter in letters), default=_DAY_MS)
@@ -344,24 +346,24 @@ class JavaDateFormat:
             )
         )
         #: The text of an instant that is given in milliseconds since the epoch.
-        self.format: Callable[[int], str] = writer(
+        self.format: Callable[[int], str] = make_writer(
             [(item.letter, item.count, item.literal) for item in items], _day_text
         )
         self._fields = [item for item in items if item.letter]
         expression = "".join(
-            _reader(item, abuts=after is not None and _is_number(after))
+            _item_regex(item, abuts=after is not None and _is_number(after))
             for item, after in zip_longest(items, items[1:])
         )
         self._read = re.compile(expression, re.IGNORECASE).match
-        self._places = _places(self._fields)
+        self._places = _field_indexes(self._fields)
         self._oldest_ms = int(time.time() * 1000 - _CENTURY_BACK * _YEAR_MS)
-        self._oldest_year = civil(self._oldest_ms // _DAY_MS)[0]
+        self._oldest_year = to_civil(self._oldest_ms // _DAY_MS)[0]
         #: The instant that a text names, in milliseconds since the epoch; see ``_parse``.
         self.parse: Callable[[str], int] = self._parse
         if self._places is not None and not self.unreadable:
-            self.parse = reader([(item.letter, item.count, item.literal) for item in items], self._parse, days_of)
+            self.parse = make_reader([(item.letter, item.count, item.literal) for item in items], self._parse, days_of)
 
-    def _parse(self, text: str) -> int:
+    def _parse(self, date_text: str) -> int:
         """The instant that a text names, in milliseconds since the epoch.
 
         Raises:
@@ -369,21 +371,21 @@ class JavaDateFormat:
         """
         if self.unreadable:
             raise Skippable(
-                f"Could not parse timestamp: value ({text}) can't be read by pattern ({self.pattern}): "
+                f"Could not parse timestamp: value ({date_text}) can't be read by pattern ({self.pattern}): "
                 f"{self.unreadable} asks for rules of weeks, which depend on the machine's locale in Java"
             )
-        found = self._read(text)
-        if found is None:
-            raise Skippable(f"Could not parse timestamp: value ({text}) does not match pattern ({self.pattern})")
-        texts = found.groups()
-        if self._places is not None and max(map(len, texts)) <= _SHORT:
-            numbers = [int(part) for part in texts]
+        match = self._read(date_text)
+        if match is None:
+            raise Skippable(f"Could not parse timestamp: value ({date_text}) does not match pattern ({self.pattern})")
+        values = match.groups()
+        if self._places is not None and max(map(len, values)) <= _SHORT:
+            numbers = [int(part) for part in values]
             numbers += _UNSET
-            year, month, day, hour, minute, second, milli = [numbers[place] for place in self._places]
+            year, month, day, hour, minute, second, milli = [numbers[index] for index in self._places]
             return days_of(year, month, day) * _DAY_MS + hour * 3_600_000 + minute * 60_000 + second * 1000 + milli
-        return self._instant(texts)
+        return self._compute_instant(values)
 
-    def _instant(self, texts: Sequence[str]) -> int:
+    def _compute_instant(self, values: Sequence[str]) -> int:
         # As in Java the last of two fields that say the same counts: "H" and "h a", "d" and "D".
         year, month, day, of_year, era, half = 1970, 1, 1, None, 1, 0
         hour: int | None = None
@@ -392,49 +394,51 @@ class JavaDateFormat:
         short_year: int | None = None
         zone = 0
         half_given = False
-        for item, text in zip(self._fields, texts, strict=True):
+        for item, value in zip(self._fields, values, strict=True):
             letter = item.letter
             if letter == "y":
-                year, short_year = self._year_of(text, item.count)
+                year, short_year = self._year_of(value, item.count)
             elif letter in "ML":
-                month = _as_int(text) if item.count <= 2 else _index(_MONTHS, text) + 1
+                month = _as_int(value) if item.count <= 2 else _find_index(_MONTHS, value) + 1
             elif letter == "d":
-                day, of_year = _as_int(text), None
+                day, of_year = _as_int(value), None
             elif letter == "D":
-                of_year = _as_int(text)
+                of_year = _as_int(value)
             elif letter in "Hk":
-                hour = _as_int(text)
+                hour = _as_int(value)
                 hour = 0 if letter == "k" and hour == 24 else hour
                 half_hour = None if half_given else half_hour
             elif letter in "Kh":
-                half_hour = _as_int(text)
+                half_hour = _as_int(value)
                 half_hour = 0 if letter == "h" and half_hour == 12 else half_hour
                 hour = None if half_given else hour
             elif letter == "a":
-                half, half_given = int(text[0] in "pP"), True
+                half, half_given = int(value[0] in "pP"), True
                 hour = None if half_hour is not None else hour
             elif letter in "msS":
-                of_hour[letter] = _as_int(text) * _UNITS[letter]
+                of_hour[letter] = _as_int(value) * _UNITS[letter]
             elif letter == "G":
-                era = int(text[0] in "aA")
-            elif letter in "zZX" and text[0] not in "uUcC":  # the name of the zone that is meant anyway changes nothing
-                zone = _offset(text)
+                era = int(value[0] in "aA")
+            elif (
+                letter in "zZX" and value[0] not in "uUcC"
+            ):  # the name of the zone that is meant anyway changes nothing
+                zone = _parse_offset(value)
         if era == 0:
             year = 1 - year
         hours = hour if hour is not None else (half_hour or 0) + 12 * half
         clock = hours * 3_600_000 + sum(of_hour.values()) - zone
-        result = self._day(year, month, day, of_year) * _DAY_MS + clock
+        result = self._compute_day(year, month, day, of_year) * _DAY_MS + clock
         if short_year is not None and result < self._oldest_ms:
-            result = self._day(short_year, month, day, of_year) * _DAY_MS + clock
+            result = self._compute_day(short_year, month, day, of_year) * _DAY_MS + clock
         return result
 
     @staticmethod
-    def _day(year: int, month: int, day: int, of_year: int | None) -> int:
+    def _compute_day(year: int, month: int, day: int, of_year: int | None) -> int:
         return days_of(year, month, day) if of_year is None else days_of(year, 1, 1) + of_year - 1
 
-    def _year_of(self, text: str, count: int) -> tuple[int, int | None]:
+    def _year_of(self, year_digits: str, count: int) -> tuple[int, int | None]:
         """The year, and the one a century later if only the whole date tells which of them is meant."""
-        digits = text.strip(" \t")
+        digits = year_digits.strip(" \t")
         year = _as_int(digits)
         if count > 2 or len(digits) != 2 or not digits.isdigit():
             return year, None
@@ -444,6 +448,6 @@ class JavaDateFormat:
         return century * 100 + year + (100 if year < pivot else 0), None
 
 
-def _index(names: Sequence[str], text: str) -> int:
-    start = text[:3].lower()
+def _find_index(names: Sequence[str], name_text: str) -> int:
+    start = name_text[:3].lower()
     return next(number for number, name in enumerate(names) if name[:3].lower() == start)

@@ -63,7 +63,7 @@ def or_default(value: Any, schema: Schema) -> Any:
     return schema.default if value is None else value
 
 
-def enumerated(*allowed: str) -> Callable[[str, str | None], str | None]:
+def validate_enumerated(*allowed: str) -> Callable[[str, str | None], str | None]:
     """Debezium takes its enumerations in any case and with blanks around them."""
     check = one_of(*allowed)
 
@@ -90,12 +90,12 @@ def _no_blanks(name: str, value: Sequence[str] | None) -> str | None:
 plain_items: Final = all_of(no_empty_items, _no_blanks)
 
 
-def adjustment_key(name: str, what: str, display: str, *, group: str | None = None) -> ConfigKey:
+def adjustment_key(name: str, subject: str, display: str, *, group: str | None = None) -> ConfigKey:
     """The declaration of an option whose value is an ``Adjustment``.
 
     Args:
         name: the property.
-        what: the names that are adjusted, for the documentation.
+        subject: the names that are adjusted, for the documentation.
         display: its label.
         group: its heading.
     """
@@ -103,16 +103,16 @@ def adjustment_key(name: str, what: str, display: str, *, group: str | None = No
         name=name,
         type=ConfigType.STRING,
         default="none",
-        validator=enumerated("none", "avro", "avro_unicode"),
+        validator=validate_enumerated("none", "avro", "avro_unicode"),
         importance=Importance.LOW,
         width=Width.MEDIUM,
         display_name=display,
         group=group,
-        doc=f"How {what} are fitted to what Avro takes: none (as they are), avro (an underscore for what it does "
+        doc=f"How {subject} are fitted to what Avro takes: none (as they are), avro (an underscore for what it does "
         "not take) or avro_unicode (_uXXXX for it).",
     )
 
 
-def adjustment(value: str) -> Adjustment:
+def parse_adjustment(value: str) -> Adjustment:
     """The parsed value of such an option."""
     return cast("Adjustment", value.strip().lower())

@@ -43,7 +43,7 @@ class _Long(NamedTuple):
     value: str | bytes
 
 
-def _above(low: float) -> Validator:
+def _validate_above(low: float) -> Validator:
     def check(name: str, value: Any) -> str | None:
         return None if value is not None and value > low else invalid(name, value, "Must be a positive number")
 
@@ -74,7 +74,7 @@ class EnforceRecordSize(Transform):
                 default=1.0,
                 importance=Importance.MEDIUM,
                 display_name="Compression ratio",
-                validator=_above(0),
+                validator=_validate_above(0),
                 doc="What the estimate is multiplied by: 0.5 if records take half of it where they go.",
             ),
             ConfigKey(
@@ -98,9 +98,9 @@ class EnforceRecordSize(Transform):
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
-        sizers: SchemaCache[_Sizer | None] = SchemaCache(_sizer)
+        sizers: SchemaCache[_Sizer | None] = SchemaCache(_make_sizer)
         find, add = sizers.by_id.get, sizers.add
-        ratio, most = self._ratio, self._most
+        ratio, limit = self._ratio, self._most
 
         def apply(record: SourceRecord) -> SourceRecord:
             schema = record.value_schema
@@ -113,69 +113,69 @@ class EnforceRecordSize(Transform):
             of_key = (find(id(key_schema)) or add(key_schema))[1]
             size = (
                 _TIMESTAMP
-                + _encoded(record.topic)
+                + _encoded_size(record.topic)
                 + of_value(record.value)
                 + (0 if of_key is None else of_key(record.key))
             )
             size += _ENTRY * (len(record.source_partition) + len(record.source_offset) + len(record.headers))
-            excess = math.ceil(size * ratio) - most
-            return self._cut(record, schema, excess) if excess > 0 else record
+            excess = math.ceil(size * ratio) - limit
+            return self._cut_fields(record, schema, excess) if excess > 0 else record
 
         return apply
 
-    def _cut(self, record: SourceRecord, schema: Schema, excess: int) -> SourceRecord:
+    def _cut_fields(self, record: SourceRecord, schema: Schema, excess: int) -> SourceRecord:
         images = []
         for name in ("before", "after"):
             field = schema.field(name)
             row = None if field is None else or_default(record.value.get(name), field.schema)
             if field is not None and isinstance(row, dict) and field.schema.type is Type.STRUCT:
-                images.append((name, row, self._long(row, field.schema)))
-        total = sum(each.size for _, _, fields in images for each in fields)
+                images.append((name, row, self._long_fields(row, field.schema)))
+        total = sum(long_field.size for _, _, fields in images for long_field in fields)
         if not total:
             return record
         value = dict(record.value)
         for name, row, fields in images:
-            size = sum(each.size for each in fields)
+            size = sum(long_field.size for long_field in fields)
             if size:
-                value[name] = row | _shortened(fields, size, math.ceil(size / total * excess))
+                value[name] = row | _shorten_fields(fields, size, math.ceil(size / total * excess))
         result = copy_record(record)
         result.value = value
         return result
 
-    def _long(self, row: dict[str, Any], schema: Schema) -> list[_Long]:
-        found = []
+    def _long_fields(self, row: dict[str, Any], schema: Schema) -> list[_Long]:
+        long_fields = []
         for field in schema.fields:
             value = or_default(row.get(field.name), field.schema)
             if value is None or field.schema.name == DECIMAL or field.schema.type not in (Type.STRING, Type.BYTES):
                 continue
-            size = _units(value) if isinstance(value, str) else len(value)
+            size = _count_units(value) if isinstance(value, str) else len(value)
             if size > self._least:
-                found.append(_Long(field.name, size, value))
-        return found
+                long_fields.append(_Long(field.name, size, value))
+        return long_fields
 
 
-def _shortened(fields: Sequence[_Long], total: int, excess: int) -> dict[str, str | bytes]:
+def _shorten_fields(fields: Sequence[_Long], total: int, excess: int) -> dict[str, str | bytes]:
     """The fields after each has lost its share of the excess."""
     result: dict[str, str | bytes] = {}
     for name, size, value in fields:
         left = max(0, size - math.ceil(size / total * excess))
-        result[name] = _prefix(value, left) if isinstance(value, str) else value[:left]
+        result[name] = _take_prefix(value, left) if isinstance(value, str) else value[:left]
     return result
 
 
-def _units(text: str) -> int:
+def _count_units(string: str) -> int:
     """How many UTF-16 units, which is what Java counts."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+    return len(string) if string.isascii() else len(string.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def _prefix(text: str, units: int) -> str:
+def _take_prefix(string: str, units: int) -> str:
     """The first UTF-16 units of a text; one less where the last would be half a character."""
-    if text.isascii():
-        return text[:units]
-    return text.encode("utf-16-le", "surrogatepass")[: 2 * units].decode("utf-16-le", "ignore")
+    if string.isascii():
+        return string[:units]
+    return string.encode("utf-16-le", "surrogatepass")[: 2 * units].decode("utf-16-le", "ignore")
 
 
-def _sizer(schema: Schema | None) -> _Sizer | None:
+def _make_sizer(schema: Schema | None) -> _Sizer | None:
     """What estimates structs of a schema; None for schemas of anything else, which don't count."""
     return _size_of(schema) if schema is not None and schema.type is Type.STRUCT else None
 
@@ -183,7 +183,7 @@ def _sizer(schema: Schema | None) -> _Sizer | None:
 def _size_of(schema: Schema) -> _Sizer:
     match schema.type:
         case Type.STRING:
-            return lambda value: 0 if value is None else _STRING + _encoded(value)
+            return lambda value: 0 if value is None else _STRING + _encoded_size(value)
         case Type.BYTES:
             size: _Sizer = _decimal_size if schema.name == DECIMAL else len
             return lambda value: 0 if value is None else _BYTES + size(value)
@@ -207,7 +207,7 @@ def _primitive_size(_value: Any) -> int:
 
 
 def _struct_size(schema: Schema) -> _Sizer:
-    texts = [field.name for field in schema.fields if field.schema.type is Type.STRING]
+    string_names = [field.name for field in schema.fields if field.schema.type is Type.STRING]
     sizes = [(field.name, _size_of(field.schema)) for field in schema.fields if field.schema.type is not Type.STRING]
     others = [(name, size) for name, size in sizes if size is not _primitive_size]
     fixed = _STRUCT + _REFERENCE * len(schema.fields) + _PRIMITIVE * (len(sizes) - len(others))
@@ -217,10 +217,10 @@ def _struct_size(schema: Schema) -> _Sizer:
             return 0
         total = fixed
         get = value.get
-        for name in texts:
-            text = get(name)
-            if text is not None:
-                total += _STRING + (len(text) if text.isascii() else _encoded(text))
+        for name in string_names:
+            string = get(name)
+            if string is not None:
+                total += _STRING + (len(string) if string.isascii() else _encoded_size(string))
         for name, size in others:
             total += size(get(name))
         return total
@@ -228,8 +228,8 @@ def _struct_size(schema: Schema) -> _Sizer:
     return size_of_struct
 
 
-def _encoded(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+def _encoded_size(string: str) -> int:
+    return len(string) if string.isascii() else len(string.encode("utf-8", "replace"))
 
 
 def _decimal_size(number: Decimal) -> int:

@@ -15,9 +15,9 @@ from connectors.errors import Skippable
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width, invalid
 from connectors.schema import Field, Schema, Type
 from worker.transforms.base import RecordFunction, SchemaCache, Side, Transform, copy_record, is_struct, remember
-from worker.transforms.debezium_events import adjustment, adjustment_key, enumerated
+from worker.transforms.debezium_events import adjustment_key, parse_adjustment, validate_enumerated
 from worker.transforms.java_regex import compile_java, java_expression, java_replacement
-from worker.transforms.json_expansion import NotExpandable, expand
+from worker.transforms.json_expansion import NotExpandable, expand_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def _check_placement(name: str, value: Sequence[str] | None) -> str | None:
     return None
 
 
-def _key(
+def _config_key(
     name: str,
     default: str | None,
     doc: str,
@@ -79,7 +79,7 @@ def _key(
     )
 
 
-class _Row(NamedTuple):
+class _OutboxRow(NamedTuple):
     """What is known of one schema of outbox rows."""
 
     envelope: Schema
@@ -94,31 +94,31 @@ class EventRouter(Transform):
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.outbox.EventRouter",)
     config_def: ClassVar[ConfigDef] = ConfigDef(
         [
-            _key(
+            _config_key(
                 "table.field.event.id",
                 "id",
                 "The column with the event's id; it becomes the header id.",
                 display="Event ID Field",
             ),
-            _key(
+            _config_key(
                 "table.field.event.key",
                 "aggregateid",
                 "The column whose value becomes the message's key.",
                 display="Event Key Field",
             ),
-            _key(
+            _config_key(
                 "table.field.event.type",
                 "type",
                 "The column with the event's type. Nothing reads it; place it with table.fields.additional.placement.",
                 display="Event Type Field",
             ),
-            _key(
+            _config_key(
                 "table.field.event.payload",
                 "payload",
                 "The column whose value becomes the message's value.",
                 display="Event Payload Field",
             ),
-            _key(
+            _config_key(
                 "table.field.event.timestamp",
                 None,
                 "The column whose value becomes the message's timestamp: a timestamp in "
@@ -126,7 +126,7 @@ class EventRouter(Transform):
                 importance=Importance.MEDIUM,
                 display="Event Timestamp Field",
             ),
-            _key(
+            _config_key(
                 "table.fields.additional.placement",
                 None,
                 "Further columns, each as FIELD:PLACEMENT or FIELD:PLACEMENT:ALIAS: header adds a message header, "
@@ -139,7 +139,7 @@ class EventRouter(Transform):
                 example="type:header:eventType,tenant:envelope",
                 display="Settings for each additional column in the outbox table",
             ),
-            _key(
+            _config_key(
                 "table.fields.additional.error.on.missing",
                 None,
                 "Whether a row without one of those columns is an error; else the column is left out.",
@@ -148,23 +148,23 @@ class EventRouter(Transform):
                 value=True,
                 display="Should the transform error if an additional field is missing in the change data",
             ),
-            _key(
+            _config_key(
                 "table.field.event.schema.version",
                 None,
                 "The column with the version of the value's schema. It has an effect "
                 "only where a field is placed in the envelope.",
                 display="Event Schema Version Field",
             ),
-            _key(
+            _config_key(
                 "table.op.invalid.behavior",
                 "warn",
                 "What an update of an outbox row does: warn and error skip it with a log "
                 "entry, fatal is an error of the record.",
                 importance=Importance.MEDIUM,
-                validator=enumerated("warn", "error", "fatal"),
+                validator=validate_enumerated("warn", "error", "fatal"),
                 display="Behavior when capturing an unexpected outbox event",
             ),
-            _key(
+            _config_key(
                 "table.expand.json.payload",
                 None,
                 "Whether a payload that is the text of a JSON object becomes a struct whose "
@@ -174,13 +174,13 @@ class EventRouter(Transform):
                 value=False,
                 display="Expand Payload escaped string as real JSON",
             ),
-            _key(
+            _config_key(
                 "table.json.payload.null.behavior",
                 "ignore",
                 "What a null in an expanded payload becomes: nothing (ignore), or a "
                 "null of type BYTES (optional_bytes).",
                 importance=Importance.MEDIUM,
-                validator=enumerated("ignore", "optional_bytes"),
+                validator=validate_enumerated("ignore", "optional_bytes"),
                 display="Behavior when json payload including null value",
             ),
             adjustment_key(
@@ -189,7 +189,7 @@ class EventRouter(Transform):
                 "Field Name Adjustment",
                 group="Table",
             ),
-            _key(
+            _config_key(
                 "route.by.field",
                 "aggregatetype",
                 "The column whose value tells the topic.",
@@ -197,7 +197,7 @@ class EventRouter(Transform):
                 group="Router",
                 display="Field to route events by",
             ),
-            _key(
+            _config_key(
                 "route.topic.regex",
                 "(?<routedByValue>.*)",
                 "A regular expression in Java's syntax, matched with that value.",
@@ -205,7 +205,7 @@ class EventRouter(Transform):
                 validator=java_expression,
                 display="The name of the routed topic",
             ),
-            _key(
+            _config_key(
                 "route.topic.replacement",
                 "outbox.event.${routedByValue}",
                 "The topic: ${name} and $1 stand for the expression's groups.",
@@ -213,7 +213,7 @@ class EventRouter(Transform):
                 group="Router",
                 display="The name of the routed topic",
             ),
-            _key(
+            _config_key(
                 "route.tombstone.on.empty.payload",
                 None,
                 "Whether an empty payload makes a tombstone.",
@@ -223,21 +223,21 @@ class EventRouter(Transform):
                 value=False,
                 display="Empty payloads cause a tombstone message",
             ),
-            _key(
+            _config_key(
                 "tracing.span.context.field",
                 "tracingspancontext",
                 "Accepted; spans are not traced.",
                 group="Tracing",
                 display="Serialized tracing span context field",
             ),
-            _key(
+            _config_key(
                 "tracing.operation.name",
                 "debezium-read",
                 "Accepted; spans are not traced.",
                 group="Tracing",
                 display="Tracing operation name",
             ),
-            _key(
+            _config_key(
                 "tracing.with.context.field.only",
                 None,
                 "Accepted; spans are not traced.",
@@ -261,7 +261,7 @@ class EventRouter(Transform):
         self._tombstones: bool = config["route.tombstone.on.empty.payload"]
         self._expand: bool = config["table.expand.json.payload"]
         self._keep_nulls = config["table.json.payload.null.behavior"].strip().lower() == "optional_bytes"
-        self._names = adjustment(config["field.name.adjustment.mode"])
+        self._names = parse_adjustment(config["field.name.adjustment.mode"])
         self._invalid = config["table.op.invalid.behavior"].strip().lower()
         self._additional = []
         for item in config["table.fields.additional.placement"]:
@@ -275,7 +275,7 @@ class EventRouter(Transform):
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
-        rows: SchemaCache[_Row | None] = SchemaCache(_row)
+        rows: SchemaCache[_OutboxRow | None] = SchemaCache(_describe_row)
         find, add = rows.by_id.get, rows.add
 
         def apply(record: SourceRecord) -> SourceRecord | None:
@@ -290,16 +290,16 @@ class EventRouter(Transform):
             if operation == "d":
                 return None
             if operation == "u":
-                self._updated()
+                self._handle_update()
                 return None
             after = event.get("after")
             if after is None:
                 raise Skippable("Only Struct objects supported for [Read Outbox Event], found: null")
-            return self._routed(record, event, after, row)
+            return self._route_record(record, event, after, row)
 
         return apply
 
-    def _updated(self) -> None:
+    def _handle_update(self) -> None:
         if self._invalid == "fatal":
             raise Skippable(
                 "Unexpected update message received, fail: rows of an outbox table are only inserted and deleted; "
@@ -308,15 +308,17 @@ class EventRouter(Transform):
         level = logging.WARNING if self._invalid == "warn" else logging.ERROR
         _log.log(level, "an update of an outbox row was ignored: rows of an outbox table are only inserted and deleted")
 
-    def _routed(self, record: SourceRecord, event: dict[str, Any], after: dict[str, Any], row: _Row) -> SourceRecord:
+    def _route_record(
+        self, record: SourceRecord, event: dict[str, Any], after: dict[str, Any], row: _OutboxRow
+    ) -> SourceRecord:
         payload_field = row.fields.get(self._payload)
         if payload_field is None:
             raise Skippable(f"Unable to find payload field {self._payload} in event")
-        timestamp = self._time(event, after, row)
-        event_id, id_schema = _value(after, row, self._id)
-        payload, payload_schema = _value(after, row, self._payload)
+        timestamp = self._read_time(event, after, row)
+        event_id, id_schema = _read_value(after, row, self._id)
+        payload, payload_schema = _read_value(after, row, self._payload)
         if self._expand:
-            payload, payload_schema = self._expansion(payload, payload_schema)
+            payload, payload_schema = self._expand_payload(payload, payload_schema)
         if self._in_envelope:
             _of_type(
                 after, row, self._route_by, Type.STRING
@@ -330,12 +332,12 @@ class EventRouter(Transform):
             if item.placement == "partition":
                 partition = _of_type(after, row, item.field, Type.INT32)
                 continue
-            value, schema = _value(after, row, item.field)
+            value, schema = _read_value(after, row, item.field)
             if item.placement == "header":
                 headers.append(Header(item.alias, value, schema))
             else:
                 extra[item.alias] = value
-        key, key_schema = _value(after, row, self._key)
+        key, key_schema = _read_value(after, row, self._key)
         route = _of_type(after, row, self._route_by, Type.STRING)
         if route is None:
             raise Skippable(f"the field {self._route_by} of an outbox row is null: it must tell the topic")
@@ -355,7 +357,7 @@ class EventRouter(Transform):
             result.value, result.value_schema = payload, payload_schema
         return result
 
-    def _time(self, event: dict[str, Any], after: dict[str, Any], row: _Row) -> int | None:
+    def _read_time(self, event: dict[str, Any], after: dict[str, Any], row: _OutboxRow) -> int | None:
         """The message's timestamp in milliseconds."""
         processed: int | None = event.get("ts_ms")
         if self._timestamp is None:
@@ -372,27 +374,27 @@ class EventRouter(Transform):
             raise Skippable(f"Unsupported field type {kind} for event timestamp")
         return int(value // units if value >= 0 else -(-value // units))  # Java divides towards zero
 
-    def _expansion(self, payload: Any, schema: Schema) -> tuple[Any, Schema]:
+    def _expand_payload(self, payload: Any, schema: Schema) -> tuple[Any, Schema]:
         if not isinstance(payload, str):
             if payload is not None:
                 _log.warning("an outbox payload can't be expanded: it is no text")
             return payload, schema
         try:
-            value, found = expand(payload, self._payload, keep_nulls=self._keep_nulls, names=self._names)
+            value, expanded = expand_json(payload, self._payload, keep_nulls=self._keep_nulls, names=self._names)
         except NotExpandable as error:
             _log.warning("an outbox payload was not expanded: %s", error)
             return payload, schema
         # The same object for equal schemas, so that converters find what they have compiled for it.
-        known = self._expanded.get(found)
-        if known is None:
-            known = found
-            remember(self._expanded, found, found)
-        return value, known
+        cached = self._expanded.get(expanded)
+        if cached is None:
+            cached = expanded
+            remember(self._expanded, expanded, expanded)
+        return value, cached
 
-    def _envelope_schema(self, payload: Schema, row: _Row, version: int | None, route: str) -> Schema:
-        wanted = payload, row.schema, version, route
-        found = self._schemas.get(wanted)
-        if found is None:
+    def _envelope_schema(self, payload: Schema, row: _OutboxRow, version: int | None, route: str) -> Schema:
+        cache_key = payload, row.schema, version, route
+        envelope = self._schemas.get(cache_key)
+        if envelope is None:
             fields = [Field("payload", payload)]
             for item in self._in_envelope:
                 if item.field not in row.fields:
@@ -402,22 +404,22 @@ class EventRouter(Transform):
                 fields.append(Field(item.alias, row.fields[item.field].schema))
             head, dot, tail = (row.schema.name or "").rpartition(".")
             name = f"{head}{dot}{route}.{tail}" if row.schema.name is not None else route
-            found = Schema(Type.STRUCT, name=name, version=version, fields=tuple(fields))
-            remember(self._schemas, wanted, found)
-        return found
+            envelope = Schema(Type.STRUCT, name=name, version=version, fields=tuple(fields))
+            remember(self._schemas, cache_key, envelope)
+        return envelope
 
 
-def _row(schema: Schema | None) -> _Row | None:
+def _describe_row(schema: Schema | None) -> _OutboxRow | None:
     """What to know of change events of this schema; None for anything else, which passes unchanged."""
     if schema is None or schema.name is None or not schema.name.endswith(".Envelope"):
         return None
     after = schema.field("after")
     if after is None or not is_struct(after.schema):
         raise Skippable("Unknown field: after")
-    return _Row(schema, after.schema, {field.name: field for field in after.schema.fields})
+    return _OutboxRow(schema, after.schema, {field.name: field for field in after.schema.fields})
 
 
-def _value(after: dict[str, Any], row: _Row, name: str) -> tuple[Any, Schema]:
+def _read_value(after: dict[str, Any], row: _OutboxRow, name: str) -> tuple[Any, Schema]:
     """A field's value, its default for a null, with its schema."""
     field = row.fields.get(name)
     if field is None:
@@ -426,9 +428,9 @@ def _value(after: dict[str, Any], row: _Row, name: str) -> tuple[Any, Schema]:
     return (field.schema.default if value is None else value), field.schema
 
 
-def _of_type(after: dict[str, Any], row: _Row, name: str, kind: Type) -> Any:
+def _of_type(after: dict[str, Any], row: _OutboxRow, name: str, kind: Type) -> Any:
     """A field's value of a type, without the default that its schema may have for a null."""
-    _, schema = _value(after, row, name)
+    _, schema = _read_value(after, row, name)
     if schema.type is not kind:
         raise Skippable(f"Field '{name}' is not of type {kind.name}")
     return after.get(name)

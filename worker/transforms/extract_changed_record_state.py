@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from connectors.api import Header
-from connectors.codegen import CodeBuilder, indent
+from connectors.codegen import CodeBuilder, indent_lines
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width
 from connectors.schema import OPTIONAL_STRING, Schema, Type, array
 from worker.transforms.base import RecordFunction, SchemaCache, Side, Transform, copy_record, is_struct, not_a_struct
@@ -73,16 +73,18 @@ class ExtractChangedRecordState(Transform):
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
-        wanted = self._headers
-        plans: SchemaCache[_Plan | None] = SchemaCache(partial(_plan, wanted={index for index, _, _ in wanted}))
+        header_kinds = self._headers
+        plans: SchemaCache[_ChangedPlan | None] = SchemaCache(
+            partial(_make_plan, kinds={index for index, _, _ in header_kinds})
+        )
         find, add = plans.by_id.get, plans.add
         last: object = plans
-        plan: _Plan | None
+        plan: _ChangedPlan | None
 
         def apply(record: SourceRecord) -> SourceRecord:
             nonlocal last, plan
             event = record.value
-            if event is None or not wanted:
+            if event is None or not header_kinds:
                 return record
             schema = record.value_schema
             if schema is not last:
@@ -93,13 +95,15 @@ class ExtractChangedRecordState(Transform):
             after, before = event.get("after", plan.after), event.get("before", plan.before)
             lists = ([], []) if after is None or before is None else plan.compare(after, before)
             result = copy_record(record)
-            result.headers = record.headers + tuple([Header(name, lists[index], kind) for index, name, kind in wanted])
+            result.headers = record.headers + tuple(
+                [Header(name, lists[index], kind) for index, name, kind in header_kinds]
+            )
             return result
 
         return apply
 
 
-class _Plan(NamedTuple):
+class _ChangedPlan(NamedTuple):
     """What is known of one schema of events.
 
     Attributes:
@@ -113,7 +117,7 @@ class _Plan(NamedTuple):
     compare: _Comparison
 
 
-def _plan(schema: Schema | None, wanted: AbstractSet[int]) -> _Plan | None:
+def _make_plan(schema: Schema | None, kinds: AbstractSet[int]) -> _ChangedPlan | None:
     """A plan for change events, None for anything else, which passes unchanged.
 
     Raises:
@@ -128,15 +132,15 @@ def _plan(schema: Schema | None, wanted: AbstractSet[int]) -> _Plan | None:
     for field in after.fields:
         field_of(before, field.name)
         columns.append((field.name, None if field.schema.type in _PLAIN else field.schema))
-    return _Plan(after.default, before.default, _comparison(columns, wanted))
+    return _ChangedPlan(after.default, before.default, _make_comparison(columns, kinds))
 
 
-def _comparison(columns: Sequence[tuple[str, Schema | None]], wanted: AbstractSet[int]) -> _Comparison:
+def _make_comparison(columns: Sequence[tuple[str, Schema | None]], kinds: AbstractSet[int]) -> _Comparison:
     """A generated function that compares two rows; the columns come with a schema where equality needs it.
 
     Args:
         columns: their names and schemas.
-        wanted: which of the two lists that it gives are used: 0 and 1, or one of them.
+        kinds: which of the two lists that it gives are used: 0 and 1, or one of them.
     """
 
     def slow(after: dict[str, Any], before: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -144,8 +148,8 @@ def _comparison(columns: Sequence[tuple[str, Schema | None]], wanted: AbstractSe
         unchanged: list[str] = []
         new, old = after.get, before.get
         for name, schema in columns:
-            one, other = new(name), old(name)
-            same = one == other if schema is None else same_values(one, other, schema)
+            new_value, old_value = new(name), old(name)
+            same = new_value == old_value if schema is None else same_values(new_value, old_value, schema)
             (unchanged if same else changed).append(name)
         return changed, unchanged
 
@@ -154,21 +158,25 @@ def _comparison(columns: Sequence[tuple[str, Schema | None]], wanted: AbstractSe
     code = CodeBuilder(slow=slow, same=same_values)
     lines = ["pass"]
     for name, schema in columns:
-        one, other = f"after[{name!r}]", f"before[{name!r}]"
-        test = f"({one} == {other})" if schema is None else f"same({one}, {other}, {code.bind('schema', schema)})"
-        lines.append(f"if {test}:" if 1 in wanted else f"if not {test}:")
-        if 1 in wanted:
+        new_value, old_value = f"after[{name!r}]", f"before[{name!r}]"
+        test = (
+            f"({new_value} == {old_value})"
+            if schema is None
+            else f"same({new_value}, {old_value}, {code.bind('schema', schema)})"
+        )
+        lines.append(f"if {test}:" if 1 in kinds else f"if not {test}:")
+        if 1 in kinds:
             lines.append(f"    unchanged.append({name!r})")
-        if wanted == {0, 1}:
+        if kinds == {0, 1}:
             lines.append("else:")
-        if 0 in wanted:
+        if 0 in kinds:
             lines.append(f"    changed.append({name!r})")
     code.define(
         "made(after, before)",
         [
             "changed, unchanged = [], []",
             "try:",
-            *indent(lines),
+            *indent_lines(lines),
             "except KeyError:",
             "    return slow(after, before)",
             "return changed, unchanged",
@@ -177,19 +185,19 @@ def _comparison(columns: Sequence[tuple[str, Schema | None]], wanted: AbstractSe
     return code.function("made", "comparison of rows")
 
 
-def same_values(one: Any, other: Any, schema: Schema) -> bool:
+def same_values(left: Any, right: Any, schema: Schema) -> bool:
     """Whether two values of a schema are equal as Java's ``equals`` has it: NaN equals itself, 0.0 is not -0.0."""
-    if one is None or other is None:
-        return one is other
+    if left is None or right is None:
+        return left is right
     kind = schema.type
     if kind in (Type.FLOAT32, Type.FLOAT64):
-        return (one != one and other != other) or _DOUBLE(one) == _DOUBLE(other)  # noqa: PLR0124 - NaN alone differs from itself
+        return (left != left and right != right) or _DOUBLE(left) == _DOUBLE(right)  # noqa: PLR0124 - NaN alone differs from itself
     if kind is Type.STRUCT:
-        return all(same_values(one.get(field.name), other.get(field.name), field.schema) for field in schema.fields)
+        return all(same_values(left.get(field.name), right.get(field.name), field.schema) for field in schema.fields)
     if kind is Type.ARRAY and schema.value_schema is not None:
         of = schema.value_schema
-        return len(one) == len(other) and all(same_values(a, b, of) for a, b in zip(one, other, strict=True))
+        return len(left) == len(right) and all(same_values(a, b, of) for a, b in zip(left, right, strict=True))
     if kind is Type.MAP and schema.value_schema is not None:
         of = schema.value_schema
-        return one.keys() == other.keys() and all(same_values(value, other[key], of) for key, value in one.items())
-    return bool(one == other)
+        return left.keys() == right.keys() and all(same_values(value, right[key], of) for key, value in left.items())
+    return bool(left == right)

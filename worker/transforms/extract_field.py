@@ -53,15 +53,15 @@ class ExtractField(Transform):
 
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
         if schema is None:
-            return None, self._schemaless()
+            return None, self._make_schemaless()
         if not is_struct(schema):
-            return schema, _refusing(schema)
+            return schema, _make_refusal(schema)
         field = field_at(schema, self._steps)
         if field is None:
-            return schema, self._unknown()
-        return field.schema, self._taking(field)
+            return schema, self._refuse_unknown()
+        return field.schema, self._make_taker(field)
 
-    def _taking(self, field: Field) -> ValueFunction:
+    def _make_taker(self, field: Field) -> ValueFunction:
         default = field.schema.default if self.config["replace.null.with.default"] else None
         path, last = self._steps[:-1], self._steps[-1]
         if not path:
@@ -70,8 +70,8 @@ class ExtractField(Transform):
                 del record
                 if value is None:
                     return None
-                found = value.get(last)
-                return default if found is None else found
+                member = value.get(last)
+                return default if member is None else member
 
             return take_own
 
@@ -83,21 +83,21 @@ class ExtractField(Transform):
                 value = value.get(step)
             if value is None:
                 return None
-            found = value.get(last)
-            return default if found is None else found
+            member = value.get(last)
+            return default if member is None else member
 
         return take
 
-    def _unknown(self) -> ValueFunction:
-        text = f"Unknown field: {self.config['field']}"
+    def _refuse_unknown(self) -> ValueFunction:
+        message = f"Unknown field: {self.config['field']}"
 
         def refuse(value: Any, record: SourceRecord) -> Any:
             del value, record
-            raise Skippable(text)
+            raise Skippable(message)
 
         return refuse
 
-    def _schemaless(self) -> ValueFunction:
+    def _make_schemaless(self) -> ValueFunction:
         steps = self._steps
         single = steps[0] if len(steps) == 1 else None
 
@@ -112,7 +112,7 @@ class ExtractField(Transform):
         return take
 
 
-def _refusing(schema: Schema) -> ValueFunction:
+def _make_refusal(schema: Schema) -> ValueFunction:
     def refuse(value: Any, record: SourceRecord) -> Any:
         del record
         if value is not None:

@@ -28,7 +28,7 @@ from worker.transforms.base import (
     struct_copier,
     with_fields,
 )
-from worker.transforms.debezium_events import enumerated, is_envelope
+from worker.transforms.debezium_events import is_envelope, validate_enumerated
 from worker.transforms.replace_field import ReplaceField
 from worker.transforms.rewriting import NULL, Member, Struct, SymbolicRecord, SymbolicStruct, copy_members
 
@@ -56,18 +56,18 @@ class _Reference:
     new_name: str
 
     @classmethod
-    def parse(cls, prefix: str, text: str) -> _Reference:
+    def parse(cls, prefix: str, reference: str) -> _Reference:
         """``name``, ``block.name``, either with ``:new_name``.
 
         Raises:
             ConfigInvalid: there is more than one colon.
         """
-        parts = text.strip().rstrip(":").split(":")
+        parts = reference.strip().rstrip(":").split(":")
         if len(parts) > 2 or not parts[0]:
-            raise ConfigInvalid(f"Unexpected field name: {text}; write name, block.name, or either with :new_name")
+            raise ConfigInvalid(f"Unexpected field name: {reference}; write name, block.name, or either with :new_name")
         path = parts[0].split(".")
         name = path[0] if len(path) == 1 else path[1]
-        block = _home(name) if len(path) == 1 else path[0]
+        block = _block_name(name) if len(path) == 1 else path[0]
         default = name if len(path) == 1 else f"{block}_{name}"
         return cls(block, name, prefix + (parts[1] if len(parts) == 2 else default))
 
@@ -79,7 +79,7 @@ class _Reference:
         """
         top = envelope.field(self.name)
         if self.block is None:
-            return None if top is None else (_optional(top.schema), _get(self.name))
+            return None if top is None else (_make_optional(top.schema), _make_getter(self.name))
         block = envelope.field(self.block)
         if block is None:
             raise Skippable(
@@ -90,10 +90,10 @@ class _Reference:
             raise Skippable("Cannot look up fields on non-struct type")
         field = block.schema.field(self.name)
         if field is not None:
-            return _optional(field.schema), _get_in(self.block, self.name)
+            return _make_optional(field.schema), _get_in(self.block, self.name)
         if top is None:
             return None
-        return _optional(top.schema), _get_beside(self.block, self.name)
+        return _make_optional(top.schema), _get_beside(self.block, self.name)
 
     def find(self, event: SymbolicStruct) -> Member | Fixed:
         """The same member as ``resolve`` finds, of a symbolic event.
@@ -105,7 +105,7 @@ class _Reference:
         optional = False
         if self.block is not None and isinstance(node, Struct):
             node = node.members.get(self.name)
-            optional = _block(event.schema, self.block).optional
+            optional = _find_block(event.schema, self.block).optional
         if node == NULL:
             return NULL
         if not isinstance(node, Member | Fixed):
@@ -115,7 +115,7 @@ class _Reference:
         return node
 
 
-def _home(name: str) -> str | None:
+def _block_name(name: str) -> str | None:
     """The block that an unqualified name stands in."""
     if name in _TRANSACTION_FIELDS:
         return "transaction"
@@ -124,11 +124,11 @@ def _home(name: str) -> str | None:
     return "updateDescription" if name == "updateDescription" else "source"
 
 
-def _optional(schema: Schema) -> Schema:
+def _make_optional(schema: Schema) -> Schema:
     return replace(schema, optional=True, default=None)
 
 
-def _get(name: str) -> _Getter:
+def _make_getter(name: str) -> _Getter:
     def get(event: dict[str, Any]) -> Any:
         return event.get(name)
 
@@ -175,7 +175,7 @@ class _Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _ImageRow:
     """How one of the event's row images becomes the value."""
 
     schema: Schema
@@ -185,12 +185,12 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Plan:
+class _NewStatePlan:
     """Everything that is known of one event schema; the parts are made when the first record needs them."""
 
     envelope: Schema
-    upsert: _Row | None = None
-    delete: _Row | None = None
+    upsert: _ImageRow | None = None
+    delete: _ImageRow | None = None
     headers: tuple[tuple[str, Schema, _Getter], ...] | None = None
 
 
@@ -210,23 +210,25 @@ class _Dropper:
         if not isinstance(names, list | tuple):
             raise Skippable(f"header {self.header} must hold a list of field names, found: {names!r}")
         if self.from_key and record.key is not None:
-            record = self._drop(record, Side.KEY, record.key_schema, names)
+            record = self._drop_fields(record, Side.KEY, record.key_schema, names)
         if record.value is None:
             return record
-        return self._drop(record, Side.VALUE, record.value_schema, [name for name in names if name not in kept])
+        return self._drop_fields(record, Side.VALUE, record.value_schema, [name for name in names if name not in kept])
 
-    def _drop(self, record: SourceRecord, side: Side, schema: Schema | None, names: Sequence[str]) -> SourceRecord:
+    def _drop_fields(
+        self, record: SourceRecord, side: Side, schema: Schema | None, names: Sequence[str]
+    ) -> SourceRecord:
         if self.compatible:
             optional = {field.name for field in schema.fields if field.schema.optional} if schema is not None else ()
             names = [name for name in names if name in optional]
         if not names:
             return record
-        wanted = side, tuple(names)
-        replacer = self._replacers.get(wanted)
+        cache_key = side, tuple(names)
+        replacer = self._replacers.get(cache_key)
         if replacer is None:
             config = ReplaceField.config_def.parse({"exclude": ",".join(names)})
             replacer = ReplaceField(config, side).compile()
-            remember(self._replacers, wanted, replacer)
+            remember(self._replacers, cache_key, replacer)
         return replacer(record) or record
 
 
@@ -242,7 +244,7 @@ class ExtractNewRecordState(Transform):
                 type=ConfigType.STRING,
                 default=None,
                 width=Width.MEDIUM,
-                validator=enumerated(*_MODES),
+                validator=validate_enumerated(*_MODES),
                 display_name="Handle delete and tombstone records",
                 doc="What becomes of deletions and of the tombstones after them: drop (both go), tombstone (the default: the "
                 "deletion's value becomes null, its tombstone goes), rewrite (the deleted row with __deleted=true, the "
@@ -349,7 +351,7 @@ class ExtractNewRecordState(Transform):
                 type=ConfigType.STRING,
                 default=None,
                 width=Width.MEDIUM,
-                validator=enumerated("drop", "rewrite", "none"),
+                validator=validate_enumerated("drop", "rewrite", "none"),
                 display_name="Handle delete records",
                 doc="Deprecated: use delete.tombstone.handling.mode. drop (the default if only drop.tombstones is set), "
                 "rewrite or none (the value becomes null).",
@@ -381,7 +383,7 @@ class ExtractNewRecordState(Transform):
         if not isinstance(after, Struct):
             return None
         rewriting = self._policy.deletes == "rewrite"
-        row = SymbolicStruct(_block(envelope, "after"), after)
+        row = SymbolicStruct(_find_block(envelope, "after"), after)
         members = copy_members(row, replace_null=rewriting and self.config["replace.null.with.default"])
         if rewriting:
             members[_DELETED] = Fixed("false")
@@ -396,19 +398,19 @@ class ExtractNewRecordState(Transform):
                 if isinstance(node, Member) and not (node.marker == EVENT and node.is_plain):
                     return None
                 headers.append(Header(item.new_name, node.value if isinstance(node, Fixed) else node, source[0]))
-        value = SymbolicStruct(self._row(envelope, "after", "false").schema, Struct(members))
+        value = SymbolicStruct(self._compile_row(envelope, "after", "false").schema, Struct(members))
         return replace(record, headers=tuple(headers), value=value, deletions=False)
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
-        plans: SchemaCache[_Plan | None] = SchemaCache(_plan)
+        plans: SchemaCache[_NewStatePlan | None] = SchemaCache(_make_plan)
         find, add = plans.by_id.get, plans.add
         keep_tombstones = self._policy.keep_tombstones
         tombstone_headers = tuple(Header(item.new_name, "d", STRING) for item in self._headers if item.name == "op")
         plain = self._route_by is None and self._dropper is None and not self._headers
 
         last: object = plans
-        plan: _Plan | None
+        plan: _NewStatePlan | None
 
         def apply(record: SourceRecord) -> SourceRecord | None:
             nonlocal last, plan
@@ -425,18 +427,18 @@ class ExtractNewRecordState(Transform):
                 return record
             after = event.get("after")
             if after is None:
-                return self._deleted(record, event, plan)
+                return self._handle_delete(record, event, plan)
             row = plan.upsert or self._upsert_row(plan)
             result = copy_record(record)
             result.value = row.convert(after, event)
             result.value_schema = row.schema
-            return result if plain else self._finish(result, event, "after", result.value, plan, frozenset())
+            return result if plain else self._finish_record(result, event, "after", result.value, plan, frozenset())
 
         return apply
 
-    def _deleted(self, record: SourceRecord, event: dict[str, Any], plan: _Plan) -> SourceRecord | None:
-        after = _block(plan.envelope, "after")
-        _block(plan.envelope, "before")
+    def _handle_delete(self, record: SourceRecord, event: dict[str, Any], plan: _NewStatePlan) -> SourceRecord | None:
+        after = _find_block(plan.envelope, "after")
+        _find_block(plan.envelope, "before")
         before = event.get("before")
         if before is None or self._policy.deletes == "drop":
             return None  # neither image: a truncation, which Debezium drops
@@ -448,47 +450,47 @@ class ExtractNewRecordState(Transform):
         else:
             result.value = None
             result.value_schema = after if self._policy.deletes == "null" else None
-        return self._finish(result, event, "before", before, plan, kept)
+        return self._finish_record(result, event, "before", before, plan, kept)
 
-    def _finish(
+    def _finish_record(
         self,
         result: SourceRecord,
         event: dict[str, Any],
         image: str,
         row: dict[str, Any],
-        plan: _Plan,
+        plan: _NewStatePlan,
         kept: frozenset[str],
     ) -> SourceRecord:
         """Headers, route and dropped fields, for configurations that have them; changes ``result``, which is ours."""
         if self._headers:
             if plan.headers is None:
-                found = [(item.new_name, item.resolve(plan.envelope)) for item in self._headers]
-                plan.headers = tuple((name, *source) for name, source in found if source is not None)
+                added = [(item.new_name, item.resolve(plan.envelope)) for item in self._headers]
+                plan.headers = tuple((name, *source) for name, source in added if source is not None)
             result.headers = (
                 *result.headers,
                 *(Header(name, get(event), schema) for name, schema, get in plan.headers),
             )
         if self._route_by is not None:
-            topic = _routing_value(_block(plan.envelope, image), row, self._route_by)
+            topic = _routing_value(_find_block(plan.envelope, image), row, self._route_by)
             if topic is not None and topic.strip():
                 result.topic = topic
         return result if self._dropper is None else self._dropper.apply(result, kept)
 
-    def _upsert_row(self, plan: _Plan) -> _Row:
-        plan.upsert = self._row(plan.envelope, "after", "false")
+    def _upsert_row(self, plan: _NewStatePlan) -> _ImageRow:
+        plan.upsert = self._compile_row(plan.envelope, "after", "false")
         return plan.upsert
 
-    def _delete_row(self, plan: _Plan) -> _Row:
-        plan.delete = self._row(plan.envelope, "before", "true")
+    def _delete_row(self, plan: _NewStatePlan) -> _ImageRow:
+        plan.delete = self._compile_row(plan.envelope, "before", "true")
         return plan.delete
 
-    def _row(self, envelope: Schema, image: str, deleted: str) -> _Row:
+    def _compile_row(self, envelope: Schema, image: str, deleted: str) -> _ImageRow:
         """Compile the way from an image and its event to the value.
 
         Raises:
             Skippable: events of this schema have no such image, or it can't take the fields.
         """
-        schema = _block(envelope, image)
+        schema = _find_block(envelope, image)
         if not is_struct(schema):
             raise not_a_struct("", schema, "source field insertion")
         if envelope.field("op") is None:
@@ -510,15 +512,15 @@ class ExtractNewRecordState(Transform):
                 value[name] = get(event)
             return value
 
-        return _Row(new_schema, convert, frozenset(name for name, _ in getters))
+        return _ImageRow(new_schema, convert, frozenset(name for name, _ in getters))
 
 
-def _plan(schema: Schema | None) -> _Plan | None:
+def _make_plan(schema: Schema | None) -> _NewStatePlan | None:
     """A plan for change events, None for anything else, which passes unchanged."""
-    return _Plan(schema) if schema is not None and is_envelope(schema) else None
+    return _NewStatePlan(schema) if schema is not None and is_envelope(schema) else None
 
 
-def _block(envelope: Schema, name: str) -> Schema:
+def _find_block(envelope: Schema, name: str) -> Schema:
     field = envelope.field(name)
     if field is None:
         raise Skippable(f"Unknown field: {name}")

@@ -22,57 +22,57 @@ SYNTAX_KEY: Final = ConfigKey(
 _PURPOSE: Final = "nested field access"
 
 
-def parse_path(text: str, version: str) -> tuple[str, ...]:
+def parse_path(path: str, version: str) -> tuple[str, ...]:
     """The steps of a path.
 
     Args:
-        text: the path.
+        path: the path.
         version: ``V1`` or ``V2``.
 
     Raises:
         ConfigInvalid: a backtick without its counterpart; or a V2 path without any step.
     """
     if version.upper() == "V1":
-        return (text,)
-    if not text:
+        return (path,)
+    if not path:
         raise ConfigInvalid("An empty path names no field; name one, or use field.syntax.version=V1")
     steps: list[str] = []
     at = 0
-    while at < len(text):
-        if text[at] == "`":
-            step, at = _quoted(text, at)
+    while at < len(path):
+        if path[at] == "`":
+            step, at = _parse_quoted(path, at)
             steps.append(step)
         else:
-            end = text.find(".", at)
-            end = len(text) if end < 0 else end
-            steps.append(text[at:end])
+            end = path.find(".", at)
+            end = len(path) if end < 0 else end
+            steps.append(path[at:end])
             at = end + 1
-    if text.endswith("."):
+    if path.endswith("."):
         steps.append("")
     return tuple(steps)
 
 
-def _quoted(text: str, opened: int) -> tuple[str, int]:
+def _parse_quoted(path: str, opened: int) -> tuple[str, int]:
     """The step in backticks that starts at ``opened``, and where the next one starts."""
     step, start, at = "", opened + 1, opened + 1
     while True:
-        at = text.find("`", at)
+        at = path.find("`", at)
         if at < 0:
             break
-        escaped = text[at - 1] == "\\"
-        last = at == len(text) - 1
+        escaped = path[at - 1] == "\\"
+        last = at == len(path) - 1
         if last and not escaped:
-            return step + text[start:at], at + 1
+            return step + path[start:at], at + 1
         if last:
             break
-        if text[at + 1] == ".":
+        if path[at + 1] == ".":
             if not escaped:
-                return step + text[start:at], at + 2
-            step += text[start : at - 1] + "`"
+                return step + path[start:at], at + 2
+            step += path[start : at - 1] + "`"
             start = at + 1
         at += 1
     raise ConfigInvalid(
-        f"Incomplete backtick pair in path: [{text}], consider adding a backslash before backtick at position "
+        f"Incomplete backtick pair in path: [{path}], consider adding a backslash before backtick at position "
         f"{opened} to escape it"
     )
 

@@ -60,16 +60,16 @@ class Flatten(Transform):
 
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
         if schema is None:
-            return None, self._schemaless
+            return None, self._make_schemaless
         if not is_struct(schema):
             return schema, struct_only(schema, _PURPOSE)
         try:
-            made = self._fields(schema, "", (), schema.default, optional=schema.optional)
-            flat = with_fields(schema, [field for field, _ in made])
+            field_leaves = self._fields(schema, "", (), schema.default, optional=schema.optional)
+            flat = with_fields(schema, [field for field, _ in field_leaves])
         except Skippable as error:
             return schema, refusing(error)
-        top = [(name, path[0], default) for _, (name, path, default) in made if len(path) == 1]
-        nested = [leaf for _, leaf in made if len(leaf[1]) > 1]
+        top = [(name, path[0], default) for _, (name, path, default) in field_leaves if len(path) == 1]
+        nested = [leaf for _, leaf in field_leaves if len(leaf[1]) > 1]
         order = [field.name for field in flat.fields]
 
         def convert(value: Any, record: SourceRecord) -> Any:
@@ -77,22 +77,22 @@ class Flatten(Transform):
             get = value.get
             result = dict.fromkeys(order)
             for name, old, default in top:
-                found = get(old)
-                result[name] = default if found is None else found
+                member = get(old)
+                result[name] = default if member is None else member
             for name, path, default in nested:
-                found = value
+                member = value
                 for step in path[:-1]:
-                    found = found.get(step)
-                    if found is None:
+                    member = member.get(step)
+                    if member is None:
                         break
                 else:
-                    found = found.get(path[-1])
-                    if found is None:
-                        found = default
-                result[name] = found
+                    member = member.get(path[-1])
+                    if member is None:
+                        member = default
+                result[name] = member
             return result
 
-        leaves = {leaf[0]: leaf for _, leaf in made}
+        leaves = {leaf[0]: leaf for _, leaf in field_leaves}
         return flat, struct_taker([Taken(*leaves[name]) for name in order], convert, "value, record")
 
     def _name(self, prefix: str, name: str) -> str:
@@ -113,24 +113,24 @@ class Flatten(Transform):
         Raises:
             Skippable: a field is a map.
         """
-        made: list[tuple[Field, _Leaf]] = []
+        leaves: list[tuple[Field, _Leaf]] = []
         for field in schema.fields:
             name, here = self._name(prefix, field.name), (*path, field.name)
             may_miss = optional or field.schema.optional
-            own = field.schema.default
-            inherited = own if own is not None else (default or {}).get(field.name)
+            own_default = field.schema.default
+            inherited = own_default if own_default is not None else (default or {}).get(field.name)
             if field.schema.type is Type.STRUCT:
-                made += self._fields(field.schema, name, here, inherited, optional=may_miss)
+                leaves += self._fields(field.schema, name, here, inherited, optional=may_miss)
             elif field.schema.type is Type.MAP:
                 raise Skippable(
                     f"Flatten transformation does not support MAP for record with schemas (for field {name})."
                 )
             else:
                 flat = replace(field.schema, optional=may_miss, default=inherited)
-                made.append((Field(name, flat), (name, here, own)))
-        return made
+                leaves.append((Field(name, flat), (name, here, own_default)))
+        return leaves
 
-    def _schemaless(self, value: Any, record: SourceRecord) -> Any:
+    def _make_schemaless(self, value: Any, record: SourceRecord) -> Any:
         del record
         if not isinstance(value, dict):
             raise not_a_map(value, _PURPOSE)
@@ -140,24 +140,24 @@ class Flatten(Transform):
             if type(item) in _LEAVES:
                 result[key] = item
             elif isinstance(item, dict):
-                _flatten(item, f"{key}{join}" if key else "", join, result)
+                _flatten_map(item, f"{key}{join}" if key else "", join, result)
             else:
-                result[key] = _checked(item)
+                result[key] = _check_item(item)
         return result
 
 
-def _flatten(value: dict[str, Any], prefix: str, join: str, result: dict[str, Any]) -> None:
+def _flatten_map(value: dict[str, Any], prefix: str, join: str, result: dict[str, Any]) -> None:
     for key, item in value.items():
         name = f"{prefix}{key}" if prefix else key
         if type(item) in _LEAVES:
             result[name] = item
         elif isinstance(item, dict):
-            _flatten(item, f"{name}{join}" if name else "", join, result)
+            _flatten_map(item, f"{name}{join}" if name else "", join, result)
         else:
-            result[name] = _checked(item)
+            result[name] = _check_item(item)
 
 
-def _checked(item: Any) -> Any:
+def _check_item(item: Any) -> Any:
     if isinstance(item, Decimal):
         raise Skippable(
             f"Flatten transformation was passed a value of type class {class_name(item)} which is not supported by "

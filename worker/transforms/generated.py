@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors.codegen import CodeBuilder, indent
+from connectors.codegen import CodeBuilder, indent_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,23 +60,23 @@ def struct_taker(fields: Sequence[Taken], slow: Callable[..., Any], parameters: 
     items = []
     for number, field in enumerate(fields):
         of = structs[field.path[:-1]]
-        found = f"{of}[{field.path[-1]!r}]"
+        expression = f"{of}[{field.path[-1]!r}]"
         if field.required or field.default is not None:
-            lines.append(f"item{number} = {'' if of == 'value' else f'None if {of} is None else '}{found}")
+            lines.append(f"item{number} = {'' if of == 'value' else f'None if {of} is None else '}{expression}")
             lines.append(f"if item{number} is None{'' if of == 'value' else f' and {of} is not None'}:")
             if field.default is None:
                 lines.append(f"    return slow({parameters})")
             else:
                 lines.append(f"    item{number} = {code.bind('default', field.default)}")
-            found = f"item{number}"
+            expression = f"item{number}"
         elif of != "value":
-            found = f"None if {of} is None else {found}"
-        items.append(f"{field.name!r}: {found}")
+            expression = f"None if {of} is None else {expression}"
+        items.append(f"{field.name!r}: {expression}")
     code.define(
         f"made({parameters})",
         [
             "try:",
-            *indent([*lines, f"return {{{', '.join(items)}}}"]),
+            *indent_lines([*lines, f"return {{{', '.join(items)}}}"]),
             "except (KeyError, TypeError):",
             f"    return slow({parameters})",
         ],
@@ -133,5 +133,5 @@ class FrequentMaps:
             type(name) is str for name in names
         ):  # others can be equal and still not the same, as 1 and True are
             return self.slow
-        made = self.known[names] = self.make(names)
-        return made
+        convert = self.known[names] = self.make(names)
+        return convert

@@ -95,9 +95,9 @@ class HeaderFrom(Transform):
             if schema is not last:
                 _, (new_schema, split) = find(id(schema)) or add(schema)
                 last = schema
-            rest, headers = split(record.value)
+            remaining, headers = split(record.value)
             result = copy_record(record)
-            result.value, result.value_schema = rest, new_schema
+            result.value, result.value_schema = remaining, new_schema
             result.headers = record.headers + headers
             return result
 
@@ -107,9 +107,9 @@ class HeaderFrom(Transform):
             if schema is not last:
                 _, (new_schema, split) = find(id(schema)) or add(schema)
                 last = schema
-            rest, headers = split(record.key)
+            remaining, headers = split(record.key)
             result = copy_record(record)
-            result.key, result.key_schema = rest, new_schema
+            result.key, result.key_schema = remaining, new_schema
             result.headers = record.headers + headers
             return result
 
@@ -117,20 +117,20 @@ class HeaderFrom(Transform):
 
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, _Split]:
         if schema is None:
-            return None, self._schemaless
+            return None, self._make_schemaless
         if not is_struct(schema):
-            return schema, self._refusing(schema)
-        made: list[tuple[str, Field]] = []
+            return schema, self._make_refusal(schema)
+        headers_: list[tuple[str, Field]] = []
         for name, header in zip(self._fields, self._headers, strict=True):
             field = schema.field(name)
             if field is None:
-                return schema, self._refusing(schema, f"Unknown field: {name}")
-            made.append((header, field))
+                return schema, self._make_refusal(schema, f"Unknown field: {name}")
+            headers_.append((header, field))
         replace_null = self.config["replace.null.with.default"]
-        defaults = [field.schema.default if replace_null else None for _, field in made]
+        defaults = [field.schema.default if replace_null else None for _, field in headers_]
         parts = [
             (header, field.name, field.schema, field, default)
-            for (header, field), default in zip(made, defaults, strict=True)
+            for (header, field), default in zip(headers_, defaults, strict=True)
         ]
         purpose, move = self._purpose, self._move
         gone = set(self._fields)
@@ -144,31 +144,31 @@ class HeaderFrom(Transform):
             headers = []
             get = value.get
             for header, name, kind, field, default in parts:
-                found = get(name)
-                if found is None:
-                    found = default
-                    if found is None and not kind.optional:
+                member = get(name)
+                if member is None:
+                    member = default
+                    if member is None and not kind.optional:
                         raise null_refused(field)
-                headers.append(Header(header, found, kind))
+                headers.append(Header(header, member, kind))
             if not move:
                 return value, tuple(headers)
-            rest = copy(value)
+            remaining = copy(value)
             for name in dropped:
-                if name in rest:
-                    del rest[name]
-            return rest, tuple(headers)
+                if name in remaining:
+                    del remaining[name]
+            return remaining, tuple(headers)
 
         return kept, split
 
-    def _refusing(self, schema: Schema, text: str = "") -> _Split:
+    def _make_refusal(self, schema: Schema, message: str = "") -> _Split:
         def refuse(value: Any) -> tuple[Any, tuple[Header, ...]]:
-            if value is None or not text:
+            if value is None or not message:
                 raise not_a_struct(value, schema, self._purpose)
-            raise Skippable(text)
+            raise Skippable(message)
 
         return refuse
 
-    def _schemaless(self, value: Any) -> tuple[Any, tuple[Header, ...]]:
+    def _make_schemaless(self, value: Any) -> tuple[Any, tuple[Header, ...]]:
         if not isinstance(value, dict):
             raise not_a_map(value, self._purpose)
         headers = tuple(

@@ -13,7 +13,13 @@ from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance
 from connectors.schema import Field, Schema, Type
 from worker.transforms.base import RecordFunction, Side, Transform, copy_record, remember, with_fields
-from worker.transforms.debezium_events import DEBEZIUM_VERSION, enumerated, or_default, plain_items, require_struct
+from worker.transforms.debezium_events import (
+    DEBEZIUM_VERSION,
+    or_default,
+    plain_items,
+    require_struct,
+    validate_enumerated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +71,7 @@ class HeaderToValue(Transform):
                 name="operation",
                 type=ConfigType.STRING,
                 importance=Importance.HIGH,
-                validator=enumerated("move", "copy"),
+                validator=validate_enumerated("move", "copy"),
                 display_name="Operation: mover or copy",
                 doc="move (the headers are removed) or copy (they stay).",
                 example="copy",
@@ -98,41 +104,43 @@ class HeaderToValue(Transform):
                 return record
             schema = record.value_schema
             value = require_struct(value, schema, "Header field insertion")
-            found = [header for header in record.headers if header.key in fields]
-            if not found or schema is None:
+            matches = [header for header in record.headers if header.key in fields]
+            if not matches or schema is None:
                 return record
-            names = tuple(fields[header.key] for header in found)
-            level = self._level(names)
+            names = tuple(fields[header.key] for header in matches)
+            level = self._find_level(names)
             result = copy_record(record)
-            result.value_schema = self._schema(schema, names, [header.schema for header in found], level)
-            result.value = _filled(value, schema, level, [header.value for header in found])
+            result.value_schema = self._extend_schema(schema, names, [header.schema for header in matches], level)
+            result.value = _fill_value(value, schema, level, [header.value for header in matches])
             if self._moves:
                 result.headers = tuple(header for header in record.headers if header.key not in fields)
             return result
 
         return apply
 
-    def _level(self, names: tuple[str, ...]) -> _Level:
-        known = self._levels.get(names)
-        if known is None:
-            known = _Level([], {})
+    def _find_level(self, names: tuple[str, ...]) -> _Level:
+        level_ = self._levels.get(names)
+        if level_ is None:
+            level_ = _Level([], {})
             for index, name in enumerate(names):
-                level = known
+                level = level_
                 *path, last = name.split(".")
                 for part in path:
                     level = level.below.setdefault(part, _Level([], {}))
                 level.own.append((last, index))
-            remember(self._levels, names, known)
-        return known
+            remember(self._levels, names, level_)
+        return level_
 
-    def _schema(self, schema: Schema, names: tuple[str, ...], kinds: Sequence[Schema | None], level: _Level) -> Schema:
-        wanted = schema, tuple(zip(names, kinds, strict=True))
-        known = self._schemas.get(wanted)
-        if known is None:
+    def _extend_schema(
+        self, schema: Schema, names: tuple[str, ...], kinds: Sequence[Schema | None], level: _Level
+    ) -> Schema:
+        cache_key = schema, tuple(zip(names, kinds, strict=True))
+        extended = self._schemas.get(cache_key)
+        if extended is None:
             _check_paths(schema, names)
-            known = _extended(schema, level, kinds)
-            remember(self._schemas, wanted, known)
-        return known
+            extended = _extend_level(schema, level, kinds)
+            remember(self._schemas, cache_key, extended)
+        return extended
 
 
 def _check_paths(schema: Schema, names: Sequence[str]) -> None:
@@ -154,9 +162,9 @@ def _check_paths(schema: Schema, names: Sequence[str]) -> None:
             current = field.schema
 
 
-def _extended(schema: Schema, level: _Level, kinds: Sequence[Schema | None]) -> Schema:
+def _extend_level(schema: Schema, level: _Level, kinds: Sequence[Schema | None]) -> Schema:
     fields = [
-        Field(field.name, _extended(field.schema, level.below[field.name], kinds))
+        Field(field.name, _extend_level(field.schema, level.below[field.name], kinds))
         if field.name in level.below
         else field
         for field in schema.fields
@@ -169,12 +177,14 @@ def _extended(schema: Schema, level: _Level, kinds: Sequence[Schema | None]) -> 
     return with_fields(schema, fields)
 
 
-def _filled(value: Mapping[str, Any], schema: Schema, level: _Level, values: Sequence[Any]) -> dict[str, Any]:
+def _fill_value(value: Mapping[str, Any], schema: Schema, level: _Level, values: Sequence[Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for field in schema.fields:
-        found = or_default(value.get(field.name), field.schema)
+        member = or_default(value.get(field.name), field.schema)
         below = level.below.get(field.name)
-        result[field.name] = found if below is None or found is None else _filled(found, field.schema, below, values)
+        result[field.name] = (
+            member if below is None or member is None else _fill_value(member, field.schema, below, values)
+        )
     for name, index in level.own:
         result[name] = values[index]
     return result

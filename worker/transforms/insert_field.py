@@ -36,14 +36,14 @@ _MARKS = "End the name with ! to make the field required, or with ? to keep it o
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _InsertTarget:
     """The name of an inserted field and whether it may be null."""
 
     name: str
     optional: bool
 
     @classmethod
-    def parse(cls, spec: str | None) -> _Target | None:
+    def parse(cls, spec: str | None) -> _InsertTarget | None:
         if spec is None:
             return None
         if spec.endswith("?"):
@@ -116,11 +116,11 @@ class InsertField(Transform):
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
-        self._topic = _Target.parse(config["topic.field"])
-        self._partition = _Target.parse(config["partition.field"])
-        self._offset = _Target.parse(config["offset.field"])
-        self._timestamp = _Target.parse(config["timestamp.field"])
-        self._static = _Target.parse(config["static.field"])
+        self._topic = _InsertTarget.parse(config["topic.field"])
+        self._partition = _InsertTarget.parse(config["partition.field"])
+        self._offset = _InsertTarget.parse(config["offset.field"])
+        self._timestamp = _InsertTarget.parse(config["timestamp.field"])
+        self._static = _InsertTarget.parse(config["static.field"])
         if not any((self._topic, self._partition, self._offset, self._timestamp, self._static)):
             raise ConfigInvalid(
                 "No field insertion configured: set one of topic.field, partition.field, timestamp.field or "
@@ -168,12 +168,12 @@ class InsertField(Transform):
 
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
         if schema is None:
-            return None, self._schemaless()
+            return None, self._make_schemaless()
         if not is_struct(schema):
             return schema, struct_only(schema, _PURPOSE)
         new_schema = self._new_schema(schema)
         copy = struct_copier(schema, replace_null=self.config["replace.null.with.default"])
-        insert = self._insert()
+        insert = self._make_inserter()
 
         def convert(value: Any, record: SourceRecord) -> Any:
             result = copy(value)
@@ -182,8 +182,8 @@ class InsertField(Transform):
 
         return new_schema, convert
 
-    def _schemaless(self) -> ValueFunction:
-        insert = self._insert()
+    def _make_schemaless(self) -> ValueFunction:
+        insert = self._make_inserter()
 
         def convert(value: Any, record: SourceRecord) -> Any:
             if not isinstance(value, dict):
@@ -194,7 +194,7 @@ class InsertField(Transform):
 
         return convert
 
-    def _insert(self) -> Any:
+    def _make_inserter(self) -> Any:
         """A function that puts this record's values into a fresh dict; a null partition or timestamp stays absent."""
         if self._offset is not None:
 
@@ -210,7 +210,7 @@ class InsertField(Transform):
         partition = self._partition.name if self._partition is not None else None
         timestamp = self._timestamp.name if self._timestamp is not None else None
         fixed = self._static.name if self._static is not None else None
-        text = self.config["static.value"]
+        static_value = self.config["static.value"]
 
         def insert(result: dict[str, Any], record: SourceRecord) -> None:
             if topic is not None:
@@ -224,6 +224,6 @@ class InsertField(Transform):
                 if number is not None:
                     result[timestamp] = number
             if fixed is not None:
-                result[fixed] = text
+                result[fixed] = static_value
 
         return insert

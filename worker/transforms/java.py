@@ -55,56 +55,62 @@ def class_name(value: Any, schema: Schema | None = None) -> str:
     return _BY_PYTHON.get(type(value), type(value).__name__)
 
 
-def _number(text: str, noun: str) -> Decimal:
+def _parse_number(number_text: str, noun: str) -> Decimal:
     try:
-        number = Decimal(text)
+        number = Decimal(number_text)
     except InvalidOperation:
         number = None
     # BigDecimal knows neither underscores nor surrounding blanks nor NaN and Infinity, all of which Decimal takes.
-    if number is None or not number.is_finite() or "_" in text or text.strip() != text or not text.isascii():
-        raise Skippable(f"Unable to convert {text} (class java.lang.String) to {noun}")
+    if (
+        number is None
+        or not number.is_finite()
+        or "_" in number_text
+        or number_text.strip() != number_text
+        or not number_text.isascii()
+    ):
+        raise Skippable(f"Unable to convert {number_text} (class java.lang.String) to {noun}")
     return number
 
 
-def to_integer(text: str, bits: int) -> int:
-    """``text`` as Connect makes an integer of it: cut towards zero, then to ``bits`` bits as a Java cast does.
+def to_integer(number_text: str, bits: int) -> int:
+    """``number_text`` as Connect makes an integer of it: cut towards zero, then to ``bits`` bits as a Java cast does.
 
     Raises:
         Skippable: it is no number.
     """
-    number = _number(text, "a number")
+    number = _parse_number(number_text, "a number")
     if number.adjusted() > _LONGEST_EXPONENT:
         return 0
     whole = int(number) & ((1 << bits) - 1)
     return whole - (1 << bits) if whole >> (bits - 1) else whole
 
 
-def to_double(text: str) -> float:
-    """``text`` as a double.
+def to_double(number_text: str) -> float:
+    """``number_text`` as a double.
 
     Raises:
         Skippable: it is no number.
     """
-    return float(_number(text, "a number"))
+    return float(_parse_number(number_text, "a number"))
 
 
-def to_float(text: str) -> float:
-    """``text`` as a double that a float can hold: rounded to single precision, as Java's cast does.
+def to_float(number_text: str) -> float:
+    """``number_text`` as a double that a float can hold: rounded to single precision, as Java's cast does.
 
     Raises:
         Skippable: it is no number.
     """
     try:
-        rounded: float = _SINGLE.unpack(_SINGLE.pack(to_double(text)))[0]
+        rounded: float = _SINGLE.unpack(_SINGLE.pack(to_double(number_text)))[0]
     except OverflowError:
-        return math.copysign(math.inf, to_double(text))
+        return math.copysign(math.inf, to_double(number_text))
     return rounded
 
 
-def to_decimal(text: str) -> Decimal:
-    """``text`` as an exact number.
+def to_decimal(number_text: str) -> Decimal:
+    """``number_text`` as an exact number.
 
     Raises:
         Skippable: it is no number.
     """
-    return _number(text, "number")
+    return _parse_number(number_text, "number")

@@ -46,7 +46,7 @@ _NAN32: Final = 0x7FC00000
 _NAN64: Final = 0x7FF8000000000000
 
 
-def _factors(c1: int, c2: int) -> Iterator[tuple[int, int]]:
+def _block_factors(c1: int, c2: int) -> Iterator[tuple[int, int]]:
     """What the blocks behind one are multiplied with."""
     while True:
         c1 = c1 * 5 + 0x7B7D159C & _MASK64
@@ -56,7 +56,7 @@ def _factors(c1: int, c2: int) -> Iterator[tuple[int, int]]:
 
 #: Those of the first blocks.
 _FACTORS_KNOWN: Final = 64
-_FACTORS: Final = ((_C1, _C2), *islice(_factors(_C1, _C2), _FACTORS_KNOWN - 1))
+_FACTORS: Final = ((_C1, _C2), *islice(_block_factors(_C1, _C2), _FACTORS_KNOWN - 1))
 
 
 def java_hash(value: Any, schema: Schema) -> int:
@@ -73,13 +73,13 @@ def java_hash(value: Any, schema: Schema) -> int:
 def java_hasher(schema: Schema) -> Callable[[Any], int]:
     """``java_hash`` for the values of one schema, other than null."""
     if schema.name == DECIMAL:
-        return _decimal
+        return _hash_decimal
     if schema.name == DATE:
-        return lambda value: _long(value * _DAY_MS)
+        return lambda value: _hash_long(value * _DAY_MS)
     if schema.name in (TIME, TIMESTAMP) or schema.type is Type.INT64:
-        return _long
+        return _hash_long
     if schema.type is Type.STRING:
-        return _text
+        return _hash_text
     if schema.type in (Type.INT8, Type.INT16, Type.INT32):
         return lambda value: int(value) & _MASK32
     return lambda value: _hash_of(schema.type, value, schema)
@@ -97,22 +97,22 @@ def murmur_hasher(schema: Schema) -> Callable[[Any], int]:
 
     def murmur(value: Any) -> int:
         if isinstance(value, str):
-            return murmur3(value.encode("utf-8", "replace"))
+            return hash_murmur3(value.encode("utf-8", "replace"))
         number = hashed(value)
         return _murmur3_of_word(number ^ _SIGNS[number & 0x80808080], 4)
 
     return murmur
 
 
-def remembering(function: Callable[[Any], int], known: dict[Any, int]) -> Callable[[Any], int]:
-    """``function``, which keeps its results in ``known``: of 4096 values at most, and of none that is a long text."""
+def remembering(function: Callable[[Any], int], cache: dict[Any, int]) -> Callable[[Any], int]:
+    """``function``, which keeps its results in ``cache``: of 4096 values at most, and of none that is a long text."""
 
     def remembered(value: Any) -> int:
         result = function(value)
-        if len(known) >= _REMEMBERED:
-            known.clear()
+        if len(cache) >= _REMEMBERED:
+            cache.clear()
         if not isinstance(value, str) or len(value) <= _LONGEST_REMEMBERED:
-            known[value] = result
+            cache[value] = result
         return result
 
     return remembered
@@ -125,39 +125,39 @@ def _hash_of(kind: Type, value: Any, schema: Schema) -> int:
         case Type.FLOAT32:
             return int(_NAN32 if value != value else struct.unpack("<I", struct.pack("<f", value))[0])  # noqa: PLR0124 - NaN
         case Type.FLOAT64:
-            return _long(_NAN64 if value != value else struct.unpack("<q", struct.pack("<d", value))[0])  # noqa: PLR0124 - NaN
+            return _hash_long(_NAN64 if value != value else struct.unpack("<q", struct.pack("<d", value))[0])  # noqa: PLR0124 - NaN
         case Type.BYTES:
-            return _rolling((byte - 256 if byte > 127 else byte for byte in reversed(value)), 1)
+            return _hash_rolling((byte - 256 if byte > 127 else byte for byte in reversed(value)), 1)
         case Type.ARRAY if schema.value_schema is not None:
-            return _rolling(map(partial(java_hash, schema=schema.value_schema), value), 1)
+            return _hash_rolling(map(partial(java_hash, schema=schema.value_schema), value), 1)
         case Type.MAP if schema.key_schema is not None and schema.value_schema is not None:
             return (
                 sum(
-                    java_hash(key, schema.key_schema) ^ java_hash(each, schema.value_schema)
-                    for key, each in value.items()
+                    java_hash(key, schema.key_schema) ^ java_hash(member, schema.value_schema)
+                    for key, member in value.items()
                 )
                 & _MASK32
             )
     raise Skippable("a struct has no hash that is the same everywhere: name the fields inside it")
 
 
-def _text(text: str) -> int:
-    if text.isascii():
-        if len(text) <= _POWERS_KNOWN:
-            return int(sum(map(mul, text.encode(), _POWERS[len(text)]))) & _MASK32
-        return _rolling(iter(text.encode()), 0)
-    data = text.encode("utf-16-le", "surrogatepass")
-    return _rolling((unit for (unit,) in struct.iter_unpack("<H", data)), 0)
+def _hash_text(string: str) -> int:
+    if string.isascii():
+        if len(string) <= _POWERS_KNOWN:
+            return int(sum(map(mul, string.encode(), _POWERS[len(string)]))) & _MASK32
+        return _hash_rolling(iter(string.encode()), 0)
+    data = string.encode("utf-16-le", "surrogatepass")
+    return _hash_rolling((unit for (unit,) in struct.iter_unpack("<H", data)), 0)
 
 
-def _rolling(items: Iterator[int], start: int) -> int:
+def _hash_rolling(items: Iterator[int], start: int) -> int:
     result = start
     for item in items:
         result = (result * 31 + item) & _MASK32
     return result
 
 
-def _long(number: int) -> int:
+def _hash_long(number: int) -> int:
     number &= _MASK64
     return (number ^ number >> 32) & _MASK32
 
@@ -169,21 +169,21 @@ def unscaled_and_scale(number: Decimal) -> tuple[int, int]:
     return -magnitude if sign else magnitude, -int(exponent)
 
 
-def _decimal(number: Decimal) -> int:
+def _hash_decimal(number: Decimal) -> int:
     whole, scale = unscaled_and_scale(number)
     magnitude = abs(whole)
     words = magnitude.to_bytes((magnitude.bit_length() + 31) // 32 * 4, "big")
-    unscaled = _rolling((word for (word,) in struct.iter_unpack(">I", words)), 0)
+    unscaled = _hash_rolling((word for (word,) in struct.iter_unpack(">I", words)), 0)
     return (31 * (-unscaled if whole < 0 else unscaled) + scale) & _MASK32
 
 
-def murmur3(data: bytes) -> int:
+def hash_murmur3(data: bytes) -> int:
     """The upper 32 bits of the 64-bit hash that Debezium computes, with its seed."""
     length = len(data)
     if length <= 8:
-        return _murmur3_of_word(_tail(data), length)
+        return _murmur3_of_word(_read_tail(data), length)
     h1, h2, mask, at = _H1, _H2, _MASK64, 0
-    factors = _FACTORS if length < 16 * _FACTORS_KNOWN else chain(_FACTORS, _factors(*_FACTORS[-1]))
+    factors = _FACTORS if length < 16 * _FACTORS_KNOWN else chain(_FACTORS, _block_factors(*_FACTORS[-1]))
     # Numbers are cut to 64 bits only where higher bits would come down again, and rotations are written out: a call costs more.
     for c1, c2 in factors:  # there are always enough
         if length - at < 16:
@@ -197,28 +197,28 @@ def murmur3(data: bytes) -> int:
         h1 = h1 * 3 + 0x52DCE729 & mask
         h2 = h2 * 3 + 0x38495AB5 & mask
     if at != length:
-        k1 = _tail(data[at : at + 8]) * c1 & mask
+        k1 = _read_tail(data[at : at + 8]) * c1 & mask
         h1 = (h1 ^ (k1 << 23 | k1 >> 41) * c2) + h2
         h2 = h2 << 41 | h2 >> 23
         if length - at > 8:
-            k2 = _tail(data[at + 8 :]) * c2 & mask
+            k2 = _read_tail(data[at + 8 :]) * c2 & mask
             h2 ^= (k2 << 23 | k2 >> 41) * c1
         h2 = (h2 + h1) * 3 + 0x38495AB5 & mask
         h1 = h1 * 3 + 0x52DCE729
-    return _mixed(h1, h2 ^ length)
+    return _mix_words(h1, h2 ^ length)
 
 
 def _murmur3_of_word(tail: int, length: int) -> int:
-    """``murmur3`` of at most 8 bytes, given as ``_tail`` does."""
+    """``hash_murmur3`` of at most 8 bytes, given as ``_read_tail`` does."""
     if not length:
-        return _mixed(_H1, _H2)
+        return _mix_words(_H1, _H2)
     k1 = tail * _C1 & _MASK64
     h1 = (_H1 ^ (k1 << 23 | k1 >> 41) * _C2) + _H2
     h2 = (_H2_TURNED + h1) * 3 + 0x38495AB5 & _MASK64
-    return _mixed(h1 * 3 + 0x52DCE729, h2 ^ length)
+    return _mix_words(h1 * 3 + 0x52DCE729, h2 ^ length)
 
 
-def _mixed(h1: int, h2: int) -> int:
+def _mix_words(h1: int, h2: int) -> int:
     mask = _MASK64
     h1 = h1 + h2 & mask
     h2 = h2 + h1 & mask
@@ -229,7 +229,7 @@ def _mixed(h1: int, h2: int) -> int:
     return ((h1 ^ h1 >> 33) + (h2 ^ h2 >> 33) & mask) >> 32
 
 
-def _tail(data: bytes) -> int:
+def _read_tail(data: bytes) -> int:
     """Bytes of the last block: signed, as Java's are, so that they reach into the places above their own."""
     if data.isascii():
         return int.from_bytes(data, "little")

@@ -20,7 +20,7 @@ _SUFFIX: Final = "fFdD"
 _LONGEST_EXPONENT: Final = 400
 
 
-def wrapped(value: int, bits: int) -> int:
+def wrap_integer(value: int, bits: int) -> int:
     """The low ``bits`` of a number, as a signed one: ``(byte)``, ``(short)``, ``(int)`` of a longer integer."""
     low = value & ((1 << bits) - 1)
     return low - (1 << bits) if low >> (bits - 1) else low
@@ -32,39 +32,39 @@ def float_to_integer(value: float, bits: int) -> int:
         return 0
     width = max(bits, 32)
     high = (1 << (width - 1)) - 1
-    held = high if value >= high else -high - 1 if value <= -high - 1 else int(value)
-    return wrapped(held, bits)
+    bounded = high if value >= high else -high - 1 if value <= -high - 1 else int(value)
+    return wrap_integer(bounded, bits)
 
 
 def decimal_to_integer(value: Decimal, bits: int) -> int:
     """``BigDecimal``'s ``byteValue`` ... ``longValue``: cut, then the low bits."""
-    return 0 if value.adjusted() > _LONGEST_EXPONENT else wrapped(int(value), bits)
+    return 0 if value.adjusted() > _LONGEST_EXPONENT else wrap_integer(int(value), bits)
 
 
 def to_single(value: float | Decimal) -> float:
     """The nearest float, rounded once; infinite if it is out of range."""
     if type(value) is float:
-        return value if value != value else _packed(value)  # noqa: PLR0124 - NaN
-    double = _double(value)
+        return value if value != value else _to_single(value)  # noqa: PLR0124 - NaN
+    double = _to_double(value)
     if math.isnan(double) or math.isinf(double):
         return double
-    below, above = _packed(math.nextafter(double, -math.inf)), _packed(math.nextafter(double, math.inf))
+    below, above = _to_single(math.nextafter(double, -math.inf)), _to_single(math.nextafter(double, math.inf))
     if below == above or math.isinf(below) or math.isinf(above) or isinstance(value, float):
-        return _packed(double)
+        return _to_single(double)
     # The double may have been rounded to the middle between two floats: the exact number tells which is nearer.
     middle = (Fraction(below) + Fraction(above)) / 2
     exact = Fraction(value)
-    return _packed(double) if exact == middle else above if exact > middle else below
+    return _to_single(double) if exact == middle else above if exact > middle else below
 
 
-def _double(value: float | Decimal) -> float:
+def _to_double(value: float | Decimal) -> float:
     try:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
 
 
-def _packed(value: float) -> float:
+def _to_single(value: float) -> float:
     try:
         packed: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
     except OverflowError:
@@ -72,32 +72,32 @@ def _packed(value: float) -> float:
     return packed
 
 
-def parse_integer(text: str, bits: int) -> int:
+def parse_integer(digits: str, bits: int) -> int:
     """``Byte.parseByte`` ... ``Long.parseLong``.
 
     Raises:
         ValueError: it is no number of that size.
     """
-    if len(text) > 64 and text.lstrip("+-").strip("0"):
-        text = text[0] * (text[0] in "+-") + text.lstrip("+-").lstrip("0")  # zeros before it don't count
-    if len(text) > 64 or _INTEGER.fullmatch(text) is None:
-        raise ValueError(text)
-    value = int(text)
-    if value != wrapped(value, bits):
-        raise ValueError(text)
+    if len(digits) > 64 and digits.lstrip("+-").strip("0"):
+        digits = digits[0] * (digits[0] in "+-") + digits.lstrip("+-").lstrip("0")  # zeros before it don't count
+    if len(digits) > 64 or _INTEGER.fullmatch(digits) is None:
+        raise ValueError(digits)
+    value = int(digits)
+    if value != wrap_integer(value, bits):
+        raise ValueError(digits)
     return value
 
 
-def parse_floating(text: str, *, single: bool) -> float:
+def parse_floating(digits: str, *, single: bool) -> float:
     """``Float.parseFloat`` or ``Double.parseDouble``.
 
     Raises:
         ValueError: it is no number.
     """
-    found = _FLOATING.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    number, word, _, hexadecimal = found.groups()
+    match = _FLOATING.fullmatch(digits)
+    if match is None:
+        raise ValueError(digits)
+    number, word, _, hexadecimal = match.groups()
     if word is not None:
         return math.copysign(float(word.lower()), -1 if number[0] == "-" else 1)
     if hexadecimal is not None:
@@ -105,7 +105,7 @@ def parse_floating(text: str, *, single: bool) -> float:
             double = float.fromhex(number.rstrip(_SUFFIX) if number[-1] in _SUFFIX else number)
         except OverflowError:
             double = math.copysign(math.inf, -1 if number[0] == "-" else 1)
-        return _packed(double) if single else double
+        return _to_single(double) if single else double
     plain = number.rstrip(_SUFFIX)
     return (
         to_single(Decimal(plain))
@@ -115,4 +115,4 @@ def parse_floating(text: str, *, single: bool) -> float:
 
 
 def _single_or_double(value: float, *, single: bool) -> float:
-    return _packed(value) if single else value
+    return _to_single(value) if single else value

@@ -38,11 +38,11 @@ class NotExpandable(Exception):
     """The document can't be expanded; the message says why."""
 
 
-def expand(text: str, name: str, *, keep_nulls: bool, names: Adjustment = "none") -> tuple[Any, Schema]:
+def expand_json(json_text: str, name: str, *, keep_nulls: bool, names: Adjustment = "none") -> tuple[Any, Schema]:
     """The document's value and schema.
 
     Args:
-        text: a JSON object or array.
+        json_text: a JSON object or array.
         name: of the outermost struct.
         keep_nulls: whether a null becomes an optional BYTES field, else it is left out.
         names: how names of fields are fitted to what Avro takes.
@@ -50,23 +50,23 @@ def expand(text: str, name: str, *, keep_nulls: bool, names: Adjustment = "none"
     Raises:
         NotExpandable: it is no JSON object or array, or has arrays of mixed types, or two names that come out the same.
     """
-    if not text.startswith(("{", "[")):
+    if not json_text.startswith(("{", "[")):
         raise NotExpandable("it begins with neither { nor [")
     try:
-        document = msgspec.json.decode(text)
+        document = msgspec.json.decode(json_text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise NotExpandable(f"it is no JSON: {error}") from None
     if names != "none":
-        document = _renamed(document, names)
-    schema = _schema(name, document, keep_nulls=keep_nulls)
+        document = _rename_members(document, names)
+    schema = _infer_schema(name, document, keep_nulls=keep_nulls)
     if schema is None:
         raise NotExpandable("an empty array has no element type")
-    return _value(document, schema, name), schema
+    return _read_value(document, schema, name), schema
 
 
-def _renamed(node: Any, names: Adjustment) -> Any:
+def _rename_members(node: Any, names: Adjustment) -> Any:
     if isinstance(node, list):
-        return [_renamed(each, names) for each in node]
+        return [_rename_members(item, names) for item in node]
     if not isinstance(node, dict):
         return node
     result: dict[str, Any] = {}
@@ -76,11 +76,11 @@ def _renamed(node: Any, names: Adjustment) -> Any:
             raise NotExpandable(
                 f"two fields of an object come out as {name}: set field.name.adjustment.mode=avro_unicode"
             )
-        result[name] = _renamed(value, names)
+        result[name] = _rename_members(value, names)
     return result
 
 
-def _schema(name: str, node: Any, *, keep_nulls: bool) -> Schema | None:
+def _infer_schema(name: str, node: Any, *, keep_nulls: bool) -> Schema | None:
     """The schema of a part; None for what is left out."""
     if node is None:
         return OPTIONAL_BYTES if keep_nulls else None
@@ -89,12 +89,12 @@ def _schema(name: str, node: Any, *, keep_nulls: bool) -> Schema | None:
     if isinstance(node, bool):
         return OPTIONAL_BOOLEAN
     if isinstance(node, int | float):
-        return _number(node)
+        return _number_schema(node)
     if isinstance(node, list):
-        return array(_elements(name, node, keep_nulls=keep_nulls), optional=True) if node else None
+        return array(_elements_schema(name, node, keep_nulls=keep_nulls), optional=True) if node else None
     fields: list[Field] = []
-    for key, each in node.items():
-        schema = _schema(f"{name}.{key}" if name.strip() else key, each, keep_nulls=keep_nulls)
+    for key, member in node.items():
+        schema = _infer_schema(f"{name}.{key}" if name.strip() else key, member, keep_nulls=keep_nulls)
         if schema is not None:
             if not key:
                 raise NotExpandable("a field has no name")
@@ -102,34 +102,36 @@ def _schema(name: str, node: Any, *, keep_nulls: bool) -> Schema | None:
     return Schema(Type.STRUCT, optional=True, name=name, fields=tuple(fields))
 
 
-def _number(node: float) -> Schema:
+def _number_schema(node: float) -> Schema:
     if isinstance(node, int) and -_INT64 <= node < _INT64:
         return OPTIONAL_INT32 if -_INT32 <= node < _INT32 else OPTIONAL_INT64
     return OPTIONAL_FLOAT64
 
 
-def _kind(node: Any) -> Any:
+def _element_kind(node: Any) -> Any:
     """What the elements of one array must share: their JSON type, for numbers their schema."""
-    return _number(node) if isinstance(node, int | float) and not isinstance(node, bool) else type(node)
+    return _number_schema(node) if isinstance(node, int | float) and not isinstance(node, bool) else type(node)
 
 
-def _elements(name: str, nodes: list[Any], *, keep_nulls: bool) -> Schema:
+def _elements_schema(name: str, nodes: list[Any], *, keep_nulls: bool) -> Schema:
     present = [node for node in nodes if node is not None]
-    kinds = {_kind(node) for node in present}
+    kinds = {_element_kind(node) for node in present}
     if len(kinds) > 1:
         raise NotExpandable(f"the array {name or ''} has elements of different types")
     if present and isinstance(present[0], dict):
-        found = None
-        for schema in dict.fromkeys(_schema(name, node, keep_nulls=keep_nulls) for node in present):
-            found = schema if found is None or schema is None else _merged(found, schema)
+        element_schema = None
+        for schema in dict.fromkeys(_infer_schema(name, node, keep_nulls=keep_nulls) for node in present):
+            element_schema = (
+                schema if element_schema is None or schema is None else _merge_schemas(element_schema, schema)
+            )
     else:
-        found = _schema("", present[0] if present else None, keep_nulls=keep_nulls)
-    if found is None:
+        element_schema = _infer_schema("", present[0] if present else None, keep_nulls=keep_nulls)
+    if element_schema is None:
         raise NotExpandable(f"the array {name or ''} has no element that tells its type")
-    return found
+    return element_schema
 
 
-def _merged(left: Schema, right: Schema) -> Schema:
+def _merge_schemas(left: Schema, right: Schema) -> Schema:
     """The fields of both; where both have one, the first counts unless it was only a null. Not optional, as in Debezium."""
     fields = {field.name: field for field in left.fields}
     for field in right.fields:
@@ -139,29 +141,29 @@ def _merged(left: Schema, right: Schema) -> Schema:
     return Schema(Type.STRUCT, name=left.name, fields=tuple(fields.values()))
 
 
-def _value(node: Any, schema: Schema, name: str) -> Any:
+def _read_value(node: Any, schema: Schema, name: str) -> Any:
     """The value of a part; refuses what its schema, which may come from a neighbour, doesn't allow."""
     if node is None:
         if schema.optional:
             return None
         raise NotExpandable(f"{name} has a null among objects of different structures")
     if schema.type is Type.ARRAY and isinstance(node, list) and schema.value_schema is not None:
-        return [_value(each, schema.value_schema, name) for each in node]
+        return [_read_value(item, schema.value_schema, name) for item in node]
     if schema.type is Type.STRUCT and isinstance(node, dict):
         return {
-            field.name: _value(node[field.name], field.schema, f"{name}.{field.name}")
+            field.name: _read_value(node[field.name], field.schema, f"{name}.{field.name}")
             for field in schema.fields
             if field.name in node
         }
-    kind = _kind(node)
+    kind = _element_kind(node)
     if kind is OPTIONAL_FLOAT64 and schema.type is Type.FLOAT64:
-        return _double(node)
+        return _to_double(node)
     if (kind if isinstance(kind, Schema) else _SCALARS.get(kind)) is not schema:
         raise NotExpandable(f"{name} has values of different types in the elements of an array")
     return node
 
 
-def _double(node: float) -> float:
+def _to_double(node: float) -> float:
     try:
         return float(node)
     except OverflowError:

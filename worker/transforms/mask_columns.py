@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from connectors.errors import ConfigInvalid, Fatal
-from connectors.formats.masking import RULE_KEYS, Masks, rule
+from connectors.formats.masking import RULE_KEYS, Masks, make_rule
 from connectors.formats.record_masks import RecordMasker
 from connectors.options import Config, ConfigDef
 from worker import __version__
@@ -38,7 +38,7 @@ class MaskColumns(Transform):
         super().__init__(config, side)
         options: dict[str, Any] = {**config.raw, **dict(config)}
         options["type"] = options.pop("mask")
-        self._masks = Masks((rule(f"{options['type']}", options),))
+        self._masks = Masks((make_rule(f"{options['type']}", options),))
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``; a column that the rule names and can't mask stops the task."""

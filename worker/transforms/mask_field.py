@@ -46,7 +46,7 @@ _PYTHON_TYPES: Final = {
 _DATES: Final = (DATE, TIME, TIMESTAMP)
 
 
-def _scaled(number: Decimal, schema: Schema) -> Decimal:
+def _scale_number(number: Decimal, schema: Schema) -> Decimal:
     scale = int(schema.parameter("scale") or 0)
     with localcontext() as context:
         context.prec = max(28, len(number.as_tuple().digits) + scale + abs(number.adjusted()) + 2)
@@ -59,7 +59,7 @@ def _scaled(number: Decimal, schema: Schema) -> Decimal:
             ) from None
 
 
-def _empty(kind: Type | None, shown: str) -> Callable[[], Any]:
+def _empty_maker(kind: Type | None, shown: str) -> Callable[[], Any]:
     """A maker of the value that stands for nothing; fresh each time where it could be changed."""
     if kind in _BITS:
         return int
@@ -76,15 +76,15 @@ def _empty(kind: Type | None, shown: str) -> Callable[[], Any]:
     raise Skippable(f"Cannot mask value of type: class {shown}")
 
 
-def _replaced(kind: Type | None, shown: str, text: str) -> Any:
+def _parse_replacement(kind: Type | None, shown: str, replacement: str) -> Any:
     if kind in _BITS:
-        return to_integer(text, _BITS[kind])
+        return to_integer(replacement, _BITS[kind])
     if kind is Type.FLOAT32:
-        return to_float(text)
+        return to_float(replacement)
     if kind is Type.FLOAT64:
-        return to_double(text)
+        return to_double(replacement)
     if kind is Type.STRING:
-        return text
+        return replacement
     raise Skippable(f"Cannot mask value of type class {shown} with custom replacement.")
 
 
@@ -136,7 +136,7 @@ class MaskField(Transform):
         members = copy_members(symbol, replace_null=self.config["replace.null.with.default"])
         for field in symbol.schema.fields:
             if field.name in self._fields:
-                mask = self._mask(field.schema.type, field.schema, class_name(0, field.schema))
+                mask = self._make_mask(field.schema.type, field.schema, class_name(0, field.schema))
                 members[field.name] = mask_member(members[field.name], mask())
         return symbol._replace(struct=symbol.struct._replace(members=members))
 
@@ -144,28 +144,28 @@ class MaskField(Transform):
         """See ``Transform.compile``."""
         return by_schema(self.side, self._for_schema, skip_null=False)
 
-    def _mask(self, kind: Type | None, schema: Schema | None, shown: str) -> Callable[[], Any]:
+    def _make_mask(self, kind: Type | None, schema: Schema | None, shown: str) -> Callable[[], Any]:
         """A maker of masked values of one type.
 
         Raises:
             Skippable: values of that type can't be masked, or not with this replacement.
         """
-        text = self._replacement
+        replacement = self._replacement
         if schema is not None and schema.name == DECIMAL:
-            number = _scaled(Decimal(0) if text is None else to_decimal(text), schema)
+            number = _scale_number(Decimal(0) if replacement is None else to_decimal(replacement), schema)
             return lambda: number
         if schema is not None and schema.name in _DATES:
-            if text is None:
+            if replacement is None:
                 return int
             raise Skippable(f"Cannot mask value of type class {shown} with custom replacement.")
-        if text is None:
-            return _empty(kind, shown)
-        value = _replaced(kind, shown, text)
+        if replacement is None:
+            return _empty_maker(kind, shown)
+        value = _parse_replacement(kind, shown, replacement)
         return lambda: value
 
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
         if schema is None:
-            return None, self._schemaless()
+            return None, self._make_schemaless()
         if not is_struct(schema):
             return schema, struct_only(schema, _PURPOSE)
         copy = struct_copier(schema, replace_null=self.config["replace.null.with.default"])
@@ -174,9 +174,11 @@ class MaskField(Transform):
             if field.name not in self._fields:
                 continue
             try:
-                masks.append((field.name, self._mask(field.schema.type, field.schema, class_name(0, field.schema))))
+                masks.append(
+                    (field.name, self._make_mask(field.schema.type, field.schema, class_name(0, field.schema)))
+                )
             except Skippable as error:
-                masks.append((field.name, _raising(str(error))))  # nulls of such a field pass
+                masks.append((field.name, _make_refusal(str(error))))  # nulls of such a field pass
 
         def convert(value: Any, record: SourceRecord) -> Any:
             del record
@@ -190,7 +192,7 @@ class MaskField(Transform):
 
         return schema, convert
 
-    def _schemaless(self) -> ValueFunction:
+    def _make_schemaless(self) -> ValueFunction:
         fields = self._fields
 
         makers: dict[type, Callable[[], Any]] = {}
@@ -200,9 +202,9 @@ class MaskField(Transform):
             if isinstance(value, Decimal):
                 number = Decimal(0) if self._replacement is None else to_decimal(self._replacement)
                 return lambda: number
-            made = self._mask(_PYTHON_TYPES.get(type(value)), None, class_name(value))
-            makers[type(value)] = made
-            return made
+            make_mask = self._make_mask(_PYTHON_TYPES.get(type(value)), None, class_name(value))
+            makers[type(value)] = make_mask
+            return make_mask
 
         def convert(value: Any, record: SourceRecord) -> Any:
             del record
@@ -210,14 +212,14 @@ class MaskField(Transform):
                 raise not_a_map(value, _PURPOSE)
             result = dict(value)
             for name in fields:
-                found = value.get(name)
-                result[name] = None if found is None else (makers.get(type(found)) or maker(found))()
+                member = value.get(name)
+                result[name] = None if member is None else (makers.get(type(member)) or maker(member))()
             return result
 
         return convert
 
 
-def _raising(message: str) -> Callable[[], Any]:
+def _make_refusal(message: str) -> Callable[[], Any]:
     def refuse() -> Any:
         raise Skippable(message)
 

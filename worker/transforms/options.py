@@ -31,7 +31,7 @@ PREDICATES: Final = "predicates"
 _IMPORTANCE: Final = tuple(Importance)
 
 
-class Known(Protocol):
+class KnownPlugins(Protocol):
     """All plugins there are, those that this process does not have included."""
 
     def versions(self, kind: str, name: str) -> Sequence[str]:
@@ -41,13 +41,13 @@ class Known(Protocol):
         """Names of all transforms or predicates."""
 
 
-def aliases(raw: Mapping[str, str], name: str) -> list[str]:
+def read_aliases(raw: Mapping[str, str], name: str) -> list[str]:
     """The items of ``transforms`` or ``predicates``, each once, in order."""
-    text = (raw.get(name) or "").strip()
-    return list(dict.fromkeys(item.strip() for item in text.split(","))) if text else []
+    alias_list = (raw.get(name) or "").strip()
+    return list(dict.fromkeys(item.strip() for item in alias_list.split(","))) if alias_list else []
 
 
-def _unique(name: str, value: Sequence[str] | None) -> str | None:
+def _validate_unique(name: str, value: Sequence[str] | None) -> str | None:
     if value is not None and len(set(value)) < len(value):
         return invalid(name, value, "Duplicate alias provided.")
     return None
@@ -59,7 +59,7 @@ PIPELINE_KEYS: Final = (
         name=TRANSFORMS,
         type=ConfigType.LIST,
         default=[],
-        validator=_unique,
+        validator=_validate_unique,
         importance=Importance.LOW,
         group="Transforms",
         order=12,
@@ -72,7 +72,7 @@ PIPELINE_KEYS: Final = (
         name=PREDICATES,
         type=ConfigType.LIST,
         default=[],
-        validator=_unique,
+        validator=_validate_unique,
         importance=Importance.LOW,
         group="Predicates",
         order=13,
@@ -84,12 +84,12 @@ PIPELINE_KEYS: Final = (
 )
 
 
-class _Part(NamedTuple):
+class _PluginPart(NamedTuple):
     """What aliases stand for.
 
     Attributes:
         option: the option that lists them.
-        noun: what texts and ``Known`` call one.
+        noun: what texts and ``KnownPlugins`` call one.
         resolve: finds the class that a name means, in the version that is wanted.
         types: all classes that this process has.
     """
@@ -100,13 +100,15 @@ class _Part(NamedTuple):
     types: Callable[[], Sequence[TransformType | PredicateType]]
 
 
-_TRANSFORM: Final = _Part(TRANSFORMS, "transformation", resolve_transform, transform_types)
-_PREDICATE: Final = _Part(PREDICATES, "predicate", resolve_predicate, predicate_types)
+_TRANSFORM: Final = _PluginPart(TRANSFORMS, "transformation", resolve_transform, transform_types)
+_PREDICATE: Final = _PluginPart(PREDICATES, "predicate", resolve_predicate, predicate_types)
 
 
-def _type_key(part: _Part, alias: str, group: str, validator: Validator, known: Known | None) -> ConfigKey:
+def _type_key(
+    part: _PluginPart, alias: str, group: str, validator: Validator, plugins: KnownPlugins | None
+) -> ConfigKey:
     def names() -> Sequence[str]:
-        return [each.class_name for each in part.types()] if known is None else known.class_names(part.noun)
+        return [each.class_name for each in part.types()] if plugins is None else plugins.class_names(part.noun)
 
     return ConfigKey(
         name=f"{part.option}.{alias}.type",
@@ -122,15 +124,15 @@ def _type_key(part: _Part, alias: str, group: str, validator: Validator, known: 
     )
 
 
-def _version_complaint(found: tuple[str, str] | None, wanted: str | None, versions: Sequence[str]) -> str | None:
+def _version_complaint(plugin: tuple[str, str] | None, version: str | None, versions: Sequence[str]) -> str | None:
     """What is wrong with a ``plugin.version`` for a class and its version, if anything; ``versions`` are all there are."""
-    if found is None:
-        return range_problem(wanted)
-    return None if in_range(wanted, found[1]) else not_found(found[0], wanted, versions)
+    if plugin is None:
+        return range_problem(version)
+    return None if in_range(version, plugin[1]) else not_found(plugin[0], version, versions)
 
 
 def _version_key(
-    part: _Part, alias: str, group: str, default: str | None, versions: Sequence[str], misversioned: str | None
+    part: _PluginPart, alias: str, group: str, default: str | None, versions: Sequence[str], misversioned: str | None
 ) -> ConfigKey:
     return ConfigKey(
         name=f"{part.option}.{alias}.plugin.version",
@@ -147,10 +149,10 @@ def _version_key(
     )
 
 
-def _versions(known: Known | None, noun: str, found: tuple[str, str] | None) -> Sequence[str]:
-    if found is None:
+def _list_versions(plugins: KnownPlugins | None, noun: str, plugin: tuple[str, str] | None) -> Sequence[str]:
+    if plugin is None:
         return []
-    return (known.versions(noun, found[0]) if known is not None else ()) or [found[1]]
+    return (plugins.versions(noun, plugin[0]) if plugins is not None else ()) or [plugin[1]]
 
 
 def _stage_keys() -> list[ConfigKey]:
@@ -170,7 +172,7 @@ def _stage_keys() -> list[ConfigKey]:
     ]
 
 
-def _embedded(keys: Sequence[ConfigKey], prefix: str, group: str) -> list[ConfigKey]:
+def _embed_keys(keys: Sequence[ConfigKey], prefix: str, group: str) -> list[ConfigKey]:
     """``keys`` under ``prefix``, in Kafka's order: required ones, then by importance and name.
 
     Validators are called with the name without the prefix, as Kafka does, so that the texts are equal.
@@ -184,30 +186,30 @@ def _embedded(keys: Sequence[ConfigKey], prefix: str, group: str) -> list[Config
             order=number,
             display_name=key.display_name or key.name,
             aliases=tuple(prefix + alias for alias in key.aliases),
-            validator=None if key.validator is None else _named(key.validator, key.name),
+            validator=None if key.validator is None else _name_validator(key.validator, key.name),
         )
         for number, key in enumerate(in_order, start=2)
     ]
 
 
-def _named(validator: Validator, name: str) -> Validator:
+def _name_validator(validator: Validator, name: str) -> Validator:
     return lambda _name, value: validator(name, value)
 
 
-def _part_keys(part: _Part, raw: Mapping[str, str], alias: str, known: Known | None) -> list[ConfigKey]:
+def _part_keys(part: _PluginPart, raw: Mapping[str, str], alias: str, plugins: KnownPlugins | None) -> list[ConfigKey]:
     """The options of one transform or predicate."""
     prefix, group = f"{part.option}.{alias}.", f"{part.option.capitalize()}: {alias}"
-    found: tuple[str, str] | None = None
-    own: list[ConfigKey] = []
-    wanted = raw.get(f"{prefix}plugin.version")
+    plugin: tuple[str, str] | None = None
+    own_keys: list[ConfigKey] = []
+    version = raw.get(f"{prefix}plugin.version")
     try:
-        resolved = part.resolve(raw.get(f"{prefix}type", "").strip(), wanted)
+        resolved = part.resolve(raw.get(f"{prefix}type", "").strip(), version)
     except ConfigInvalid:
         pass  # the type's own check says so
     else:
-        found, own = (resolved.class_name, resolved.kind.version), list(resolved.kind.config_def.keys.values())
-    versions = _versions(known, part.noun, found)
-    misversioned = _version_complaint(found, wanted, versions) if f"{prefix}type" in raw else None
+        plugin, own_keys = (resolved.class_name, resolved.kind.version), list(resolved.kind.config_def.keys.values())
+    versions = _list_versions(plugins, part.noun, plugin)
+    misversioned = _version_complaint(plugin, version, versions) if f"{prefix}type" in raw else None
     negates_nothing = part is _TRANSFORM and f"{prefix}negate" in raw and f"{prefix}predicate" not in raw
 
     def check(name: str, value: str | None) -> str | None:
@@ -216,29 +218,29 @@ def _part_keys(part: _Part, raw: Mapping[str, str], alias: str, known: Known | N
                 f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' defining a predicate "
                 "to be negated."
             )
-        return _type_complaint(name, value, part.resolve, wanted) or (misversioned if found is not None else None)
+        return _type_complaint(name, value, part.resolve, version) or (misversioned if plugin is not None else None)
 
     # Unless one is asked for, the latest is used that fits the others; where one is, the default is just the latest.
-    default = None if found is None else found[1] if wanted is None else versions[-1]
+    default = None if plugin is None else plugin[1] if version is None else versions[-1]
     keys = [
-        _type_key(part, alias, group, check, known),
+        _type_key(part, alias, group, check, plugins),
         _version_key(part, alias, group, default, versions, misversioned),
     ]
-    if found is None or misversioned is not None:
+    if plugin is None or misversioned is not None:
         return keys
     if part is _TRANSFORM:
-        own = _stage_keys() + [key for key in own if key.name not in ("predicate", "negate")]
-    return keys + _embedded(own, prefix, group)
+        own_keys = _stage_keys() + [key for key in own_keys if key.name not in ("predicate", "negate")]
+    return keys + _embed_keys(own_keys, prefix, group)
 
 
-def _type_complaint(name: str, value: str | None, resolve: Any, wanted: str | None) -> str | None:
+def _type_complaint(name: str, value: str | None, resolve: Any, version: str | None) -> str | None:
     """What is wrong with a class: it isn't there, its version can't be read, or it is none that can be used, in this order."""
-    complaint = _complaint(name, value, resolve)
+    complaint = _find_complaint(name, value, resolve)
     missing = complaint is not None and "could not be found." in complaint
-    return complaint if missing or value is None else range_problem(wanted) or complaint
+    return complaint if missing or value is None else range_problem(version) or complaint
 
 
-def _complaint(name: str, value: str | None, resolve: Any) -> str | None:
+def _find_complaint(name: str, value: str | None, resolve: Any) -> str | None:
     if value is None:
         return None
     try:
@@ -246,32 +248,32 @@ def _complaint(name: str, value: str | None, resolve: Any) -> str | None:
     except (NotATransform, NotAPredicate) as error:
         return str(error)
     except ConfigInvalid as error:
-        text = str(error)
-        return invalid(name, value, text) if text.startswith("Class ") else text
+        message = str(error)
+        return invalid(name, value, message) if message.startswith("Class ") else message
     return None
 
 
-def transform_config_keys(raw: Mapping[str, str], known: Known | None = None) -> list[ConfigKey]:
+def transform_config_keys(raw: Mapping[str, str], plugins: KnownPlugins | None = None) -> list[ConfigKey]:
     """The options that a connector's ``transforms`` and ``predicates`` add to its own.
 
     Args:
         raw: the connector's configuration. May block for some milliseconds if it names a class that is not built in.
-        known: what to recommend; by default what this process has.
+        plugins: what to recommend; by default what this process has.
     """
     return [
         key
         for part in (_TRANSFORM, _PREDICATE)
-        for alias in aliases(raw, part.option)
-        for key in _part_keys(part, raw, alias, known)
+        for alias in read_aliases(raw, part.option)
+        for key in _part_keys(part, raw, alias, plugins)
     ]
 
 
 def stage_properties(raw: Mapping[str, str], prefix: str) -> dict[str, str]:
     """A transform's or predicate's own properties, without the prefix and without those of its place in the chain."""
-    own = {name[len(prefix) :]: value for name, value in raw.items() if name.startswith(prefix)}
+    options = {name[len(prefix) :]: value for name, value in raw.items() if name.startswith(prefix)}
     for name in ("type", "plugin.version", *(("predicate", "negate") if prefix.startswith(f"{TRANSFORMS}.") else ())):
-        own.pop(name, None)
-    return own
+        options.pop(name, None)
+    return options
 
 
 def transform_problems(raw: Mapping[str, str]) -> list[ConfigProblem]:
@@ -280,19 +282,19 @@ def transform_problems(raw: Mapping[str, str]) -> list[ConfigProblem]:
     Kafka Connect finds these only when a task starts. Options with complaints of their own are left to those.
     """
     problems: list[ConfigProblem] = []
-    declared = aliases(raw, PREDICATES)
-    for alias in aliases(raw, TRANSFORMS):
+    declared = read_aliases(raw, PREDICATES)
+    for alias in read_aliases(raw, TRANSFORMS):
         prefix = f"{TRANSFORMS}.{alias}."
         predicate = raw.get(f"{prefix}predicate")
         if predicate is not None and predicate.strip() not in declared:
-            known = ", ".join(declared) or "none"
+            declared_names = ", ".join(declared) or "none"
             problems.append(
                 ConfigProblem(
                     f"{prefix}predicate",
                     invalid(
                         f"{prefix}predicate",
                         predicate,
-                        f"Unknown predicate '{predicate.strip()}'; predicates declares: {known}",
+                        f"Unknown predicate '{predicate.strip()}'; predicates declares: {declared_names}",
                     ),
                 )
             )

@@ -9,12 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from connectors.codegen import CodeBuilder, indent
+from connectors.codegen import CodeBuilder, indent_lines
 from connectors.errors import Skippable
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, at_least
 from connectors.schema import Schema, Type
 from worker.transforms.base import RecordFunction, SchemaCache, Side, Transform, copy_record
-from worker.transforms.debezium_events import DEBEZIUM_VERSION, enumerated, is_envelope, no_empty_items, or_default
+from worker.transforms.debezium_events import (
+    DEBEZIUM_VERSION,
+    is_envelope,
+    no_empty_items,
+    or_default,
+    validate_enumerated,
+)
 from worker.transforms.generated import MOST_FIELDS
 from worker.transforms.java_hash import java_hasher, murmur_hasher, remembering
 
@@ -72,7 +78,7 @@ class _Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _RoutingPlan:
     """How the hashes of an event's fields are summed up: in deletions, and in all others. None: it has none of the fields."""
 
     has_operation: bool
@@ -117,7 +123,7 @@ class PartitionRouting(Transform):
                 importance=Importance.LOW,
                 group="partitions",
                 display_name="Hash function",
-                validator=enumerated("java", "murmur"),
+                validator=validate_enumerated("java", "murmur"),
                 doc="java (hashCode of Java's classes) or murmur (MurmurHash3, which spreads better).",
             ),
         ]
@@ -133,11 +139,11 @@ class PartitionRouting(Transform):
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
-        plans: SchemaCache[_Plan | None] = SchemaCache(self._plan)
+        plans: SchemaCache[_RoutingPlan | None] = SchemaCache(self._make_plan)
         find, add = plans.by_id.get, plans.add
         count = self._count
         last: object = plans
-        plan: _Plan | None
+        plan: _RoutingPlan | None
 
         def apply(record: SourceRecord) -> SourceRecord:
             nonlocal last, plan
@@ -163,18 +169,18 @@ class PartitionRouting(Transform):
 
         return apply
 
-    def _plan(self, schema: Schema | None) -> _Plan | None:
+    def _make_plan(self, schema: Schema | None) -> _RoutingPlan | None:
         if schema is None or not is_envelope(schema):
             return None
         has_operation = schema.field("op") is not None
         sums = []
         for image in ("before", "after"):
-            found = [_path(schema, name, image if has_operation else None, self._hash) for name in self._fields]
-            sums.append(_sum([path for path in found if path is not None], _REMEMBERED[self._hash]))
-        return _Plan(has_operation, *sums)
+            found = [_find_path(schema, name, image if has_operation else None, self._hash) for name in self._fields]
+            sums.append(_make_sum([path for path in found if path is not None], _REMEMBERED[self._hash]))
+        return _RoutingPlan(has_operation, *sums)
 
 
-def _sum(paths: Sequence[_Path], remembered: frozenset[Type]) -> Callable[[dict[str, Any]], int | None]:
+def _make_sum(paths: Sequence[_Path], remembered: frozenset[Type]) -> Callable[[dict[str, Any]], int | None]:
     """The sum of the hashes of those values that are not null: a generated function, which remembers those of some types."""
 
     def slow(event: dict[str, Any]) -> int | None:
@@ -211,7 +217,7 @@ def _sum(paths: Sequence[_Path], remembered: frozenset[Type]) -> Callable[[dict[
         "made(event)",
         [
             "try:",
-            *indent(lines),
+            *indent_lines(lines),
             "except (KeyError, TypeError):",
             "    return slow(event)",
             f"if {' or '.join(f'{name} is None' for name in dict.fromkeys(present))}:",
@@ -222,7 +228,7 @@ def _sum(paths: Sequence[_Path], remembered: frozenset[Type]) -> Callable[[dict[
     return code.function("made", "hashes of fields")
 
 
-def _path(envelope: Schema, name: str, image: str | None, hasher: _Hasher) -> _Path | None:
+def _find_path(envelope: Schema, name: str, image: str | None, hasher: _Hasher) -> _Path | None:
     """A configured field in events of a schema; None if not even its first part is a struct of theirs."""
     *path, last = (part.strip() for part in name.split("."))
     steps: list[tuple[str, Schema]] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.errors import ConfigInvalid, Fatal, Fenced, Retriable, Skippable
 from connectors.options import ConfigKey, ConfigType, parse_value
 from worker.transforms.base import Transform
-from worker.transforms.options import PREDICATES, TRANSFORMS, aliases, stage_properties, transform_problems
+from worker.transforms.options import PREDICATES, TRANSFORMS, read_aliases, stage_properties, transform_problems
 from worker.transforms.registry import resolve_predicate, resolve_transform
 from worker.transforms.versions import not_found
 
@@ -47,7 +47,7 @@ class TransformError(Skippable):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TransformStage:
     """One place in the chain."""
 
     apply: RecordFunction
@@ -57,14 +57,14 @@ class Stage:
     rewrite: Callable[[SymbolicRecord], SymbolicRecord | None] | None = None
 
 
-class Pipeline:
+class TransformPipeline:
     """The compiled chain; belongs to one task, does not block, keeps no records.
 
     Args:
         stages: the transforms in order, each with its predicate compiled in.
     """
 
-    def __init__(self, stages: Iterable[Stage] = ()) -> None:
+    def __init__(self, stages: Iterable[TransformStage] = ()) -> None:
         self.stages = tuple(stages)
         self._steps = tuple((stage.apply, stage) for stage in self.stages)
 
@@ -123,7 +123,7 @@ class Pipeline:
         places: Sequence[int] = range(len(results))
         current: list[SourceRecord] = results  # type: ignore[assignment]  # no None before the first stage
         for stage in self.stages:
-            done = _through(stage, current, places, errors)
+            done = _apply_stage(stage, current, places, errors)
             if all(done):
                 current = done  # type: ignore[assignment]
                 continue
@@ -132,21 +132,24 @@ class Pipeline:
         if len(current) == len(results):
             return list(current), errors
         results = [None] * len(results)
-        for place, record in zip(places, current, strict=True):
-            results[place] = record
+        for position, record in zip(places, current, strict=True):
+            results[position] = record
         errors.sort(key=itemgetter(0))
         return results, errors
 
 
-def _through(
-    stage: Stage, records: Sequence[SourceRecord], places: Sequence[int], errors: list[tuple[int, TransformError]]
+def _apply_stage(
+    stage: TransformStage,
+    records: Sequence[SourceRecord],
+    places: Sequence[int],
+    errors: list[tuple[int, TransformError]],
 ) -> list[SourceRecord | None]:
     """What one stage makes of records, None where it drops or refuses one; ``places`` in the batch are for ``errors``."""
     done: list[SourceRecord | None] = []
-    rest = iter(records)
+    remaining = iter(records)
     while True:
         try:
-            done.extend(map(stage.apply, rest))
+            done.extend(map(stage.apply, remaining))
             if len(done) == len(records):
                 return done
             raise RuntimeError("a transform raised StopIteration")  # noqa: TRY301 - it ends the map, as the last record does
@@ -159,13 +162,13 @@ def _through(
             done.append(None)
 
 
-def _conditional(apply: RecordFunction, test: RecordTest, *, negate: bool) -> RecordFunction:
+def _make_conditional(apply: RecordFunction, test: RecordTest, *, negate: bool) -> RecordFunction:
     if negate:
         return lambda record: record if test(record) else apply(record)
     return lambda record: apply(record) if test(record) else record
 
 
-def _predicate(raw: Mapping[str, str], alias: str) -> RecordTest:
+def _make_predicate(raw: Mapping[str, str], alias: str) -> RecordTest:
     prefix = f"{PREDICATES}.{alias}."
     kind, class_name = resolve_predicate(raw.get(f"{prefix}type", "").strip(), raw.get(f"{prefix}plugin.version"))
     _check_version(raw, prefix, class_name, kind.version)
@@ -173,13 +176,13 @@ def _predicate(raw: Mapping[str, str], alias: str) -> RecordTest:
 
 
 def _check_version(raw: Mapping[str, str], prefix: str, class_name: str, version: str) -> None:
-    wanted = raw.get(f"{prefix}plugin.version")
-    complaint = not_found(class_name, wanted, [version])
+    wanted_version = raw.get(f"{prefix}plugin.version")
+    complaint = not_found(class_name, wanted_version, [version])
     if complaint is not None:
         raise ConfigInvalid(complaint)
 
 
-def _stage(raw: Mapping[str, str], alias: str) -> Stage:
+def _make_stage(raw: Mapping[str, str], alias: str) -> TransformStage:
     prefix = f"{TRANSFORMS}.{alias}."
     if f"{prefix}type" not in raw:
         raise ConfigInvalid(f'Missing required configuration "{prefix}type" which has no default value.')
@@ -190,12 +193,12 @@ def _stage(raw: Mapping[str, str], alias: str) -> Stage:
     predicate = raw.get(f"{prefix}predicate")
     if predicate is not None:
         negate = bool(parse_value(_NEGATE, raw.get(f"{prefix}negate", "false")))
-        apply = _conditional(apply, _predicate(raw, predicate.strip()), negate=negate)
+        apply = _make_conditional(apply, _make_predicate(raw, predicate.strip()), negate=negate)
     rewrites = predicate is None and kind.rewrite is not Transform.rewrite
-    return Stage(apply, alias, class_name, transform.rewrite if rewrites else None)
+    return TransformStage(apply, alias, class_name, transform.rewrite if rewrites else None)
 
 
-def build_pipeline(connector_config: Mapping[str, str]) -> Pipeline:
+def build_pipeline(connector_config: Mapping[str, str]) -> TransformPipeline:
     """The chain that a connector's configuration asks for; empty, and false, without ``transforms``.
 
     May block for some milliseconds if it names a class that is not built in.
@@ -207,9 +210,9 @@ def build_pipeline(connector_config: Mapping[str, str]) -> Pipeline:
     if problems:
         raise ConfigInvalid("\n".join(f"{problem.name}: {problem.message}" for problem in problems))
     stages = []
-    for alias in aliases(connector_config, TRANSFORMS):
+    for alias in read_aliases(connector_config, TRANSFORMS):
         try:
-            stages.append(_stage(connector_config, alias))
+            stages.append(_make_stage(connector_config, alias))
         except ConfigInvalid as error:
             raise ConfigInvalid(f"transformation {alias!r}: {error}") from error
-    return Pipeline(stages)
+    return TransformPipeline(stages)

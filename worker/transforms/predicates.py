@@ -35,15 +35,15 @@ class TopicNameMatches(Predicate):
     def compile(self) -> RecordTest:
         """See ``Predicate.compile``."""
         matches = compile_java(self.config["pattern"]).fullmatch
-        known: dict[str, bool] = {}
+        cache: dict[str, bool] = {}
 
         def test(record: SourceRecord) -> bool:
             topic = record.topic
-            answer = known.get(topic)
+            answer = cache.get(topic)
             if answer is None:
-                if len(known) >= TOPIC_CACHE_SIZE:
-                    known.clear()
-                answer = known[topic] = matches(topic) is not None
+                if len(cache) >= TOPIC_CACHE_SIZE:
+                    cache.clear()
+                answer = cache[topic] = matches(topic) is not None
             return answer
 
         return test

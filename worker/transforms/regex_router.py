@@ -58,18 +58,18 @@ class RegexRouter(Transform):
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
-        known: dict[str, str] = {}
+        cache: dict[str, str] = {}
 
         def route(topic: str) -> str:
-            if len(known) >= TOPIC_CACHE_SIZE:
-                known.clear()
+            if len(cache) >= TOPIC_CACHE_SIZE:
+                cache.clear()
             target = self._target(topic)
-            known[topic] = target
+            cache[topic] = target
             return target
 
         def apply(record: SourceRecord) -> SourceRecord:
             topic = record.topic
-            target = known.get(topic)
+            target = cache.get(topic)
             if target is None:
                 target = route(topic)
             if target is topic or target == topic:

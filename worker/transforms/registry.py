@@ -7,7 +7,7 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from connectors.entry_points import entries, own_entries
+from connectors.entry_points import list_entries, own_entries
 from connectors.errors import ConfigInvalid
 from worker.transforms.base import Predicate, Side, Transform
 from worker.transforms.versions import in_range, version_key
@@ -45,32 +45,32 @@ class NotAPredicate(ConfigInvalid):
     """The name is that of a transform."""
 
 
-def _canonical(kind: type[Transform | Predicate]) -> str:
+def _canonical_name(kind: type[Transform | Predicate]) -> str:
     return kind.aliases[0] if kind.aliases else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _names(short: str, kind: type[Transform | Predicate]) -> set[str]:
+def _all_names(short: str, kind: type[Transform | Predicate]) -> set[str]:
     return {short, *kind.aliases, f"{kind.__module__}.{kind.__qualname__}", f"{kind.__module__}:{kind.__qualname__}"}
 
 
-def _declared(group: str) -> tuple[tuple[str, type], ...]:
+def _declared_kinds(group: str) -> tuple[tuple[str, type], ...]:
     """What packages declare and can be imported, Millrace's own first; read once for each ``sys.path``."""
-    return _loaded(group, tuple(sys.path))
+    return _load_kinds(group, tuple(sys.path))
 
 
 @lru_cache(maxsize=8)
-def _loaded(group: str, path: tuple[str, ...]) -> tuple[tuple[str, type], ...]:
+def _load_kinds(group: str, path: tuple[str, ...]) -> tuple[tuple[str, type], ...]:
     del path
-    found = []
-    for entry in entries(group):
+    kinds = []
+    for entry in list_entries(group):
         try:
             kind = entry.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: the plugin registry reports it as a failure
             _log.debug("The plugin %s can't be used: %r", entry.value, error)
             continue
         if isinstance(kind, type):
-            found.append((entry.name, kind))
-    return tuple(found)
+            kinds.append((entry.name, kind))
+    return tuple(kinds)
 
 
 def builtin_stages() -> dict[str, type[Transform | Predicate]]:
@@ -84,21 +84,21 @@ def builtin_stages() -> dict[str, type[Transform | Predicate]]:
 
 def declared_transforms() -> Iterator[tuple[str, type[Transform]]]:
     """Every transform class with its short name, the built-in ones first. Blocks for some milliseconds the first time."""
-    yield from ((name, kind) for name, kind in _declared(TRANSFORM_ENTRY_POINTS) if issubclass(kind, Transform))
+    yield from ((name, kind) for name, kind in _declared_kinds(TRANSFORM_ENTRY_POINTS) if issubclass(kind, Transform))
 
 
 def declared_predicates() -> Iterator[tuple[str, type[Predicate]]]:
     """Every predicate class with its short name, the built-in ones first. Blocks for some milliseconds the first time."""
-    yield from ((name, kind) for name, kind in _declared(PREDICATE_ENTRY_POINTS) if issubclass(kind, Predicate))
+    yield from ((name, kind) for name, kind in _declared_kinds(PREDICATE_ENTRY_POINTS) if issubclass(kind, Predicate))
 
 
-def _rank(kind: type[Transform | Predicate], wanted: str | None) -> tuple[bool, object]:
+def _rank_kind(kind: type[Transform | Predicate], version: str | None) -> tuple[bool, object]:
     """Of several classes that a name means the first of the highest rank is taken: the latest version that is wanted."""
-    return in_range(wanted, kind.version), version_key(kind.version)
+    return in_range(version, kind.version), version_key(kind.version)
 
 
-def _variants(kind: type[Transform]) -> list[TransformType]:
-    name = _canonical(kind)
+def _list_variants(kind: type[Transform]) -> list[TransformType]:
+    name = _canonical_name(kind)
     if not kind.sided:
         return [TransformType(kind, Side.VALUE, name)]
     return [TransformType(kind, side, f"{name}${side}") for side in Side]
@@ -107,23 +107,25 @@ def _variants(kind: type[Transform]) -> list[TransformType]:
 def transform_types() -> list[TransformType]:
     """Every transform there is, each side of a sided one, by class name. Blocks for some milliseconds."""
     return sorted(
-        (found for _, kind in declared_transforms() for found in _variants(kind)), key=lambda found: found.class_name
+        (found for _, kind in declared_transforms() for found in _list_variants(kind)),
+        key=lambda found: found.class_name,
     )
 
 
 def predicate_types() -> list[PredicateType]:
     """Every predicate there is, by class name. Blocks for some milliseconds."""
     return sorted(
-        (PredicateType(kind, _canonical(kind)) for _, kind in declared_predicates()), key=lambda found: found.class_name
+        (PredicateType(kind, _canonical_name(kind)) for _, kind in declared_predicates()),
+        key=lambda found: found.class_name,
     )
 
 
-def resolve_transform(name: str, wanted: str | None = None) -> TransformType:
+def resolve_transform(name: str, version: str | None = None) -> TransformType:
     """The transform that ``name`` means: a Java class name, a short name, or an entry point's.
 
     Args:
         name: what ``transforms.X.type`` says.
-        wanted: ``transforms.X.plugin.version``, for where there are several versions; it is not checked here.
+        version: ``transforms.X.plugin.version``, for where there are several versions; it is not checked here.
 
     Raises:
         NotATransform: it is a predicate.
@@ -132,42 +134,44 @@ def resolve_transform(name: str, wanted: str | None = None) -> TransformType:
     outer, separator, suffix = name.rpartition("$")
     matches: list[TransformType] = []
     for short, kind in declared_transforms():
-        names = _names(short, kind)
+        names = _all_names(short, kind)
         if not kind.sided and name in names:
-            matches.append(TransformType(kind, Side.VALUE, _canonical(kind)))
+            matches.append(TransformType(kind, Side.VALUE, _canonical_name(kind)))
         elif kind.sided and separator and outer in names and suffix in tuple(Side):
-            matches.append(TransformType(kind, Side(suffix), f"{_canonical(kind)}${suffix}"))
+            matches.append(TransformType(kind, Side(suffix), f"{_canonical_name(kind)}${suffix}"))
         elif kind.sided and name in names:
-            choices = ", ".join(found.class_name for found in _variants(kind))
+            choices = ", ".join(variant.class_name for variant in _list_variants(kind))
             raise ConfigInvalid(f"This class is abstract and cannot be created. Did you mean {choices}?")
     if matches:
-        return max(matches, key=lambda found: _rank(found.kind, wanted))
-    if any(name in _names(short, kind) for short, kind in declared_predicates()):
+        return max(matches, key=lambda variant: _rank_kind(variant.kind, version))
+    if any(name in _all_names(short, kind) for short, kind in declared_predicates()):
         raise NotATransform(f"Class class {name} does not implement the Transformation interface")
-    available = ", ".join(found.class_name for found in transform_types())
+    available = ", ".join(variant.class_name for variant in transform_types())
     raise ConfigInvalid(f"Class {name} could not be found. Available transformations: {available}")
 
 
-def resolve_predicate(name: str, wanted: str | None = None) -> PredicateType:
+def resolve_predicate(name: str, version: str | None = None) -> PredicateType:
     """The predicate that ``name`` means: a Java class name, a short name, or an entry point's.
 
     Args:
         name: what ``predicates.X.type`` says.
-        wanted: ``predicates.X.plugin.version``, for where there are several versions; it is not checked here.
+        version: ``predicates.X.plugin.version``, for where there are several versions; it is not checked here.
 
     Raises:
         NotAPredicate: it is a transform.
         ConfigInvalid: there is none.
     """
     matches = [
-        PredicateType(kind, _canonical(kind)) for short, kind in declared_predicates() if name in _names(short, kind)
+        PredicateType(kind, _canonical_name(kind))
+        for short, kind in declared_predicates()
+        if name in _all_names(short, kind)
     ]
     if matches:
-        return max(matches, key=lambda found: _rank(found.kind, wanted))
+        return max(matches, key=lambda candidate: _rank_kind(candidate.kind, version))
     if any(
-        name.rpartition("$")[0] in _names(short, kind) or name in _names(short, kind)
+        name.rpartition("$")[0] in _all_names(short, kind) or name in _all_names(short, kind)
         for short, kind in declared_transforms()
     ):
         raise NotAPredicate(f"Class class {name} does not implement the Predicate interface")
-    available = ", ".join(found.class_name for found in predicate_types())
+    available = ", ".join(candidate.class_name for candidate in predicate_types())
     raise ConfigInvalid(f"Class {name} could not be found. Available predicates: {available}")

@@ -121,7 +121,7 @@ class ReplaceField(Transform):
 
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
         if schema is None:
-            return None, self._schemaless()
+            return None, self._make_schemaless()
         if not is_struct(schema):
             return schema, struct_only(schema, _PURPOSE)
         kept = self._kept_fields(schema)
@@ -163,7 +163,7 @@ class ReplaceField(Transform):
         taken = [Taken(new, (old,), filled.get(new), required=new in checked) for old, new in moves]
         return new_schema, struct_taker(taken, slow, "value, record")
 
-    def _schemaless(self) -> ValueFunction:
+    def _make_schemaless(self) -> ValueFunction:
         if not self._include and not self._renames:
             return self._leaving_out()
         rename = self._renames.get

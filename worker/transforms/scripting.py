@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width
 from worker.transforms.base import RecordFunction, Side, Transform, copy_record
-from worker.transforms.debezium_events import DEBEZIUM_VERSION, enumerated
+from worker.transforms.debezium_events import DEBEZIUM_VERSION, validate_enumerated
 from worker.transforms.expressions.cel import compile_cel
 from worker.transforms.expressions.groovy import compile_groovy
 from worker.transforms.expressions.kinds import kind_of
-from worker.transforms.expressions.parser import parse
+from worker.transforms.expressions.parser import parse_expression
 from worker.transforms.expressions.syntax import ExpressionInvalid
 from worker.transforms.java_regex import compile_java, java_expression
 from worker.transforms.predicates import TOPIC_CACHE_SIZE
@@ -33,7 +33,7 @@ _CEL: Final = "cel"
 _GROOVY: Final = "jsr223.groovy"
 
 
-def _keys(expression: ConfigKey) -> ConfigDef:
+def _option_keys(expression: ConfigKey) -> ConfigDef:
     return ConfigDef(
         [
             ConfigKey(
@@ -65,14 +65,16 @@ def _keys(expression: ConfigKey) -> ConfigDef:
                 importance=Importance.LOW,
                 width=Width.SHORT,
                 display_name="Handle null records",
-                validator=enumerated("keep", "drop", "evaluate"),
+                validator=validate_enumerated("keep", "drop", "evaluate"),
                 doc="What becomes of records whose value is null: they are kept, dropped, or evaluated like the others.",
             ),
         ]
     )
 
 
-def _compiled(option: str, language: str, text: str, allowed: tuple[str, ...], wanted: str) -> _Evaluate:
+def _compile_expression(
+    option: str, language: str, expression: str, allowed: tuple[str, ...], expected: str
+) -> _Evaluate:
     """The function for an expression.
 
     Raises:
@@ -80,42 +82,44 @@ def _compiled(option: str, language: str, text: str, allowed: tuple[str, ...], w
     """
     name = language.strip()
     if name not in (_CEL, _GROOVY):
-        raise ConfigInvalid(f"language: {language!r} can't be run here; write {_hint(text)}")
+        raise ConfigInvalid(f"language: {language!r} can't be run here; write {_language_hint(expression)}")
     try:
-        tree = parse(text, groovy=name == _GROOVY)
-        evaluate = compile_cel(text, tree) if name == _CEL else compile_groovy(text, tree)
+        tree = parse_expression(expression, groovy=name == _GROOVY)
+        evaluate = compile_cel(expression, tree) if name == _CEL else compile_groovy(expression, tree)
     except ExpressionInvalid as error:
         raise ConfigInvalid(f"{option}: {error}") from None
     kind = kind_of(tree)
     if kind is not None and kind not in allowed:
-        raise ConfigInvalid(f"{option}: {ExpressionInvalid(text, tree.start, f'the expression must give {wanted}')}")
+        raise ConfigInvalid(
+            f"{option}: {ExpressionInvalid(expression, tree.start, f'the expression must give {expected}')}"
+        )
     return evaluate
 
 
-def _hint(text: str) -> str:
+def _language_hint(expression: str) -> str:
     """What a user of another language should do."""
     try:
-        compile_cel(text)
+        compile_cel(expression)
     except ExpressionInvalid as error:
         return f"language={_CEL}, and the expression in CEL; as it stands it is none: {error}"
     return f"language={_CEL}: the expression is valid CEL as it stands (null and missing fields are errors there)"
 
 
-def _guarded(config: Config, decide: _Outcome) -> RecordFunction:
+def _guard_decision(config: Config, decide: _Outcome) -> RecordFunction:
     """What stands before each evaluation: the topic's expression, and the mode for null values."""
     pattern = compile_java(config["topic.regex"]) if config["topic.regex"] else None
     mode = config["null.handling.mode"].strip().lower()
-    known: dict[str, bool] = {}
+    cache: dict[str, bool] = {}
 
     def concerns(topic: str) -> bool:
-        if len(known) >= TOPIC_CACHE_SIZE:
-            known.clear()
-        found = known[topic] = pattern is None or pattern.fullmatch(topic) is not None
+        if len(cache) >= TOPIC_CACHE_SIZE:
+            cache.clear()
+        found = cache[topic] = pattern is None or pattern.fullmatch(topic) is not None
         return found
 
     def apply(record: SourceRecord) -> SourceRecord | None:
         if pattern is not None:
-            wanted = known.get(record.topic)
+            wanted = cache.get(record.topic)
             if not (concerns(record.topic) if wanted is None else wanted):
                 return record
         if record.value is None and mode != "evaluate":
@@ -125,9 +129,9 @@ def _guarded(config: Config, decide: _Outcome) -> RecordFunction:
     return apply
 
 
-def _wrong_kind(text: str, value: Any, noun: str) -> Skippable:
+def _wrong_kind(expression: str, value: Any, noun: str) -> Skippable:
     return Skippable(
-        f"Error while evaluating expression '{text}': the value returned by the expression is not a {noun} but "
+        f"Error while evaluating expression '{expression}': the value returned by the expression is not a {noun} but "
         f"{'null' if value is None else f'a {type(value).__name__}'}"
     )
 
@@ -137,7 +141,7 @@ class ExpressionFilter(Transform):
 
     version: ClassVar[str] = DEBEZIUM_VERSION
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.Filter",)
-    config_def: ClassVar[ConfigDef] = _keys(
+    config_def: ClassVar[ConfigDef] = _option_keys(
         ConfigKey(
             name="condition",
             type=ConfigType.STRING,
@@ -152,11 +156,13 @@ class ExpressionFilter(Transform):
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
         self._condition: str = config["condition"]
-        self._evaluate = _compiled("condition", config["language"], self._condition, ("condition",), "true or false")
+        self._evaluate = _compile_expression(
+            "condition", config["language"], self._condition, ("condition",), "true or false"
+        )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
-        evaluate, text = self._evaluate, self._condition
+        evaluate, condition = self._evaluate, self._condition
 
         def decide(record: SourceRecord) -> SourceRecord | None:
             result = evaluate(record)
@@ -164,9 +170,9 @@ class ExpressionFilter(Transform):
                 return record
             if result is False:
                 return None
-            raise _wrong_kind(text, result, "Boolean")
+            raise _wrong_kind(condition, result, "Boolean")
 
-        return _guarded(self.config, decide)
+        return _guard_decision(self.config, decide)
 
 
 class ContentBasedRouter(Transform):
@@ -174,7 +180,7 @@ class ContentBasedRouter(Transform):
 
     version: ClassVar[str] = DEBEZIUM_VERSION
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.ContentBasedRouter",)
-    config_def: ClassVar[ConfigDef] = _keys(
+    config_def: ClassVar[ConfigDef] = _option_keys(
         ConfigKey(
             name="topic.expression",
             type=ConfigType.STRING,
@@ -189,22 +195,22 @@ class ContentBasedRouter(Transform):
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
         self._expression: str = config["topic.expression"]
-        self._evaluate = _compiled(
+        self._evaluate = _compile_expression(
             "topic.expression", config["language"], self._expression, ("text", "null"), "a text, or null"
         )
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
-        evaluate, text = self._evaluate, self._expression
+        evaluate, expression = self._evaluate, self._expression
 
         def decide(record: SourceRecord) -> SourceRecord:
             topic = evaluate(record)
             if topic is None:
                 return record
             if not isinstance(topic, str):
-                raise _wrong_kind(text, topic, "String")
+                raise _wrong_kind(expression, topic, "String")
             result = copy_record(record)
             result.topic = topic
             return result
 
-        return _guarded(self.config, decide)
+        return _guard_decision(self.config, decide)

@@ -44,17 +44,17 @@ _PRECISIONS: Final = {"seconds": 1, "milliseconds": 1000, "microseconds": 1_000_
 _LOGICAL: Final = {TIMESTAMP: "Timestamp", DATE: "Date", TIME: "Time"}
 
 
-def _held(value: int) -> int:
+def _clamp_long(value: int) -> int:
     """A number held within a long, as Java's unit conversions do."""
     return max(-_LONG_MAX - 1, min(_LONG_MAX, value))
 
 
-def _cut(value: int, divisor: int) -> int:
+def _divide_down(value: int, divisor: int) -> int:
     """Division that cuts towards zero."""
     return value // divisor if value >= 0 else -(-value // divisor)
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
@@ -113,9 +113,9 @@ class TimestampConverter(Transform):
             raise ConfigInvalid(
                 "TimestampConverter requires format option to be specified when using string timestamps"
             )
-        self._format = self._compiled(pattern) if pattern.strip() else None
+        self._format = self._compile_format(pattern) if pattern.strip() else None
 
-    def _compiled(self, pattern: str) -> JavaDateFormat:
+    def _compile_format(self, pattern: str) -> JavaDateFormat:
         try:
             made = JavaDateFormat(pattern)
         except ConfigInvalid as error:
@@ -136,18 +136,18 @@ class TimestampConverter(Transform):
 
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
         if schema is None:
-            return None, self._schemaless() if self._field else self._whole(self._by_value())
+            return None, self._make_schemaless() if self._field else self._whole(self._by_value())
         if not self._field:
             try:
-                convert = self._between(_kind(schema))
+                convert = self._make_converter(_timestamp_kind(schema))
             except Skippable as error:
                 return schema, refusing(error)
-            return self._schema(optional=schema.optional), self._whole(convert)
+            return self._extend_schema(optional=schema.optional), self._whole(convert)
         if not is_struct(schema):
             return schema, struct_only(schema, _PURPOSE)
         return self._for_struct(schema)
 
-    def _schema(self, *, optional: bool) -> Schema:
+    def _extend_schema(self, *, optional: bool) -> Schema:
         if self._target == "string":
             return types.OPTIONAL_STRING if optional else types.STRING
         if self._target == "unix":
@@ -158,7 +158,7 @@ class TimestampConverter(Transform):
     def _for_struct(self, schema: Schema) -> tuple[Schema, ValueFunction]:
         name = self._field
         fields = [
-            Field(name, self._schema(optional=field.schema.optional)) if field.name == name else field
+            Field(name, self._extend_schema(optional=field.schema.optional)) if field.name == name else field
             for field in schema.fields
         ]
         copy = struct_copier(schema, replace_null=self.config["replace.null.with.default"])
@@ -167,7 +167,7 @@ class TimestampConverter(Transform):
         changed = replace(with_fields(schema, fields), optional=schema.optional)
         if old is not None:
             try:
-                convert = self._between(_kind(old.schema))
+                convert = self._make_converter(_timestamp_kind(old.schema))
             except Skippable as error:
                 refuse = refusing(error)
                 return changed, lambda value, record: None if value is None else refuse(value, record)
@@ -194,7 +194,7 @@ class TimestampConverter(Transform):
 
         return convert_whole
 
-    def _schemaless(self) -> ValueFunction:
+    def _make_schemaless(self) -> ValueFunction:
         name, convert = self._field, self._by_value()
 
         def convert_map(value: Any, record: SourceRecord) -> Any:
@@ -212,7 +212,7 @@ class TimestampConverter(Transform):
 
     def _by_value(self) -> _Number:
         """What to do with a value without a schema: a number is unix time, a text is read by the pattern."""
-        from_text, from_number = self._between("string"), self._between("unix")
+        from_text, from_number = self._make_converter("string"), self._make_converter("unix")
         logical = self._target in _LOGICAL.values()
 
         def convert(value: Any) -> Any:
@@ -226,16 +226,16 @@ class TimestampConverter(Transform):
 
         return convert
 
-    def _between(self, kind: str) -> _Number:
+    def _make_converter(self, kind: str) -> _Number:
         """The function from one kind of timestamp to the target."""
-        read, write = self._reading(kind), self._writing()
-        if read is _same:
+        read, write = self._make_reader(kind), self._make_writer()
+        if read is _keep_value:
             return write
-        if write is _same:
+        if write is _keep_value:
             return read
         return lambda value: write(read(value))
 
-    def _reading(self, kind: str) -> _Number:
+    def _make_reader(self, kind: str) -> _Number:
         """From a kind of timestamp to milliseconds since the epoch."""
         if kind == "string":
             if self._format is None:
@@ -251,13 +251,13 @@ class TimestampConverter(Transform):
         if kind == "Date":
             return lambda value: value * _DAY_MS
         if kind != "unix" or self._per_second == 1000:
-            return _same
+            return _keep_value
         if self._per_second == 1:
-            return lambda value: _held(value * 1000)
+            return lambda value: _clamp_long(value * 1000)
         divisor = self._per_second // 1000
-        return lambda value: _cut(value, divisor)
+        return lambda value: _divide_down(value, divisor)
 
-    def _writing(self) -> _Number:
+    def _make_writer(self) -> _Number:
         """From milliseconds since the epoch to the target."""
         if self._target == "string":
             assert self._format is not None  # noqa: S101 - checked by the constructor
@@ -267,14 +267,14 @@ class TimestampConverter(Transform):
         if self._target == "Time":
             return lambda millis: millis % _DAY_MS
         if self._target == "Timestamp" or self._per_second == 1000:
-            return _same
+            return _keep_value
         if self._per_second == 1:
-            return lambda millis: _cut(millis, 1000)
+            return lambda millis: _divide_down(millis, 1000)
         factor = self._per_second // 1000
-        return lambda millis: _held(millis * factor)
+        return lambda millis: _clamp_long(millis * factor)
 
 
-def _kind(schema: Schema) -> str:
+def _timestamp_kind(schema: Schema) -> str:
     """What kind of timestamp values of a schema are.
 
     Raises:

@@ -59,13 +59,13 @@ class TimestampRouter(Transform):
         """See ``Transform.compile``."""
         target, unit = self.config["topic.format"], self._format.unit
         write = self._format.format
-        known: dict[tuple[str, int], str] = {}
+        cache: dict[tuple[str, int], str] = {}
 
         def route(topic: str, timestamp: int) -> str:
-            if len(known) >= TOPIC_CACHE_SIZE:
-                known.clear()
+            if len(cache) >= TOPIC_CACHE_SIZE:
+                cache.clear()
             name = str(target.replace("${topic}", topic).replace("${timestamp}", write(timestamp)))
-            known[topic, timestamp // unit] = name
+            cache[topic, timestamp // unit] = name
             return name
 
         def apply(record: SourceRecord) -> SourceRecord:
@@ -77,7 +77,7 @@ class TimestampRouter(Transform):
                 )
             topic = record.topic
             result = copy_record(record)
-            result.topic = known.get((topic, timestamp // unit)) or route(topic, timestamp)
+            result.topic = cache.get((topic, timestamp // unit)) or route(topic, timestamp)
             return result
 
         return apply

@@ -18,7 +18,7 @@ from connectors.schema import TIMESTAMP, Schema, Type
 from worker.transforms.base import RecordFunction, SchemaCache, Side, Transform, copy_record
 from worker.transforms.debezium_events import DEBEZIUM_VERSION, is_envelope
 from worker.transforms.predicates import TOPIC_CACHE_SIZE
-from worker.transforms.zones import Zone, find_zone, zoned_time, zoned_timestamp
+from worker.transforms.zones import TimeZone, find_zone, zoned_time, zoned_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,7 +111,7 @@ class TimezoneConverter(Transform):
 
     def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
         super().__init__(config, side)
-        self._zone = _zone(config["converted.timezone"])
+        self._zone = _parse_zone(config["converted.timezone"])
         include, exclude = config["include.list"], config["exclude.list"]
         if include and exclude:
             raise ConfigInvalid("Both include and exclude lists are specified. Please specify only one.")
@@ -122,12 +122,12 @@ class TimezoneConverter(Transform):
                     '"source:<tablename>:<fieldnames>", "topic:<topicname>:<fieldnames>", '
                     '"<matchname>:<fieldnames>"'
                 )
-        self._rules = _rules(exclude or include)
+        self._rules = _parse_rules(exclude or include)
         self._mode = "include" if include else "exclude" if exclude else "all"
 
     def compile(self) -> RecordFunction:
         """See ``Transform.compile``."""
-        cache: SchemaCache[_Plans | None] = SchemaCache(_plans)
+        cache: SchemaCache[_Plans | None] = SchemaCache(_make_plans)
         find, add = cache.by_id.get, cache.add
         last: object = cache
         plans: _Plans | None
@@ -149,8 +149,8 @@ class TimezoneConverter(Transform):
             if plan is None:
                 if len(plans.known) >= TOPIC_CACHE_SIZE:
                     plans.known.clear()
-                plan = plans.known[wanted] = tuple(self._plan(schema, table, record.topic))
-            value = _converted(event, plan)
+                plan = plans.known[wanted] = tuple(self._make_plan(schema, table, record.topic))
+            value = _convert_event(event, plan)
             if value is event:
                 return record
             result = copy_record(record)
@@ -159,7 +159,7 @@ class TimezoneConverter(Transform):
 
         return apply
 
-    def _plan(self, schema: Schema, table: str | None, topic: str) -> Sequence[tuple[str, tuple[_Step, ...]]]:
+    def _make_plan(self, schema: Schema, table: str | None, topic: str) -> Sequence[tuple[str, tuple[_Step, ...]]]:
         """For each block of the events what is to be converted."""
         fields = self._rules.match(table, topic)
         if self._mode == "all" or (self._mode == "exclude" and fields is None):
@@ -178,17 +178,17 @@ class TimezoneConverter(Transform):
                 step
                 for each in field.schema.fields
                 if mode == "all" or (each.name in own) is (mode == "include")
-                if (step := self._step(block, each.name, each.schema)) is not None
+                if (step := self._make_step(block, each.name, each.schema)) is not None
             )
             if steps:
                 result.append((block, steps))
         return result
 
-    def _step(self, block: str, name: str, schema: Schema) -> _Step | None:
+    def _make_step(self, block: str, name: str, schema: Schema) -> _Step | None:
         zone = self._zone
         units = _UNITS.get(schema.name or "")
         if units is not None:
-            return _Step(name, schema.default, _local(units, zone))
+            return _Step(name, schema.default, _local_converter(units, zone))
         if schema.name == _ZONED_TIMESTAMP:
             return _Step(name, schema.default, lambda value: zoned_timestamp(value, zone))
         if schema.name == _ZONED_TIME:
@@ -202,7 +202,7 @@ class TimezoneConverter(Transform):
             )
             return None
         if schema.name is None and block == "source" and name in _EPOCHS:
-            return _Step(name, schema.default, _epoch(schema, _EPOCHS[name], zone))
+            return _Step(name, schema.default, _epoch_converter(schema, _EPOCHS[name], zone))
         return None
 
 
@@ -230,22 +230,22 @@ class _Plans(NamedTuple):
     known: dict[tuple[str | None, str], _Plan]
 
 
-def _plans(schema: Schema | None) -> _Plans | None:
+def _make_plans(schema: Schema | None) -> _Plans | None:
     """An empty collection of plans for change events, None for all else, which passes unchanged."""
     return _Plans(_has_table(schema), {}) if schema is not None and is_envelope(schema) else None
 
 
-def _zone(text: str) -> Zone:
-    zone = find_zone(text)
+def _parse_zone(zone_name: str) -> TimeZone:
+    zone = find_zone(zone_name)
     if zone is None:
         raise ConfigInvalid(
-            f"Invalid timezone format: {text}. Please specify either a geographic timezone (e.g. "
+            f"Invalid timezone format: {zone_name}. Please specify either a geographic timezone (e.g. "
             "America/Los_Angeles) or a UTC offset in the format of +/-hh:mm, (e.g. +08:00)."
         )
     return zone
 
 
-def _rules(items: Sequence[str]) -> _Rules:
+def _parse_rules(items: Sequence[str]) -> _Rules:
     rules = _Rules({}, {}, {})
     prefix = None
     for item in items:
@@ -285,7 +285,7 @@ def _table_of(event: dict[str, Any]) -> str | None:
     return table
 
 
-def _converted(event: dict[str, Any], plan: _Plan) -> dict[str, Any]:
+def _convert_event(event: dict[str, Any], plan: _Plan) -> dict[str, Any]:
     """The event with its fields converted; the same one if there was nothing to convert."""
     result = event
     for block, steps in plan:
@@ -309,28 +309,28 @@ def _converted(event: dict[str, Any], plan: _Plan) -> dict[str, Any]:
     return result
 
 
-def _local(units: int, zone: Zone) -> Callable[[int], int]:
+def _local_converter(units: int, zone: TimeZone) -> Callable[[int], int]:
     """A value becomes the instant at which the zone's clocks show what UTC's show at it."""
     offset_of_local = zone.offset_of_local
 
     def convert(value: int) -> int:
         result = value - offset_of_local(value // units) * units
-        return result if -_LONG <= result < _LONG else _wrapped(result)
+        return result if -_LONG <= result < _LONG else _wrap_long(result)
 
     return convert
 
 
-def _epoch(schema: Schema, units: int, zone: Zone) -> Callable[[Any], Any]:
+def _epoch_converter(schema: Schema, units: int, zone: TimeZone) -> Callable[[Any], Any]:
     """Times of the source block go the other way: they become what the zone's clocks show, read as UTC."""
 
     def convert(value: Any) -> int:
         if schema.type is not Type.INT64:
             raise Skippable("Epoch field value should be a java.lang.Long")
-        return _wrapped(value + zone.offset_of_instant(value // units) * units)
+        return _wrap_long(value + zone.offset_of_instant(value // units) * units)
 
     return convert
 
 
-def _wrapped(number: int) -> int:
+def _wrap_long(number: int) -> int:
     """A long of Java's, which goes round at its ends."""
     return (number + _LONG) % (2 * _LONG) - _LONG

@@ -77,18 +77,18 @@ class ValueToKey(Transform):
     def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, Callable[[Any], Any]]:
         names = list(self.config["fields"])
         if schema is None:
-            return None, _schemaless(names)
+            return None, _take_schemaless(names)
         if not is_struct(schema):
-            return None, _refusing(schema)
+            return None, _make_refusal(schema)
         fields = []
         for name in names:
             field = schema.field(name)
             if field is None:
-                return None, _unknown(schema, name)
+                return None, _refuse_unknown(schema, name)
             fields.append(field)
-        return with_fields(_KEY, fields), self._taking(schema, fields)
+        return with_fields(_KEY, fields), self._make_taker(schema, fields)
 
-    def _taking(self, schema: Schema, fields: list[Field]) -> Callable[[Any], Any]:
+    def _make_taker(self, schema: Schema, fields: list[Field]) -> Callable[[Any], Any]:
         replace_null = self.config["replace.null.with.default"]
         defaults = {field.name: field.schema.default for field in fields} if replace_null else {}
         parts = [(field.name, field, defaults.get(field.name)) for field in fields]
@@ -115,7 +115,7 @@ class ValueToKey(Transform):
         )
 
 
-def _schemaless(names: list[str]) -> Callable[[Any], Any]:
+def _take_schemaless(names: list[str]) -> Callable[[Any], Any]:
     def take(value: Any) -> Any:
         if not isinstance(value, dict):
             raise not_a_map(value, _PURPOSE)
@@ -124,14 +124,14 @@ def _schemaless(names: list[str]) -> Callable[[Any], Any]:
     return take
 
 
-def _refusing(schema: Schema) -> Callable[[Any], Any]:
+def _make_refusal(schema: Schema) -> Callable[[Any], Any]:
     def refuse(value: Any) -> Any:
         raise not_a_struct(value, schema, _PURPOSE)
 
     return refuse
 
 
-def _unknown(schema: Schema, name: str) -> Callable[[Any], Any]:
+def _refuse_unknown(schema: Schema, name: str) -> Callable[[Any], Any]:
     def refuse(value: Any) -> Any:
         if value is None:
             raise not_a_struct(value, schema, _PURPOSE)

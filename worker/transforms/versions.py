@@ -74,76 +74,82 @@ class _Interval(NamedTuple):
         return f"{self.opening}{self.low},{self.high}{self.closing}"
 
 
-def _interval(text: str) -> _Interval:
-    opening, inside, closing = text[0], text[1:-1].strip(), text[-1]
+def _parse_interval(interval: str) -> _Interval:
+    opening, inside, closing = interval[0], interval[1:-1].strip(), interval[-1]
     low, comma, high = (part.strip() for part in inside.partition(","))
     if not comma:
         if (opening, closing) != ("[", "]"):
-            raise ConfigInvalid(f"Single version must be surrounded by []: {text}")
+            raise ConfigInvalid(f"Single version must be surrounded by []: {interval}")
         return _Interval(opening, inside, inside, closing, single=True)
     if low and high:
         first, last = version_key(low), version_key(high)
         if last < first or (last == first and (opening, closing) != ("[", "]")):
-            raise ConfigInvalid(f"Range defies version ordering: {text}")
+            raise ConfigInvalid(f"Range defies version ordering: {interval}")
     return _Interval(opening, low, high, closing)
 
 
-def _parse(wanted: str) -> list[_Interval]:
-    whole = wanted.strip()
+def _parse_range(version_range: str) -> list[_Interval]:
+    whole = version_range.strip()
     if not whole.startswith(("[", "(")):
         whole = f"[{whole}]"
-    found: list[_Interval] = []
-    rest = whole
-    while rest.startswith(("[", "(")):
-        ends = [at for at in (rest.find(")"), rest.find("]")) if at >= 0]
+    intervals: list[_Interval] = []
+    remaining = whole
+    while remaining.startswith(("[", "(")):
+        ends = [at for at in (remaining.find(")"), remaining.find("]")) if at >= 0]
         if not ends:
             raise ConfigInvalid(f"Unbounded range: {whole}")
-        part = _interval(rest[: min(ends) + 1])
-        if found and found[-1].high and (not part.low or version_key(part.low) < version_key(found[-1].high)):
+        part = _parse_interval(remaining[: min(ends) + 1])
+        if (
+            intervals
+            and intervals[-1].high
+            and (not part.low or version_key(part.low) < version_key(intervals[-1].high))
+        ):
             raise ConfigInvalid(f"Ranges overlap: {whole}")
-        found.append(part)
-        rest = rest[min(ends) + 1 :].strip().removeprefix(",").strip()
-    if rest:
+        intervals.append(part)
+        remaining = remaining[min(ends) + 1 :].strip().removeprefix(",").strip()
+    if remaining:
         raise ConfigInvalid(f"Only fully-qualified sets allowed in multiple set scenario: {whole}")
-    return found
+    return intervals
 
 
-def _any(wanted: str | None) -> bool:
-    return wanted is None or wanted.strip() == "latest"
+def _is_any(version: str | None) -> bool:
+    return version is None or version.strip() == "latest"
 
 
-def version_matches(wanted: str | None, version: str) -> bool:
-    """Whether ``version`` lies in the range ``wanted``; None and ``latest`` take any.
+def version_matches(version_range: str | None, version: str) -> bool:
+    """Whether ``version`` lies in the range ``version_range``; None and ``latest`` take any.
 
     Raises:
-        ConfigInvalid: ``wanted`` is no version range; the text is Maven's, as in Kafka Connect's answers.
+        ConfigInvalid: ``version_range`` is no version range; the text is Maven's, as in Kafka Connect's answers.
     """
-    return wanted is None or _any(wanted) or any(version in part for part in _parse(wanted))
+    return (
+        version_range is None or _is_any(version_range) or any(version in part for part in _parse_range(version_range))
+    )
 
 
-def in_range(wanted: str | None, version: str) -> bool:
+def in_range(version_range: str | None, version: str) -> bool:
     """``version_matches``, but nothing matches a range that can't be read."""
     try:
-        return version_matches(wanted, version)
+        return version_matches(version_range, version)
     except ConfigInvalid:
         return False
 
 
-def range_problem(wanted: str | None) -> str | None:
-    """Why ``wanted`` is no version range, or None if it is one."""
+def range_problem(version_range: str | None) -> str | None:
+    """Why ``version_range`` is no version range, or None if it is one."""
     try:
-        version_matches(wanted, "")
+        version_matches(version_range, "")
     except ConfigInvalid as error:
         return str(error)
     return None
 
 
-def not_found(class_name: str, wanted: str | None, versions: Iterable[str]) -> str | None:
-    """Kafka Connect's complaint if ``wanted`` is no range, or none of ``versions`` is in it; else None."""
-    if wanted is None or _any(wanted):
+def not_found(class_name: str, version_range: str | None, versions: Iterable[str]) -> str | None:
+    """Kafka Connect's complaint if ``version_range`` is no range, or none of ``versions`` is in it; else None."""
+    if version_range is None or _is_any(version_range):
         return None
     try:
-        parts = _parse(wanted)
+        parts = _parse_range(version_range)
     except ConfigInvalid as error:
         return str(error)
     there = list(versions)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from compose.local.errors import StackError
 from compose.local.scylla.client import Emulation, now_us
-from compose.local.scylla.codec import encode, varint
-from compose.local.scylla.schema import Column, Table
-from compose.local.scylla.statements import name
+from compose.local.scylla.codec import encode_cell, encode_varint
+from compose.local.scylla.schema import EmulatedColumn, EmulatedTable
+from compose.local.scylla.statements import quote_name
 from compose.local.scylla.wire import CONSISTENCY, pack_batch
 from connectors.cql.types import CqlType
 
@@ -33,16 +33,16 @@ class Filled:
     seconds: float
 
 
-def typical_cells(table: Table, payload: int = 107) -> Cells:
+def typical_cells(table: EmulatedTable, payload: int = 107) -> Cells:
     """Cells for any table of simple types, different in each row, of about `payload` bytes in a row. Pure."""
-    texts = [each for each in table.columns if each.type.name in {"ascii", "blob", "text", "varchar"}]
-    fixed = sum(_WHOLE.get(each.type.name, 8) for each in table.columns if each not in texts)
-    size = max(1, (payload - fixed) // max(1, len(texts)))
-    makers = [_maker(each, size) for each in table.columns]
+    text_columns = [column for column in table.columns if column.type.name in {"ascii", "blob", "text", "varchar"}]
+    fixed = sum(_WHOLE.get(column.type.name, 8) for column in table.columns if column not in text_columns)
+    size = max(1, (payload - fixed) // max(1, len(text_columns)))
+    makers = [_cell_maker(column, size) for column in table.columns]
     return lambda number: [make(number) for make in makers]
 
 
-def _maker(column: Column, size: int) -> Callable[[int], bytes | None]:
+def _cell_maker(column: EmulatedColumn, size: int) -> Callable[[int], bytes | None]:
     kind = column.type.name
     if kind in {"ascii", "blob", "text", "varchar"}:
         filler = (b"millrace " * (size // 9 + 1))[:size]
@@ -59,13 +59,13 @@ def _maker(column: Column, size: int) -> Callable[[int], bytes | None]:
             ">QQ", number * 0x9E3779B97F4A7C15 % (1 << 48) << 16 | 0x1000, 1 << 63 | number
         )
     if kind == "varint":
-        return varint
+        return encode_varint
     if kind == "decimal":
-        return lambda number: encode(CqlType("decimal"), f"{number}.25")
+        return lambda number: encode_cell(CqlType("decimal"), f"{number}.25")
     return lambda _: None
 
 
-def fill(
+def fill_log(
     emulation: Emulation, full: str, rows: int, *, start_us: int | None = None, end_us: int | None = None,
     cells: Cells | None = None, payload: int = 107, per_batch: int = 100, in_flight: int = 16,
 ) -> Filled:  # fmt: skip
@@ -93,31 +93,33 @@ def fill(
     end = now_us() if end_us is None else end_us
     start = end - 60_000_000 if start_us is None else start_us
     ring = emulation.ring(full, start // 1000)
-    streams = sorted({stream for each in ring.streams for stream in each})
+    streams = sorted({stream for item in ring.streams for stream in item})
     connection = emulation.connection
     began = time.monotonic()
     # Null cells are left unset, so the statement names all columns.
     names = ["cdc$stream_id", "cdc$time", "cdc$batch_seq_no", "cdc$operation", "cdc$end_of_batch"]
-    names += [each.name for each in table.columns]
-    statement = f"INSERT INTO {table.log} ({', '.join(map(name, names))}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
+    names += [item.name for item in table.columns]
+    statement = f"INSERT INTO {table.log} ({', '.join(map(quote_name, names))}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
     identity = connection.prepare(f"{statement} USING TTL {table.ttl}")
     head = struct.pack(">BH", 1, len(identity)) + identity + struct.pack(">Hi", len(names), 16)
-    packed = _packed(head, streams, rows, (start, end), cells or typical_cells(table, payload))
-    connection.pipelined(_batches(packed, per_batch, CONSISTENCY[connection.consistency]), in_flight)
+    packed = _pack_rows(head, streams, rows, (start, end), cells or typical_cells(table, payload))
+    connection.pipelined(_pack_batches(packed, per_batch, CONSISTENCY[connection.consistency]), in_flight)
     return Filled(rows, min(rows, len(streams)), start, end, time.monotonic() - began)
 
 
-def _packed(head: bytes, streams: Sequence[bytes], rows: int, span: tuple[int, int], cells: Cells) -> Iterator[bytes]:
+def _pack_rows(
+    head: bytes, streams: Sequence[bytes], rows: int, span: tuple[int, int], cells: Cells
+) -> Iterator[bytes]:
     """Rows as parts of batches, stream by stream and in order of time within each."""
     first, last = span[0] * 10 + _EPOCH_TICKS, span[1] * 10 + _EPOCH_TICKS
     node = 1 << 63 | random.getrandbits(30) << 32  # not a secret
     fixed = struct.pack(">i4sicic", 4, b"\0\0\0\0", 1, bytes((_INSERT,)), 1, b"\x01")
     size, time_layout = struct.Struct(">i").pack, struct.Struct(">iIHHQ").pack
     count = len(streams)
-    for place, stream in enumerate(streams):
+    for stream_number, stream in enumerate(streams):
         start = head + stream
         # Row i goes to stream i modulo the number of streams: all streams have changes all the time.
-        for number in range(place, rows, count):
+        for number in range(stream_number, rows, count):
             ticks = first + (last - first) * number // rows
             parts = [
                 start,
@@ -132,10 +134,10 @@ def _packed(head: bytes, streams: Sequence[bytes], rows: int, span: tuple[int, i
             yield b"".join(parts)
 
 
-def _batches(packed: Iterator[bytes], per_batch: int, consistency: int) -> Iterator[bytes]:
+def _pack_batches(packed: Iterator[bytes], per_batch: int, consistency: int) -> Iterator[bytes]:
     batch: list[bytes] = []
-    for each in packed:
-        batch.append(each)
+    for row in packed:
+        batch.append(row)
         if len(batch) == per_batch:
             yield pack_batch(batch, per_batch, consistency)
             batch = []

@@ -36,28 +36,28 @@ FIXED = {
 }  # fmt: skip
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """Two's complement in as few bytes as Java's BigInteger takes."""
     size = ((value if value >= 0 else ~value).bit_length() + 8) // 8
     return value.to_bytes(size, "big", signed=True)
 
 
-def _decimal(value: Any) -> bytes:
+def _encode_decimal(value: Any) -> bytes:
     sign, digits, exponent = Decimal(value).as_tuple()
     if not isinstance(exponent, int):
         raise ValueError(f"{value} is no decimal number")  # noqa: TRY004  # NaN and the infinities
     unscaled = int("".join(map(str, digits)) or "0")
-    return struct.pack(">i", -exponent) + varint(-unscaled if sign else unscaled)
+    return struct.pack(">i", -exponent) + encode_varint(-unscaled if sign else unscaled)
 
 
-def _date(value: Any) -> bytes:
+def _encode_date(value: Any) -> bytes:
     if isinstance(value, str):
         value = dt.date.fromisoformat(value)
     days = value if isinstance(value, int) else value.toordinal() - _EPOCH.toordinal()
     return struct.pack(">I", days + (1 << 31))
 
 
-def _time(value: Any) -> bytes:
+def _encode_time(value: Any) -> bytes:
     if isinstance(value, dt.time):
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         value = seconds * 1_000_000_000 + value.microsecond * 1000
@@ -68,7 +68,7 @@ def _time(value: Any) -> bytes:
     return struct.pack(">q", value)
 
 
-def _timestamp(value: Any) -> bytes:
+def _encode_timestamp(value: Any) -> bytes:
     if isinstance(value, str):
         value = dt.datetime.fromisoformat(value)
     if isinstance(value, dt.datetime):
@@ -77,13 +77,13 @@ def _timestamp(value: Any) -> bytes:
     return struct.pack(">q", value)
 
 
-def _uuid(value: Any) -> bytes:
+def _encode_uuid(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     return (value if isinstance(value, uuid.UUID) else uuid.UUID(value)).bytes
 
 
-def _unsigned(value: int) -> bytes:
+def _encode_unsigned(value: int) -> bytes:
     """An unsigned number of one to nine bytes; the leading ones of the first byte count those that follow."""
     for extra in range(8):
         if value < 1 << (7 - extra + 8 * extra):
@@ -92,52 +92,52 @@ def _unsigned(value: int) -> bytes:
     return b"\xff" + value.to_bytes(8, "big")
 
 
-def _zigzag(value: int) -> bytes:
-    return _unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
+def _encode_zigzag(value: int) -> bytes:
+    return _encode_unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
-def _duration(value: Any) -> bytes:
+def _encode_duration(value: Any) -> bytes:
     if isinstance(value, str):
-        text = value.strip()
-        sign = -1 if text.startswith("-") else 1
+        stripped = value.strip()
+        sign = -1 if stripped.startswith("-") else 1
         months = days = nanos = 0
-        for amount, unit in _DURATION.findall(text):
+        for amount, unit in _DURATION.findall(stripped):
             key = unit.lower()
             months += int(amount) * _MONTHS.get(key, 0)
             days += int(amount) * _DAYS.get(key, 0)
             nanos += int(amount) * _NANOS.get(key, 0)
         value = (sign * months, sign * days, sign * nanos)
-    return b"".join(map(_zigzag, value))
+    return b"".join(map(_encode_zigzag, value))
 
 
-def _integer(layout: str) -> Callable[[Any], bytes]:
+def _integer_encoder(layout: str) -> Callable[[Any], bytes]:
     return lambda value: struct.pack(layout, value)
 
 
 _SIMPLE: Mapping[str, Callable[[Any], bytes]] = {
     "ascii": lambda value: value.encode("ascii"),
-    "bigint": _integer(">q"),
+    "bigint": _integer_encoder(">q"),
     "blob": bytes,
     "boolean": lambda value: b"\x01" if value else b"\x00",
-    "counter": _integer(">q"),
+    "counter": _integer_encoder(">q"),
     "custom": bytes,
-    "date": _date,
-    "decimal": _decimal,
+    "date": _encode_date,
+    "decimal": _encode_decimal,
     "double": lambda value: struct.pack(">d", float(value)),
-    "duration": _duration,
+    "duration": _encode_duration,
     "empty": lambda _: b"",
     "float": lambda value: struct.pack(">f", float(value)),
     "inet": lambda value: ipaddress.ip_address(value).packed,
-    "int": _integer(">i"),
-    "smallint": _integer(">h"),
+    "int": _integer_encoder(">i"),
+    "smallint": _integer_encoder(">h"),
     "text": lambda value: value.encode(),
-    "time": _time,
-    "timestamp": _timestamp,
-    "timeuuid": _uuid,
-    "tinyint": _integer(">b"),
-    "uuid": _uuid,
+    "time": _encode_time,
+    "timestamp": _encode_timestamp,
+    "timeuuid": _encode_uuid,
+    "tinyint": _integer_encoder(">b"),
+    "uuid": _encode_uuid,
     "varchar": lambda value: value.encode(),
-    "varint": lambda value: varint(int(value)),
+    "varint": lambda value: encode_varint(int(value)),
 }
 
 
@@ -145,7 +145,7 @@ class Raw(bytes):
     """A cell given as its bytes, whatever its type: for empty and broken values."""
 
 
-def encode(kind: CqlType, value: Any) -> bytes | None:
+def encode_cell(kind: CqlType, value: Any) -> bytes | None:
     """The cell of a value; None for None.
 
     Raises:
@@ -158,30 +158,32 @@ def encode(kind: CqlType, value: Any) -> bytes | None:
         if simple is not None:
             return simple(value)
         if kind.name in {"list", "set"}:
-            return join([_present(kind.arguments[0], each) for each in value])
+            return join_cells([_encode_present(kind.arguments[0], item) for item in value])
         if kind.name == "map":
             key, content = kind.arguments
-            return join([part for k, v in pairs(value) for part in (_present(key, k), _present(content, v))], 2)
+            return join_cells(
+                [part for k, v in to_pairs(value) for part in (_encode_present(key, k), _encode_present(content, v))], 2
+            )
         if kind.name == "vector":
-            return _vector(kind, value)
+            return _encode_vector(kind, value)
         return join_fields(
-            [encode(each, part) for each, part in zip(kind.arguments, members(kind, value), strict=False)]
+            [encode_cell(item, part) for item, part in zip(kind.arguments, to_members(kind, value), strict=False)]
         )
     except (struct.error, TypeError, ValueError, AttributeError, OverflowError, ArithmeticError) as error:
         raise ValueError(f"{value!r} is no value of the CQL type {kind.name}: {error}") from error
 
 
-def pairs(value: Any) -> list[tuple[Any, Any]]:
+def to_pairs(value: Any) -> list[tuple[Any, Any]]:
     """Keys and values of a map in any of its forms."""
     if isinstance(value, Mapping):
         return list(value.items())
-    return [(each["key"], each["value"]) if isinstance(each, Mapping) else (each[0], each[1]) for each in value]
+    return [(pair["key"], pair["value"]) if isinstance(pair, Mapping) else (pair[0], pair[1]) for pair in value]
 
 
-def members(kind: CqlType, value: Any) -> list[Any]:
+def to_members(kind: CqlType, value: Any) -> list[Any]:
     """Fields of a tuple or UDT in any of its forms, in order."""
     if isinstance(value, Mapping):
-        names = kind.field_names or tuple(f"field_{place}" for place in range(len(kind.arguments)))
+        names = kind.field_names or tuple(f"field_{number}" for number in range(len(kind.arguments)))
         unknown = set(value) - set(names)
         if unknown:
             raise ValueError(f"it has no field {', '.join(sorted(map(str, unknown)))}")
@@ -189,23 +191,23 @@ def members(kind: CqlType, value: Any) -> list[Any]:
     return list(value)
 
 
-def _present(kind: CqlType, value: Any) -> bytes:
-    cell = encode(kind, value)
+def _encode_present(kind: CqlType, value: Any) -> bytes:
+    cell = encode_cell(kind, value)
     if cell is None:
         raise ValueError("a collection cannot hold null")
     return cell
 
 
-def _vector(kind: CqlType, value: Sequence[Any]) -> bytes:
-    cells = [_present(kind.arguments[0], each) for each in value]
+def _encode_vector(kind: CqlType, value: Sequence[Any]) -> bytes:
+    cells = [_encode_present(kind.arguments[0], element) for element in value]
     if len(cells) != kind.dimension:
         raise ValueError(f"it has {len(cells)} elements, not {kind.dimension}")
     if kind.arguments[0].name in FIXED:
         return b"".join(cells)
-    return b"".join(part for cell in cells for part in (_unsigned(len(cell)), cell))
+    return b"".join(part for cell in cells for part in (_encode_unsigned(len(cell)), cell))
 
 
-def join(cells: Sequence[bytes], per_element: int = 1) -> bytes:
+def join_cells(cells: Sequence[bytes], per_element: int = 1) -> bytes:
     """A collection from its elements' cells; for a map the keys and values in turn."""
     parts = [struct.pack(">i", len(cells) // per_element)]
     for cell in cells:
@@ -218,7 +220,7 @@ def join_fields(cells: Iterable[bytes | None]) -> bytes:
     return b"".join(b"\xff\xff\xff\xff" if cell is None else struct.pack(">i", len(cell)) + cell for cell in cells)
 
 
-def split(data: bytes, per_element: int = 1) -> list[bytes]:
+def split_cells(data: bytes, per_element: int = 1) -> list[bytes]:
     """Elements' cells of a list or set; keys and values in turn of a map."""
     if not data:
         return []
@@ -258,5 +260,5 @@ def _uuid_order(cell: bytes) -> tuple[int, int, bytes]:
     # Version 1 by time, its other half as signed bytes; all others as unsigned bytes.
     if version == 1:
         time = (int.from_bytes(cell[6:8], "big") & 0x0FFF) << 48 | int.from_bytes(cell[4:6], "big") << 32
-        return version, time | int.from_bytes(cell[:4], "big"), bytes(each ^ 0x80 for each in cell[8:])
+        return version, time | int.from_bytes(cell[:4], "big"), bytes(byte ^ 0x80 for byte in cell[8:])
     return version, 0, cell

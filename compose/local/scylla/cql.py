@@ -25,58 +25,58 @@ _TOKEN = re.compile(
 )
 
 
-class Name(str):
+class CqlName(str):
     """An identifier where a value could stand."""
 
     __slots__ = ()
 
 
-def literal(text: str) -> Any:
+def parse_literal(cql: str) -> Any:
     """The value of a CQL literal: numbers with a point stay text, a map or UDT is a dict, a set a list, a tuple a tuple.
 
     >>> literal("{name: 'N', tags: {'a', 'b'}, at: (1, null)}")
     {'name': 'N', 'tags': ['a', 'b'], 'at': (1, None)}
     """
-    reader = _Reader(text)
+    reader = _CqlReader(cql)
     value = reader.value()
     reader.end()
     return value
 
 
-def parse_write(text: str) -> Write:
+def parse_write(cql: str) -> Write:
     """The write that a CQL statement stands for.
 
     Raises:
         StackError: The text is none of the forms above.
     """
-    return _Reader(text).statement()
+    return _CqlReader(cql).statement()
 
 
-def _frozen(value: Any) -> Any:
+def _freeze_value(value: Any) -> Any:
     """A value that can be a key of a dict."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple(map(_freeze_value, value)) if isinstance(value, list) else value
 
 
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self.text = text
+class _CqlReader:
+    def __init__(self, cql: str) -> None:
+        self.text = cql
         self.tokens: list[tuple[str, str]] = []
         self.at, position = 0, 0
-        while position < len(text.rstrip()):
-            match = _TOKEN.match(text, position)
+        while position < len(cql.rstrip()):
+            match = _TOKEN.match(cql, position)
             if match is None:
                 raise self.error(f"character {position + 1} is not understood")
             self.tokens.append((match.lastgroup or "", match[match.lastgroup or 0]))
             position = match.end()
 
-    def error(self, why: str) -> StackError:
+    def error(self, reason: str) -> StackError:
         return StackError(
-            f"this CQL is not one of the simple forms that are understood here ({why}): {self.text[:300]}"
+            f"this CQL is not one of the simple forms that are understood here ({reason}): {self.text[:300]}"
         )
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
-        place = self.at + ahead
-        return self.tokens[place] if place < len(self.tokens) else ("end", "")
+        index = self.at + ahead
+        return self.tokens[index] if index < len(self.tokens) else ("end", "")
 
     def take(self) -> tuple[str, str]:
         token = self.peek()
@@ -85,8 +85,8 @@ class _Reader:
 
     def has(self, *words: str) -> bool:
         """Take these words or marks if they come next."""
-        found = [self.peek(ahead)[1].upper() for ahead in range(len(words))]
-        if found != list(words) or any(self.peek(ahead)[0] not in {"word", "mark"} for ahead in range(len(words))):
+        next_words = [self.peek(ahead)[1].upper() for ahead in range(len(words))]
+        if next_words != list(words) or any(self.peek(ahead)[0] not in {"word", "mark"} for ahead in range(len(words))):
             return False
         self.at += len(words)
         return True
@@ -101,12 +101,12 @@ class _Reader:
             raise self.error(f"it should end before {self.peek()[1]!r}")
 
     def name(self) -> str:
-        kind, text = self.take()
+        kind, lexeme = self.take()
         if kind == "quoted":
-            return text[1:-1].replace('""', '"')
+            return lexeme[1:-1].replace('""', '"')
         if kind != "word":
-            raise self.error(f"a name is missing before {text!r}")
-        return text.lower()
+            raise self.error(f"a name is missing before {lexeme!r}")
+        return lexeme.lower()
 
     def table(self) -> str:
         keyspace = self.name()
@@ -114,62 +114,62 @@ class _Reader:
         return f"{keyspace}.{self.name()}"
 
     def value(self) -> Any:
-        kind, text = self.take()
+        kind, lexeme = self.take()
         if kind == "text":
-            return text[1:-1].replace("''", "'")
+            return lexeme[1:-1].replace("''", "'")
         if kind == "number":
-            return int(text) if text.lstrip("-").isdigit() else text
+            return int(lexeme) if lexeme.lstrip("-").isdigit() else lexeme
         if kind == "blob":
-            return bytes.fromhex(text[2:])
+            return bytes.fromhex(lexeme[2:])
         if kind in {"uuid", "duration"}:
-            return text
+            return lexeme
         if kind == "word":
             word = {"null": None, "true": True, "false": False}
-            return word[text.lower()] if text.lower() in word else Name(text.lower())
+            return word[lexeme.lower()] if lexeme.lower() in word else CqlName(lexeme.lower())
         if kind == "quoted":
-            return Name(text[1:-1].replace('""', '"'))
-        if text in {"[", "("}:
-            items = self.items("]" if text == "[" else ")")
-            return items if text == "[" else tuple(items)
-        if text == "{":
+            return CqlName(lexeme[1:-1].replace('""', '"'))
+        if lexeme in {"[", "("}:
+            items = self.items("]" if lexeme == "[" else ")")
+            return items if lexeme == "[" else tuple(items)
+        if lexeme == "{":
             return self.braces()
-        raise self.error(f"a value is missing before {text!r}")
+        raise self.error(f"a value is missing before {lexeme!r}")
 
     def items(self, close: str) -> list[Any]:
-        found: list[Any] = []
+        elements: list[Any] = []
         while not self.has(close):
-            found.append(self.value())
+            elements.append(self.value())
             if self.peek()[1] != close:
                 self.want(",")
-        return found
+        return elements
 
     def braces(self) -> Any:
         pairs: list[tuple[Any, Any]] = []
-        found: list[Any] = []
+        elements: list[Any] = []
         while not self.has("}"):
             first = self.value()
             if self.has(":"):
-                pairs.append((str(first) if isinstance(first, Name) else first, self.value()))
+                pairs.append((str(first) if isinstance(first, CqlName) else first, self.value()))
             else:
-                found.append(first)
+                elements.append(first)
             if self.peek()[1] != "}":
                 self.want(",")
         if not pairs:
-            return found
+            return elements
         try:
             return dict(pairs)
         except TypeError:  # a key that is a collection
             return pairs
 
     def using(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        parsed_options: dict[str, int] = {}
         if self.has("USING"):
             while True:
                 option = self.name()
-                found["timestamp_us" if option == "timestamp" else option] = int(self.take()[1])
+                parsed_options["timestamp_us" if option == "timestamp" else option] = int(self.take()[1])
                 if not self.has("AND"):
                     break
-        return found
+        return parsed_options
 
     def statement(self) -> Write:
         if self.has("INSERT", "INTO"):
@@ -193,8 +193,8 @@ class _Reader:
             raise self.error(f"{len(names)} columns have {len(values)} values")
         condition = self.has("IF", "NOT", "EXISTS")
         using: dict[str, Any] = self.using()
-        given = dict(zip(map(str, names), values, strict=True))
-        return Insert(table, given, condition="not exists" if condition else None, **using)
+        columns = dict(zip(map(str, names), values, strict=True))
+        return Insert(table, columns, condition="not exists" if condition else None, **using)
 
     def update(self) -> Write:
         table = self.table()
@@ -216,10 +216,10 @@ class _Reader:
     def assignment(self) -> tuple[str, Any]:
         column = self.name()
         if self.has("["):
-            place = self.value()
+            element_key = self.value()
             self.want("]")
             self.want("=")
-            return column, SetAt(_frozen(place), self.value())
+            return column, SetAt(_freeze_value(element_key), self.value())
         if self.has("."):
             field = self.name()
             self.want("=")
@@ -228,7 +228,7 @@ class _Reader:
         first = self.value()
         if self.has("+"):
             second = self.value()
-            return (column, Append(second)) if isinstance(first, Name) else (column, Prepend(first))
+            return (column, Append(second)) if isinstance(first, CqlName) else (column, Prepend(first))
         if self.has("-"):
             return column, Remove(self.value())
         return column, first

@@ -21,7 +21,7 @@ from cassandra.query import dict_factory
 
 from compose.local.artifacts import load_manifest
 from compose.local.cassandra import CassandraNode
-from compose.local.console import Say, progress, silent
+from compose.local.console import Say, drop_line, progress
 from compose.local.jvm import FAST_START
 from compose.local.paths import cache_dir
 
@@ -67,7 +67,7 @@ _OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def connect(address: str, **options: Any) -> tuple[Cluster, Session]:
+def connect_session(address: str, **options: Any) -> tuple[Cluster, Session]:
     """Connect to the one server at `host:port`; rows come as dicts. Blocks."""
     host, _, port = address.rpartition(":")
     profile = ExecutionProfile(
@@ -84,12 +84,12 @@ def connect(address: str, **options: Any) -> tuple[Cluster, Session]:
         raise
 
 
-def dress(session: Session, streams: Streams = "v2") -> None:
+def dress_cassandra(session: Session, streams: Streams = "v2") -> None:
     """Put Scylla's tables into a Cassandra that has none; they are live after its next start. Blocks."""
-    one = "WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+    replication = "WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
     for keyspace in ("system_distributed", "system_auth", "system_traces"):
-        session.execute(f"ALTER KEYSPACE {keyspace} {one}")  # a quorum of one node
-    session.execute(f"CREATE KEYSPACE IF NOT EXISTS {EMULATION} {one}")
+        session.execute(f"ALTER KEYSPACE {keyspace} {replication}")  # a quorum of one node
+    session.execute(f"CREATE KEYSPACE IF NOT EXISTS {EMULATION} {replication}")
     for table, definition in _OWN_TABLES.items():
         session.execute(f"CREATE TABLE IF NOT EXISTS {EMULATION}.{table} {definition}")
     if streams == "both":
@@ -99,11 +99,11 @@ def dress(session: Session, streams: Streams = "v2") -> None:
         where = f"WHERE keyspace_name = '{EMULATION}' AND table_name = '{table}'"
         for schema in ("tables", "columns"):
             for row in session.execute(f"SELECT * FROM system_schema.{schema} {where}"):
-                _copy(session, f"system_schema.{schema}", row)
+                _copy_row(session, f"system_schema.{schema}", row)
         session.execute(f"DROP TABLE {EMULATION}.{table}")
 
 
-def _copy(session: Session, table: str, row: dict[str, Any]) -> None:
+def _copy_row(session: Session, table: str, row: dict[str, Any]) -> None:
     moved = dict(row, keyspace_name="system_distributed")
     if "id" in moved:
         moved["id"] = uuid.uuid4()
@@ -113,13 +113,13 @@ def _copy(session: Session, table: str, row: dict[str, Any]) -> None:
     session.execute(statement, tuple(moved.values()))
 
 
-def wardrobe(streams: Streams) -> Path:
+def dressed_folder(streams: Streams) -> Path:
     """Where the dressed data folder of this version lies in the cache, or would."""
     made_of = [*load_manifest().roots["cassandra"], str(_FORM), streams, *_OWN_TABLES.values(), *_DISTRIBUTED.values()]
     return cache_dir() / "scylla-emulation" / f"{streams}-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}"
 
 
-def dressed_data(target: Path, streams: Streams = "v2", say: Say = silent) -> None:
+def dressed_data(target: Path, streams: Streams = "v2", say: Say = drop_line) -> None:
     """Fill the data folder of a node that never ran with a dressed one. Blocks: milliseconds, once per machine 15 s.
 
     Safe to use from several processes at once.
@@ -130,29 +130,29 @@ def dressed_data(target: Path, streams: Streams = "v2", say: Say = silent) -> No
     """
     if streams not in get_args(Streams):
         raise ValueError(f"'{streams}' is no kind of stream descriptions; there are: {', '.join(get_args(Streams))}")
-    source = wardrobe(streams)
+    source = dressed_folder(streams)
     if not source.is_dir():
         source.parent.mkdir(parents=True, exist_ok=True)
         with source.with_suffix(".lock").open("w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not source.is_dir():
                 with progress("dressing a Cassandra as the Scylla emulation (once)", say):
-                    _make(source, streams)
+                    _make_dressed(source, streams)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(source, target)
 
 
-def _make(final: Path, streams: Streams) -> None:
+def _make_dressed(final: Path, streams: Streams) -> None:
     with tempfile.TemporaryDirectory(prefix=".part-", dir=final.parent) as temporary:
         folder = Path(temporary)
         with CassandraNode(folder, port=None, cdc=False, jvm_options=FAST_START) as node:
-            cluster, session = connect(node.address)
+            cluster, session = connect_session(node.address)
             with cluster:
-                dress(session, streams)
+                dress_cassandra(session, streams)
             # The start after which the tables are live would make their folders; doing it here finds mistakes early.
             node.stop()
             node.start()
-            cluster, session = connect(node.address)
+            cluster, session = connect_session(node.address)
             with cluster:
                 for table in _OF[streams]:
                     session.execute(f"SELECT * FROM system_distributed.{table} LIMIT 1")

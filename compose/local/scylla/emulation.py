@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compose.local.cassandra import CassandraNode, speaks_cql
-from compose.local.console import Say, silent
+from compose.local.console import Say, drop_line
 from compose.local.jvm import Heap
 from compose.local.ports import LOOPBACK, free_port, free_ports, taken_ports
 from compose.local.scylla.dress import Streams, dressed_data
@@ -45,7 +45,7 @@ class ScyllaEmulation(Managed):
     jvm_options: Sequence[str] = ()
     detached: bool = False
     start_timeout: float = 120.0
-    say: Say = silent
+    say: Say = drop_line
     _promised: bool = field(default=False, init=False)
     _node: CassandraNode = field(init=False)
     _service: Service | None = field(default=None, init=False)
@@ -81,31 +81,31 @@ class ScyllaEmulation(Managed):
         if not node.data.exists():
             dressed_data(node.data, self.streams, self.say)
         return Service(
-            name=self._name(),
-            command=self._command(node),
+            name=self._service_name(),
+            command=self._server_command(node),
             log_path=folder / "scylla-emulation.log",
-            ready=self._answers,
+            ready=self._is_answering,
             environment={"PYTHONPATH": str(_ROOT)},
             folder=folder,
             detached=self.detached,
             start_timeout=self.start_timeout,
-            revise=self._redraw,
+            revise=self._redraw_ports,
         )
 
-    def _name(self) -> str:
+    def _service_name(self) -> str:
         return f"Scylla emulation ({LOOPBACK}:{self.port})"
 
-    def _command(self, node: CassandraNode) -> list[str]:
+    def _server_command(self, node: CassandraNode) -> list[str]:
         command = node.service.command  # prepares it, which may choose another port
         self.inner_port = node.port
         return [sys.executable, "-m", "compose.local.scylla.server", LOOPBACK, str(self.port), str(node.port), *command]
 
-    def _answers(self) -> bool:
+    def _is_answering(self) -> bool:
         answers = speaks_cql(self.port or 0)
         self._promised = self._promised or answers
         return answers
 
-    def _redraw(self, service: Service, said: str) -> bool:
+    def _redraw_ports(self, service: Service, said: str) -> bool:
         """Choose other ports in place of those that somebody else has, as `CassandraNode.redraw` does."""
         if self._promised:
             _ = self._node.address  # who knows the one port may know the other
@@ -113,5 +113,5 @@ class ScyllaEmulation(Managed):
         if not self._promised and self.port in taken_ports(said):
             self.port, changed = free_port(self.port, (self._node.port or 0,)), True
         if changed:
-            service.name, service.command = self._name(), self._command(self._node)
+            service.name, service.command = self._service_name(), self._server_command(self._node)
         return changed

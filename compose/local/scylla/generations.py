@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from compose.local.errors import StackError
-from compose.local.scylla.codec import join, split
+from compose.local.scylla.codec import join_cells, split_cells
 from compose.local.scylla.dress import EMULATION
-from compose.local.scylla.schema import Table
+from compose.local.scylla.schema import EmulatedTable
 from compose.local.scylla.topology import Ring, VnodeStreams
-from compose.local.scylla.wire import Connection, Statement
+from compose.local.scylla.wire import WireConnection, WireStatement
 
 _KEY = struct.pack(">i", 0)  # of the one partition of all generations
 
@@ -20,10 +20,10 @@ _KEY = struct.pack(">i", 0)  # of the one partition of all generations
 class Generations:
     """Reads and writes generations over a connection. All methods block."""
 
-    connection: Connection
+    connection: WireConnection
     _rings: dict[tuple[str, int], Ring] = field(default_factory=dict, init=False)
 
-    def starts(self, table: Table | None = None) -> list[int]:
+    def starts(self, table: EmulatedTable | None = None) -> list[int]:
         """Starts of generations in ms since 1970, ascending: of a table of tablets, else of all vnode tables."""
         if table is not None and table.tablets:
             query = f"SELECT timestamp AS time FROM {EMULATION}.tablets WHERE keyspace_name = ? AND table_name = ?"
@@ -32,7 +32,7 @@ class Generations:
             rows = self.connection.execute(f"SELECT time FROM {EMULATION}.generations WHERE key = ?", [_KEY])
         return sorted(int.from_bytes(row["time"] or b"", "big", signed=True) for row in rows)
 
-    def ring(self, table: Table, at_ms: int) -> Ring:
+    def ring(self, table: EmulatedTable, at_ms: int) -> Ring:
         """The streams that changes of a table at that time go to.
 
         Raises:
@@ -46,27 +46,27 @@ class Generations:
                 f"{min(starts, default=None)}. Write with a later timestamp, or make an earlier generation with "
                 "new_generation(start_ms=...)"
             )
-        return self._read(table, max(valid))
+        return self._read_ring(table, max(valid))
 
     def create(self, vnodes: Sequence[VnodeStreams], start_ms: int) -> int:
         """Write a generation of all vnode tables; returns its start."""
         when = struct.pack(">q", start_ms)
-        known = self.starts()
-        tables = self._tables()
+        all_starts = self.starts()
+        tables = self._list_tables()
         for vnode in vnodes:
             cells = [when, struct.pack(">q", vnode.range_end)]
             if "cdc_streams_descriptions_v2" in tables:
                 self.connection.execute(
                     "INSERT INTO system_distributed.cdc_streams_descriptions_v2 (time, range_end, streams) VALUES (?, ?, ?)",
-                    [*cells, join(sorted(vnode.streams))],
+                    [*cells, join_cells(sorted(vnode.streams))],
                 )
             self.connection.execute(
                 f"INSERT INTO {EMULATION}.shards (time, range_end, streams) VALUES (?, ?, ?)",
-                [*cells, join(vnode.streams)],
+                [*cells, join_cells(vnode.streams)],
             )
         self.connection.execute(f"INSERT INTO {EMULATION}.generations (key, time) VALUES (?, ?)", [_KEY, when])
-        every = join(sorted({stream for vnode in vnodes for stream in vnode.streams}))
-        earlier = [each for each in known if each < start_ms]
+        every = join_cells(sorted({stream for vnode in vnodes for stream in vnode.streams}))
+        earlier = [start for start in all_starts if start < start_ms]
         expires = [when, struct.pack(">q", earlier[-1])] if earlier else []
         # The announcement comes last: whoever sees it finds the streams.
         if "cdc_streams_descriptions" in tables:
@@ -83,7 +83,7 @@ class Generations:
 
     def expire(self, start_ms: int) -> None:
         """Remove a generation's description."""
-        when, tables = struct.pack(">q", start_ms), self._tables()
+        when, tables = struct.pack(">q", start_ms), self._list_tables()
         for table in ("cdc_generation_timestamps", "cdc_streams_descriptions_v2", "cdc_streams_descriptions"):
             if table in tables:
                 key = "key = 'timestamps' AND " if table == "cdc_generation_timestamps" else ""
@@ -91,27 +91,32 @@ class Generations:
         self.connection.execute(f"DELETE FROM {EMULATION}.generations WHERE key = ? AND time = ?", [_KEY, when])
         self.connection.execute(f"DELETE FROM {EMULATION}.shards WHERE time = ?", [when])
 
-    def create_tablets(self, table: Table, made: Sequence[tuple[int, bytes]], start_ms: int) -> None:
+    def create_tablets(self, table: EmulatedTable, new_streams: Sequence[tuple[int, bytes]], start_ms: int) -> None:
         """Write a generation of a table of tablets: last token and stream of each."""
         when, key = struct.pack(">q", start_ms), [table.keyspace.encode(), table.name.encode()]
-        states: list[tuple[int, bytes]] = [(0, stream) for _, stream in made]
-        earlier = [each for each in self.starts(table) if each < start_ms]
+        states: list[tuple[int, bytes]] = [(0, stream) for _, stream in new_streams]
+        earlier = [start for start in self.starts(table) if start < start_ms]
         if earlier:
-            before = self._read(table, earlier[-1])
-            states += [(1, streams[0]) for streams in before.streams] + [(2, stream) for _, stream in made]
+            before = self._read_ring(table, earlier[-1])
+            states += [(1, streams[0]) for streams in before.streams] + [(2, stream) for _, stream in new_streams]
         into = f"INSERT INTO {EMULATION}.cdc_streams (keyspace_name, table_name, timestamp, stream_state, stream_id)"
         for at in range(0, len(states), 100):
             part = states[at : at + 100]
             self.connection.batch(
                 [
-                    Statement(f"{into} VALUES (?, ?, ?, ?, ?)", [*key, when, bytes((state,)), stream])
+                    WireStatement(f"{into} VALUES (?, ?, ?, ?, ?)", [*key, when, bytes((state,)), stream])
                     for state, stream in part
                 ]
             )
         self.connection.execute(
             f"INSERT INTO {EMULATION}.tablets (keyspace_name, table_name, timestamp, last_tokens, streams)"
             " VALUES (?, ?, ?, ?, ?)",
-            [*key, when, join([struct.pack(">q", token) for token, _ in made]), join([stream for _, stream in made])],
+            [
+                *key,
+                when,
+                join_cells([struct.pack(">q", token) for token, _ in new_streams]),
+                join_cells([stream for _, stream in new_streams]),
+            ],
         )
         self.connection.execute(
             f"INSERT INTO {EMULATION}.cdc_timestamps (keyspace_name, table_name, timestamp) VALUES (?, ?, ?)",
@@ -120,13 +125,13 @@ class Generations:
 
     def forget_tablets(self, keyspace: str, table_name: str) -> None:
         """Remove all generations of a table of tablets."""
-        for each in ("cdc_timestamps", "cdc_streams", "tablets"):
+        for item in ("cdc_timestamps", "cdc_streams", "tablets"):
             where = "keyspace_name = ? AND table_name = ?"
             self.connection.execute(
-                f"DELETE FROM {EMULATION}.{each} WHERE {where}", [keyspace.encode(), table_name.encode()]
+                f"DELETE FROM {EMULATION}.{item} WHERE {where}", [keyspace.encode(), table_name.encode()]
             )
-        for known in [each for each in self._rings if each[0] == f"{keyspace}.{table_name}"]:
-            del self._rings[known]
+        for ring_key in [item for item in self._rings if item[0] == f"{keyspace}.{table_name}"]:
+            del self._rings[ring_key]
 
     def forget_keyspace(self, keyspace: str) -> None:
         """Remove all generations of all tables of a keyspace."""
@@ -134,14 +139,14 @@ class Generations:
             if row["keyspace_name"] == keyspace.encode():
                 self.forget_tablets(keyspace, (row["table_name"] or b"").decode())
 
-    def _read(self, table: Table, start: int) -> Ring:
+    def _read_ring(self, table: EmulatedTable, start: int) -> Ring:
         scope = f"{table.keyspace}.{table.name}" if table.tablets else ""
         ring = self._rings.get((scope, start))
         if ring is None:
-            ring = self._rings[scope, start] = self._load(table, start)
+            ring = self._rings[scope, start] = self._load_ring(table, start)
         return ring
 
-    def _load(self, table: Table, start: int) -> Ring:
+    def _load_ring(self, table: EmulatedTable, start: int) -> Ring:
         when = struct.pack(">q", start)
         if table.tablets:
             (row,) = self.connection.execute(
@@ -149,14 +154,18 @@ class Generations:
                 " WHERE keyspace_name = ? AND table_name = ? AND timestamp = ?",
                 [table.keyspace.encode(), table.name.encode(), when],
             )
-            tokens = [int.from_bytes(each, "big", signed=True) for each in split(row["last_tokens"] or b"")]
-            return Ring(start, tuple(tokens), tuple((each,) for each in split(row["streams"] or b"")))
+            tokens = [int.from_bytes(cell, "big", signed=True) for cell in split_cells(row["last_tokens"] or b"")]
+            return Ring(start, tuple(tokens), tuple((cell,) for cell in split_cells(row["streams"] or b"")))
         rows = self.connection.execute(f"SELECT range_end, streams FROM {EMULATION}.shards WHERE time = ?", [when])
-        found = sorted(
+        ends_and_streams = sorted(
             (int.from_bytes(row["range_end"] or b"", "big", signed=True), row["streams"] or b"") for row in rows
         )
-        return Ring(start, tuple(end for end, _ in found), tuple(tuple(split(streams)) for _, streams in found))
+        return Ring(
+            start,
+            tuple(end for end, _ in ends_and_streams),
+            tuple(tuple(split_cells(streams)) for _, streams in ends_and_streams),
+        )
 
-    def _tables(self) -> set[str]:
+    def _list_tables(self) -> set[str]:
         query = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_distributed'"
         return {(row["table_name"] or b"").decode() for row in self.connection.query(query)}

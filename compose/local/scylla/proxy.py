@@ -25,7 +25,7 @@ _NAMES = re.compile(
 )  # fmt: skip
 
 
-def renamed(query: bytes) -> bytes:
+def rename_tables(query: bytes) -> bytes:
     """The CQL text with Scylla's names replaced by those that the emulation has for them. Pure.
 
     >>> renamed(b"SELECT * FROM system.cdc_streams WHERE keyspace_name = ?")
@@ -33,13 +33,13 @@ def renamed(query: bytes) -> bytes:
     """
 
     def name(match: re.Match[bytes]) -> bytes:
-        found = RENAMED.get((match[1].decode().lower(), match[2].decode().lower()))
-        return ".".join(found).encode() if found else match[0]
+        table_name = RENAMED.get((match[1].decode().lower(), match[2].decode().lower()))
+        return ".".join(table_name).encode() if table_name else match[0]
 
     return _NAMES.sub(name, query)
 
 
-def rewritten(frame: bytes) -> bytes:
+def rewrite_frame(frame: bytes) -> bytes:
     """A frame of a client with names replaced, where it is one that holds CQL text; else the same object. Pure."""
     if frame[4] not in {_QUERY, _PREPARE} or not any(hint in frame.lower() for hint in _HINTS):
         return frame
@@ -47,7 +47,7 @@ def rewritten(frame: bytes) -> bytes:
     if frame[1] & _PAYLOAD:
         at = _skip_payload(frame, at)
     (size,) = struct.unpack_from(">i", frame, at)
-    query = renamed(frame[at + 4 : at + 4 + size])
+    query = rename_tables(frame[at + 4 : at + 4 + size])
     body = frame[_HEAD:at] + struct.pack(">i", len(query)) + query + frame[at + 4 + size :]
     return frame[:5] + struct.pack(">i", len(body)) + body
 
@@ -68,40 +68,40 @@ def plain_options(frame: bytes) -> bytes:
     (count,) = struct.unpack_from(">H", frame, _HEAD)
     at, body = _HEAD + 2, struct.pack(">H", count)
     for _ in range(count):
-        key, at = _string(frame, at)
+        key, at = _read_string(frame, at)
         (values,) = struct.unpack_from(">H", frame, at)
         at += 2
         kept: list[bytes] = []
         for _ in range(values):
-            value, at = _string(frame, at)
+            value, at = _read_string(frame, at)
             if key != b"COMPRESSION" and not (key == b"PROTOCOL_VERSIONS" and int(value.split(b"/")[0]) > _HIGHEST):
                 kept.append(value)
-        body += b"".join((_pack(key), struct.pack(">H", len(kept)), *map(_pack, kept)))
+        body += b"".join((_pack_string(key), struct.pack(">H", len(kept)), *map(_pack_string, kept)))
     return frame[:5] + struct.pack(">i", len(body)) + body
 
 
-def _string(frame: bytes, at: int) -> tuple[bytes, int]:
+def _read_string(frame: bytes, at: int) -> tuple[bytes, int]:
     (size,) = struct.unpack_from(">H", frame, at)
     return frame[at + 2 : at + 2 + size], at + 2 + size
 
 
-def _pack(text: bytes) -> bytes:
-    return struct.pack(">H", len(text)) + text
+def _pack_string(raw: bytes) -> bytes:
+    return struct.pack(">H", len(raw)) + raw
 
 
-def refusal(version: int) -> bytes:
+def refuse_version(version: int) -> bytes:
     """The answer to a frame of a version that Scylla does not speak. Pure."""
-    text = f"Invalid or unsupported protocol version: {version}; supported versions are 3 and {_HIGHEST}".encode()
-    body = struct.pack(">i", _PROTOCOL_ERROR) + _pack(text)
+    message = f"Invalid or unsupported protocol version: {version}; supported versions are 3 and {_HIGHEST}".encode()
+    body = struct.pack(">i", _PROTOCOL_ERROR) + _pack_string(message)
     return struct.pack(">BBhBi", 0x80 | _HIGHEST, 0, 0, _ERROR, len(body)) + body
 
 
-class _Side(asyncio.Protocol):
+class _ProxySide(asyncio.Protocol):
     """One of the two connections of a client; what it receives goes to `forward`, and it slows down its `other`."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self.other: _Side | None = None
+        self.other: _ProxySide | None = None
         self.forward: Callable[[bytes], None] = self.send
         self.waiting: list[bytes] = []
 
@@ -146,13 +146,13 @@ class _Pair:
 
     def __init__(self, host: str, port: int) -> None:
         self.address = (host, port)
-        self.client, self.server = _Side(), _Side()
+        self.client, self.server = _ProxySide(), _ProxySide()
         self.client.other, self.server.other = self.server, self.client
         self.client.forward, self.server.forward = self.from_client, self.from_server
         self.asked, self.answered = bytearray(), bytearray()
         self.dialing: asyncio.Task[None] | None = None
 
-    def accepted(self) -> _Side:
+    def accepted(self) -> _ProxySide:
         """For `create_server`: a client came."""
         self.dialing = asyncio.get_running_loop().create_task(self.dial())
         return self.client
@@ -173,7 +173,7 @@ class _Pair:
         while size - at >= _HEAD:
             version = buffer[at] & 0x7F
             if version > _HIGHEST:
-                self.client.send(refusal(version))
+                self.client.send(refuse_version(version))
                 self.client.close()
                 return
             end = at + _HEAD + int.from_bytes(buffer[at + 5 : at + 9], "big")
@@ -181,7 +181,7 @@ class _Pair:
                 break
             if buffer[at + 4] in {_QUERY, _PREPARE}:
                 frame = bytes(buffer[at:end])
-                changed = rewritten(frame)
+                changed = rewrite_frame(frame)
                 if changed is not frame:
                     if passed < at:
                         self.server.send(bytes(buffer[passed:at]))
@@ -211,7 +211,7 @@ class _Pair:
                 return
 
 
-async def serve(host: str, port: int, cassandra: tuple[str, int]) -> asyncio.Server:
+async def serve_proxy(host: str, port: int, cassandra: tuple[str, int]) -> asyncio.Server:
     """Accept clients on `host:port` and connect each to the Cassandra; the caller closes the server.
 
     Raises:

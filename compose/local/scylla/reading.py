@@ -4,37 +4,37 @@
 
 from collections.abc import Sequence
 
-from compose.local.scylla.codec import encode, split
-from compose.local.scylla.schema import Table
-from compose.local.scylla.statements import name
-from compose.local.scylla.wire import Connection
+from compose.local.scylla.codec import encode_cell, split_cells
+from compose.local.scylla.schema import EmulatedTable
+from compose.local.scylla.statements import quote_name
+from compose.local.scylla.wire import WireConnection
 from compose.local.scylla.writes import (
+    EmulatedPartition,
     Insert,
     Key,
-    PartitionState,
     RowState,
     Write,
     key_cells,
-    touched,
+    touched_keys,
     udt_elements,
 )
 
 
 def read_state(
-    connection: Connection, table: Table, partition: Key, writes: Sequence[Write], state: PartitionState
+    connection: WireConnection, table: EmulatedTable, partition: Key, writes: Sequence[Write], state: EmulatedPartition
 ) -> None:
     """Read what the writes need to know of the partition into `state`."""
     conditional = any(getattr(write, "condition", None) is not None for write in writes)
     images = table.enabled and (table.preimage != "false" or table.postimage)
     if not (conditional or images or table.lists):
         return
-    keys = {key for write in writes for key in touched(table, write)}
+    keys = {key for write in writes for key in touched_keys(table, write)}
     if conditional:
         for write in writes:
-            given = write.values if isinstance(write, Insert) else write.key
-            if all(each.name in given for each in table.clustering):
-                keys.add(key_cells(table.clustering, given, table=write.table))
-    statics = [each for each in table.columns if each.kind == "static"]
+            key_values = write.values if isinstance(write, Insert) else write.key
+            if all(column.name in key_values for column in table.clustering):
+                keys.add(key_cells(table.clustering, key_values, table=write.table))
+    statics = [column for column in table.columns if column.kind == "static"]
     if statics and (conditional or None in keys):
         state.static.update(read_row(connection, table, partition, None) or {})
     for key in keys:
@@ -42,28 +42,33 @@ def read_state(
             state.rows[key] = read_row(connection, table, partition, key)
 
 
-def read_row(connection: Connection, table: Table, partition: Key, key: Key | None) -> RowState | None:
+def read_row(connection: WireConnection, table: EmulatedTable, partition: Key, key: Key | None) -> RowState | None:
     """What is in a row (`key` None: the static row); None when it is not there. Blocks."""
     kind = "static" if key is None else "regular"
-    columns = [each for each in table.columns if each.kind == kind]
+    columns = [table_column for table_column in table.columns if table_column.kind == kind]
     where = " AND ".join(
-        f"{name(each.name)} = ?" for each in (*table.partition_key, *table.clustering[: len(key or ())])
+        f"{quote_name(table_column.name)} = ?"
+        for table_column in (*table.partition_key, *table.clustering[: len(key or ())])
     )
-    wanted = [*table.partition_key, *columns]
+    selected = [*table.partition_key, *columns]
 
     def select(source: str, names: Sequence[str]) -> dict[str, bytes | None] | None:
         distinct = "DISTINCT " if key is None else ""
-        text = f"SELECT {distinct}{', '.join(map(name, names))} FROM {source} WHERE {where}"
-        rows = connection.execute(text, [*partition, *(key or ())])
+        cql = f"SELECT {distinct}{', '.join(map(quote_name, names))} FROM {source} WHERE {where}"
+        rows = connection.execute(cql, [*partition, *(key or ())])
         return rows[0] if rows else None
 
-    row = select(table.full, [each.name for each in wanted])
+    row = select(table.full, [table_column.name for table_column in selected])
     if row is None:
         return None
     state: RowState = {}
-    lists = [each for each in columns if each in table.lists]
-    keys = [each.name for each in table.partition_key]
-    cells = select(table.shadow, [*keys, *(each.name for each in lists)]) if lists and table.options else None
+    lists = [table_column for table_column in columns if table_column in table.lists]
+    keys = [table_column.name for table_column in table.partition_key]
+    cells = (
+        select(table.shadow, [*keys, *(table_column.name for table_column in lists)])
+        if lists and table.options
+        else None
+    )
     for column in columns:
         cell = (cells or {}).get(column.name) if column in lists else row[column.name]
         if cell is None:
@@ -73,27 +78,27 @@ def read_row(connection: Connection, table: Table, partition: Key, key: Key | No
         elif column.type.name == "udt":
             state[column.name] = udt_elements(cell)
         elif column.type.name == "set":
-            state[column.name] = dict.fromkeys(split(cell), b"")
+            state[column.name] = dict.fromkeys(split_cells(cell), b"")
         else:
-            parts = split(cell, 2)
+            parts = split_cells(cell, 2)
             state[column.name] = dict(zip(parts[::2], parts[1::2], strict=True))
     return state
 
 
-def holds(table: Table, state: PartitionState, write: Write) -> bool:
+def is_condition_met(table: EmulatedTable, state: EmulatedPartition, write: Write) -> bool:
     """Whether the write's condition is met by a partition that was read for it. Pure."""
     condition = getattr(write, "condition", None)
     if condition is None:
         return True
-    given = write.values if isinstance(write, Insert) else write.key
-    whole = all(each.name in given for each in table.clustering)
-    row = state.rows.get(key_cells(table.clustering, given, table=write.table)) if whole else state.static or None
+    key_values = write.values if isinstance(write, Insert) else write.key
+    whole = all(key_column.name in key_values for key_column in table.clustering)
+    row = state.rows.get(key_cells(table.clustering, key_values, table=write.table)) if whole else state.static or None
     if condition == "not exists":
         return row is None
     if condition == "exists":
         return row is not None
     for column, value in condition.items():
         source = state.static if table.by_name[column].kind == "static" else row or {}
-        if source.get(column) != encode(table.by_name[column].type, value):
+        if source.get(column) != encode_cell(table.by_name[column].type, value):
             return False
     return True

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from compose.local.errors import StackError
-from compose.local.scylla.codec import sort_key, split
-from compose.local.scylla.wire import Cell, Connection
-from connectors.cql.types import CqlType, parse, quote, to_text, udt_resolver
+from compose.local.scylla.codec import sort_key, split_cells
+from compose.local.scylla.wire import Cell, WireConnection
+from connectors.cql.types import CqlType, parse_type, quote_name, to_text, udt_resolver
 
 LOG_SUFFIX = "_scylla_cdc_log"
 LISTS_PREFIX = "millrace_lists_"
@@ -26,7 +26,7 @@ _PAIR = re.compile(r"'([^']*)'\s*:\s*(?:'([^']*)'|([\w.+-]+))")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class EmulatedColumn:
     """A column: its name, type, kind (`partition_key`, `clustering`, `static`, `regular`), place in its key, and order."""
 
     name: str
@@ -37,7 +37,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class EmulatedTable:
     """A base table with its CDC options.
 
     Attributes:
@@ -50,29 +50,29 @@ class Table:
 
     keyspace: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[EmulatedColumn, ...]
     options: Mapping[str, str]
     tablets: bool = False
 
     @cached_property
-    def partition_key(self) -> tuple[Column, ...]:
+    def partition_key(self) -> tuple[EmulatedColumn, ...]:
         """Columns of the partition key in order."""
-        return tuple(each for each in self.columns if each.kind == "partition_key")
+        return tuple(column for column in self.columns if column.kind == "partition_key")
 
     @cached_property
-    def clustering(self) -> tuple[Column, ...]:
+    def clustering(self) -> tuple[EmulatedColumn, ...]:
         """Columns of the clustering key in order."""
-        return tuple(each for each in self.columns if each.kind == "clustering")
+        return tuple(column for column in self.columns if column.kind == "clustering")
 
     @cached_property
-    def by_name(self) -> Mapping[str, Column]:
+    def by_name(self) -> Mapping[str, EmulatedColumn]:
         """Columns by name."""
-        return {each.name: each for each in self.columns}
+        return {column.name: column for column in self.columns}
 
     @cached_property
-    def lists(self) -> tuple[Column, ...]:
+    def lists(self) -> tuple[EmulatedColumn, ...]:
         """Columns that are lists of cells of their own, whose time uuids the base table does not show."""
-        return tuple(each for each in self.columns if each.type.is_multicell and each.type.name == "list")
+        return tuple(column for column in self.columns if column.type.is_multicell and column.type.name == "list")
 
     @property
     def enabled(self) -> bool:
@@ -97,50 +97,50 @@ class Table:
     @property
     def full(self) -> str:
         """The table's name as CQL text."""
-        return f"{quote(self.keyspace)}.{quote(self.name)}"
+        return f"{quote_name(self.keyspace)}.{quote_name(self.name)}"
 
     @property
     def log(self) -> str:
         """The log table's name as CQL text."""
-        return f"{quote(self.keyspace)}.{quote(self.name + LOG_SUFFIX)}"
+        return f"{quote_name(self.keyspace)}.{quote_name(self.name + LOG_SUFFIX)}"
 
     @property
     def shadow(self) -> str:
         """Name, as CQL text, of the emulation's own table that knows the time uuids of lists' cells."""
-        return f"{quote(self.keyspace)}.{quote(LISTS_PREFIX + self.name)}"
+        return f"{quote_name(self.keyspace)}.{quote_name(LISTS_PREFIX + self.name)}"
 
     @cached_property
     def log_columns(self) -> dict[str, str]:
         """The log's columns after the first six, with their types."""
-        found: dict[str, str] = {}
+        types_by_name: dict[str, str] = {}
         for column in self.columns:
-            found[column.name] = logged_type(column.type)
+            types_by_name[column.name] = logged_type(column.type)
             if column.kind in {"static", "regular"}:
-                found[f"cdc$deleted_{column.name}"] = "boolean"
+                types_by_name[f"cdc$deleted_{column.name}"] = "boolean"
                 if column.type.is_multicell:
-                    found[f"cdc$deleted_elements_{column.name}"] = f"frozen<set<{_deleted_element(column.type)}>>"
-        return found
+                    types_by_name[f"cdc$deleted_elements_{column.name}"] = (
+                        f"frozen<set<{_deleted_element(column.type)}>>"
+                    )
+        return types_by_name
 
     @cached_property
     def insert_log(self) -> str:
         """The statement that adds one log row: the first six columns, then `log_columns`, then timestamp and TTL."""
         names = [name for name, _ in META] + list(self.log_columns)
         markers = ", ".join("?" * len(names))
-        return (
-            f"INSERT INTO {self.log} ({', '.join(map(_quoted, names))}) VALUES ({markers}) USING TIMESTAMP ? AND TTL ?"
-        )
+        return f"INSERT INTO {self.log} ({', '.join(map(_quote_name, names))}) VALUES ({markers}) USING TIMESTAMP ? AND TTL ?"
 
     def order(self, keys: Iterable[tuple[bytes, ...]]) -> list[tuple[bytes, ...]]:
         """Clustering keys in the order of the table."""
         ordered = list(keys)
-        for place in reversed(range(len(self.clustering))):
-            column = self.clustering[place]
+        for index in reversed(range(len(self.clustering))):
+            column = self.clustering[index]
             key = sort_key(column.type)
-            ordered.sort(key=lambda each, at=place, of=key: of(each[at]), reverse=column.descending)  # type: ignore[misc]
+            ordered.sort(key=lambda each, at=index, of=key: of(each[at]), reverse=column.descending)  # type: ignore[misc]
         return ordered
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -157,10 +157,10 @@ def _deleted_element(kind: CqlType) -> str:
     return {"list": "timeuuid", "udt": "smallint"}.get(kind.name) or to_text(kind.arguments[0])
 
 
-def create_log(table: Table) -> str:
+def create_log(table: EmulatedTable) -> str:
     """The CQL that makes the log table."""
     columns = [*META, *table.log_columns.items()]
-    definitions = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns)
+    definitions = ", ".join(f"{_quote_name(name)} {kind}" for name, kind in columns)
     return (
         f'CREATE TABLE {table.log} ({definitions}, PRIMARY KEY (("cdc$stream_id"), "cdc$time", "cdc$batch_seq_no"))'
         # As Scylla has it: rows leave by their TTL, so that a window of it is dropped as whole files.
@@ -169,27 +169,29 @@ def create_log(table: Table) -> str:
     )
 
 
-def create_shadow(table: Table) -> str:
+def create_shadow(table: EmulatedTable) -> str:
     """The CQL that makes the table of lists' cells: the base table's key, and each list as a map by time uuid."""
-    wanted = (*table.partition_key, *table.clustering, *table.lists)
-    definitions = ", ".join(f"{_quoted(each.name)} {_shadow_type(each)}" for each in wanted)
-    partition = ", ".join(_quoted(each.name) for each in table.partition_key)
-    clustering = "".join(f", {_quoted(each.name)}" for each in table.clustering)
-    order = ", ".join(f"{_quoted(each.name)} {'DESC' if each.descending else 'ASC'}" for each in table.clustering)
+    shadowed = (*table.partition_key, *table.clustering, *table.lists)
+    definitions = ", ".join(f"{_quote_name(column.name)} {_shadow_type(column)}" for column in shadowed)
+    partition = ", ".join(_quote_name(column.name) for column in table.partition_key)
+    clustering = "".join(f", {_quote_name(column.name)}" for column in table.clustering)
+    order = ", ".join(
+        f"{_quote_name(column.name)} {'DESC' if column.descending else 'ASC'}" for column in table.clustering
+    )
     tail = f" WITH CLUSTERING ORDER BY ({order})" if order else ""
     return f"CREATE TABLE {table.shadow} ({definitions}, PRIMARY KEY (({partition}){clustering})){tail}"
 
 
-def _shadow_type(column: Column) -> str:
+def _shadow_type(column: EmulatedColumn) -> str:
     if column.kind not in {"static", "regular"}:
         return to_text(column.type)
     static = " static" if column.kind == "static" else ""
     return f"map<timeuuid, {to_text(column.type.arguments[0])}>{static}"
 
 
-def shadow_columns(table: Table) -> dict[str, str]:
+def shadow_columns(table: EmulatedTable) -> dict[str, str]:
     """Columns of lists' cells with their types."""
-    return {each.name: _shadow_type(each) for each in table.lists}
+    return {column.name: _shadow_type(column) for column in table.lists}
 
 
 def split_cdc(cql: str) -> tuple[str, dict[str, str] | None]:
@@ -198,34 +200,34 @@ def split_cdc(cql: str) -> tuple[str, dict[str, str] | None]:
     >>> split_cdc("CREATE TABLE k.t (a int PRIMARY KEY) WITH cdc = {'enabled': true} AND comment = 'x'")
     ("CREATE TABLE k.t (a int PRIMARY KEY) WITH comment = 'x'", {'enabled': 'true'})
     """
-    found = _CDC.search(cql)
-    if found is None:
+    match = _CDC.search(cql)
+    if match is None:
         return cql, None
-    options = {key: (text or bare).lower() for key, text, bare in _PAIR.findall(found[1])}
-    before, after = cql[: found.start()].rstrip(), cql[found.end() :].lstrip(" \n\t;")
+    options = {key: (quoted or bare).lower() for key, quoted, bare in _PAIR.findall(match[1])}
+    before, after = cql[: match.start()].rstrip(), cql[match.end() :].lstrip(" \n\t;")
     if after[:3].upper() == "AND":
         return f"{before} {after[3:].lstrip()}", options
     word = before.rpartition(" ")[0].rstrip() if before.upper().endswith((" WITH", " AND")) else before
     return f"{word} {after}".rstrip(), options
 
 
-def cdc_options(given: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+def cdc_options(changed: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
     """All CDC options after a CREATE or ALTER that gave some.
 
     Raises:
         StackError: An option is not known.
     """
-    unknown = set(given) - set(_DEFAULTS)
+    unknown = set(changed) - set(_DEFAULTS)
     if unknown:
         raise StackError(f"there is no CDC option {', '.join(sorted(unknown))}; there are: {', '.join(_DEFAULTS)}")
-    return {**_DEFAULTS, **before, **given}
+    return {**_DEFAULTS, **before, **changed}
 
 
 def pack_extension(options: Mapping[str, str]) -> bytes:
     """CDC options as `system_schema.tables.extensions['cdc']` has them."""
     parts = [struct.pack("<I", len(options))]
-    for text in (text for pair in sorted(options.items()) for text in pair):
-        raw = text.encode()
+    for item in (item for pair in sorted(options.items()) for item in pair):
+        raw = item.encode()
         parts += (struct.pack("<I", len(raw)), raw)
     return b"".join(parts)
 
@@ -233,21 +235,21 @@ def pack_extension(options: Mapping[str, str]) -> bytes:
 def unpack_extension(data: bytes) -> dict[str, str]:
     """The opposite of `pack_extension`."""
     (count,) = struct.unpack_from("<I", data)
-    texts: list[str] = []
+    items: list[str] = []
     at = 4
     for _ in range(2 * count):
         (size,) = struct.unpack_from("<I", data, at)
-        texts.append(data[at + 4 : at + 4 + size].decode())
+        items.append(data[at + 4 : at + 4 + size].decode())
         at += 4 + size
-    return dict(zip(texts[::2], texts[1::2], strict=True))
+    return dict(zip(items[::2], items[1::2], strict=True))
 
 
-def table_columns(rows: Sequence[Mapping[str, Cell]], resolve: Any, keyspace: str) -> tuple[Column, ...]:
+def table_columns(rows: Sequence[Mapping[str, Cell]], resolve: Any, keyspace: str) -> tuple[EmulatedColumn, ...]:
     """Columns from rows of `system_schema.columns`."""
     columns = [
-        Column(
+        EmulatedColumn(
             name=(row["column_name"] or b"").decode(),
-            type=parse((row["type"] or b"").decode(), resolve, keyspace=keyspace),
+            type=parse_type((row["type"] or b"").decode(), resolve, keyspace=keyspace),
             kind=(row["kind"] or b"").decode(),
             position=int.from_bytes(row["position"] or b"", "big", signed=True),
             descending=row["clustering_order"] == b"desc",
@@ -258,7 +260,7 @@ def table_columns(rows: Sequence[Mapping[str, Cell]], resolve: Any, keyspace: st
     return tuple(sorted(columns, key=lambda each: (places.index(each.kind), each.position, each.name)))
 
 
-def load(connection: Connection, keyspace: str, name: str, *, tablets: bool = False) -> Table:
+def load_table(connection: WireConnection, keyspace: str, name: str, *, tablets: bool = False) -> EmulatedTable:
     """Read a table's definition from the server. Blocks.
 
     Raises:
@@ -271,15 +273,15 @@ def load(connection: Connection, keyspace: str, name: str, *, tablets: bool = Fa
     types = connection.query(f"SELECT * FROM system_schema.types WHERE keyspace_name = '{keyspace}'")
     definitions = {
         (row["type_name"] or b"").decode(): (
-            [each.decode() for each in split(row["field_names"] or b"")],
-            [each.decode() for each in split(row["field_types"] or b"")],
+            [cell.decode() for cell in split_cells(row["field_names"] or b"")],
+            [cell.decode() for cell in split_cells(row["field_types"] or b"")],
         )
         for row in types
     }
-    (found,) = connection.query(f"SELECT extensions FROM system_schema.tables WHERE {where}")
-    extensions = split(found["extensions"] or b"", 2)
+    (extension_row,) = connection.query(f"SELECT extensions FROM system_schema.tables WHERE {where}")
+    extensions = split_cells(extension_row["extensions"] or b"", 2)
     packed = dict(zip(extensions[::2], extensions[1::2], strict=True)).get(b"cdc")
-    return Table(
+    return EmulatedTable(
         keyspace,
         name,
         table_columns(rows, udt_resolver(keyspace, definitions), keyspace),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from compose.local.cassandra import speaks_cql
 from compose.local.console import say
 from compose.local.scylla.client import Emulation
-from compose.local.scylla.proxy import serve
+from compose.local.scylla.proxy import serve_proxy
 
 _POLL = 0.05  # seconds
 _AGE_MS = 600_000  # of the first generation: tests write with timestamps of some minutes ago
@@ -27,23 +27,23 @@ def first_generation(address: str) -> None:
     client.close()
 
 
-async def run(host: str, port: int, inner: int, command: Sequence[str]) -> int:
+async def run_server(host: str, port: int, inner: int, command: Sequence[str]) -> int:
     """Run until told to end (SIGTERM, SIGINT) or until Cassandra ends; the exit code is Cassandra's, 0 when told to."""
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stop_requested.set)
     say("Scylla emulation: starting its Cassandra")
     cassandra = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
     ended = asyncio.ensure_future(cassandra.wait())
-    stop = asyncio.ensure_future(told.wait())
+    stop = asyncio.ensure_future(stop_requested.wait())
     while not ended.done() and not stop.done():
         if await asyncio.to_thread(speaks_cql, inner, host):
             break
         await asyncio.sleep(_POLL)
     if not ended.done() and not stop.done():
         await asyncio.to_thread(first_generation, f"{host}:{inner}")
-        server = await serve(host, port, (host, inner))
+        server = await serve_proxy(host, port, (host, inner))
         say(
             f"Scylla emulation (a dressed Cassandra, not Scylla) at {host}:{port}; the Cassandra itself at {host}:{inner}"
         )
@@ -59,4 +59,4 @@ async def run(host: str, port: int, inner: int, command: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])))
+    sys.exit(asyncio.run(run_server(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])))

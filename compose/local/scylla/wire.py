@@ -42,7 +42,7 @@ class CqlError(StackError):
         self.code = code
 
 
-class Statement(NamedTuple):
+class WireStatement(NamedTuple):
     """A statement with the cells of its markers."""
 
     cql: str
@@ -75,7 +75,7 @@ def pack_batch(statements: Iterable[bytes], count: int, consistency: int, *, log
 
 
 @dataclass(slots=True)
-class Connection:
+class WireConnection:
     """One connection, opened on first use and again after it broke; used by one thread at a time. All methods block.
 
     Attributes:
@@ -108,8 +108,8 @@ class Connection:
             CqlError: The server refused it.
             OSError: The server cannot be reached or did not answer in time; the statement may have had its effect.
         """
-        text = cql.encode()
-        return self._pages(_QUERY, struct.pack(">i", len(text)) + text, (), cql)
+        raw = cql.encode()
+        return self._read_pages(_QUERY, struct.pack(">i", len(raw)) + raw, (), cql)
 
     def execute(self, cql: str, cells: Sequence[Any]) -> list[dict[str, Cell]]:
         """Run a statement, prepared once, and return all its rows; errors as `query`."""
@@ -117,21 +117,21 @@ class Connection:
             for _ in range(2):
                 identity = self.prepare(cql)
                 try:
-                    return self._pages(_EXECUTE, struct.pack(">H", len(identity)) + identity, cells, cql)
+                    return self._read_pages(_EXECUTE, struct.pack(">H", len(identity)) + identity, cells, cql)
                 except CqlError as error:
                     if error.code != _UNPREPARED:
                         raise
                     self._prepared.clear()
         raise StackError(f"the server forgets this statement as soon as it is prepared: {cql}")
 
-    def batch(self, statements: Sequence[Statement], *, logged: bool = False) -> None:
+    def batch(self, statements: Sequence[WireStatement], *, logged: bool = False) -> None:
         """Run statements in one batch, unlogged unless told otherwise; errors as `query`."""
         with self._lock:
             for last in (False, True):
                 packed = [self.packed(*statement) for statement in statements]
                 body = pack_batch(packed, len(packed), CONSISTENCY[self.consistency], logged=logged)
                 try:
-                    self._request(_BATCH, body, f"a batch of {len(packed)}, the first: {statements[0].cql}")
+                    self._send_request(_BATCH, body, f"a batch of {len(packed)}, the first: {statements[0].cql}")
                 except CqlError as error:
                     if error.code != _UNPREPARED or last:
                         raise
@@ -147,35 +147,35 @@ class Connection:
     def prepare(self, cql: str) -> bytes:
         """The server's name for the statement; errors as `query`."""
         with self._lock:
-            known = self._prepared.get(cql)
-            if known is None:
-                text = cql.encode()
-                body = self._request(_PREPARE, struct.pack(">i", len(text)) + text, cql)
+            statement_id = self._prepared.get(cql)
+            if statement_id is None:
+                raw = cql.encode()
+                body = self._send_request(_PREPARE, struct.pack(">i", len(raw)) + raw, cql)
                 if struct.unpack_from(">i", body)[0] != _PREPARED:
                     raise StackError(f"the server did not prepare: {cql}")
                 (size,) = struct.unpack_from(">H", body, 4)
-                known = self._prepared[cql] = body[6 : 6 + size]
-            return known
+                statement_id = self._prepared[cql] = body[6 : 6 + size]
+            return statement_id
 
     def pipelined(self, bodies: Iterable[bytes], in_flight: int = 8) -> None:
         """Send many batches (`pack_batch`), up to `in_flight` before the first answer; errors as `query`."""
         with self._lock:
-            connection = self._connected()
+            connection = self._ensure_connected()
             waiting = 0
             try:
                 for body in bodies:
                     if waiting >= in_flight:
-                        self._answer(connection, "one of many batches")
+                        self._read_answer(connection, "one of many batches")
                         waiting -= 1
                     connection.sendall(pack_frame(1, _BATCH, body))
                     waiting += 1
                 for _ in range(waiting):
-                    self._answer(connection, "one of many batches")
+                    self._read_answer(connection, "one of many batches")
             except BaseException:
                 self.close()  # answers are still on their way
                 raise
 
-    def _pages(self, opcode: int, head: bytes, cells: Sequence[Any], text: str) -> list[dict[str, Cell]]:
+    def _read_pages(self, opcode: int, head: bytes, cells: Sequence[Any], cql: str) -> list[dict[str, Cell]]:
         rows: list[dict[str, Cell]] = []
         state: bytes | None = None
         values = pack_cells(cells) if cells else b""
@@ -184,43 +184,43 @@ class Connection:
             body = struct.pack(">HB", CONSISTENCY[self.consistency], flags) + values + struct.pack(">i", 5000)
             if state is not None:
                 body += struct.pack(">i", len(state)) + state
-            page, state = parse_rows(self._request(opcode, head + body, text))
+            page, state = parse_rows(self._send_request(opcode, head + body, cql))
             rows += page
             if state is None:
                 return rows
 
-    def _request(self, opcode: int, body: bytes, text: str) -> bytes:
+    def _send_request(self, opcode: int, body: bytes, cql: str) -> bytes:
         with self._lock:
-            connection = self._connected()
+            connection = self._ensure_connected()
             try:
                 connection.sendall(pack_frame(1, opcode, body))
-                return self._answer(connection, text)
+                return self._read_answer(connection, cql)
             except OSError:
                 self.close()
                 raise
 
-    def _answer(self, connection: socket.socket, text: str) -> bytes:
-        opcode, body = _receive(connection)
+    def _read_answer(self, connection: socket.socket, cql: str) -> bytes:
+        opcode, body = _receive_frame(connection)
         if opcode == _ERROR:
             code, size = struct.unpack_from(">iH", body)
-            raise CqlError(code, body[6 : 6 + size].decode("utf-8", "replace"), text)
+            raise CqlError(code, body[6 : 6 + size].decode("utf-8", "replace"), cql)
         return body
 
-    def _connected(self) -> socket.socket:
+    def _ensure_connected(self) -> socket.socket:
         if self._socket is not None:
             return self._socket
         host, _, port = self.address.rpartition(":")
         connection = socket.create_connection((host, int(port)), timeout=self.timeout)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            options = struct.pack(">H", 1) + _text("CQL_VERSION") + _text("3.0.0")
+            options = struct.pack(">H", 1) + _pack_string("CQL_VERSION") + _pack_string("3.0.0")
             connection.sendall(pack_frame(1, _STARTUP, options))
-            opcode, body = _receive(connection)
+            opcode, body = _receive_frame(connection)
             if opcode == _AUTHENTICATE:
                 name, secret = self.user or ("cassandra", "cassandra")
                 token = f"\0{name}\0{secret}".encode()
                 connection.sendall(pack_frame(1, _AUTH_RESPONSE, struct.pack(">i", len(token)) + token))
-                opcode, body = _receive(connection)
+                opcode, body = _receive_frame(connection)
         except BaseException:
             connection.close()
             raise
@@ -231,14 +231,14 @@ class Connection:
         return connection
 
 
-def _text(text: str) -> bytes:
-    raw = text.encode()
+def _pack_string(string: str) -> bytes:
+    raw = string.encode()
     return struct.pack(">H", len(raw)) + raw
 
 
-def _receive(connection: socket.socket) -> tuple[int, bytes]:
-    head = _exactly(connection, 9)
-    body = _exactly(connection, int.from_bytes(head[5:9], "big"))
+def _receive_frame(connection: socket.socket) -> tuple[int, bytes]:
+    head = _receive_exactly(connection, 9)
+    body = _receive_exactly(connection, int.from_bytes(head[5:9], "big"))
     if head[1] & _WARNINGS:
         count, at = int.from_bytes(body[:2], "big"), 2
         for _ in range(count):
@@ -247,7 +247,7 @@ def _receive(connection: socket.socket) -> tuple[int, bytes]:
     return head[4], body
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _receive_exactly(connection: socket.socket, size: int) -> bytes:
     data = bytearray(size)
     view, at = memoryview(data), 0
     while at < size:
@@ -279,7 +279,7 @@ def parse_rows(body: bytes) -> tuple[list[dict[str, Cell]], bytes | None]:
         at = _skip_type(body, end)
     (rows,) = struct.unpack_from(">i", body, at)
     at += 4
-    found: list[dict[str, Cell]] = []
+    parsed_rows: list[dict[str, Cell]] = []
     for _ in range(rows):
         row: dict[str, Cell] = {}
         for name in names:
@@ -287,8 +287,8 @@ def parse_rows(body: bytes) -> tuple[list[dict[str, Cell]], bytes | None]:
             at += 4
             row[name] = body[at : at + size] if size >= 0 else None
             at += max(0, size)
-        found.append(row)
-    return found, state
+        parsed_rows.append(row)
+    return parsed_rows, state
 
 
 def _skip_text(body: bytes, at: int) -> int:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from compose.local.errors import StackError
-from compose.local.scylla.codec import encode, members, pairs, split_fields
-from compose.local.scylla.schema import Column, Table
+from compose.local.scylla.codec import encode_cell, split_fields, to_members, to_pairs
+from compose.local.scylla.schema import EmulatedColumn, EmulatedTable
 from connectors.cql.types import CqlType
 
 Key = tuple[bytes, ...]
@@ -116,7 +116,7 @@ Write = Insert | Update | Delete | DeleteRange
 
 
 @dataclass(slots=True)
-class Cells:
+class MulticellWrite:
     """What is done to one multicell column: all is removed first (`cleared`), then `removed`, then `added`."""
 
     cleared: bool = False
@@ -125,14 +125,14 @@ class Cells:
 
 
 @dataclass(slots=True)
-class RowChange:
+class EmulatedRowChange:
     """What is done to a row, or to the static row (`key` None): cells by column, None for one that becomes null."""
 
     key: Key | None
     ttl: int | None = None
     insert: bool = False
     delete: bool = False
-    cells: dict[str, bytes | Cells | None] = field(default_factory=dict)
+    cells: dict[str, bytes | MulticellWrite | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +150,11 @@ class PartitionChange:
     """The whole partition is deleted."""
 
 
-Change = RowChange | RangeChange | PartitionChange
+Change = EmulatedRowChange | RangeChange | PartitionChange
 
 
 @dataclass(slots=True)
-class PartitionState:
+class EmulatedPartition:
     """Rows of a partition as far as they were read: the static row, and the others by key; None for one that is not there."""
 
     static: RowState = field(default_factory=dict)
@@ -179,36 +179,36 @@ def uuid_ticks(value: bytes) -> int:
     return uuid.UUID(bytes=value).time - 0x01B21DD213814000
 
 
-def key_cells(columns: Sequence[Column], given: Mapping[str, Any], *, table: str) -> Key:
+def key_cells(columns: Sequence[EmulatedColumn], key_values: Mapping[str, Any], *, table: str) -> Key:
     """Cells of key columns, all of which must be given.
 
     Raises:
         StackError: One is missing or null.
     """
-    found: list[bytes] = []
+    cells: list[bytes] = []
     for column in columns:
-        cell = encode(column.type, given.get(column.name))
+        cell = encode_cell(column.type, key_values.get(column.name))
         if cell is None:
             raise StackError(f"a write to {table} needs a value of its key column {column.name}")
-        found.append(cell)
-    return tuple(found)
+        cells.append(cell)
+    return tuple(cells)
 
 
-def touched(table: Table, write: Write) -> set[Key | None]:
+def touched_keys(table: EmulatedTable, write: Write) -> set[Key | None]:
     """Keys of the rows that a write names, None for the static row; rows of a range or a whole partition are not named."""
     if isinstance(write, DeleteRange):
         return set()
-    given = write.values if isinstance(write, Insert) else write.key
+    key_values = write.values if isinstance(write, Insert) else write.key
     if isinstance(write, Insert):
-        names = [each for each in write.values if table.by_name[each].kind in {"static", "regular"}]
+        names = [column for column in write.values if table.by_name[column].kind in {"static", "regular"}]
     else:
         names = list(write.set if isinstance(write, Update) else write.columns)
-    kinds = {table.by_name[each].kind for each in names if each in table.by_name}
-    found: set[Key | None] = {None} if "static" in kinds else set()
-    whole = all(each.name in given for each in table.clustering)
+    kinds = {table.by_name[column].kind for column in names if column in table.by_name}
+    keys: set[Key | None] = {None} if "static" in kinds else set()
+    whole = all(column.name in key_values for column in table.clustering)
     if whole and (kinds != {"static"} or isinstance(write, Insert)):
-        found.add(key_cells(table.clustering, given, table=write.table))
-    return found
+        keys.add(key_cells(table.clustering, key_values, table=write.table))
+    return keys
 
 
 class Compiler:
@@ -221,7 +221,9 @@ class Compiler:
         chance: `getrandbits` of a source of chance.
     """
 
-    def __init__(self, table: Table, state: PartitionState, ticks: int, chance: Callable[[int], int]) -> None:
+    def __init__(
+        self, table: EmulatedTable, state: EmulatedPartition, ticks: int, chance: Callable[[int], int]
+    ) -> None:
         self.table = table
         self.state = state
         self.ticks = ticks
@@ -234,121 +236,136 @@ class Compiler:
             StackError: The write does not fit the table.
         """
         if isinstance(write, Insert):
-            return self._insert(write)
+            return self._compile_insert(write)
         if isinstance(write, Update):
-            return self._update(write.key, write.set, write.ttl)
+            return self._compile_update(write.key, write.set, write.ttl)
         if isinstance(write, DeleteRange):
-            return [self._range(write)]
+            return [self._compile_range(write)]
         if write.columns:
-            return self._update(write.key, dict.fromkeys(write.columns), None)
-        given = [each for each in self.table.clustering if each.name in write.key]
-        if not given:
+            return self._compile_update(write.key, dict.fromkeys(write.columns), None)
+        key_columns = [column for column in self.table.clustering if column.name in write.key]
+        if not key_columns:
             return [PartitionChange()]
-        key = key_cells(given, write.key, table=write.table)
-        if len(given) == len(self.table.clustering):
-            return [RowChange(key, delete=True)]
+        key = key_cells(key_columns, write.key, table=write.table)
+        if len(key_columns) == len(self.table.clustering):
+            return [EmulatedRowChange(key, delete=True)]
         return [RangeChange(key, key, start_inclusive=True, end_inclusive=True)]
 
-    def _insert(self, write: Insert) -> list[Change]:
+    def _compile_insert(self, write: Insert) -> list[Change]:
         values = {
-            name: value for name, value in write.values.items() if self._column(name).kind in {"static", "regular"}
+            name: value for name, value in write.values.items() if self._find_column(name).kind in {"static", "regular"}
         }
         if not self.table.clustering:
-            return [self._row((), values, write.ttl, insert=True)]
+            return [self._build_row((), values, write.ttl, insert=True)]
         statics, regulars = self._by_kind(values)
-        if not regulars and all(each.name not in write.values for each in self.table.clustering):
-            return [self._row(None, statics, write.ttl)]
+        if not regulars and all(column.name not in write.values for column in self.table.clustering):
+            return [self._build_row(None, statics, write.ttl)]
         key = key_cells(self.table.clustering, write.values, table=write.table)
-        row = self._row(key, regulars, write.ttl, insert=True)
-        return [self._row(None, statics, write.ttl), row] if statics else [row]
+        row = self._build_row(key, regulars, write.ttl, insert=True)
+        return [self._build_row(None, statics, write.ttl), row] if statics else [row]
 
-    def _update(self, given: Mapping[str, Any], values: Mapping[str, Any], ttl: int | None) -> list[Change]:
+    def _compile_update(
+        self, key_values: Mapping[str, Any], values: Mapping[str, Any], ttl: int | None
+    ) -> list[Change]:
         statics, regulars = self._by_kind(values)
-        changes: list[Change] = [self._row(None, statics, ttl)] if statics else []
+        changes: list[Change] = [self._build_row(None, statics, ttl)] if statics else []
         if regulars:
-            changes.append(self._row(key_cells(self.table.clustering, given, table=self.table.full), regulars, ttl))
+            changes.append(
+                self._build_row(key_cells(self.table.clustering, key_values, table=self.table.full), regulars, ttl)
+            )
         return changes
 
     def _by_kind(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        statics = {name: value for name, value in values.items() if self._column(name).kind == "static"}
+        statics = {name: value for name, value in values.items() if self._find_column(name).kind == "static"}
         return statics, {name: value for name, value in values.items() if name not in statics}
 
-    def _column(self, name: str) -> Column:
+    def _find_column(self, name: str) -> EmulatedColumn:
         column = self.table.by_name.get(name)
         if column is None:
             raise StackError(f"{self.table.full} has no column {name}; it has: {', '.join(self.table.by_name)}")
         return column
 
-    def _row(self, key: Key | None, values: Mapping[str, Any], ttl: int | None, *, insert: bool = False) -> RowChange:
+    def _build_row(
+        self, key: Key | None, values: Mapping[str, Any], ttl: int | None, *, insert: bool = False
+    ) -> EmulatedRowChange:
         before = self.state.static if key is None else self.state.rows.get(key) or {}
-        cells = {name: self._cells(self._column(name), value, before.get(name) or {}) for name, value in values.items()}
-        return RowChange(key, ttl or None, insert=insert, cells=cells)
+        cells = {
+            name: self._build_cells(self._find_column(name), value, before.get(name) or {})
+            for name, value in values.items()
+        }
+        return EmulatedRowChange(key, ttl or None, insert=insert, cells=cells)
 
-    def _cells(self, column: Column, value: Any, before: Any) -> bytes | Cells | None:
+    def _build_cells(self, column: EmulatedColumn, value: Any, before: Any) -> bytes | MulticellWrite | None:
         operations = value if isinstance(value, list) and value and isinstance(value[0], Operation) else [value]
         if not column.type.is_multicell:
             if isinstance(value, Operation):
                 raise StackError(f"column {column.name} of {self.table.full} can only be written as a whole")
-            return encode(column.type, value)
-        cells = Cells()
-        for each in operations:
-            if isinstance(each, Operation):
-                self._operate(cells, column, each, before)
+            return encode_cell(column.type, value)
+        cells = MulticellWrite()
+        for operation in operations:
+            if isinstance(operation, Operation):
+                self._apply_operation(cells, column, operation, before)
             else:
-                cells.cleared, cells.added, cells.removed = True, self._elements(column, each), set()
+                cells.cleared, cells.added, cells.removed = True, self._build_elements(column, operation), set()
         return cells
 
-    def _elements(self, column: Column, value: Any, *, at_front: bool = False) -> Elements:
+    def _build_elements(self, column: EmulatedColumn, value: Any, *, at_front: bool = False) -> Elements:
         kind = column.type
         if value is None:
             return {}
         if kind.name == "udt":
-            fields = [encode(each, part) for each, part in zip(kind.arguments, members(kind, value), strict=False)]
-            return {struct.pack(">h", place): cell for place, cell in enumerate(fields) if cell is not None}
+            fields = [
+                encode_cell(item, part) for item, part in zip(kind.arguments, to_members(kind, value), strict=False)
+            ]
+            return {struct.pack(">h", number): cell for number, cell in enumerate(fields) if cell is not None}
         if kind.name == "map":
             key, content = kind.arguments
-            return {_of(key, k): _of(content, v) for k, v in pairs(value)}
-        cells = [_of(kind.arguments[0], each) for each in value]
+            return {_encode_element(key, k): _encode_element(content, v) for k, v in to_pairs(value)}
+        cells = [_encode_element(kind.arguments[0], item) for item in value]
         if kind.name == "set":
             return dict.fromkeys(cells, b"")
-        return dict(zip(self._places(len(cells), at_front=at_front), cells, strict=True))
+        return dict(zip(self._list_keys(len(cells), at_front=at_front), cells, strict=True))
 
-    def _places(self, count: int, *, at_front: bool) -> list[bytes]:
+    def _list_keys(self, count: int, *, at_front: bool) -> list[bytes]:
         """Time uuids for new cells of a list, in order."""
         if at_front:
             # As far before 2010 as now is after it: the later prepended, the earlier in the list.
             mirror = 2 * 12_623_040_000_000_000 - self.ticks
             self.ticks += count
-            return [time_uuid_ticks(mirror - count + place, self.chance) for place in range(count)]
+            return [time_uuid_ticks(mirror - count + number, self.chance) for number in range(count)]
         first, self.ticks = self.ticks, self.ticks + count
-        return [time_uuid_ticks(first + place, self.chance) for place in range(count)]
+        return [time_uuid_ticks(first + number, self.chance) for number in range(count)]
 
-    def _operate(self, cells: Cells, column: Column, operation: Operation, before: Elements) -> None:
+    def _apply_operation(
+        self, cells: MulticellWrite, column: EmulatedColumn, operation: Operation, before: Elements
+    ) -> None:
         kind = column.type
         now = {} if cells.cleared else before
         in_order = sorted(now, key=list_order) if kind.name == "list" else ()
         if isinstance(operation, Append | Prepend):
-            cells.added |= self._elements(column, operation.value, at_front=isinstance(operation, Prepend))
+            cells.added |= self._build_elements(column, operation.value, at_front=isinstance(operation, Prepend))
         elif isinstance(operation, Remove):
             if kind.name == "udt":
                 raise StackError(f"{column.name} is a UDT; its fields become null with SetAt(field, None)")
-            unwanted = {_of(kind.arguments[0], each) for each in operation.value}
-            cells.removed |= {each for each in in_order if now[each] in unwanted} if kind.name == "list" else unwanted
+            unwanted = {_encode_element(kind.arguments[0], element) for element in operation.value}
+            cells.removed |= (
+                {element for element in in_order if now[element] in unwanted} if kind.name == "list" else unwanted
+            )
         else:
-            at, content = _place(kind, operation.at, in_order, column.name), operation.value
+            at, content = _element_key(kind, operation.at, in_order, column.name), operation.value
             if content is None:
                 cells.removed.add(at)
                 return
             part = kind.arguments[int.from_bytes(at, "big") if kind.name == "udt" else -1]
-            cells.added[at] = _of(part, content)
+            cells.added[at] = _encode_element(part, content)
 
-    def _range(self, write: DeleteRange) -> RangeChange:
-        given = [each for each in self.table.clustering if each.name in write.key]
-        prefix = key_cells(given, write.key, table=write.table)
-        if len(given) >= len(self.table.clustering):
+    def _compile_range(self, write: DeleteRange) -> RangeChange:
+        key_columns = [key_column for key_column in self.table.clustering if key_column.name in write.key]
+        prefix = key_cells(key_columns, write.key, table=write.table)
+        if len(key_columns) >= len(self.table.clustering):
             raise StackError(f"a range of {write.table} needs a clustering column that its key does not name")
-        column = self.table.clustering[len(given)]
-        low, high = encode(column.type, write.lower), encode(column.type, write.upper)
+        column = self.table.clustering[len(key_columns)]
+        low, high = encode_cell(column.type, write.lower), encode_cell(column.type, write.upper)
         start = (*prefix, low) if low is not None else prefix
         end = (*prefix, high) if high is not None else prefix
         start_inclusive = write.lower_inclusive or low is None
@@ -358,23 +375,23 @@ class Compiler:
         return RangeChange(start, end, start_inclusive, end_inclusive)
 
 
-def list_order(place: bytes) -> tuple[int, bytes]:
+def list_order(list_key: bytes) -> tuple[int, bytes]:
     """Order of time uuids in a list: by time, then the other half as signed bytes."""
-    return uuid_ticks(place), bytes(each ^ 0x80 for each in place[8:])
+    return uuid_ticks(list_key), bytes(byte ^ 0x80 for byte in list_key[8:])
 
 
-def _of(kind: CqlType, value: Any) -> bytes:
-    cell = encode(kind, value)
+def _encode_element(kind: CqlType, value: Any) -> bytes:
+    cell = encode_cell(kind, value)
     if cell is None:
         raise StackError("a collection cannot hold null")
     return cell
 
 
-def _place(kind: CqlType, at: Any, in_order: Sequence[bytes], name: str) -> bytes:
+def _element_key(kind: CqlType, at: Any, in_order: Sequence[bytes], name: str) -> bytes:
     if kind.name == "udt":
         return struct.pack(">h", kind.field_names.index(at))
     if kind.name == "map":
-        return _of(kind.arguments[0], at)
+        return _encode_element(kind.arguments[0], at)
     if kind.name != "list" or not 0 <= at < len(in_order):
         raise StackError(f"{name} has no element {at!r} that could be written; it has {len(in_order)}")
     return in_order[int(at)]
@@ -382,4 +399,4 @@ def _place(kind: CqlType, at: Any, in_order: Sequence[bytes], name: str) -> byte
 
 def udt_elements(cell: bytes) -> Elements:
     """Elements of a UDT column from its cell."""
-    return {struct.pack(">h", place): part for place, part in enumerate(split_fields(cell)) if part is not None}
+    return {struct.pack(">h", number): part for number, part in enumerate(split_fields(cell)) if part is not None}

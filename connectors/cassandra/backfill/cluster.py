@@ -10,7 +10,7 @@ from connectors.errors import Fatal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.cql.session import CqlSession
 
 _LOCAL: Final = "SELECT release_version, partitioner, tokens FROM system.local"
@@ -22,7 +22,7 @@ _ELEMENTS_SINCE: Final = (5, 0)
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
-class Cluster(NamedTuple):
+class SnapshotCluster(NamedTuple):
     """A cluster as one of its nodes sees it.
 
     Attributes:
@@ -34,7 +34,7 @@ class Cluster(NamedTuple):
     elements: bool
 
     @classmethod
-    async def of(cls, session: CqlSession, timeout_s: float) -> Cluster:
+    async def of(cls, session: CqlSession, timeout_s: float) -> SnapshotCluster:
         """Ask a node.
 
         Raises:
@@ -46,7 +46,7 @@ class Cluster(NamedTuple):
         return cluster_of(local, peers)
 
 
-def cluster_of(local: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str, Any]]) -> Cluster:
+def cluster_of(local: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str, Any]]) -> SnapshotCluster:
     """From the rows of ``system.local`` and ``system.peers``.
 
     Raises:
@@ -60,15 +60,17 @@ def cluster_of(local: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str, 
         )
     nodes = [*local, *peers]
     tokens = {int(token) for row in nodes for token in row["tokens"] or ()}
-    return Cluster(tuple(sorted(tokens)), all(_version(row["release_version"]) >= _ELEMENTS_SINCE for row in nodes))
+    return SnapshotCluster(
+        tuple(sorted(tokens)), all(_parse_version(row["release_version"]) >= _ELEMENTS_SINCE for row in nodes)
+    )
 
 
-def _version(text: object) -> tuple[int, int]:
-    found = _VERSION.match(str(text or ""))
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+def _parse_version(release: object) -> tuple[int, int]:
+    match = _VERSION.match(str(release or ""))
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-async def default_ttl(session: CqlSession, table: TableDefinition, timeout_s: float) -> int:
+async def default_ttl(session: CqlSession, table: CqlTableDefinition, timeout_s: float) -> int:
     """A table's ``default_time_to_live`` in s; 0: none.
 
     Raises:

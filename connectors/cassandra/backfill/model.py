@@ -10,7 +10,7 @@ import msgspec
 from connectors.snapshot.requests import SnapshotRequest
 
 if TYPE_CHECKING:
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.formats.partition_update import PartitionUpdate
 
 #: Ids of backfills of tables that came later begin with it; the table's id follows. Of a table whose cdc was off for a while
@@ -39,14 +39,14 @@ def new_request(table_id: str, name: str, again_us: int = 0) -> SnapshotRequest:
 
 def reads_again(request: str) -> bool:
     """Whether a backfill reads a table whose cdc was off for a while, by the backfill's id."""
-    found = _NEW_ID.match(request)
-    return found is not None and found[2] is not None
+    match = _NEW_ID.match(request)
+    return match is not None and match[2] is not None
 
 
 def new_table_id(request: str) -> str:
     """The table that a backfill of ``new_request`` reads, by the backfill's id; empty: it is another kind of backfill."""
-    found = _NEW_ID.match(request)
-    return found[1] if found else ""
+    match = _NEW_ID.match(request)
+    return match[1] if match else ""
 
 
 class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: float = 10.0
 
 
-class End(NamedTuple):
+class ChunkEnd(NamedTuple):
     """Where a chunk ends; the backfiller's own.
 
     Attributes:
@@ -104,7 +104,7 @@ class End(NamedTuple):
     rows: int
 
 
-class Chunk(NamedTuple):
+class CassandraChunk(NamedTuple):
     """Rows of one table, ready to be sent.
 
     Attributes:
@@ -117,8 +117,8 @@ class Chunk(NamedTuple):
     """
 
     request: str
-    table: TableDefinition
+    table: CqlTableDefinition
     updates: list[PartitionUpdate]
-    end: End
+    end: ChunkEnd
     read_ms: int
     bad: tuple[str, ...] = ()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cassandra import metrics as names
 from connectors.cassandra.backfill import state
-from connectors.cassandra.backfill.cluster import Cluster, default_ttl
-from connectors.cassandra.backfill.pulls import Pulls
-from connectors.cassandra.backfill.rows import Moment, RowReader
-from connectors.cql.failures import LoginRefused
+from connectors.cassandra.backfill.cluster import SnapshotCluster, default_ttl
+from connectors.cassandra.backfill.pulls import CassandraSnapshots
+from connectors.cassandra.backfill.rows import ReadMoment, SnapshotRowReader
+from connectors.cql.failures import CqlLoginRefused
 from connectors.cql.session import QueryStats, SchemaChanged
 from connectors.cql.throttle import InFlightLimit, Pace, PageSize, pause_s
 from connectors.errors import Fatal, MillraceError, Retriable
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from connectors.api import Position, TaskMetrics
-    from connectors.cassandra.backfill.model import BackfillSettings, Chunk
-    from connectors.cassandra.backfill.pulls import Job
-    from connectors.cql.mutations.definition import TableDefinition
-    from connectors.cql.session import CqlSession, Page
+    from connectors.cassandra.backfill.model import BackfillSettings, CassandraChunk
+    from connectors.cassandra.backfill.pulls import SnapshotJob
+    from connectors.cql.mutations.definition import CqlTableDefinition
+    from connectors.cql.session import CqlSession, ResultPage
     from connectors.snapshot.requests import SnapshotRequest
 
 _RETRY_MS: Final = 200
@@ -39,7 +39,7 @@ _NARROW_AFTER: Final = 2
 _REPORT_S: Final = 1.0
 
 
-async def _nothing() -> None:
+async def _ignore_call() -> None:
     """Nothing to be read anew."""
 
 
@@ -65,13 +65,13 @@ class Backfiller:
         self,
         settings: BackfillSettings,
         session: CqlSession,
-        tables: Callable[[Sequence[str]], Sequence[TableDefinition]],
+        tables: Callable[[Sequence[str]], Sequence[CqlTableDefinition]],
         shard: tuple[int, int],
         saved: Iterable[tuple[Position, Position]],
         metrics: TaskMetrics,
         log: logging.LoggerAdapter[logging.Logger],
         *,
-        refresh: Callable[[], Awaitable[object]] = _nothing,
+        refresh: Callable[[], Awaitable[object]] = _ignore_call,
     ) -> None:
         self._settings = settings
         self._session = session
@@ -80,8 +80,8 @@ class Backfiller:
         self._metrics = metrics
         self._log = log
         self._refresh = refresh
-        self._pulls = Pulls(settings, shard, saved)
-        self._queue: deque[Chunk] = deque()
+        self._pulls = CassandraSnapshots(settings, shard, saved)
+        self._queue: deque[CassandraChunk] = deque()
         #: Chunks that are being sent.
         self._sending = 0
         self._news = asyncio.Event()
@@ -91,8 +91,8 @@ class Backfiller:
         self._limit = InFlightLimit(1, settings.threads, settings.threads)
         self._pages: dict[str, PageSize] = {}
         self._pace = Pace(settings.rows_per_s)
-        self._cluster: Cluster | None = None
-        self._readers: dict[tuple[str, str, bool], RowReader] = {}
+        self._cluster: SnapshotCluster | None = None
+        self._readers: dict[tuple[str, str, bool], SnapshotRowReader] = {}
         self._ttls: dict[str, int] = {}
         self._busy = 0
         self._workers: list[asyncio.Task[None]] = []
@@ -107,21 +107,21 @@ class Backfiller:
         """
         self._pulls.set_requests(requests)
         self._queue = deque(chunk for chunk in self._queue if self._pulls.wanted(chunk.end))
-        self._again()
+        self._wake_workers()
         self._news.set()
 
-    def uncovered(self) -> list[TableDefinition]:
+    def uncovered(self) -> list[CqlTableDefinition]:
         """The captured tables that came after the first backfill, of which the task's share is in no backfill yet."""
         return self._pulls.uncovered(self._tables(self._settings.tables))
 
-    def reopened(self, tables: Iterable[tuple[TableDefinition, int]]) -> list[SnapshotRequest]:
-        """See ``Pulls.reopened``."""
+    def reopened(self, tables: Iterable[tuple[CqlTableDefinition, int]]) -> list[SnapshotRequest]:
+        """See ``CassandraSnapshots.reopened``."""
         return self._pulls.reopened(tables)
 
     def start(self) -> None:
         """Begin to read."""
         if not self._workers:
-            self._workers = [asyncio.create_task(self._work(number)) for number in range(self._settings.threads)]
+            self._workers = [asyncio.create_task(self._run_worker(number)) for number in range(self._settings.threads)]
             self._workers.append(asyncio.create_task(self._report_all()))
 
     async def close(self) -> None:
@@ -134,7 +134,7 @@ class Backfiller:
         self._queue.clear()
         self._sending = 0
 
-    def ready(self) -> Chunk | None:
+    def ready(self) -> CassandraChunk | None:
         """The next chunk to be sent; tell with ``done`` when its records are on their way, before the next one.
 
         Raises:
@@ -147,18 +147,18 @@ class Backfiller:
             if self._pulls.wanted(chunk.end):
                 self._sending += 1
                 return chunk
-        self._again()
+        self._wake_workers()
         return None
 
-    def done(self, chunk: Chunk) -> list[tuple[Position, Position]]:
+    def done(self, chunk: CassandraChunk) -> list[tuple[Position, Position]]:
         """The chunk's records are on their way: what is to be saved with the last of them."""
         self._sending = max(0, self._sending - 1)
-        found = self._pulls.done(chunk)
+        offsets = self._pulls.done(chunk)
         self._metrics.add(names.SNAPSHOT_CHUNKS)
         self._metrics.add(names.SNAPSHOT_ROWS, chunk.end.rows, {"table": str(chunk.table)})
         self._metrics.add(names.SNAPSHOT_PARTITIONS, len(chunk.updates), {"table": str(chunk.table)})
-        self._again()
-        return found
+        self._wake_workers()
+        return offsets
 
     def changes(self) -> list[tuple[Position, Position]]:
         """What else is to be saved; ask after every ``wait``."""
@@ -171,19 +171,19 @@ class Backfiller:
         self._news.clear()
 
     def progress(self) -> list[dict[str, Any]]:
-        """How far each request of this task is; see ``state.progress``."""
-        return [state.progress(name, note) for name, note in self._pulls.notes()]
+        """How far each request of this task is; see ``state.show_progress``."""
+        return [state.show_progress(name, note) for name, note in self._pulls.notes()]
 
     # The readers.
 
-    def _again(self) -> None:
+    def _wake_workers(self) -> None:
         self._wake.set()
 
-    async def _work(self, number: int) -> None:
+    async def _run_worker(self, number: int) -> None:
         attempt = 0
         while True:
             try:
-                job = self._pulls.next_job() if self._room(number) else None
+                job = self._pulls.next_job() if self._has_room(number) else None
                 if job is None:
                     self._wake.clear()
                     await self._wake.wait()
@@ -193,7 +193,7 @@ class Backfiller:
                     await self._carry_out(job)
                 finally:
                     self._busy -= 1
-                    self._again()
+                    self._wake_workers()
                 attempt = 0
             except Retriable as error:  # the cluster can't be asked for its tables
                 attempt += 1
@@ -208,37 +208,37 @@ class Backfiller:
                 self._news.set()
                 return
 
-    def _room(self, number: int) -> bool:
-        held = len(self._queue) + self._sending
-        return number < self._limit.value and held < self._settings.ahead_chunks + self._settings.threads
+    def _has_room(self, number: int) -> bool:
+        pending = len(self._queue) + self._sending
+        return number < self._limit.value and pending < self._settings.ahead_chunks + self._settings.threads
 
-    async def _carry_out(self, job: Job) -> None:
+    async def _carry_out(self, job: SnapshotJob) -> None:
         if job.table is None:
-            await self._resolve(job)
+            await self._resolve_tables(job)
         else:
-            await self._read(job)
+            await self._read_chunk(job)
         self._news.set()
 
-    async def _resolve(self, job: Job) -> None:
+    async def _resolve_tables(self, job: SnapshotJob) -> None:
         try:
             if self._cluster is None:
-                self._cluster = await Cluster.of(self._session, self._settings.timeout_s)
+                self._cluster = await SnapshotCluster.of(self._session, self._settings.timeout_s)
                 self._pulls.bounds = self._cluster.bounds
             await self._refresh()
-            found = job.pull.request.chosen(self._tables(job.pull.request.tables))
-        except (Retriable, LoginRefused):
+            tables = job.pull.request.chosen(self._tables(job.pull.request.tables))
+        except (Retriable, CqlLoginRefused):
             job.pull.busy = False
             raise
         except MillraceError as error:
             self._log.error("the backfill %s failed: %s", job.pull.request.id, error)
             self._pulls.failed(job, str(error))
             return
-        self._pulls.resolved(job, found)
+        self._pulls.resolved(job, tables)
         self._log.info(
-            "the backfill %s has %d tables: %s", job.pull.request.id, len(found), ", ".join(map(str, found))[:500]
+            "the backfill %s has %d tables: %s", job.pull.request.id, len(tables), ", ".join(map(str, tables))[:500]
         )
 
-    async def _read(self, job: Job) -> None:
+    async def _read_chunk(self, job: SnapshotJob) -> None:
         """All pages of a piece; failures that may pass are waited out here."""
         attempt = changes = 0
         while not self._pulls.stale(job) and job.piece is not None and job.piece.read is not None:
@@ -247,14 +247,14 @@ class Backfiller:
                 await self._wake.wait()
             await asyncio.sleep(self._pace.wait_s(time.monotonic()))
             try:
-                await self._page(job)
+                await self._read_page(job)
             except SchemaChanged as error:
                 changes += 1
                 if changes > _SCHEMA_TRIES:
-                    self._fail(job, error)
+                    self._fail_table(job, error)
                     return
-                self._forget(job)
-                await self._pause(changes)
+                self._drop_readers(job)
+                await self._wait_retry(changes)
                 with suppress(Retriable):
                     await self._refresh()
             except Retriable as error:
@@ -268,8 +268,8 @@ class Backfiller:
                         "%s can't be read now, it is tried again: %s", job.table and job.table.note.name, error
                     )
                 self._pulls.tell(job, str(error))
-                await self._pause(attempt)
-            except LoginRefused:
+                await self._wait_retry(attempt)
+            except CqlLoginRefused:
                 raise  # no fault of this table: the run ends, and another one goes on here
             except MillraceError as error:
                 if isinstance(error, Fatal) and self._pulls.lost(job):
@@ -277,7 +277,7 @@ class Backfiller:
                         "%s is read on from the start of a partition: %s", job.table and job.table.note.name, error
                     )
                     continue
-                self._fail(job, error)
+                self._fail_table(job, error)
                 return
             else:
                 attempt = changes = 0
@@ -286,16 +286,16 @@ class Backfiller:
     def _has_space(self) -> bool:
         return len(self._queue) + self._sending < self._settings.ahead_chunks
 
-    async def _pause(self, attempt: int) -> None:
+    async def _wait_retry(self, attempt: int) -> None:
         await asyncio.sleep(pause_s(attempt, _RETRY_MS, int(self._settings.retry_s * 1000), 20, random.random()))  # noqa: S311
 
-    def _fail(self, job: Job, error: Exception) -> None:
+    def _fail_table(self, job: SnapshotJob, error: Exception) -> None:
         self._log.error(
             "%s is left out of the backfill %s: %s", job.table and job.table.note.name, job.pull.request.id, error
         )
         self._pulls.failed(job, str(error))
 
-    async def _page(self, job: Job) -> None:
+    async def _read_page(self, job: SnapshotJob) -> None:
         """The next page of a piece.
 
         Raises:
@@ -303,7 +303,7 @@ class Backfiller:
             Retriable: it can't be read now.
             Fatal: the cluster refuses it.
         """
-        reader = await self._reader(job)
+        reader = await self._find_reader(job)
         if reader is None or job.piece is None or job.piece.read is None:
             return
         after, upto, state_hex = job.piece.read
@@ -333,83 +333,83 @@ class Backfiller:
         size.answered(page.rows)
         self._limit.answered(stats.latency_s, full=len(page.rows) >= asked, in_flight=self._busy)
         self._pace.spent(len(page.rows), time.monotonic())
-        self._take(job, reader, page, elapsed)
+        self._queue_page(job, reader, page, elapsed)
 
-    def _take(self, job: Job, reader: RowReader, page: Page, elapsed_s: float) -> None:
+    def _queue_page(self, job: SnapshotJob, reader: SnapshotRowReader, page: ResultPage, elapsed_s: float) -> None:
         read_ms = int(time.time() * 1000)
         server_ms = reader.server_ms(page.rows) or read_ms
         # By the server's clock not later than when it was asked.
         settled_us = server_ms * 1000 - int((elapsed_s + self._settings.settle_s) * 1_000_000)
-        found = reader.read(page.rows, Moment(settled_us, read_ms, self._ttls.get(reader.table.table_id, 0)))
-        for text in found.bad:
-            self._log.warning("%s", text)
+        decoded = reader.read(page.rows, ReadMoment(settled_us, read_ms, self._ttls.get(reader.table.table_id, 0)))
+        for complaint in decoded.bad:
+            self._log.warning("%s", complaint)
         chunk = self._pulls.page(
             job,
             reader.table,
-            found.updates,
+            decoded.updates,
             rows=len(page.rows),
             last_token=reader.last_token(page.rows),
             paging=page.state,
-            bad=found.bad,
+            bad=decoded.bad,
         )
         if chunk is not None:
             self._queue.append(chunk)
         self._news.set()
 
-    async def _reader(self, job: Job) -> RowReader | None:
+    async def _find_reader(self, job: SnapshotJob) -> SnapshotRowReader | None:
         """Of the table as it is defined now; None: there is nothing to read (any more)."""
         table, cluster = job.table, self._cluster
         if table is None:
             return None
         if cluster is None:
             # A request that was resolved before a restart.
-            cluster = self._cluster = await Cluster.of(self._session, self._settings.timeout_s)
+            cluster = self._cluster = await SnapshotCluster.of(self._session, self._settings.timeout_s)
             self._pulls.bounds = cluster.bounds
         note = table.note
         request = job.pull.request
-        found = next(
+        match = next(
             (
-                each
-                for each in request.chosen(self._tables(request.tables))
-                if (each.keyspace, each.table) == (note.keyspace, note.table)
+                table_
+                for table_ in request.chosen(self._tables(request.tables))
+                if (table_.keyspace, table_.table) == (note.keyspace, note.table)
             ),
             None,
         )
-        if found is None:
+        if match is None:
             self._pulls.vanished(job)
             return None
-        if found.table_id != note.table_id:
-            self._pulls.renewed(job, found.table_id)
+        if match.table_id != note.table_id:
+            self._pulls.renewed(job, match.table_id)
             return None
-        key = found.table_id, found.version, cluster.elements
+        key = match.table_id, match.version, cluster.elements
         reader = self._readers.get(key)
         if reader is None:
-            self._ttls[found.table_id] = await default_ttl(self._session, found, self._settings.timeout_s)
-            reader = self._readers[key] = RowReader(self._settings.prefix, found, elements=cluster.elements)
+            self._ttls[match.table_id] = await default_ttl(self._session, match, self._settings.timeout_s)
+            reader = self._readers[key] = SnapshotRowReader(self._settings.prefix, match, elements=cluster.elements)
         return reader
 
-    def _forget(self, job: Job) -> None:
+    def _drop_readers(self, job: SnapshotJob) -> None:
         if job.table is not None:
-            wanted = job.table.note.table_id
-            self._readers = {key: reader for key, reader in self._readers.items() if key[0] != wanted}
+            table_id = job.table.note.table_id
+            self._readers = {key: reader for key, reader in self._readers.items() if key[0] != table_id}
 
-    def _page_size(self, job: Job) -> PageSize:
+    def _page_size(self, job: SnapshotJob) -> PageSize:
         name = job.table.note.name if job.table is not None else ""
-        known = self._pages.get(name)
-        if known is None:
-            known = self._pages[name] = PageSize(self._settings.chunk_rows, self._settings.chunk_bytes)
-        return known
+        page_size = self._pages.get(name)
+        if page_size is None:
+            page_size = self._pages[name] = PageSize(self._settings.chunk_rows, self._settings.chunk_bytes)
+        return page_size
 
     # Numbers.
 
     async def _report_all(self) -> None:
         while True:
-            self._report()
+            self._report_metrics()
             # What empty pieces leave is saved now and then.
             self._news.set()
             await asyncio.sleep(_REPORT_S)
 
-    def _report(self) -> None:
+    def _report_metrics(self) -> None:
         metrics, stats, before = self._metrics, self._stats, self._reported
         for name, now, last in (
             (names.SNAPSHOT_QUERIES, stats.queries + stats.errors, before.queries + before.errors),
@@ -421,6 +421,8 @@ class Backfiller:
         self._reported = QueryStats(queries=stats.queries, errors=stats.errors, latency_s=stats.latency_s)
         running = [note for _, note in self._pulls.notes() if note.state in ("waiting", "running")]
         metrics.set(names.SNAPSHOT_RUNNING, len(running))
-        metrics.set(names.SNAPSHOT_PROGRESS, sum(map(state.percent, running)) / len(running) / 100 if running else 1.0)
+        metrics.set(
+            names.SNAPSHOT_PROGRESS, sum(map(state.percent_done, running)) / len(running) / 100 if running else 1.0
+        )
         metrics.set(names.SNAPSHOT_IN_FLIGHT, stats.in_flight)
         metrics.set(names.SNAPSHOT_LIMIT, self._limit.value)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.cassandra.backfill import state, views
-from connectors.cassandra.backfill.model import NEW, Chunk, End, new_request, new_table_id, reads_again
-from connectors.cassandra.backfill.ranges import cut, merged, share, width_after
-from connectors.cassandra.backfill.state import PullNote, TableNote
+from connectors.cassandra.backfill.model import NEW, CassandraChunk, ChunkEnd, new_request, new_table_id, reads_again
+from connectors.cassandra.backfill.ranges import cut_chunk, merge_spans, task_range, width_after
+from connectors.cassandra.backfill.state import CassandraTableNote, PullNote
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.cql.token_ranges import TokenRange
-from connectors.snapshot.board import Share, SnapshotBoard
+from connectors.snapshot.board import SnapshotBoard, TaskShare
 from connectors.snapshot.requests import INITIAL
 from connectors.snapshot.state import FINAL, shown_state
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Position
     from connectors.cassandra.backfill.model import BackfillSettings
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.formats.partition_update import PartitionUpdate
     from connectors.snapshot.requests import SnapshotRequest
     from connectors.snapshot.state import Stage
@@ -37,7 +37,7 @@ _FIRST_PIECES: Final = 16
 _SAVE_MS: Final = 1_000
 
 
-class Piece:
+class RingChunk:
     """A part of the ring that is being read; ``span`` is what is not done of it, ``read`` how far it was read."""
 
     __slots__ = ("number", "outstanding", "read", "rows", "span", "width")
@@ -53,16 +53,16 @@ class Piece:
         self.read: TokenRange | None = span
 
 
-class TablePull:
+class CassandraTableSnapshot:
     """One table of a request."""
 
-    def __init__(self, pull: Pull, note: TableNote, whole: TokenRange) -> None:
+    def __init__(self, pull: Pull, note: CassandraTableNote, whole: TokenRange) -> None:
         self.pull = pull
         self.note = note
         self.whole = whole
         #: Chunks and jobs of an older one are no longer wanted.
         self.epoch = 0
-        self.pieces: dict[int, Piece] = {}
+        self.pieces: dict[int, RingChunk] = {}
         self.left: list[TokenRange] = []
         self.width = 0
         self.reset()
@@ -75,32 +75,34 @@ class TablePull:
     def reset(self) -> None:
         """Forget what is under way: it is read again."""
         self.epoch += 1
-        self.left = merged([*self.left, *(each.span for each in self.pieces.values())]) if self.pieces else self.left
+        self.left = (
+            merge_spans([*self.left, *(chunk.span for chunk in self.pieces.values())]) if self.pieces else self.left
+        )
         self.pieces = {}
         if not self.left and self.open:
             self.left = state.left_of(self.note, self.whole)
 
     def save(self, now_ms: int) -> None:
         """Bring the note up to date."""
-        left = merged([*self.left, *(each.span for each in self.pieces.values())])
-        self.note.left = None if left == [self.whole] else [(each.after, each.upto, each.resume) for each in left]
+        left = merge_spans([*self.left, *(chunk.span for chunk in self.pieces.values())])
+        self.note.left = None if left == [self.whole] else [(chunk.after, chunk.upto, chunk.resume) for chunk in left]
         self.note.percent = state.done_percent(left, self.whole)
         self.note.saved_ms = now_ms
 
 
-Pull = Share[TablePull]
+Pull = TaskShare[CassandraTableSnapshot]
 
 
-class Job(NamedTuple):
+class SnapshotJob(NamedTuple):
     """What to ask the cluster: the tables of a request, or the rows of a piece."""
 
     pull: Pull
-    table: TablePull | None = None
-    piece: Piece | None = None
+    table: CassandraTableSnapshot | None = None
+    piece: RingChunk | None = None
     epoch: int = 0
 
 
-class Pulls:
+class CassandraSnapshots:
     """All backfills of a task. Not thread-safe; nothing blocks.
 
     Args:
@@ -119,7 +121,7 @@ class Pulls:
     ) -> None:
         self._settings = settings
         self._shard = shard
-        self._whole = share(*shard)
+        self._whole = task_range(*shard)
         self._saved: dict[str, dict[str, Position]] = {}
         for partition, offset in saved:
             request, part = partition.get(SNAPSHOT), partition.get(SHARD)
@@ -127,7 +129,7 @@ class Pulls:
                 continue
             if settings.mode != "always" or (request != INITIAL and not new_table_id(request)):
                 self._saved.setdefault(request, {})[part] = offset
-        self._board = SnapshotBoard(self._recall, self._stop, clock, fails=True)
+        self._board = SnapshotBoard(self._restore_share, self._stop_share, clock, fails=True)
         #: Of these nothing but what empty pieces leave is new.
         self._stale_since: dict[str, int] = {}
         self._number = 0
@@ -141,25 +143,25 @@ class Pulls:
         self._board.set_requests(requests)
         self._stale_since = {name: since for name, since in self._stale_since.items() if name in self._board.shares}
 
-    def _recall(self, request: SnapshotRequest) -> Pull:
+    def _restore_share(self, request: SnapshotRequest) -> Pull:
         parts = self._saved.get(request.id, {})
-        own = parts.get(f"{self._shard[0]}/{self._shard[1]}")
-        note = state.note_of(own) if own is not None else None
-        if own is not None and note is None and own.get("state") in SNAPSHOT_ENDED:
-            note = PullNote(state="done" if own["state"] == "completed" else own["state"])
-        if (note is None or note.state not in FINAL) and state.over(parts):
+        saved_offset = parts.get(f"{self._shard[0]}/{self._shard[1]}")
+        note = state.note_of(saved_offset) if saved_offset is not None else None
+        if saved_offset is not None and note is None and saved_offset.get("state") in SNAPSHOT_ENDED:
+            note = PullNote(state="done" if saved_offset["state"] == "completed" else saved_offset["state"])
+        if (note is None or note.state not in FINAL) and state.is_over(parts):
             # Done by another number of tasks.
-            note = state.ended(parts, self._shard)
-        pull: Pull = Share(request, note or PullNote())
+            note = state.ended_note(parts, self._shard)
+        pull: Pull = TaskShare(request, note or PullNote())
         if pull.note.resolved:
             if pull.note.state not in FINAL:
                 self._subtract_others(request, pull.note)
-            pull.tables = [TablePull(pull, each, self._whole) for each in pull.note.tables]
+            pull.tables = [CassandraTableSnapshot(pull, table_note, self._whole) for table_note in pull.note.tables]
         return pull
 
     # Tables that come later.
 
-    def uncovered(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
+    def uncovered(self, tables: Iterable[CqlTableDefinition]) -> list[CqlTableDefinition]:
         """The tables of which the task's share is in no backfill that the connector has started without a request.
 
         Until the first backfill knows its tables there are none: it takes all.
@@ -168,20 +170,24 @@ class Pulls:
         if initial is None or not (initial.note.resolved or initial.note.state in FINAL):
             return []
         tables = list(tables)
-        if not initial.note.resolved and not any(note.resolved for _, note in _shares(self._saved.get(INITIAL, {}))):
+        if not initial.note.resolved and not any(
+            note.resolved for _, note in _saved_shares(self._saved.get(INITIAL, {}))
+        ):
             # Somebody has saved that it is over, and nobody which tables it had: they are those that are there now.
             initial.note.tables = [
-                TableNote(keyspace=each.keyspace, table=each.table, table_id=each.table_id, stage="done")
-                for each in tables
+                CassandraTableNote(keyspace=table.keyspace, table=table.table, table_id=table.table_id, stage="done")
+                for table in tables
             ]
             initial.note.resolved = True
             self._board.save(initial)
-        known = {each.table_id for each in initial.note.tables} if initial.note.resolved else set()
+        known_ids = {table.table_id for table in initial.note.tables} if initial.note.resolved else set()
         return [
-            each for each in tables if each.table_id not in known and self._open(new_request(each.table_id, str(each)))
+            table
+            for table in tables
+            if table.table_id not in known_ids and self._is_open(new_request(table.table_id, str(table)))
         ]
 
-    def reopened(self, tables: Iterable[tuple[TableDefinition, int]]) -> list[SnapshotRequest]:
+    def reopened(self, tables: Iterable[tuple[CqlTableDefinition, int]]) -> list[SnapshotRequest]:
         """The backfills of tables whose cdc was off for a while: what was written meanwhile is not in the log.
 
         A table that was not read before, or only since then, needs none.
@@ -189,7 +195,7 @@ class Pulls:
         Args:
             tables: with the time at which cdc was on again, µs since 1970.
         """
-        found = []
+        requests = []
         for table, again_us in tables:
             request = new_request(table.table_id, str(table), again_us)
             live = [
@@ -198,31 +204,33 @@ class Pulls:
                 if (pull := self._board.shares.get(name)) is not None
             ]
             saved = [
-                note for name in (INITIAL, f"{NEW}{table.table_id}") for _, note in _shares(self._saved.get(name, {}))
+                note
+                for name in (INITIAL, f"{NEW}{table.table_id}")
+                for _, note in _saved_shares(self._saved.get(name, {}))
             ]
-            begun = [
-                each.started_ms
+            start_times = [
+                table_note.started_ms
                 for note in (*live, *saved)
-                for each in note.tables
-                if each.table_id == table.table_id and each.stage != "waiting"
+                for table_note in note.tables
+                if table_note.table_id == table.table_id and table_note.stage != "waiting"
             ]
-            if begun and min(begun) < again_us // 1000 and self._open(request):
-                found.append(request)
-        return found
+            if start_times and min(start_times) < again_us // 1000 and self._is_open(request):
+                requests.append(request)
+        return requests
 
-    def _open(self, wanted: SnapshotRequest) -> bool:
-        request = wanted.id
+    def _is_open(self, snapshot: SnapshotRequest) -> bool:
+        request = snapshot.id
         parts = self._saved.get(request, {})
-        own = parts.get(f"{self._shard[0]}/{self._shard[1]}")
+        saved_offset = parts.get(f"{self._shard[0]}/{self._shard[1]}")
         if request in self._board.shares:
             return False
-        if own is not None:
-            return own.get("state") not in SNAPSHOT_ENDED
-        if parts and not state.over(parts):
+        if saved_offset is not None:
+            return saved_offset.get("state") not in SNAPSHOT_ENDED
+        if parts and not state.is_over(parts):
             return True  # maybe nothing is left of it: then that is saved
-        return bool(state.inherited(self._whole, self._read_before(wanted, wanted.table_id)))
+        return bool(state.inherited_ranges(self._whole, self._read_before(snapshot, snapshot.table_id)))
 
-    def _read_before(self, request: SnapshotRequest, table_id: str) -> list[tuple[TokenRange, TableNote]]:
+    def _read_before(self, request: SnapshotRequest, table_id: str) -> list[tuple[TokenRange, CassandraTableNote]]:
         """What was saved of a table by all divisions among tasks: the tokens of each share, and its note.
 
         A table that came later for one division may have been there for the first backfill of another: both count for both.
@@ -231,51 +239,57 @@ class Pulls:
         ids = [request.id]
         if request.id == INITIAL or (request.table_id and not reads_again(request.id)):
             ids = [INITIAL, f"{NEW}{table_id}"]
-        found = []
+        shares = []
         for name in ids:
-            for whole, note in _shares(self._saved.get(name, {})):
+            for whole, note in _saved_shares(self._saved.get(name, {})):
                 over = name == INITIAL and bool(request.table_id) and note.state in FINAL
-                found += [
+                shares += [
                     (
                         whole,
-                        TableNote(keyspace=one.keyspace, table=one.table, table_id=table_id, stage="done")
+                        CassandraTableNote(
+                            keyspace=table_note.keyspace, table=table_note.table, table_id=table_id, stage="done"
+                        )
                         if over
-                        else one,
+                        else table_note,
                     )
-                    for one in note.tables
-                    if one.table_id == table_id
+                    for table_note in note.tables
+                    if table_note.table_id == table_id
                 ]
-        return found
+        return shares
 
     def _subtract_others(self, request: SnapshotRequest, note: PullNote) -> None:
         """Leave out what other divisions among tasks have read: the number of tasks changed and came back."""
         for table in note.tables:
             left = state.subtract_read(
                 state.left_of(table, self._whole),
-                [each for each in self._read_before(request, table.table_id) if each[0] != self._whole],
+                [
+                    saved_share
+                    for saved_share in self._read_before(request, table.table_id)
+                    if saved_share[0] != self._whole
+                ],
             )
             if table.open:
-                table.left = [(one.after, one.upto, one.resume) for one in left]
+                table.left = [(token_range.after, token_range.upto, token_range.resume) for token_range in left]
                 table.stage = table.stage if left else "done"
 
     def suspend(self) -> None:
         """Nobody reads any more: what is under way is to be read again."""
         for pull in self._board.shares.values():
             pull.busy = False
-            self._stop(pull, dropped=False)
+            self._stop_share(pull, dropped=False)
 
-    def _stop(self, share: Pull, *, dropped: bool) -> None:
+    def _stop_share(self, share: Pull, *, dropped: bool) -> None:
         del dropped
         for table in share.tables:
             table.reset()
 
     # Work for the readers.
 
-    def next_job(self) -> Job | None:
+    def next_job(self) -> SnapshotJob | None:
         """What to ask the cluster next; None: nothing for now."""
         for pull in self._board.order:
             if pull.claim():
-                return Job(pull)
+                return SnapshotJob(pull)
             if not pull.running or not pull.note.resolved:
                 continue
             for table in pull.unfinished():
@@ -283,65 +297,69 @@ class Pulls:
                     return self._piece_of(pull, table)
         return None
 
-    def _piece_of(self, pull: Pull, table: TablePull) -> Job:
+    def _piece_of(self, pull: Pull, table: CassandraTableSnapshot) -> SnapshotJob:
         if not table.note.started_ms:
-            table.note.started_ms = self._now()
+            table.note.started_ms = self._now_ms()
         table.note.stage = "running"
         whole = self._whole.upto - self._whole.after
         table.width = table.width or whole // (_FIRST_PIECES * self._settings.threads)
-        span, rest = cut(table.left[0], table.width, self.bounds)
-        table.left[:1] = [] if rest is None else [rest]
+        span, remainder = cut_chunk(table.left[0], table.width, self.bounds)
+        table.left[:1] = [] if remainder is None else [remainder]
         self._number += 1
-        piece = table.pieces[self._number] = Piece(self._number, span)
-        return Job(pull, table, piece, table.epoch)
+        piece = table.pieces[self._number] = RingChunk(self._number, span)
+        return SnapshotJob(pull, table, piece, table.epoch)
 
-    def stale(self, job: Job) -> bool:
+    def stale(self, job: SnapshotJob) -> bool:
         """Whether the job's answer is no longer wanted."""
         if not self._board.wants(job.pull):
             return True
         return job.table is not None and (job.table.epoch != job.epoch or not job.table.open)
 
-    def wanted(self, end: End) -> bool:
+    def wanted(self, end: ChunkEnd) -> bool:
         """Whether a chunk that was read may still be sent."""
-        found = self._find(end)
-        return found is not None and found[0].pull.running
+        match = self._find_chunk(end)
+        return match is not None and match[0].pull.running
 
-    def resolved(self, job: Job, found: Sequence[TableDefinition]) -> None:
+    def resolved(self, job: SnapshotJob, definitions: Sequence[CqlTableDefinition]) -> None:
         """The request's tables."""
         pull = job.pull
         if not self._board.resolve(pull):
             return
         note = pull.note
         pull_parts = self._saved.get(pull.request.id, {})
-        others = _shares(pull_parts)
-        began = min((other.started_ms for _, other in others if other.started_ms), default=self._now())
+        others = _saved_shares(pull_parts)
+        began = min(
+            (other_note.started_ms for _, other_note in others if other_note.started_ms), default=self._now_ms()
+        )
         note.started_ms = note.started_ms or began
-        for each in found:
-            table = TableNote(keyspace=each.keyspace, table=each.table, table_id=each.table_id)
-            if each.has_counters:
-                table.stage, table.error = "failed", f"{each} has counters, whose changes can't be merged"
-            left = state.inherited(self._whole, self._read_before(pull.request, each.table_id))
+        for definition in definitions:
+            table = CassandraTableNote(
+                keyspace=definition.keyspace, table=definition.table, table_id=definition.table_id
+            )
+            if definition.has_counters:
+                table.stage, table.error = "failed", f"{definition} has counters, whose changes can't be merged"
+            left = state.inherited_ranges(self._whole, self._read_before(pull.request, definition.table_id))
             if left != [self._whole]:
-                table.left = [(one.after, one.upto, one.resume) for one in left]
+                table.left = [(open_table.after, open_table.upto, open_table.resume) for open_table in left]
                 table.percent = state.done_percent(left, self._whole)
-            table.rows, table.started_ms = state.counted(pull_parts, each.table_id, self._shard)
+            table.rows, table.started_ms = state.count_inherited(pull_parts, definition.table_id, self._shard)
             note.tables.append(table)
-            pull.tables.append(TablePull(pull, table, self._whole))
-        for one in pull.tables:
-            self._close_if_done(one)
+            pull.tables.append(CassandraTableSnapshot(pull, table, self._whole))
+        for open_table in pull.tables:
+            self._close_if_done(open_table)
         self._board.finish(pull)
 
     def page(
         self,
-        job: Job,
-        table: TableDefinition,
+        job: SnapshotJob,
+        table: CqlTableDefinition,
         updates: list[PartitionUpdate],
         *,
         rows: int,
         last_token: int | None,
         paging: bytes | None,
         bad: tuple[str, ...] = (),
-    ) -> Chunk | None:
+    ) -> CassandraChunk | None:
         """The next page of a piece was read.
 
         Args:
@@ -367,15 +385,15 @@ class Pulls:
         if paging is None:
             whole = self._whole.upto - self._whole.after
             pull_table.width = width_after(piece.width, piece.rows, self._settings.chunk_rows * _PAGES, whole)
-        end = End(pull_table.pull.request.id, piece.number, after, paging, rows)
+        end = ChunkEnd(pull_table.pull.request.id, piece.number, after, paging, rows)
         if not updates and not bad and not piece.outstanding:
-            self._advance(pull_table, piece, end)
-            self._stale_since.setdefault(end.request, self._now())
+            self._advance_chunk(pull_table, piece, end)
+            self._stale_since.setdefault(end.request, self._now_ms())
             return None
         piece.outstanding += 1
-        return Chunk(end.request, table, updates, end, self._now(), bad)
+        return CassandraChunk(end.request, table, updates, end, self._now_ms(), bad)
 
-    def lost(self, job: Job) -> bool:
+    def lost(self, job: SnapshotJob) -> bool:
         """The paging state of a piece is of no use (any more): it is read on from the start of the partition under way.
 
         Returns:
@@ -387,7 +405,7 @@ class Pulls:
         piece.read = TokenRange(piece.read.after, piece.read.upto)
         return True
 
-    def narrow(self, job: Job) -> None:
+    def narrow(self, job: SnapshotJob) -> None:
         """A query of a piece was too much for the cluster: read only the first half of what is left of it now."""
         table, piece = job.table, job.piece
         if table is None or piece is None or piece.read is None or self.stale(job):
@@ -399,27 +417,27 @@ class Pulls:
             piece.read = TokenRange(after, middle)
             piece.span = TokenRange(piece.span.after, middle, piece.span.resume)
             piece.width = middle - after
-            table.left = merged([TokenRange(middle, upto), *table.left])
+            table.left = merge_spans([TokenRange(middle, upto), *table.left])
 
-    def tell(self, job: Job, error: str) -> None:
+    def tell(self, job: SnapshotJob, error: str) -> None:
         """What is being tried again; empty: nothing any more."""
         if job.table is not None and job.table.note.error != error and not self.stale(job):
             job.table.note.error = error
             self._board.save(job.pull)
 
-    def failed(self, job: Job, error: str) -> None:
+    def failed(self, job: SnapshotJob, error: str) -> None:
         """The table, or the whole request, is given up."""
         if job.table is None:
             self._board.refuse(job.pull, error)
         elif not self.stale(job):
-            self._close(job.table, "failed", error)
+            self._close_table(job.table, "failed", error)
 
-    def vanished(self, job: Job) -> None:
+    def vanished(self, job: SnapshotJob) -> None:
         """The table was dropped."""
         if job.table is not None and not self.stale(job):
-            self._close(job.table, "vanished", "")
+            self._close_table(job.table, "vanished", "")
 
-    def renewed(self, job: Job, table_id: str) -> None:
+    def renewed(self, job: SnapshotJob, table_id: str) -> None:
         """The table was dropped and made anew: it is read from the beginning."""
         table = job.table
         if table is not None and not self.stale(job):
@@ -431,61 +449,61 @@ class Pulls:
 
     # What is sent.
 
-    def done(self, chunk: Chunk) -> list[tuple[Position, Position]]:
+    def done(self, chunk: CassandraChunk) -> list[tuple[Position, Position]]:
         """The chunk's records are on their way: what is to be saved with the last of them."""
-        found = self._find(chunk.end)
-        if found is not None:
-            table, piece = found
+        match = self._find_chunk(chunk.end)
+        if match is not None:
+            table, piece = match
             piece.outstanding -= 1
             table.note.rows += chunk.end.rows
             table.note.bad += len(chunk.bad)
-            self._advance(table, piece, chunk.end)
+            self._advance_chunk(table, piece, chunk.end)
             self._board.save(table.pull)
         return self.changes()
 
     def changes(self) -> list[tuple[Position, Position]]:
         """What else is to be saved."""
-        now = self._now()
+        now = self._now_ms()
         for name, since in self._stale_since.items():
             if now - since >= _SAVE_MS:
                 self._board.save(self._board.shares[name])
         unsaved = self._board.take_unsaved()
         for pull in unsaved:
             self._stale_since.pop(pull.request.id, None)
-        return [self._offset(pull) for pull in unsaved]
+        return [self._make_offset(pull) for pull in unsaved]
 
     def notes(self) -> list[tuple[str, PullNote]]:
         """All requests as they stand."""
         for pull in self._board.order:
-            self._update(pull)
+            self._update_notes(pull)
         return [(pull.request.id, pull.note) for pull in self._board.order]
 
     # Parts.
 
-    def _offset(self, pull: Pull) -> tuple[Position, Position]:
-        self._update(pull)
-        pull.note.saved_ms = self._now()
+    def _make_offset(self, pull: Pull) -> tuple[Position, Position]:
+        self._update_notes(pull)
+        pull.note.saved_ms = self._now_ms()
         name = pull.request.id
-        offset: Position = {"state": shown_state(pull.note.state), "progress": state.text(pull.note)}
+        offset: Position = {"state": shown_state(pull.note.state), "progress": state.note_to_text(pull.note)}
         if pull.request.table_id:
             offset["request"] = views.saved_request(pull.request)
         self._saved.setdefault(name, {})[f"{self._shard[0]}/{self._shard[1]}"] = offset
-        return views.partition(self._settings.prefix, name, self._shard), offset
+        return views.share_partition(self._settings.prefix, name, self._shard), offset
 
-    def _update(self, pull: Pull) -> None:
-        now = self._now()
+    def _update_notes(self, pull: Pull) -> None:
+        now = self._now_ms()
         for table in pull.tables:
             if table.open:
                 table.save(now)
 
-    def _find(self, end: End) -> tuple[TablePull, Piece] | None:
+    def _find_chunk(self, end: ChunkEnd) -> tuple[CassandraTableSnapshot, RingChunk] | None:
         pull = self._board.shares.get(end.request)
         for table in pull.tables if pull is not None else ():
             if table.open and end.piece in table.pieces:
                 return table, table.pieces[end.piece]
         return None
 
-    def _advance(self, table: TablePull, piece: Piece, end: End) -> None:
+    def _advance_chunk(self, table: CassandraTableSnapshot, piece: RingChunk, end: ChunkEnd) -> None:
         if end.page is not None:
             piece.span = TokenRange(end.after, piece.span.upto, end.page.hex())
             return
@@ -493,13 +511,13 @@ class Pulls:
             del table.pieces[piece.number]
             self._close_if_done(table)
 
-    def _close_if_done(self, table: TablePull) -> None:
+    def _close_if_done(self, table: CassandraTableSnapshot) -> None:
         if table.open and not table.left and not table.pieces:
-            self._close(table, "done", "")
+            self._close_table(table, "done", "")
 
-    def _close(self, table: TablePull, stage: Stage, error: str) -> None:
+    def _close_table(self, table: CassandraTableSnapshot, stage: Stage, error: str) -> None:
         note = table.note
-        note.saved_ms = self._now()
+        note.saved_ms = self._now_ms()
         note.started_ms = note.started_ms or note.saved_ms
         note.left = None
         if stage == "done":
@@ -509,17 +527,19 @@ class Pulls:
         table.epoch += 1
         self._board.close(table.pull, note, stage, error)
 
-    def _now(self) -> int:
+    def _now_ms(self) -> int:
         return self._board.now_ms()
 
 
-def _shares(parts: Mapping[str, Position]) -> list[tuple[TokenRange, PullNote]]:
+def _saved_shares(parts: Mapping[str, Position]) -> list[tuple[TokenRange, PullNote]]:
     """Of the saved shares of a request: which tokens each is of, and its note."""
     return [
-        (share(*_numbers(part)), note) for part, offset in parts.items() if (note := state.note_of(offset)) is not None
+        (task_range(*_parse_shard(part)), note)
+        for part, offset in parts.items()
+        if (note := state.note_of(offset)) is not None
     ]
 
 
-def _numbers(shard: str) -> tuple[int, int]:
+def _parse_shard(shard: str) -> tuple[int, int]:
     index, _, count = shard.partition("/")
     return int(index), int(count)

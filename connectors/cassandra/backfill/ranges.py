@@ -17,23 +17,23 @@ _WIDER: Final = 4.0
 _MOST_PIECES: Final = 1 << 16
 
 
-def share(index: int, count: int) -> TokenRange:
+def task_range(index: int, count: int) -> TokenRange:
     """The tokens that task ``index`` of ``count`` reads; tokens are hashes, so shares of equal width have equally many."""
     return TokenRange(MIN_TOKEN + _ALL * index // count, MIN_TOKEN + _ALL * (index + 1) // count)
 
 
-def merged(spans: Iterable[TokenRange]) -> list[TokenRange]:
+def merge_spans(spans: Iterable[TokenRange]) -> list[TokenRange]:
     """In the ring's order, neighbours as one where nothing of the second is read yet."""
     result: list[TokenRange] = []
-    for each in sorted(spans):
-        if result and result[-1].upto == each.after and not each.resume and not result[-1].resume:
-            result[-1] = TokenRange(result[-1].after, each.upto)
+    for span in sorted(spans):
+        if result and result[-1].upto == span.after and not span.resume and not result[-1].resume:
+            result[-1] = TokenRange(result[-1].after, span.upto)
         else:
-            result.append(each)
+            result.append(span)
     return result
 
 
-def cut(span: TokenRange, width: int, bounds: Sequence[int]) -> tuple[TokenRange, TokenRange | None]:
+def cut_chunk(span: TokenRange, width: int, bounds: Sequence[int]) -> tuple[TokenRange, TokenRange | None]:
     """A piece from the start of a span, and the rest.
 
     Args:
@@ -45,22 +45,22 @@ def cut(span: TokenRange, width: int, bounds: Sequence[int]) -> tuple[TokenRange
     if span.resume:
         return span, None
     end = span.after + max(1, width)
-    place = bisect_right(bounds, end) - 1
-    if place >= 0 and bounds[place] > span.after:
-        end = bounds[place]
+    bound_index = bisect_right(bounds, end) - 1
+    if bound_index >= 0 and bounds[bound_index] > span.after:
+        end = bounds[bound_index]
     if end >= span.upto:
         return span, None
     return TokenRange(span.after, end), TokenRange(end, span.upto)
 
 
-def width_after(width: int, rows: int, wanted: int, whole: int) -> int:
+def width_after(width: int, rows: int, target_rows: int, whole: int) -> int:
     """How wide the next piece should be, after one of ``width`` had ``rows``.
 
     Args:
         width: of the last piece.
         rows: that it had.
-        wanted: rows that a piece should have.
+        target_rows: rows that a piece should have.
         whole: tokens of the share.
     """
-    factor = min(_WIDER, wanted / rows) if rows else _WIDER
+    factor = min(_WIDER, target_rows / rows) if rows else _WIDER
     return int(max(whole // _MOST_PIECES, min(width * max(factor, 1 / _WIDER), whole), 1))

@@ -8,7 +8,7 @@ import msgspec
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.cassandra.backfill.model import new_table_id, reads_again
-from connectors.cassandra.backfill.state import newest, note_of, shown
+from connectors.cassandra.backfill.state import newest_division, note_of, show_share
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.snapshot import requests
 from connectors.snapshot.requests import INITIAL, SnapshotRequest
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from connectors.api import Instruction, Position
 
 
-def partition(prefix: str, request: str, shard: tuple[int, int]) -> Position:
+def share_partition(prefix: str, request: str, shard: tuple[int, int]) -> Position:
     """The source partition of a task's share of a request."""
     return {CLUSTER: prefix, SNAPSHOT: request, SHARD: f"{shard[0]}/{shard[1]}"}
 
@@ -32,11 +32,11 @@ def saved_request(request: SnapshotRequest) -> str:
 
 def request_of(name: str, offset: Mapping[str, Any]) -> SnapshotRequest | None:
     """The request that ``saved_request`` has saved with a share of the backfill ``name``; None: there is none."""
-    text = offset.get("request")
-    if not new_table_id(name) or not isinstance(text, str):
+    request_json = offset.get("request")
+    if not new_table_id(name) or not isinstance(request_json, str):
         return None
     try:
-        tables = msgspec.json.decode(text, type=dict[str, Any]).get("tables")
+        tables = msgspec.json.decode(request_json, type=dict[str, Any]).get("tables")
     except msgspec.DecodeError:
         return None
     return SnapshotRequest(id=name, tables=list(tables or ()), origin="new", table_id=new_table_id(name))
@@ -51,7 +51,7 @@ def check_request(request: Mapping[str, Any]) -> dict[str, Any]:
     return requests.check_plain_request(request, "Cassandra")
 
 
-def snapshots(
+def list_snapshots(
     prefix: str, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
 ) -> list[dict[str, Any]]:
     """All backfills: those that were asked for, and what tasks have saved of them; the oldest first."""
@@ -63,15 +63,19 @@ def snapshots(
     for request, parts in saved.items():
         if (table_id := new_table_id(request)) and not reads_again(request):
             _add_covered(parts, saved.get(INITIAL, {}), table_id)
-    return views(instructions, {request: newest(parts) for request, parts in saved.items()}, shown)
+    return views(instructions, {request: newest_division(parts) for request, parts in saved.items()}, show_share)
 
 
 def _add_covered(parts: dict[str, Mapping[str, Any]], initial: Mapping[str, Mapping[str, Any]], table_id: str) -> None:
     """Add the shares of the first backfill that had a table which came later for others: they began when it was there."""
-    request = next((each["request"] for each in parts.values() if "request" in each), None)
+    request = next((saved_part["request"] for saved_part in parts.values() if "request" in saved_part), None)
     for shard, offset in initial.items():
         note = note_of(offset)
-        covered = next((each for each in note.tables if each.table_id == table_id), None) if note is not None else None
+        covered = (
+            next((saved_part for saved_part in note.tables if saved_part.table_id == table_id), None)
+            if note is not None
+            else None
+        )
         if covered is not None and shard not in parts:
             over = covered.stage == "done" or offset.get("state") in SNAPSHOT_ENDED
             parts[shard] = {"state": "completed" if over else "running", "request": request}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from connectors.cassandra.events.contract import EventSettings, TableEvents
-    from connectors.cassandra.events.debezium import DebeziumEvents
+    from connectors.cassandra.events.contract import CassandraEventSettings, CassandraTableEvents
+    from connectors.cassandra.events.debezium import CassandraDebeziumEvents
     from connectors.cassandra.events.partition_update import PartitionUpdateEvents
     from connectors.cassandra.events.raw import RawEvents
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
 
 
-def builder(table: TableDefinition, version: int, settings: EventSettings) -> TableEvents:
+def build_events(table: CqlTableDefinition, version: int, settings: CassandraEventSettings) -> CassandraTableEvents:
     """What makes the records of a table in the form that ``settings.output_format`` asks for, masked.
 
     It compiles code (a few milliseconds): make one per definition and version of the log's format, never per mutation.
@@ -20,23 +20,23 @@ def builder(table: TableDefinition, version: int, settings: EventSettings) -> Ta
     Args:
         table: the definition; its counters are not allowed.
         version: of the log's format (7, 8 or 9). A backfill in the raw form is written in it.
-        settings: see ``EventSettings``.
+        settings: see ``CassandraEventSettings``.
 
     Raises:
         Fatal: the table has counters, whose changes can't be merged; the message names them.
         ConfigInvalid: a mask rule names a column that can't be masked in this form.
     """
-    made = _plain_events(table, version, settings)
+    events = _plain_events(table, version, settings)
     if not any(settings.masks.rule_of(f"{table}.{column.name}") for column in table.columns):
-        return made
+        return events
     from connectors.cassandra.events.masked import MaskedEvents
 
-    return MaskedEvents(made, settings.masks)
+    return MaskedEvents(events, settings.masks)
 
 
 def _plain_events(
-    table: TableDefinition, version: int, settings: EventSettings
-) -> DebeziumEvents | PartitionUpdateEvents | RawEvents:
+    table: CqlTableDefinition, version: int, settings: CassandraEventSettings
+) -> CassandraDebeziumEvents | PartitionUpdateEvents | RawEvents:
     # Each form is imported where it is asked for.
     if settings.output_format == "partition-update-raw":
         from connectors.cassandra.events.raw import RawEvents
@@ -46,6 +46,6 @@ def _plain_events(
         from connectors.cassandra.events.partition_update import PartitionUpdateEvents
 
         return PartitionUpdateEvents(table, version, settings)
-    from connectors.cassandra.events.debezium import DebeziumEvents
+    from connectors.cassandra.events.debezium import CassandraDebeziumEvents
 
-    return DebeziumEvents(table, version, settings)
+    return CassandraDebeziumEvents(table, version, settings)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import Position, SourceRecord
-    from connectors.cassandra.model import Entry
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cassandra.model import LogEntry
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.formats.masking import Masks
     from connectors.formats.partition_update import PartitionUpdate
 
@@ -35,7 +35,7 @@ POSITION: Final = {
 _NOT_IN_TOPIC: Final = re.compile(r"[^A-Za-z0-9_.\-]")
 
 
-class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
+class CassandraEventSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options that shape events, as plain values.
 
     Attributes:
@@ -45,7 +45,7 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
         tombstones: Debezium's form: whether a deletion of a row is followed by a record without value.
         extended: Debezium's form, ``cassandra.debezium.extended``: says also what Debezium's connector leaves out: changes of
             static columns, and of multicell columns whether they were overwritten and which elements were removed. Off: the
-            form is Debezium's to the letter, and ``TableEvents.skipped`` counts what was left out.
+            form is Debezium's to the letter, and ``CassandraTableEvents.skipped`` counts what was left out.
         decimals: how Debezium's form writes ``decimal`` (``decimal.handling.mode``).
         varints: how it writes ``varint`` (``varint.handling.mode``).
         logical: whether it gives ``time`` Debezium's name (``cassandra.logical.types``).
@@ -79,7 +79,8 @@ class Where(msgspec.Struct, gc=False):
         version: of the log's format.
         before: logical offset of the end of the entry before; records carry it until the entry is done.
         position: logical offset of the end of the entry.
-        done: records that the entry's updates before this one have given, 0 at its first; ``TableEvents.update`` adds its own.
+        done: records that the entry's updates before this one have given, 0 at its first; ``CassandraTableEvents.update`` adds
+            its own.
         last: whether this is the entry's last update: its last record then carries ``position``.
         read_ms: when the entry was read, ms since 1970.
     """
@@ -103,7 +104,7 @@ class Where(msgspec.Struct, gc=False):
         return {SEGMENT: self.segment, OFFSET: self.position, INDEX: 0, FINISHED: False}
 
 
-class TableEvents(Protocol):
+class CassandraTableEvents(Protocol):
     """Makes the records of one definition of a table, of one version of the log's format. Not thread-safe; does not block.
 
     Attributes:
@@ -113,7 +114,7 @@ class TableEvents(Protocol):
             elements, but of maps), ``overwrite`` (of multicell columns).
     """
 
-    table: TableDefinition
+    table: CqlTableDefinition
     topic: str
     skipped: Counter[str]
 
@@ -140,7 +141,7 @@ class TableEvents(Protocol):
             Skippable: the bytes can't be decoded; then the rest of the entry is lost too, unless ``end`` was given.
         """
 
-    def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
+    def entries(self, data: bytes, entries: Sequence[LogEntry], where: Where, out: list[SourceRecord]) -> int:
         """Append a record for each of ``entries``, up to the first that is not one simple update of the table: the fast way.
 
         What it gives is what ``update`` would, called for one after the other; ``where`` has segment and ``read_ms``, its

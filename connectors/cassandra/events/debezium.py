@@ -13,23 +13,23 @@ from uuid import UUID
 
 from connectors.api import SourceRecord
 from connectors.cassandra.events.contract import CONNECTOR, topic_name
-from connectors.cassandra.events.debezium_cells import CellWriter, bounds
+from connectors.cassandra.events.debezium_cells import CellWriter, range_bounds
 from connectors.cassandra.events.envelope import RANGE_END, RANGE_START, VERSION, schemas_of
 from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
 from connectors.codegen import CodeBuilder, dict_display, unpack_names
-from connectors.cql.mutations.compiled import Decoder
+from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.cql.mutations.head import VERSION_WITH_EPOCHS
 from connectors.errors import Fatal, Skippable
-from connectors.formats.partition_update import Source
+from connectors.formats.partition_update import UpdateSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.api import Position
-    from connectors.cassandra.events.contract import EventSettings, Where
-    from connectors.cassandra.model import Entry
-    from connectors.cql.mutations.definition import Column, TableDefinition
-    from connectors.formats.partition_update import PartitionUpdate, RangeDeletion, Row
+    from connectors.cassandra.events.contract import CassandraEventSettings, Where
+    from connectors.cassandra.model import LogEntry
+    from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition
+    from connectors.formats.partition_update import PartitionUpdate, RangeDeletion, UpdateRow
 
 #: Values of ``op``.
 INSERT: Final = "i"
@@ -37,7 +37,7 @@ UPDATE: Final = "u"
 DELETE: Final = "d"
 RANGE: Final = "r"
 
-_NOWHERE: Final = Source(connector="", cluster="", keyspace="", table="")
+_NOWHERE: Final = UpdateSource(connector="", cluster="", keyspace="", table="")
 #: Functions for rows by the columns that they write; more shapes than this are made anew each time they change.
 _SHAPES: Final = 1000
 #: Later times (those of the year 2262) have more nanoseconds than 64 bits hold.
@@ -50,7 +50,7 @@ _AFTER: Final = 1
 _Event = tuple[int, bool, str, int, dict[str, Any], dict[str, Any]]
 
 
-class DebeziumEvents:
+class CassandraDebeziumEvents:
     """See ``TableEvents``.
 
     Attributes:
@@ -61,13 +61,13 @@ class DebeziumEvents:
         excluded: columns that are left out.
     """
 
-    def __init__(self, table: TableDefinition, version: int, settings: EventSettings) -> None:
+    def __init__(self, table: CqlTableDefinition, version: int, settings: CassandraEventSettings) -> None:
         """Compile it.
 
         Raises:
             Fatal: the table has counters.
         """
-        counters = [each.name for each in table.columns if each.type.name == "counter"]
+        counters = [column.name for column in table.columns if column.type.name == "counter"]
         if counters:
             raise Fatal(
                 f"{table} has counters ({', '.join(counters)}), whose changes are sums and no values: take it out of "
@@ -80,12 +80,12 @@ class DebeziumEvents:
         self.schemas = schemas_of(table, settings)
         self._value_schema, self._key_schema = self.schemas.value, self.schemas.key
         self.settings = settings
-        self.decoder = Decoder(table, version)
+        self.decoder = CompiledDecoder(table, version)
         self.begin = b"" if version >= VERSION_WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
         self._source = _source_maker(table, settings)
         self._cells = CellWriter(table, settings, self.schemas, self.skipped)
         self.excluded = frozenset(
-            each.name for each in (*table.static, *table.regular) if f"{table}.{each.name}" in settings.excluded
+            column.name for column in (*table.static, *table.regular) if f"{table}.{column.name}" in settings.excluded
         )
         self._rows: dict[tuple[str, ...], Callable[..., tuple[dict[str, Any], dict[str, Any]]]] = {}
         self._file: tuple[int, str] = (-1, "")
@@ -94,11 +94,11 @@ class DebeziumEvents:
         """See ``TableEvents.update``."""
         plain = self.decoder.plain(data, pos)
         if plain is None:
-            update, found = self.decoder.full(data, pos, _NOWHERE)
+            update, next_pos = self.decoder.full(data, pos, _NOWHERE)
             self.full_decodes += 1
-            self._emit(self._events(update), where, out)
-            return found if end is None else end
-        key, _, rows, found = plain
+            self._emit_events(self._collect_events(update), where, out)
+            return next_pos if end is None else end
+        key, _, rows, next_pos = plain
         if len(rows) != 1 or rows[0][0]:
             newest = max([row[3] for row in rows], default=0)
             events: list[_Event] = []
@@ -106,7 +106,7 @@ class DebeziumEvents:
                 if is_static and not self.settings.extended:
                     self.skipped["static"] += 1
                     continue
-                make = self._rows.get(names) or self._make(names)
+                make = self._rows.get(names) or self._row_maker(names)
                 clustered = self._cells.no_clustering if is_static else clustering
                 events.append(
                     (
@@ -117,10 +117,10 @@ class DebeziumEvents:
                         *make(key, clustered, values, None if expires is None else expires * 1_000_000),
                     )
                 )
-            self._emit(events, where, out)
-            return found
+            self._emit_events(events, where, out)
+            return next_pos
         _, clustering, inserted, write_time, _, expires, names, values = rows[0]
-        make = self._rows.get(names) or self._make(names)
+        make = self._rows.get(names) or self._row_maker(names)
         record_key, after = make(key, clustering, values, None if expires is None else expires * 1_000_000)
         done, segment, position = where.done, where.segment, where.position
         where.done = done + 1
@@ -143,9 +143,9 @@ class DebeziumEvents:
                 self._key_schema,
             )
         )
-        return found
+        return next_pos
 
-    def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
+    def entries(self, data: bytes, entries: Sequence[LogEntry], where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.entries``."""
         begin = self.begin
         if not begin:
@@ -165,11 +165,11 @@ class DebeziumEvents:
                 plain = plain_of(data, start + 1) if data.startswith(begin, start) else None
                 if plain is None:
                     break
-                key, _, rows, found = plain
-                if found != end or len(rows) != 1 or rows[0][0]:
+                key, _, rows, next_pos = plain
+                if next_pos != end or len(rows) != 1 or rows[0][0]:
                     break
                 _, clustering, inserted, write_time, _, expires, names, values = rows[0]
-                make = rows_of.get(names) or self._make(names)
+                make = rows_of.get(names) or self._row_maker(names)
                 record_key, after = make(key, clustering, values, None if expires is None else expires * 1_000_000)
                 add(
                     new(
@@ -220,7 +220,7 @@ class DebeziumEvents:
 
     # -- events of what is not simple
 
-    def _events(self, update: PartitionUpdate) -> list[_Event]:
+    def _collect_events(self, update: PartitionUpdate) -> list[_Event]:
         events: list[_Event] = []
         cells, key = self._cells, update.key
         if update.deletion is not None:
@@ -237,7 +237,7 @@ class DebeziumEvents:
             )
         if update.static is not None:
             if self.settings.extended:
-                self._write(update, update.static, cells.no_clustering, events)
+                self._add_row_event(update, update.static, cells.no_clustering, events)
             else:
                 self.skipped["static"] += 1
         for row in update.rows:
@@ -246,17 +246,19 @@ class DebeziumEvents:
                 events.append(
                     (time, True, DELETE, time, cells.key(key, row.clustering), cells.nothing(key, row.clustering, time))
                 )
-            self._write(update, row, row.clustering, events)
-        events += [self._range(key, each) for each in update.ranges]
-        if any(each[1] for each in events):
+            self._add_row_event(update, row, row.clustering, events)
+        events += [self._make_range_event(key, entry) for entry in update.ranges]
+        if any(entry[1] for entry in events):
             events.sort(key=itemgetter(0, 1))
         return events
 
-    def _write(self, update: PartitionUpdate, row: Row, clustering: tuple[Any, ...], events: list[_Event]) -> None:
+    def _add_row_event(
+        self, update: PartitionUpdate, row: UpdateRow, clustering: tuple[Any, ...], events: list[_Event]
+    ) -> None:
         """The event of what a row was given, if it was given something."""
         if row.liveness is None and not row.cells and not row.complex_deletions:
             return
-        times = [each.stamp.write_time for each in row.cells] + [each.write_time for _, each in row.complex_deletions]
+        times = [cell.stamp.write_time for cell in row.cells] + [cell.write_time for _, cell in row.complex_deletions]
         if row.liveness is not None:
             times.append(row.liveness.write_time)
         after = self._cells.keys(update.key, clustering) | self._cells.write(
@@ -275,19 +277,19 @@ class DebeziumEvents:
             )
         )
 
-    def _range(self, key: tuple[Any, ...], deleted: RangeDeletion) -> _Event:
-        start, end = bounds(self.table, deleted)
+    def _make_range_event(self, key: tuple[Any, ...], deleted: RangeDeletion) -> _Event:
+        start, end = range_bounds(self.table, deleted)
         time = deleted.deletion.write_time
         after = self._cells.keys(key, ()) | {RANGE_START: start, RANGE_END: end}
         return time, True, RANGE, time, self._cells.key(key, self._cells.no_clustering), after
 
     # -- records
 
-    def _emit(self, events: Sequence[_Event], where: Where, out: list[SourceRecord]) -> None:
+    def _emit_events(self, events: Sequence[_Event], where: Where, out: list[SourceRecord]) -> None:
         file = self.file_of(where)
-        made: list[tuple[dict[str, Any] | None, dict[str, Any]]] = []
+        keyed_values: list[tuple[dict[str, Any] | None, dict[str, Any]]] = []
         for _, _, op, time, key, after in events:
-            made.append(
+            keyed_values.append(
                 (
                     {
                         "ts_ms": where.read_ms,
@@ -299,9 +301,9 @@ class DebeziumEvents:
                 )
             )
             if op == DELETE and self.settings.tombstones:
-                made.append((None, key))
-        done, final = where.done, where.done + len(made)
-        for index, (value, key) in enumerate(made, done + _AFTER):
+                keyed_values.append((None, key))
+        done, final = where.done, where.done + len(keyed_values)
+        for index, (value, key) in enumerate(keyed_values, done + _AFTER):
             out.append(
                 SourceRecord(
                     where.partition,
@@ -323,32 +325,38 @@ class DebeziumEvents:
             self._file = (where.segment, name)
         return name
 
-    def _make(self, names: tuple[str, ...]) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
+    def _row_maker(self, names: tuple[str, ...]) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
         """The function (partition key, clustering values, values of ``names``, expiry in µs) -> key and ``after``."""
         if len(self._rows) >= _SHAPES:
             self._rows.clear()
-        self._rows[names] = made = self._compiled(names)
-        return made
+        self._rows[names] = maker = self._compile_maker(names)
+        return maker
 
-    def _compiled(self, names: tuple[str, ...]) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
+    def _compile_maker(self, names: tuple[str, ...]) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
         code = CodeBuilder()
 
-        def changed(column: Column, local: str) -> str:
+        def changed(column: CqlColumn, local: str) -> str:
             change = self.schemas.types[column.name].change
             if change is None:
                 return local
             return f"(None if {local} is None else {code.bind('change', change)}({local}))"
 
-        key = [(each, f"k{index}") for index, each in enumerate(self.table.key)]
-        key += [(each, f"c{index}") for index, each in enumerate(self.table.clustering)]
-        columns = {each.name: each for each in (*self.table.static, *self.table.regular)}
+        key = [(key_column, f"k{index}") for index, key_column in enumerate(self.table.key)]
+        key += [(key_column, f"c{index}") for index, key_column in enumerate(self.table.clustering)]
+        columns = {key_column.name: key_column for key_column in (*self.table.static, *self.table.regular)}
         lines = [f"{unpack_names('k', len(self.table.key))} = key"]
         if self.table.clustering:
             lines.append(f"{unpack_names('c', len(self.table.clustering))} = clustering")
         if names:
             lines.append(f"{unpack_names('v', len(names))} = values")
-        lines += [f"{local} = {text}" for each, local in key if (text := changed(each, local)) != local]
-        cells = [(each.name, f"{{'value': {local}, 'deletion_ts': None, 'set': True}}") for each, local in key]
+        lines += [
+            f"{local} = {expression}"
+            for key_column, local in key
+            if (expression := changed(key_column, local)) != local
+        ]
+        cells = [
+            (key_column.name, f"{{'value': {local}, 'deletion_ts': None, 'set': True}}") for key_column, local in key
+        ]
         cells += [
             (
                 name,
@@ -360,12 +368,14 @@ class DebeziumEvents:
             for index, name in enumerate(names)
             if name not in self.excluded
         ]
-        struct = dict_display((each.name, local) for each, local in key)
+        struct = dict_display((key_column.name, local) for key_column, local in key)
         code.define("made(key, clustering, values, expires)", [*lines, f"return {struct}, {dict_display(cells)}"])
         return code.function("made", "rows of Debezium's form")
 
 
-def _source_maker(table: TableDefinition, settings: EventSettings) -> Callable[[int, str, int], dict[str, Any]]:
+def _source_maker(
+    table: CqlTableDefinition, settings: CassandraEventSettings
+) -> Callable[[int, str, int], dict[str, Any]]:
     """The function (time in µs, segment's file, position) -> the block ``source`` of a change of the table."""
     name, cluster, keyspace, table_name = (
         settings.topic_prefix,

@@ -6,20 +6,20 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cassandra.events.debezium_types import class_text, field_types, map_has_entries
-from connectors.cql.encoding import encoder
+from connectors.cql.encoding import make_encoder
 from connectors.cql.java_text import header_text
-from connectors.cql.types import quote
+from connectors.cql.types import quote_name
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable, Sequence
 
-    from connectors.cassandra.events.contract import EventSettings
+    from connectors.cassandra.events.contract import CassandraEventSettings
     from connectors.cassandra.events.debezium_types import Change
-    from connectors.cassandra.events.envelope import Schemas
-    from connectors.cql.mutations.definition import Column, TableDefinition
+    from connectors.cassandra.events.envelope import CassandraSchemas
+    from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition
     from connectors.cql.types import CqlType
-    from connectors.formats.partition_update import Cell, Deletion, RangeDeletion
+    from connectors.formats.partition_update import Cell, RangeDeletion, UpdateDeletion
 
 _MICROS: Final = 1_000_000
 #: The first day of year 1, in days since 1970; after so many years and days the calendar is as before.
@@ -40,18 +40,24 @@ class CellWriter:
     """
 
     def __init__(
-        self, table: TableDefinition, settings: EventSettings, schemas: Schemas, skipped: Counter[str]
+        self,
+        table: CqlTableDefinition,
+        settings: CassandraEventSettings,
+        schemas: CassandraSchemas,
+        skipped: Counter[str],
     ) -> None:
         self.no_clustering: tuple[Any, ...] = (None,) * len(table.clustering)
         self._extended = settings.extended
         self._skipped = skipped
-        self._partition = [(each.name, schemas.types[each.name].change) for each in table.key]
-        self._clustering = [(each.name, schemas.types[each.name].change) for each in table.clustering]
+        self._partition = [(column.name, schemas.types[column.name].change) for column in table.key]
+        self._clustering = [(column.name, schemas.types[column.name].change) for column in table.clustering]
         columns = (*table.static, *table.regular)
-        self._columns = [each.name for each in columns]
-        self._regular = [each.name for each in table.regular]
-        self._simple = {each.name: schemas.types[each.name].change for each in columns if not each.type.is_multicell}
-        self._multicell = {each.name: _Multicell(each, settings) for each in columns if each.type.is_multicell}
+        self._columns = [column.name for column in columns]
+        self._regular = [column.name for column in table.regular]
+        self._simple = {
+            column.name: schemas.types[column.name].change for column in columns if not column.type.is_multicell
+        }
+        self._multicell = {column.name: _Multicell(column, settings) for column in columns if column.type.is_multicell}
 
     def key(self, key: tuple[Any, ...], clustering: tuple[Any, ...]) -> dict[str, Any]:
         """The record's key."""
@@ -64,7 +70,7 @@ class CellWriter:
         """The cells of the key columns; without clustering values those of the partition key."""
         columns = (*self._partition, *self._clustering) if clustering else self._partition
         return {
-            name: _cell(value if change is None or value is None else change(value), None)
+            name: _make_cell(value if change is None or value is None else change(value), None)
             for (name, change), value in zip(columns, (*key, *clustering), strict=True)
         }
 
@@ -77,12 +83,12 @@ class CellWriter:
         if deleted is not None:
             for (name, _), value in zip(self._clustering, clustering, strict=True):
                 if value is None:
-                    after[name] = _cell(None, deleted)
+                    after[name] = _make_cell(None, deleted)
         row_only = deleted is not None and self._extended and clustering != self.no_clustering
-        return after | {name: _cell(None, deleted) for name in (self._regular if row_only else self._columns)}
+        return after | {name: _make_cell(None, deleted) for name in (self._regular if row_only else self._columns)}
 
     def write(
-        self, cells: Iterable[Cell], overwritten: Sequence[tuple[str, Deletion]], *, whole: bool
+        self, cells: Iterable[Cell], overwritten: Sequence[tuple[str, UpdateDeletion]], *, whole: bool
     ) -> dict[str, Any]:
         """The cells of the columns that a row was given.
 
@@ -99,29 +105,31 @@ class CellWriter:
                 elements.setdefault(name, []).append(cell)
                 continue
             value, change, expires = cell.value, self._simple[name], cell.stamp.expires
-            after[name] = _cell(
+            after[name] = _make_cell(
                 value if change is None or value is None else change(value),
                 None if value is None or expires is None else expires * _MICROS,
             )
         if elements:
             modes = {name: "overwrite" for name, _ in overwritten}
-            for name, found in elements.items():
-                after[name] = self._elements(name, found, "overwrite" if whole else modes.get(name, "modify"))
+            for name, element_cells in elements.items():
+                after[name] = self._write_elements(
+                    name, element_cells, "overwrite" if whole else modes.get(name, "modify")
+                )
         return after
 
-    def _elements(self, name: str, cells: list[Cell], mode: str) -> dict[str, Any]:
+    def _write_elements(self, name: str, cells: list[Cell], mode: str) -> dict[str, Any]:
         column = self._multicell[name]
-        added = [each for each in cells if each.value is not None]
-        removed = [column.named(each.path) for each in cells if each.value is None]
+        added = [cell for cell in cells if cell.value is not None]
+        removed = [column.named(cell.path) for cell in cells if cell.value is None]
         if not self._extended:
             # Debezium gives removed elements as null; those of sets it gives as if they had been added.
             self._skipped["elements"] += bool(removed) and column.shape != "map"
             self._skipped["overwrite"] += mode == "overwrite"
-            return _cell(column.value(cells if column.shape in {"list", "map"} else added), None)
-        expiries = {each.stamp.expires for each in added}
+            return _make_cell(column.value(cells if column.shape in {"list", "map"} else added), None)
+        expiries = {cell.stamp.expires for cell in added}
         expires = expiries.pop() if len(expiries) == 1 else None
         return {
-            **_cell(column.value(added), None if expires is None else expires * _MICROS),
+            **_make_cell(column.value(added), None if expires is None else expires * _MICROS),
             "mode": mode,
             "removed": removed or None,
         }
@@ -134,14 +142,16 @@ class _Multicell:
         shape: ``list``, ``set``, ``map`` or ``udt``.
     """
 
-    def __init__(self, column: Column, settings: EventSettings) -> None:
+    def __init__(self, column: CqlColumn, settings: CassandraEventSettings) -> None:
         from connectors.cassandra.events.debezium_types import debezium_type
 
         kind = column.type
         self.shape = kind.name
         self._entries = kind.name == "map" and map_has_entries(kind, settings)
         self._fields = (
-            {name: each.change for name, each in field_types(kind, settings).items()} if kind.name == "udt" else {}
+            {name: field_type.change for name, field_type in field_types(kind, settings).items()}
+            if kind.name == "udt"
+            else {}
         )
         # The structs' names do not matter here.
         self._path: Change = (
@@ -159,46 +169,46 @@ class _Multicell:
             changes = self._fields
             return (
                 {
-                    each.path: each.value if (change := changes[each.path]) is None else change(each.value)
-                    for each in cells
+                    cell.path: cell.value if (change := changes[cell.path]) is None else change(cell.value)
+                    for cell in cells
                 }
                 if cells
                 else None
             )
         if self.shape == "set":
-            return [self.named(each.path) for each in cells]
+            return [self.named(cell.path) for cell in cells]
         change = self._value
-        values = [each.value if change is None or each.value is None else change(each.value) for each in cells]
+        values = [cell.value if change is None or cell.value is None else change(cell.value) for cell in cells]
         if self.shape == "list":
             return values
-        names = [self.named(each.path) for each in cells]
+        names = [self.named(cell.path) for cell in cells]
         if self._entries:
             return [{"key": name, "value": value} for name, value in zip(names, values, strict=True)]
         return dict(zip(names, values, strict=True))
 
 
-def bounds(table: TableDefinition, deleted: RangeDeletion) -> tuple[dict[str, Any], dict[str, Any]]:
+def range_bounds(table: CqlTableDefinition, deleted: RangeDeletion) -> tuple[dict[str, Any], dict[str, Any]]:
     """``_range_start`` and ``_range_end`` of a deleted range; without values where the range is open."""
-    made = []
+    prefixes = []
     for bound, suffix in ((deleted.start, "START_BOUND"), (deleted.end, "END_BOUND")):
         inclusive = bound.inclusive or not bound.prefix
         values = [
             {
-                "name": quote(column.name),
-                "value": _text(column.type, value),
+                "name": quote_name(column.name),
+                "value": _format_value(column.type, value),
                 "type": class_text(column.type, reversed_order=column.reversed),
             }
             for column, value in zip(table.clustering, bound.prefix, strict=False)
         ]
-        made.append({"method": f"{'INCL' if inclusive else 'EXCL'}_{suffix}", "values": values})
-    return made[0], made[1]
+        prefixes.append({"method": f"{'INCL' if inclusive else 'EXCL'}_{suffix}", "values": values})
+    return prefixes[0], prefixes[1]
 
 
-def _cell(value: Any, deleted: int | None) -> dict[str, Any]:
+def _make_cell(value: Any, deleted: int | None) -> dict[str, Any]:
     return {"value": value, "deletion_ts": deleted, "set": True}
 
 
-def _text(kind: CqlType, value: Any) -> str:
+def _format_value(kind: CqlType, value: Any) -> str:
     """A clustering value as Cassandra prints it."""
     if value is None:
         return ""
@@ -206,37 +216,37 @@ def _text(kind: CqlType, value: Any) -> str:
         case "blob" | "custom":
             return str(value.hex())
         case "date":
-            return _day(value)
+            return _format_day(value)
         case "timestamp":
-            return f"{_day(value // 86_400_000)}T{_clock(value % 86_400_000 * 1_000_000, 3)}Z"
+            return f"{_format_day(value // 86_400_000)}T{_format_clock(value % 86_400_000 * 1_000_000, 3)}Z"
         case "time":
-            return _clock(value, 9)
+            return _format_clock(value, 9)
         case "boolean" | "float" | "double":
             return header_text(kind)(value)
         case "list" | "set" | "map" | "vector":
-            return encoder(kind)(value).hex()
+            return make_encoder(kind)(value).hex()
         case "tuple" | "udt":
             names = kind.field_names or [f"field_{index}" for index in range(len(kind.arguments))]
             return ":".join(
-                _NULL if (member := value.get(name)) is None else _escaped(_text(inner, member))
+                _NULL if (member := value.get(name)) is None else _escape_value(_format_value(inner, member))
                 for name, inner in zip(names, kind.arguments, strict=True)
             )
     return str(value)
 
 
-def _escaped(text: str) -> str:
-    return text.replace(":", "\\:").replace(_NULL, f"\\{_NULL}")
+def _escape_value(raw: str) -> str:
+    return raw.replace(":", "\\:").replace(_NULL, f"\\{_NULL}")
 
 
-def _day(days: int) -> str:
+def _format_day(days: int) -> str:
     """The date in the Gregorian calendar, years of any size as ``java.time`` prints them: ``-0001-01-01``, ``+10000-01-01``."""
-    cycles, rest = divmod(days - _YEAR_1, _CYCLE_DAYS)
-    day = dt.date.fromordinal(rest + 1)
+    cycles, day_in_cycle = divmod(days - _YEAR_1, _CYCLE_DAYS)
+    day = dt.date.fromordinal(day_in_cycle + 1)
     year = day.year + cycles * _CYCLE_YEARS
     sign = "-" if year < 0 else "+" if year > _LAST_YEAR else ""
     return f"{sign}{abs(year):04}-{day.month:02}-{day.day:02}"
 
 
-def _clock(nanos: int, digits: int) -> str:
-    seconds, rest = divmod(nanos, 10**9)
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest // 10 ** (9 - digits):0{digits}}"
+def _format_clock(nanos: int, digits: int) -> str:
+    seconds, fraction = divmod(nanos, 10**9)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction // 10 ** (9 - digits):0{digits}}"

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors import schema as connect
 from connectors.cql.debezium_names import DECIMAL_FORMS, NANO_TIME, UUID, VARINT_FORMS
-from connectors.cql.debezium_names import Form as DebeziumType
+from connectors.cql.debezium_names import ValueForm as DebeziumType
 from connectors.errors import Fatal, Skippable
-from connectors.formats.names import part
+from connectors.formats.names import schema_part
 from connectors.schema import Schema, Type, array, map_of, struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from connectors.cassandra.events.contract import EventSettings
+    from connectors.cassandra.events.contract import CassandraEventSettings
     from connectors.cql.types import CqlType
 
     Change = Callable[[Any], Any] | None
@@ -91,7 +91,7 @@ _INT64: Final = 1 << 63
 _MAX_ZEROS: Final = 10_000
 
 
-def debezium_type(kind: CqlType, path: str, settings: EventSettings) -> DebeziumType:
+def debezium_type(kind: CqlType, path: str, settings: CassandraEventSettings) -> DebeziumType:
     """How values of ``kind`` are written.
 
     Args:
@@ -104,23 +104,24 @@ def debezium_type(kind: CqlType, path: str, settings: EventSettings) -> Debezium
     """
     if kind.name in {"list", "set", "vector"}:
         inner = debezium_type(kind.arguments[0], f"{path}.item", settings)
-        return DebeziumType(array(inner.schema, optional=True), _elements(inner.change))
+        return DebeziumType(array(inner.schema, optional=True), _change_elements(inner.change))
     if kind.name == "map":
         return _map_type(kind, path, settings)
     if kind.name == "tuple":
         members = [
-            debezium_type(each, f"{path}.field{index}", settings) for index, each in enumerate(kind.arguments, 1)
+            debezium_type(argument, f"{path}.field{index}", settings)
+            for index, argument in enumerate(kind.arguments, 1)
         ]
-        name = "".join(CLASSES[each.name] for each in kind.arguments)
+        name = "".join(CLASSES[argument.name] for argument in kind.arguments)
         schema = struct(
             f"{path}.{name}Tuple",
-            {f"field{index}": each.schema for index, each in enumerate(members, 1)},
+            {f"field{index}": argument.schema for index, argument in enumerate(members, 1)},
             optional=True,
         )
         return DebeziumType(
             schema,
-            _members(
-                [(f"field_{index}", f"field{index + 1}", each.change) for index, each in enumerate(members)],
+            _change_members(
+                [(f"field_{index}", f"field{index + 1}", argument.change) for index, argument in enumerate(members)],
                 always=True,
             ),
         )
@@ -128,42 +129,42 @@ def debezium_type(kind: CqlType, path: str, settings: EventSettings) -> Debezium
         fields = field_types(kind, settings)
         return DebeziumType(
             udt_schema(kind, fields),
-            _members([(name, name, each.change) for name, each in fields.items()], always=False),
+            _change_members([(name, name, argument.change) for name, argument in fields.items()], always=False),
         )
     if kind.name == "decimal":
         schema, change = DECIMAL_FORMS[settings.decimals]
-        return DebeziumType(schema, _plain if settings.decimals == "string" else change)
+        return DebeziumType(schema, _format_decimal if settings.decimals == "string" else change)
     if kind.name == "varint":
         return (
-            DebeziumType(connect.OPTIONAL_INT64, _long)
+            DebeziumType(connect.OPTIONAL_INT64, _parse_long)
             if settings.varints == "long"
             else VARINT_FORMS[settings.varints]
         )
     if kind.name == "time" and settings.logical:
         return DebeziumType(NANO_TIME, None)
-    found = _SCHEMAS.get(kind.name)
-    if found is None:
+    scalar = _SCHEMAS.get(kind.name)
+    if scalar is None:
         raise Fatal(
             f"Values of type {kind.name} have no form in output.format=debezium: take the table out of "
             "table.include.list, or switch its log off (ALTER TABLE ... WITH cdc = false)."
         )
-    return DebeziumType(found, {"inet": _inet, "duration": _nanoseconds}.get(kind.name))
+    return DebeziumType(scalar, {"inet": _format_inet, "duration": _parse_nanoseconds}.get(kind.name))
 
 
-def field_types(kind: CqlType, settings: EventSettings) -> dict[str, DebeziumType]:
+def field_types(kind: CqlType, settings: CassandraEventSettings) -> dict[str, DebeziumType]:
     """How the fields of a UDT are written; structs in them are named by the UDT, as it is the same wherever it is used."""
     return {
-        name: debezium_type(member, f"{_udt_name(kind)}.{part(name)}", settings)
+        name: debezium_type(member, f"{_udt_name(kind)}.{schema_part(name)}", settings)
         for name, member in zip(kind.field_names, kind.arguments, strict=True)
     }
 
 
 def udt_schema(kind: CqlType, fields: dict[str, DebeziumType]) -> Schema:
     """The schema of a UDT."""
-    return struct(_udt_name(kind), {name: each.schema for name, each in fields.items()}, optional=True)
+    return struct(_udt_name(kind), {name: field.schema for name, field in fields.items()}, optional=True)
 
 
-def map_has_entries(kind: CqlType, settings: EventSettings) -> bool:
+def map_has_entries(kind: CqlType, settings: CassandraEventSettings) -> bool:
     """Whether a map is written as an array of entries, because its keys are structs or arrays."""
     key = kind.arguments[0].name
     return key in _NO_KEYS or (key == "decimal" and settings.decimals == "precise")
@@ -180,32 +181,33 @@ def class_text(kind: CqlType, *, reversed_order: bool = False, inside: bool = Fa
     package = "org.apache.cassandra.db.marshal."
     if reversed_order:
         return f"{package}ReversedType({class_text(kind)})"
-    members = [class_text(each, inside=inside or not kind.is_multicell) for each in kind.arguments]
+    members = [class_text(argument, inside=inside or not kind.is_multicell) for argument in kind.arguments]
     inner = ",".join(members)
     match kind.name:
         case "custom":
             return kind.class_name
         case "udt":
             fields = "".join(
-                f",{name.encode().hex()}:{text}" for name, text in zip(kind.field_names, members, strict=True)
+                f",{name.encode().hex()}:{class_name}"
+                for name, class_name in zip(kind.field_names, members, strict=True)
             )
-            text = f"{package}UserType({kind.keyspace},{kind.udt_name.encode().hex()}{fields})"
+            class_name = f"{package}UserType({kind.keyspace},{kind.udt_name.encode().hex()}{fields})"
         case "vector":
             return f"{package}VectorType({inner} , {kind.dimension})"
         case "tuple":
             return f"{package}TupleType({inner})"
         case "list" | "set" | "map":
-            text = f"{package}{CLASSES[kind.name]}Type({inner})"
+            class_name = f"{package}{CLASSES[kind.name]}Type({inner})"
         case _:
             return f"{package}{CLASSES[kind.name]}Type"
-    return f"{package}FrozenType({text})" if kind.frozen and not inside else text
+    return f"{package}FrozenType({class_name})" if kind.frozen and not inside else class_name
 
 
 def _udt_name(kind: CqlType) -> str:
-    return f"{part(kind.keyspace)}.{part(kind.udt_name)}"
+    return f"{schema_part(kind.keyspace)}.{schema_part(kind.udt_name)}"
 
 
-def _map_type(kind: CqlType, path: str, settings: EventSettings) -> DebeziumType:
+def _map_type(kind: CqlType, path: str, settings: CassandraEventSettings) -> DebeziumType:
     key = debezium_type(kind.arguments[0], f"{path}.key", settings)
     value = debezium_type(kind.arguments[1], f"{path}.value", settings)
     if map_has_entries(kind, settings):
@@ -215,59 +217,61 @@ def _map_type(kind: CqlType, path: str, settings: EventSettings) -> DebeziumType
         return DebeziumType(
             array(entry, optional=True),
             lambda entries: [
-                {"key": _apply(key.change, each["key"]), "value": _apply(value.change, each["value"])}
-                for each in entries
+                {"key": _apply_change(key.change, pair["key"]), "value": _apply_change(value.change, pair["value"])}
+                for pair in entries
             ],
         )
     return DebeziumType(
         map_of(key.schema, value.schema, optional=True),
-        lambda entries: {_apply(key.change, each["key"]): _apply(value.change, each["value"]) for each in entries},
+        lambda entries: {
+            _apply_change(key.change, pair["key"]): _apply_change(value.change, pair["value"]) for pair in entries
+        },
     )
 
 
-def _elements(change: Change) -> Change:
+def _change_elements(change: Change) -> Change:
     return None if change is None else lambda items: [None if item is None else change(item) for item in items]
 
 
-def _members(members: list[tuple[str, str, Change]], *, always: bool) -> Change:
+def _change_members(members: list[tuple[str, str, Change]], *, always: bool) -> Change:
     """What makes a struct of a struct; None where that changes nothing, unless ``always``."""
     if not always and all(change is None for _, _, change in members):
         return None
-    return lambda value: {field: _apply(change, value.get(name)) for name, field, change in members}
+    return lambda value: {field: _apply_change(change, value.get(name)) for name, field, change in members}
 
 
-def _apply(change: Change, value: Any) -> Any:
+def _apply_change(change: Change, value: Any) -> Any:
     return value if change is None or value is None else change(value)
 
 
-def _inet(text: str) -> str:
-    return f"/{text}"
+def _format_inet(address: str) -> str:
+    return f"/{address}"
 
 
-def _nanoseconds(text: str) -> int:
-    found = _DURATION.match(text)
-    if found is None:
-        raise Skippable(f"A duration of {text!r} is not understood")
-    sign, *parts = found.groups()
+def _parse_nanoseconds(duration: str) -> int:
+    match = _DURATION.match(duration)
+    if match is None:
+        raise Skippable(f"A duration of {duration!r} is not understood")
+    sign, *parts = match.groups()
     nanoseconds = sum(int(count) * unit for count, unit in zip(parts, _UNITS, strict=True) if count)
     if nanoseconds >= _INT64:
         raise Skippable(
-            f"A duration of {text} has more nanoseconds than 64 bits hold, which is how output.format=debezium "
+            f"A duration of {duration} has more nanoseconds than 64 bits hold, which is how output.format=debezium "
             "writes durations: choose another output.format, or field.exclude.list"
         )
     return -nanoseconds if sign else nanoseconds
 
 
-def _plain(text: str) -> str:
-    number = Decimal(text)
+def _format_decimal(digits: str) -> str:
+    number = Decimal(digits)
     _, _, exponent = number.as_tuple()
-    return format(number, "f") if isinstance(exponent, int) and abs(exponent) <= _MAX_ZEROS else text
+    return format(number, "f") if isinstance(exponent, int) and abs(exponent) <= _MAX_ZEROS else digits
 
 
-def _long(text: str) -> int:
-    if len(text) > 20 or not -_INT64 <= (number := int(text)) < _INT64:
+def _parse_long(digits: str) -> int:
+    if len(digits) > 20 or not -_INT64 <= (number := int(digits)) < _INT64:
         raise Skippable(
-            f"A varint of {len(text)} digits ({text[:40]}) does not fit into 64 bits: set varint.handling.mode="
+            f"A varint of {len(digits)} digits ({digits[:40]}) does not fit into 64 bits: set varint.handling.mode="
             "precise or string. (Debezium would cut it off without a word.)"
         )
     return number

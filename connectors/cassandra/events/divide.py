@@ -9,13 +9,13 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from connectors.formats.partition_update import PartitionUpdate, Row
+    from connectors.formats.partition_update import PartitionUpdate, UpdateRow
 
 #: What a cell, a row or a range counts beside its values.
 _EXTRA: Final = 16
 
 
-def divided(update: PartitionUpdate, max_rows: int, max_bytes: int) -> list[PartitionUpdate]:
+def divide_update(update: PartitionUpdate, max_rows: int, max_bytes: int) -> list[PartitionUpdate]:
     """``update`` in parts of at most ``max_rows`` rows and ranges, and of about ``max_bytes``; a row is never divided.
 
     The first part has the deletion of the partition and the static row.
@@ -24,7 +24,7 @@ def divided(update: PartitionUpdate, max_rows: int, max_bytes: int) -> list[Part
     if many <= 1 or (many <= max_rows and sum(map(size_of, update.rows)) <= max_bytes):
         return [update]
     parts = []
-    rows: list[Row] = []
+    rows: list[UpdateRow] = []
     size = 0
     for row in update.rows:
         grown = size_of(row)
@@ -42,25 +42,25 @@ def divided(update: PartitionUpdate, max_rows: int, max_bytes: int) -> list[Part
     return [parts[0], *(msgspec.structs.replace(part, deletion=None, static=None) for part in parts[1:])]
 
 
-def size_of(row: Row) -> int:
+def size_of(row: UpdateRow) -> int:
     """About how many bytes a row takes in a message."""
     return (
         _EXTRA
-        + _size(row.clustering)
-        + sum([_EXTRA + len(cell.column) + _size((cell.path, cell.value)) for cell in row.cells])
+        + _estimate_size(row.clustering)
+        + sum([_EXTRA + len(cell.column) + _estimate_size((cell.path, cell.value)) for cell in row.cells])
     )
 
 
-def _size(values: Iterable[Any]) -> int:
+def _estimate_size(values: Iterable[Any]) -> int:
     size = 0
     for value in values:
         kind = type(value)
         if kind is str or kind is bytes:
             size += len(value)
         elif kind is list or kind is tuple:
-            size += 8 + _size(value)
+            size += 8 + _estimate_size(value)
         elif kind is dict:
-            size += 8 + _size(value.values())
+            size += 8 + _estimate_size(value.values())
         else:
             size += 8
     return size

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors import schema as connect
 from connectors.cassandra.events.debezium_types import debezium_type, map_has_entries
-from connectors.formats.names import part
+from connectors.formats.names import schema_part
 from connectors.schema import Schema, Type, array, struct
 
 if TYPE_CHECKING:
-    from connectors.cassandra.events.contract import EventSettings
-    from connectors.cql.debezium_names import Form as DebeziumType
-    from connectors.cql.mutations.definition import Column, TableDefinition
+    from connectors.cassandra.events.contract import CassandraEventSettings
+    from connectors.cql.debezium_names import ValueForm as DebeziumType
+    from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition
 
 #: Read once: it is in a file.
 VERSION: Final = version_of("millrace")
@@ -60,7 +60,7 @@ _BOUND_VALUES: Final = Schema(
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_.]")
 
 
-class Schemas(NamedTuple):
+class CassandraSchemas(NamedTuple):
     """The schemas of one table's events.
 
     Attributes:
@@ -74,7 +74,7 @@ class Schemas(NamedTuple):
     types: dict[str, DebeziumType]
 
 
-def schemas_of(table: TableDefinition, settings: EventSettings) -> Schemas:
+def schemas_of(table: CqlTableDefinition, settings: CassandraEventSettings) -> CassandraSchemas:
     """The schemas of a table's events.
 
     Raises:
@@ -83,11 +83,14 @@ def schemas_of(table: TableDefinition, settings: EventSettings) -> Schemas:
     base = _NOT_IN_NAME.sub(
         "_", f"io.debezium.connector.cassandra.{settings.topic_prefix}.{table.keyspace}.{table.table}"
     )
-    types = {each.name: debezium_type(each.type, f"{base}.{part(each.name)}", settings) for each in table.columns}
-    key = struct(f"{base}.Key", {each.name: types[each.name].schema for each in (*table.key, *table.clustering)})
+    types = {
+        column.name: debezium_type(column.type, f"{base}.{schema_part(column.name)}", settings)
+        for column in table.columns
+    }
+    key = struct(f"{base}.Key", {column.name: types[column.name].schema for column in (*table.key, *table.clustering)})
     row = {
-        each.name: _cell(each, types[each.name], f"{base}.{part(each.name)}", settings)
-        for each in (*table.key, *table.clustering, *table.regular, *table.static)
+        column.name: _cell_schema(column, types[column.name], f"{base}.{schema_part(column.name)}", settings)
+        for column in (*table.key, *table.clustering, *table.regular, *table.static)
     }
     row |= {
         name: struct(name, {"method": connect.STRING, "values": _BOUND_VALUES}, optional=True, version=1)
@@ -97,10 +100,10 @@ def schemas_of(table: TableDefinition, settings: EventSettings) -> Schemas:
         f"{base}.Envelope",
         {"ts_ms": connect.INT64, "op": connect.STRING, "source": _SOURCE, "after": struct("after", row, version=1)},
     )
-    return Schemas(key, value, types)
+    return CassandraSchemas(key, value, types)
 
 
-def _cell(column: Column, kind: DebeziumType, base: str, settings: EventSettings) -> Schema:
+def _cell_schema(column: CqlColumn, kind: DebeziumType, base: str, settings: CassandraEventSettings) -> Schema:
     members = {"value": kind.schema, "deletion_ts": connect.OPTIONAL_INT64, "set": connect.BOOLEAN}
     if settings.extended and column.type.is_multicell:
         members |= {
@@ -111,7 +114,7 @@ def _cell(column: Column, kind: DebeziumType, base: str, settings: EventSettings
     return struct(f"{base}.cell_value", members, optional=True, version=1)
 
 
-def _name_schema(column: Column, kind: DebeziumType, settings: EventSettings) -> Schema:
+def _name_schema(column: CqlColumn, kind: DebeziumType, settings: CassandraEventSettings) -> Schema:
     """Of the names of elements: what a set has, the keys of a map, the time uuids of a list, the fields of a UDT."""
     schema = kind.schema
     if column.type.name == "set" and schema.value_schema is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cassandra.events.contract import CONNECTOR, Where
-from connectors.cassandra.events.debezium import INSERT, LAST_MICROS, UPDATE, DebeziumEvents
+from connectors.cassandra.events.debezium import INSERT, LAST_MICROS, UPDATE, CassandraDebeziumEvents
 from connectors.cassandra.events.envelope import RANGE_END, RANGE_START, VERSION
 from connectors.cassandra.events.fast_updates import update_build
 from connectors.codegen import CodeBuilder, unpack_names
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.api import SourceRecord
-    from connectors.cassandra.events.contract import TableEvents
-    from connectors.cassandra.model import Entry
-    from connectors.cql.mutations.definition import Column
+    from connectors.cassandra.events.contract import CassandraTableEvents
+    from connectors.cassandra.model import LogEntry
+    from connectors.cql.mutations.definition import CqlColumn
     from connectors.encoded_parts import EncodedParts
     from connectors.formats.record_masks import RecordMasker
     from connectors.wire import RowForm, RowWriter, Shape, Wire
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     #: ``(partition key, clustering values, values, expiry in µs) -> (key, after)``: structs to be encoded.
     MakeRow = Callable[..., tuple[Any, Any]]
     #: (the bytes that entries are in, entries, where they are) -> keys and values to be encoded, and timestamps or nothing.
-    Build = Callable[[bytes, Sequence[Entry], Where], tuple[list[Any], list[Any], list[int | None]]]
+    Build = Callable[[bytes, Sequence[LogEntry], Where], tuple[list[Any], list[Any], list[int | None]]]
 
 #: Entries that are encoded in one call: few enough to stay in the processor's cache.
 CHUNK_ENTRIES: Final = 64
@@ -39,12 +39,12 @@ _SHAPES: Final = 1000
 _SOURCE: Final = {"ts_ms": "us // 1000", "ts_us": "us", "ts_ns": "us * 1000", "pos": "position"}
 
 
-async def fast_entries(wire: Wire, events: TableEvents | None) -> FastEntries | None:
+async def fast_entries(wire: Wire, events: CassandraTableEvents | None) -> FastEntries | None:
     """The encoder of a table's mutations; None where only records will do.
 
     Args:
         wire: of the task.
-        events: makes the records; None: nobody does.
+        events: makes the records; None: no one does.
 
     Raises:
         Fatal: a service that a converter needs refuses this client.
@@ -58,13 +58,13 @@ async def fast_entries(wire: Wire, events: TableEvents | None) -> FastEntries | 
 
         plain, wire = events.inner, MaskedWire(wire, masker)  # type: ignore[attr-defined]
     try:
-        made = await (_build(wire, plain) if isinstance(plain, DebeziumEvents) else update_build(wire, plain))
+        made = await (_build(wire, plain) if isinstance(plain, CassandraDebeziumEvents) else update_build(wire, plain))
     except ValueError:  # records of this kind have no form
         return None
     return None if made is None else FastEntries(events, *made)
 
 
-async def _build(wire: Wire, events: DebeziumEvents) -> tuple[RowWriter, Build] | None:
+async def _build(wire: Wire, events: CassandraDebeziumEvents) -> tuple[RowWriter, Build] | None:
     if not events.begin:
         return None
     table, schemas = events.table, events.schemas
@@ -74,7 +74,7 @@ async def _build(wire: Wire, events: DebeziumEvents) -> tuple[RowWriter, Build] 
     return None if writer is None else (writer, _Loop(events, writer).function())
 
 
-def _envelope_shape(events: DebeziumEvents) -> Shape:
+def _envelope_shape(events: CassandraDebeziumEvents) -> Shape:
     table, settings = events.table, events.settings
     source: dict[str, Any] = {
         "version": Fixed(VERSION),
@@ -107,12 +107,12 @@ class FastEntries:
         build: goes over entries, up to the first that is not one simple update of the table.
     """
 
-    def __init__(self, events: TableEvents, writer: RowWriter, build: Build) -> None:
+    def __init__(self, events: CassandraTableEvents, writer: RowWriter, build: Build) -> None:
         self._events = events
         self._writer = writer
         self._build = build
 
-    def take(self, data: bytes, entries: Sequence[Entry], where: Where, after: int, parts: EncodedParts) -> int:
+    def take(self, data: bytes, entries: Sequence[LogEntry], where: Where, after: int, parts: EncodedParts) -> int:
         """Encode entries up to the first that is not one simple update of the table.
 
         Args:
@@ -159,12 +159,12 @@ class FastEntries:
                 after,
                 keys,
                 values,
-                lambda: self._records(data, entries[:done], position),
+                lambda: self._make_records(data, entries[:done], position),
                 timestamps or None,
             )
         return done
 
-    def _records(self, data: bytes, entries: Sequence[Entry], where: Where) -> list[SourceRecord]:
+    def _make_records(self, data: bytes, entries: Sequence[LogEntry], where: Where) -> list[SourceRecord]:
         """The same records the general way."""
         records: list[SourceRecord] = []
         while len(records) < len(entries):
@@ -184,7 +184,7 @@ class _Loop:
         writer: of the table.
     """
 
-    def __init__(self, events: DebeziumEvents, writer: RowWriter) -> None:
+    def __init__(self, events: CassandraDebeziumEvents, writer: RowWriter) -> None:
         self._events = events
         self._writer = writer
         self._rows: dict[tuple[str, ...], MakeRow] = {}
@@ -241,11 +241,11 @@ class _Loop:
         """The function for rows that write these columns."""
         if len(self._rows) >= _SHAPES:
             self._rows.clear()
-        make = self._rows[names] = _Row(self._events, self._writer, names).function()
+        make = self._rows[names] = _RowSource(self._events, self._writer, names).function()
         return make
 
 
-class _Row:
+class _RowSource:
     """Writes the function of rows with the same columns.
 
     Args:
@@ -254,7 +254,7 @@ class _Row:
         names: the written columns.
     """
 
-    def __init__(self, events: DebeziumEvents, writer: RowWriter, names: tuple[str, ...]) -> None:
+    def __init__(self, events: CassandraDebeziumEvents, writer: RowWriter, names: tuple[str, ...]) -> None:
         self._events = events
         self._writer = writer
         self._names = names
@@ -268,29 +268,30 @@ class _Row:
             raise AssertionError("tables have keys")
         key_columns = [(column, f"k{index}") for index, column in enumerate(table.key)]
         key_columns += [(column, f"c{index}") for index, column in enumerate(table.clustering)]
-        fields = {column.name: self._leaf(key, (column.name,), column, local) for column, local in key_columns}
+        fields = {column.name: self._write_leaf(key, (column.name,), column, local) for column, local in key_columns}
         lines = [f"{unpack_names('k', len(table.key))} = key"]
         if table.clustering:
             lines.append(f"{unpack_names('c', len(table.clustering))} = clustering")
         if self._names:
             lines.append(f"{unpack_names('v', len(self._names))} = values")
-        lines.append(f"return {key.build((), fields)}, {value.build(('after',), self._cells(key_columns))}")
+        lines.append(f"return {key.build((), fields)}, {value.build(('after',), self._write_cells(key_columns))}")
         for form in (value, key):
             if form.unpack:
                 # What rows of one call share is not in a row: any values will do.
                 code.add(
-                    0, f"{form.unpack} = {code.bind('constants', form.constants)}(*{code.bind('any', _anything(form))})"
+                    0,
+                    f"{form.unpack} = {code.bind('constants', form.constants)}(*{code.bind('any', _sample_values(form))})",
                 )
         code.define("made(key, clustering, values, expires)", lines)
         code.names |= {**value.names, **key.names}
         return code.function("made", f"fast rows of {table}")
 
-    def _cells(self, key_columns: list[tuple[Column, str]]) -> dict[str, str]:
+    def _write_cells(self, key_columns: list[tuple[CqlColumn, str]]) -> dict[str, str]:
         form, table = self._writer.value, self._events.table
         cells = {column.name: "None" for column in (*table.regular, *table.static)}
         for column, local in key_columns:
             path = ("after", column.name)
-            cells[column.name] = form.build(path, {"value": self._leaf(form, (*path, "value"), column, local)})
+            cells[column.name] = form.build(path, {"value": self._write_leaf(form, (*path, "value"), column, local)})
         columns = {column.name: column for column in (*table.regular, *table.static)}
         for index, name in enumerate(self._names):
             if name in self._events.excluded:
@@ -298,13 +299,13 @@ class _Row:
             path, local = ("after", name), f"v{index}"
             expiry = f"(None if {local} is None else expires)"
             members = {
-                "value": self._leaf(form, (*path, "value"), columns[name], local),
+                "value": self._write_leaf(form, (*path, "value"), columns[name], local),
                 "deletion_ts": form.leaf((*path, "deletion_ts"), expiry),
             }
             cells[name] = form.build(path, members)
         return cells
 
-    def _leaf(self, form: RowForm, path: tuple[str, ...], column: Column, local: str) -> str:
+    def _write_leaf(self, form: RowForm, path: tuple[str, ...], column: CqlColumn, local: str) -> str:
         """The expression of a column's value."""
         change = self._events.schemas.types[column.name].change
         if change is None:
@@ -313,5 +314,5 @@ class _Row:
         return form.leaf(path, f"(None if {local} is None else {name}({local}))", checked=True)
 
 
-def _anything(form: RowForm) -> list[Any]:
+def _sample_values(form: RowForm) -> list[Any]:
     return [0 if path == ("ts_ms",) else "" for path in form.events]

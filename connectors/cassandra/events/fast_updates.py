@@ -17,7 +17,7 @@ from connectors.cassandra.events.raw import (
 )
 from connectors.codegen import CodeBuilder, unpack_names
 from connectors.cql.mutations.head import HAS_STATIC_ROW, IS_EMPTY, TIMESTAMP_EPOCH
-from connectors.formats.cql_schema import renamer
+from connectors.formats.cql_schema import make_renamer
 from connectors.formats.names import field_name
 from connectors.schema import BYTES
 from connectors.wire import EVENT, ROW, Encoding, Fixed, Items
@@ -273,7 +273,7 @@ class _Loop:
         """The expression of the struct of columns at ``path``; columns without a variable in ``values`` are null."""
         members = {}
         for column in columns:
-            local, change = values.get(column.name, "None"), renamer(column.type)
+            local, change = values.get(column.name, "None"), make_renamer(column.type)
             checked = change is not None and local != "None"
             text = f"{code.bind('change', change)}({local})" if checked else local
             field = field_name(column.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connectors.cassandra.events.debezium import DebeziumEvents
+from connectors.cassandra.events.debezium import CassandraDebeziumEvents
 from connectors.cassandra.events.partition_update import PartitionUpdateEvents
 from connectors.errors import Skippable
 from connectors.formats.record_masks import RecordMasker
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord
     from connectors.cassandra.events.contract import Where
     from connectors.cassandra.events.raw import RawEvents
-    from connectors.cassandra.model import Entry
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cassandra.model import LogEntry
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.formats.masking import Masks
     from connectors.formats.partition_update import PartitionUpdate
 
@@ -33,9 +33,9 @@ class MaskedEvents:
         ConfigInvalid: a rule names a column that can't be masked in the output form.
     """
 
-    def __init__(self, inner: DebeziumEvents | PartitionUpdateEvents | RawEvents, masks: Masks) -> None:
+    def __init__(self, inner: CassandraDebeziumEvents | PartitionUpdateEvents | RawEvents, masks: Masks) -> None:
         self.inner = inner
-        self.table: TableDefinition = inner.table
+        self.table: CqlTableDefinition = inner.table
         self.topic: str = inner.topic
         self.skipped: Counter[str] = inner.skipped
         table = inner.table
@@ -43,7 +43,7 @@ class MaskedEvents:
         self.masker = RecordMasker(
             masks, table=str(table), clustering=clustering, keys=clustering | {column.name for column in table.key}
         )
-        if isinstance(inner, DebeziumEvents):
+        if isinstance(inner, CassandraDebeziumEvents):
             self.masker.check(inner.schemas.key, inner.schemas.value, inner.topic)
         else:
             schema = inner.layout.schema if isinstance(inner, PartitionUpdateEvents) else inner.schema
@@ -57,21 +57,21 @@ class MaskedEvents:
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.update``."""
         done = where.done
-        made: list[SourceRecord] = []
+        unmasked: list[SourceRecord] = []
         try:
-            found = self.inner.update(data, pos, end, where, made)
-            records = [self.masker.mask(record) for record in made]
+            next_pos = self.inner.update(data, pos, end, where, unmasked)
+            records = [self.masker.mask(record) for record in unmasked]
         except Skippable:
             where.done = done
             raise
         out += records
-        return found
+        return next_pos
 
-    def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
+    def entries(self, data: bytes, entries: Sequence[LogEntry], where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.entries``; ends before a record that can't be masked, of which ``update`` says why."""
-        made: list[SourceRecord] = []
-        count = self.inner.entries(data, entries, where, made)
-        for index, record in enumerate(made):
+        unmasked: list[SourceRecord] = []
+        count = self.inner.entries(data, entries, where, unmasked)
+        for index, record in enumerate(unmasked):
             try:
                 out.append(self.masker.mask(record))
             except Skippable:
@@ -80,6 +80,6 @@ class MaskedEvents:
 
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
         """See ``TableEvents.backfill``."""
-        made: list[SourceRecord] = []
-        self.inner.backfill(update, partition, offset, made)
-        out += [self.masker.mask(record) for record in made]
+        unmasked: list[SourceRecord] = []
+        self.inner.backfill(update, partition, offset, unmasked)
+        out += [self.masker.mask(record) for record in unmasked]

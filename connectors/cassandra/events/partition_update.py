@@ -12,27 +12,27 @@ from uuid import UUID
 
 from connectors.api import SourceRecord
 from connectors.cassandra.events.contract import CONNECTOR, POSITION, Where, record_time, topic_name
-from connectors.cassandra.events.divide import divided
+from connectors.cassandra.events.divide import divide_update
 from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
 from connectors.codegen import CodeBuilder, dict_display, unpack_names
 from connectors.cql.encoding import encode_partition_key
-from connectors.cql.mutations.compiled import Decoder
+from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.cql.mutations.head import VERSION_WITH_EPOCHS, update_head
 from connectors.errors import Skippable
-from connectors.formats.cql_schema import renamer
+from connectors.formats.cql_schema import make_renamer
 from connectors.formats.names import field_name
-from connectors.formats.partition_update import Layout, Source
-from connectors.formats.partition_update_codec import encoder
+from connectors.formats.partition_update import UpdateLayout, UpdateSource
+from connectors.formats.partition_update_codec import make_encoder
 from connectors.schema import BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.api import Position
-    from connectors.cassandra.events.contract import EventSettings
-    from connectors.cassandra.model import Entry
+    from connectors.cassandra.events.contract import CassandraEventSettings
+    from connectors.cassandra.model import LogEntry
     from connectors.cql.mutations.compiled import PlainUpdate
-    from connectors.cql.mutations.definition import Column, TableDefinition
+    from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition
     from connectors.formats.partition_update import PartitionUpdate
 
     #: (clustering values, cells' values, liveness, stamp or None) -> a member of ``rows``, or the static row.
@@ -55,7 +55,7 @@ class PartitionUpdateEvents:
         id: ``source.schema`` of the records' values.
     """
 
-    def __init__(self, table: TableDefinition, version: int, settings: EventSettings) -> None:
+    def __init__(self, table: CqlTableDefinition, version: int, settings: CassandraEventSettings) -> None:
         """Compile it.
 
         Raises:
@@ -65,8 +65,8 @@ class PartitionUpdateEvents:
         self.topic = topic_name(settings.topic_prefix, table.keyspace, table.table)
         self.skipped: Counter[str] = Counter()
         self.full_decodes = 0
-        self.layout = Layout(
-            source=Source(
+        self.layout = UpdateLayout(
+            source=UpdateSource(
                 connector=CONNECTOR,
                 cluster=settings.topic_prefix,
                 keyspace=table.keyspace,
@@ -79,9 +79,9 @@ class PartitionUpdateEvents:
         )
         self._settings = settings
         self._version = version
-        self.decoder = Decoder(table, version)
+        self.decoder = CompiledDecoder(table, version)
         self.begin = b"" if version >= VERSION_WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
-        self._encode = encoder(self.layout)
+        self._encode = make_encoder(self.layout)
         self.id = self.layout.source.schema
         self._key = _struct_maker(table.key)
         self._maker = _RowMaker(table)
@@ -97,14 +97,16 @@ class PartitionUpdateEvents:
         """See ``TableEvents.update``."""
         plain = self.decoder.plain(data, pos)
         if plain is None:
-            return self._full(data, pos, end, where, out)
-        key, key_bytes, rows, found = plain
+            return self._append_full(data, pos, end, where, out)
+        key, key_bytes, rows, next_pos = plain
         if len(rows) != 1:
             if rows:
-                self._several(plain, found - pos, where, out)
-            return found
+                self._append_rows(plain, next_pos - pos, where, out)
+            return next_pos
         is_static, clustering, inserted, write_time, ttl, expires, names, values = rows[0]
-        make = (self._static_rows if is_static else self._rows).get(names) or self._make(names, is_static=is_static)
+        make = (self._static_rows if is_static else self._rows).get(names) or self._row_maker(
+            names, is_static=is_static
+        )
         row = make(clustering, values, _INSERTED if inserted else None, None)
         done, read_ms = where.done, where.read_ms
         where.done = done + 1
@@ -143,27 +145,27 @@ class PartitionUpdateEvents:
                 milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms),
             )
         )
-        return found
+        return next_pos
 
-    def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
+    def entries(self, data: bytes, entries: Sequence[LogEntry], where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.entries``."""
         begin = self.begin
         if not begin:
             return 0
         partition, node, segment, read_ms, topic = where.partition, where.node, where.segment, where.read_ms, self.topic
         schema, identity, plain_of, key_of = self.layout.schema, self.id, self.decoder.plain, self._key
-        rows_of, rest, new, add = self._rows, self._rest, SourceRecord, out.append
+        rows_of, constants, new, add = self._rows, self._rest, SourceRecord, out.append
         before = len(out)
         try:
             for start, end, position in entries:
                 plain = plain_of(data, start + 1) if data.startswith(begin, start) else None
                 if plain is None:
                     break
-                key, key_bytes, rows, found = plain
-                if found != end or len(rows) != 1 or rows[0][0]:
+                key, key_bytes, rows, next_pos = plain
+                if next_pos != end or len(rows) != 1 or rows[0][0]:
                     break
                 _, clustering, inserted, write_time, ttl, expires, names, values = rows[0]
-                make = rows_of.get(names) or self._make(names, is_static=False)
+                make = rows_of.get(names) or self._row_maker(names, is_static=False)
                 milliseconds = write_time // 1000
                 add(
                     new(
@@ -181,7 +183,7 @@ class PartitionUpdateEvents:
                             "write_time": write_time,
                             "ttl": ttl,
                             "expires": expires,
-                            **rest,
+                            **constants,
                             "rows": [make(clustering, values, _INSERTED if inserted else None, None)],
                         },
                         schema,
@@ -198,7 +200,7 @@ class PartitionUpdateEvents:
 
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
         """See ``TableEvents.backfill``; a large partition is divided."""
-        key = encode_partition_key([each.type for each in self.table.key], update.key)
+        key = encode_partition_key([column.type for column in self.table.key], update.key)
         out += [
             SourceRecord(
                 partition,
@@ -212,17 +214,17 @@ class PartitionUpdateEvents:
                 (),
                 update.source.read_time,
             )
-            for part in divided(update, self._settings.max_rows, self._settings.max_bytes)
+            for part in divide_update(update, self._settings.max_rows, self._settings.max_bytes)
         ]
 
-    def _make(self, names: tuple[str, ...], *, is_static: bool) -> MakeRow:
+    def _row_maker(self, names: tuple[str, ...], *, is_static: bool) -> MakeRow:
         cache = self._static_rows if is_static else self._rows
         if len(cache) >= _SHAPES:
             cache.clear()
-        cache[names] = made = self._maker.function(names, is_static=is_static)
-        return made
+        cache[names] = maker = self._maker.function(names, is_static=is_static)
+        return maker
 
-    def _several(self, plain: PlainUpdate, size: int, where: Where, out: list[SourceRecord]) -> None:
+    def _append_rows(self, plain: PlainUpdate, size: int, where: Where, out: list[SourceRecord]) -> None:
         """Any number of simple rows; each message has the stamp of its first row."""
         key, key_bytes, rows, _ = plain
         limit = self._settings.max_rows
@@ -244,38 +246,38 @@ class PartitionUpdateEvents:
             }
             entries = []
             for is_static, clustering, inserted, *stamp, names, cells in part:
-                make = (self._static_rows if is_static else self._rows).get(names) or self._make(
+                make = (self._static_rows if is_static else self._rows).get(names) or self._row_maker(
                     names, is_static=is_static
                 )
-                own = (
+                own_stamp = (
                     None if tuple(stamp) == shared else dict(zip(("write_time", "ttl", "expires"), stamp, strict=True))
                 )
-                row = make(clustering, cells, _INSERTED if inserted else None, own)
+                row = make(clustering, cells, _INSERTED if inserted else None, own_stamp)
                 if is_static:
                     value["static"] = row
                 else:
                     entries.append(row)
             value["rows"] = entries or None
             values.append((value, write_time))
-        self._append(values, key_bytes, where, out)
+        self._append_values(values, key_bytes, where, out)
 
-    def _full(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
+    def _append_full(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
         """What is not simple."""
-        update, found = self.decoder.full(data, pos, self.layout.source)
+        update, next_pos = self.decoder.full(data, pos, self.layout.source)
         self.full_decodes += 1
         if not (update.rows or update.ranges or update.static or update.deletion):
-            return found if end is None else end
+            return next_pos if end is None else end
         _, start, stop, _ = update_head(data, pos, self._version)
         parts = (
             [update]
-            if found - pos <= self._settings.max_bytes
+            if next_pos - pos <= self._settings.max_bytes
             and len(update.rows) + len(update.ranges) <= self._settings.max_rows
-            else divided(update, self._settings.max_rows, self._settings.max_bytes)
+            else divide_update(update, self._settings.max_rows, self._settings.max_bytes)
         )
-        self._append([(self._encode(part), part.write_time) for part in parts], data[start:stop], where, out)
-        return found
+        self._append_values([(self._encode(part), part.write_time) for part in parts], data[start:stop], where, out)
+        return next_pos
 
-    def _append(
+    def _append_values(
         self, values: Sequence[tuple[dict[str, Any], int]], key: bytes, where: Where, out: list[SourceRecord]
     ) -> None:
         done, final = where.done, where.done + len(values) - 1
@@ -313,16 +315,16 @@ def deleted_line(names: Sequence[str]) -> str:
 class _RowMaker:
     """Makes the functions for rows of one table."""
 
-    def __init__(self, table: TableDefinition) -> None:
+    def __init__(self, table: CqlTableDefinition) -> None:
         self._clustering = table.clustering
-        self._columns = {each.name: each for each in (*table.static, *table.regular)}
+        self._columns = {column.name: column for column in (*table.static, *table.regular)}
         self._complex = {
-            "static": any(each.type.is_multicell for each in table.static),
-            "regular": any(each.type.is_multicell for each in table.regular),
+            "static": any(column.type.is_multicell for column in table.static),
+            "regular": any(column.type.is_multicell for column in table.regular),
         }
         self._simple = {
-            "static": any(not each.type.is_multicell for each in table.static),
-            "regular": any(not each.type.is_multicell for each in table.regular),
+            "static": any(not column.type.is_multicell for column in table.static),
+            "regular": any(not column.type.is_multicell for column in table.regular),
         }
 
     def function(self, names: tuple[str, ...], *, is_static: bool) -> MakeRow:
@@ -349,7 +351,7 @@ class _RowMaker:
         return code.function("row", "rows of partition updates")
 
 
-def _struct_maker(columns: Sequence[Column]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
+def _struct_maker(columns: Sequence[CqlColumn]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
     """The function that makes the values of ``columns`` a struct."""
     code = CodeBuilder()
     code.define(
@@ -359,12 +361,12 @@ def _struct_maker(columns: Sequence[Column]) -> Callable[[tuple[Any, ...]], dict
     return code.function("struct", "keys of partition updates")
 
 
-def _struct_display(columns: Sequence[Column], stem: str, code: CodeBuilder) -> str:
+def _struct_display(columns: Sequence[CqlColumn], stem: str, code: CodeBuilder) -> str:
     """The source of a dict of the locals ``stem`` 0, 1 ... by field names; binds the functions that it calls."""
     members = []
     for index, column in enumerate(columns):
-        text, change = f"{stem}{index}", renamer(column.type)
+        expression, change = f"{stem}{index}", make_renamer(column.type)
         if change is not None:
-            text = f"{code.bind('change', change)}({text})"
-        members.append((field_name(column.name), text))
+            expression = f"{code.bind('change', change)}({expression})"
+        members.append((field_name(column.name), expression))
     return dict_display(members)

@@ -15,25 +15,25 @@ from uuid import UUID
 
 from connectors.api import SourceRecord
 from connectors.cassandra.events.contract import CONNECTOR, POSITION, Where, record_time, topic_name
-from connectors.cassandra.events.divide import divided
+from connectors.cassandra.events.divide import divide_update
 from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
-from connectors.cql.mutations.compiled import Decoder
+from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.cql.mutations.encode import write_update
 from connectors.cql.mutations.head import HAS_STATIC_ROW, IS_EMPTY, TIMESTAMP_EPOCH, least_write_time, update_head
-from connectors.cql.mutations.reference import Reader, UnknownColumn
+from connectors.cql.mutations.reference import UnknownColumn, UpdateReader
 from connectors.cql.values import BadValue, read_unsigned_vint
 from connectors.errors import Skippable
 from connectors.formats import partition_update_raw
-from connectors.formats.partition_update import Source
+from connectors.formats.partition_update import UpdateSource
 from connectors.schema import BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import Position
-    from connectors.cassandra.events.contract import EventSettings
-    from connectors.cassandra.model import Entry
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cassandra.events.contract import CassandraEventSettings
+    from connectors.cassandra.model import LogEntry
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.cql.types import CqlType
     from connectors.formats.partition_update import PartitionUpdate
 
@@ -62,7 +62,7 @@ class RawEvents:
         good: lists of columns as they are written that the definition has, by whether a list of static ones comes first.
     """
 
-    def __init__(self, table: TableDefinition, version: int, settings: EventSettings) -> None:
+    def __init__(self, table: CqlTableDefinition, version: int, settings: CassandraEventSettings) -> None:
         """Make it.
 
         Raises:
@@ -72,7 +72,7 @@ class RawEvents:
         self.topic = topic_name(settings.topic_prefix, table.keyspace, table.table)
         self.skipped: Counter[str] = Counter()
         self.full_decodes = 0
-        constants = Source(
+        constants = UpdateSource(
             connector=CONNECTOR,
             cluster=settings.topic_prefix,
             keyspace=table.keyspace,
@@ -80,18 +80,20 @@ class RawEvents:
             table_id=table.table_id,
             schema_version=table.version,
         )
-        self.schema = partition_update_raw.schema(constants, table, version, POSITION)
+        self.schema = partition_update_raw.raw_schema(constants, table, version, POSITION)
         self.id = constants.schema
         self._constants = constants
         self._settings = settings
         self._version = version
         self.begin = b"" if version >= _WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
-        self._passing = Reader(table, version, values=False)
-        self._checking = Decoder(table, version) if any(_has_fields(each.type) for each in table.columns) else None
+        self._passing = UpdateReader(table, version, values=False)
+        self._checking = (
+            CompiledDecoder(table, version) if any(_has_fields(column.type) for column in table.columns) else None
+        )
         self.checks_values = self._checking is not None
         self._columns = frozenset(
-            [each.name.encode() for each in (*table.static, *table.regular)]
-            + [each.name.encode() for each in table.dropped]
+            [column.name.encode() for column in (*table.static, *table.regular)]
+            + [column.name.encode() for column in table.dropped]
         )
         self.good: tuple[list[bytes], list[bytes]] = ([], [])
 
@@ -169,7 +171,7 @@ class RawEvents:
         )
         return end
 
-    def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
+    def entries(self, data: bytes, entries: Sequence[LogEntry], where: Where, out: list[SourceRecord]) -> int:
         """See ``TableEvents.entries``."""
         begin = self.begin
         if self.checks_values or not begin:
@@ -228,7 +230,7 @@ class RawEvents:
         read = update.source
         source = {"schema": self.id, "snapshot": read.snapshot, "read_time": read.read_time, "position": read.position}
         records = []
-        for part in divided(update, self._settings.max_rows, self._settings.max_bytes):
+        for part in divide_update(update, self._settings.max_rows, self._settings.max_bytes):
             data = write_update(part, self.table, self._version)
             _, start, end, _ = update_head(data, 0, self._version)
             records.append(

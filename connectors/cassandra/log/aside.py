@@ -9,13 +9,13 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from connectors.cassandra.log.directory import done, scan
+from connectors.cassandra.log.directory import is_behind, scan_directory
 
 if TYPE_CHECKING:
     import logging
     from pathlib import Path
 
-    from connectors.cassandra.log.directory import SegmentFile
+    from connectors.cassandra.log.directory import SegmentFiles
     from connectors.cassandra.model import LogPosition, LogSettings
 
 #: A segment without an index file is left to the server, unless the server has had no link of its own for this long.
@@ -52,33 +52,33 @@ class Remover:
         Raises:
             Retriable: the directory can't be listed.
         """
-        files = scan(self._settings.directory, self._settings.node)
-        self._complained = {log_id: text for log_id, text in self._complained.items() if log_id in files}
+        files = scan_directory(self._settings.directory, self._settings.node)
+        self._complained = {log_id: message for log_id, message in self._complained.items() if log_id in files}
         deleted = failed = relinked = 0
-        for each in files.values():
-            if not done(each.id, upto):
+        for segment in files.values():
+            if not is_behind(segment.id, upto):
                 break
-            if not each.indexed and not _orphan(each):
+            if not segment.indexed and not _is_orphan(segment):
                 continue
-            came_back = each.present and each.id in self._deleted
+            came_back = segment.present and segment.id in self._deleted
             relinked += came_back
             if came_back:
                 self._log.info(
                     "Node %s: segment %d was delivered and deleted, and came back with a restart of the node; it is "
                     "deleted again",
                     self._settings.node,
-                    each.id,
+                    segment.id,
                 )
             try:
-                self._delete(each)
+                self._delete_segment(segment)
             except OSError as error:
                 failed += 1
-                self._complain(each, error)
+                self._log_failure(segment, error)
             else:
-                deleted += each.present
+                deleted += segment.present
         return Removed(deleted, failed, relinked)
 
-    def _delete(self, segment: SegmentFile) -> None:
+    def _delete_segment(self, segment: SegmentFiles) -> None:
         # The segment first: without it, an index file that is left over means nothing and is deleted at the next pass.
         segment.log.unlink(missing_ok=True)
         if segment.present:
@@ -88,7 +88,7 @@ class Remover:
                 self._deleted.popitem(last=False)
         segment.idx.unlink(missing_ok=True)
 
-    def _complain(self, segment: SegmentFile, error: OSError) -> None:
+    def _log_failure(self, segment: SegmentFiles, error: OSError) -> None:
         if self._complained.get(segment.id) == str(error):
             return
         self._complained[segment.id] = str(error)
@@ -143,13 +143,13 @@ class Aside:
     def _free_name(self, log: Path) -> Path:
         """The segment's own name, or the same with a number where another file has it (another node's, an earlier copy)."""
         target, number = self.folder / log.name, 0
-        while target.exists() and not _same(log, target):
+        while target.exists() and not _is_same_file(log, target):
             number += 1
             target = self.folder / f"{log.stem}.{number}.log"
         return target
 
 
-def _orphan(segment: SegmentFile) -> bool:
+def _is_orphan(segment: SegmentFiles) -> bool:
     """Whether the server will never delete this segment without index file: it has had no other name for a while."""
     try:
         status = segment.log.stat()
@@ -158,14 +158,14 @@ def _orphan(segment: SegmentFile) -> bool:
     return status.st_nlink == 1 and time.time() - status.st_ctime > ORPHAN_S
 
 
-def _same(one: Path, other: Path) -> bool:
-    mine, kept = one.stat(), other.stat()
-    return os.path.samestat(mine, kept) or (mine.st_size == kept.st_size and _equal(one, other))
+def _is_same_file(source: Path, target: Path) -> bool:
+    mine, kept = source.stat(), target.stat()
+    return os.path.samestat(mine, kept) or (mine.st_size == kept.st_size and _has_same_bytes(source, target))
 
 
-def _equal(one: Path, other: Path) -> bool:
+def _has_same_bytes(source: Path, target: Path) -> bool:
     """Whether two files have the same bytes, a copy made earlier for example."""
-    with one.open("rb") as left, other.open("rb") as right:
+    with source.open("rb") as left, target.open("rb") as right:
         while True:
             a, b = left.read(1 << 20), right.read(1 << 20)
             if a != b:

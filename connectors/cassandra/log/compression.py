@@ -37,19 +37,19 @@ class Codec(NamedTuple):
     decompress: Callable[[bytes, int], bytes]
 
 
-def codec(name: str, file: str) -> Codec:
+def find_codec(name: str, file: str) -> Codec:
     """The compression with a compressor's simple class name.
 
     Raises:
         Fatal: there is none; the message names the file.
     """
-    found = _CODECS.get(name)
-    if found is None:
+    match = _CODECS.get(name)
+    if match is None:
         raise Fatal(
             f"{file} is compressed by {name}, which can't be read: use one of {', '.join(_CODECS)} as class_name under "
             f"commitlog_compression in cassandra.yaml, or none, and restart that node"
         )
-    return found
+    return match
 
 
 def _lz4_plausible(head: bytes, size: int, length: int) -> bool:
@@ -57,50 +57,50 @@ def _lz4_plausible(head: bytes, size: int, length: int) -> bool:
     return len(head) >= 4 and int.from_bytes(head[:4], "little") == length <= size * _LZ4_RATIO
 
 
-def _lz4(data: bytes, length: int) -> bytes:
+def _decompress_lz4(data: bytes, length: int) -> bytes:
     if not length:
         # Of nothing there is a token that says so; bytes behind it were something.
         if len(data) > 5:
-            raise _wrong("LZ4", length)
+            raise _describe_damage("LZ4", length)
         return b""
     try:
-        return _sized("LZ4", bytes(cramjam.lz4.decompress_block(data[4:], output_len=length)), length)
+        return _check_size("LZ4", bytes(cramjam.lz4.decompress_block(data[4:], output_len=length)), length)
     except cramjam.DecompressionError as error:
-        raise _wrong("LZ4", length) from error
+        raise _describe_damage("LZ4", length) from error
 
 
 def _snappy_plausible(head: bytes, size: int, length: int) -> bool:
     # The block begins with its length: seven bits a byte, the low ones first.
-    told = shift = 0
+    stated_length = shift = 0
     for byte in head[:5]:
-        told |= (byte & 0x7F) << shift
+        stated_length |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return told == length <= size * _SNAPPY_RATIO
+            return stated_length == length <= size * _SNAPPY_RATIO
     return False
 
 
-def _snappy(data: bytes, length: int) -> bytes:
+def _decompress_snappy(data: bytes, length: int) -> bytes:
     try:
-        return _sized("Snappy", bytes(cramjam.snappy.decompress_raw(data)), length)
+        return _check_size("Snappy", bytes(cramjam.snappy.decompress_raw(data)), length)
     except cramjam.DecompressionError as error:
-        raise _wrong("Snappy", length) from error
+        raise _describe_damage("Snappy", length) from error
 
 
 def _deflate_plausible(_head: bytes, size: int, length: int) -> bool:
     return length <= size * _DEFLATE_RATIO
 
 
-def _deflate(data: bytes, length: int) -> bytes:
+def _decompress_deflate(data: bytes, length: int) -> bytes:
     stream = zlib.decompressobj()
     try:
         # One byte more than expected, so that a longer stream is noticed.
         result = stream.decompress(data, length + 1)
     except zlib.error as error:
-        raise _wrong("Deflate", length) from error
+        raise _describe_damage("Deflate", length) from error
     if not stream.eof or stream.unused_data:
-        raise _wrong("Deflate", length)
-    return _sized("Deflate", result, length)
+        raise _describe_damage("Deflate", length)
+    return _check_size("Deflate", result, length)
 
 
 def _zstd_plausible(head: bytes, _size: int, length: int) -> bool:
@@ -112,30 +112,30 @@ def _zstd_plausible(head: bytes, _size: int, length: int) -> bool:
     if not single and not width:
         return False
     start = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
-    told = int.from_bytes(head[start : start + (1 << width)], "little")
-    return length == (told + 256 if width == 1 else told)
+    stated_length = int.from_bytes(head[start : start + (1 << width)], "little")
+    return length == (stated_length + 256 if width == 1 else stated_length)
 
 
-def _zstd(data: bytes, length: int) -> bytes:
+def _decompress_zstd(data: bytes, length: int) -> bytes:
     try:
-        return _sized("Zstd", bytes(cramjam.zstd.decompress(data)), length)
+        return _check_size("Zstd", bytes(cramjam.zstd.decompress(data)), length)
     except cramjam.DecompressionError as error:
-        raise _wrong("Zstd", length) from error
+        raise _describe_damage("Zstd", length) from error
 
 
-def _sized(name: str, result: bytes, length: int) -> bytes:
+def _check_size(name: str, result: bytes, length: int) -> bytes:
     if len(result) != length:
-        raise _wrong(name, length)
+        raise _describe_damage(name, length)
     return result
 
 
-def _wrong(name: str, length: int) -> SegmentDamaged:
+def _describe_damage(name: str, length: int) -> SegmentDamaged:
     return SegmentDamaged(f"the section is no {name} block of {length} bytes")
 
 
 _CODECS: Final[dict[str, Codec]] = {
-    "LZ4Compressor": Codec(_lz4_plausible, _lz4),
-    "SnappyCompressor": Codec(_snappy_plausible, _snappy),
-    "DeflateCompressor": Codec(_deflate_plausible, _deflate),
-    "ZstdCompressor": Codec(_zstd_plausible, _zstd),
+    "LZ4Compressor": Codec(_lz4_plausible, _decompress_lz4),
+    "SnappyCompressor": Codec(_snappy_plausible, _decompress_snappy),
+    "DeflateCompressor": Codec(_deflate_plausible, _decompress_deflate),
+    "ZstdCompressor": Codec(_zstd_plausible, _decompress_zstd),
 }

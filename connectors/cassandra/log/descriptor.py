@@ -54,8 +54,8 @@ def index_name(version: int, log_id: int) -> str:
 
 def parse_name(name: str) -> tuple[int, int, bool] | None:
     """Version, id, and whether it is the index file; None for a file that is neither a segment nor an index."""
-    found = _NAME.match(name)
-    return (int(found[1]), int(found[2]), found[3] != ".log") if found else None
+    match = _NAME.match(name)
+    return (int(match[1]), int(match[2]), match[3] != ".log") if match else None
 
 
 def encode_head(version: int, log_id: int, parameters: bytes) -> bytes:
@@ -79,24 +79,24 @@ def read_head(data: bytes, name: str, log_id: int) -> Descriptor | None:
     """
     if len(data) < FRAME or not any(data[:4]):
         return None
-    version, found, length = _HEAD.unpack_from(data)
+    version, head_id, length = _HEAD.unpack_from(data)
     size = FRAME + length
     if len(data) < size:
         return None
     parameters = data[_HEAD.size : size - 4]
-    if encode_head(version, found, parameters)[-4:] != data[size - 4 : size]:
+    if encode_head(version, head_id, parameters)[-4:] != data[size - 4 : size]:
         raise SegmentDamaged("the checksum of the segment's head is wrong")
-    if found != log_id:
-        raise SegmentDamaged(f"the segment's head names the id {found}, the file's name {log_id}")
+    if head_id != log_id:
+        raise SegmentDamaged(f"the segment's head names the id {head_id}, the file's name {log_id}")
     if version not in LOG_VERSIONS:
         raise Fatal(
             f"{name} has version {version} of the commit log's format; what can be read is {_VERSIONS}, that is "
             f"Cassandra 4.0 and later (version 6 is written by 3.0 and 3.11: upgrade that node first)"
         )
-    return Descriptor(version, log_id, _compression(parameters, name), size)
+    return Descriptor(version, log_id, _parse_compression(parameters, name), size)
 
 
-def _compression(parameters: bytes, name: str) -> str:
+def _parse_compression(parameters: bytes, name: str) -> str:
     """Simple name of the compressor's class; empty: none."""
     try:
         values: dict[str, Any] = msgspec.json.decode(parameters, type=dict[str, Any]) if parameters else {}

@@ -32,7 +32,7 @@ _HEAD: Final = 14
 _MARKER: Final = 8
 
 
-class SegmentFile(NamedTuple):
+class SegmentFiles(NamedTuple):
     """A segment as the directory shows it; either file can be missing.
 
     Attributes:
@@ -87,7 +87,7 @@ class Usage(NamedTuple):
     oldest_ms: int = 0
 
 
-def check(directory: Path, node: str, *, delete: bool) -> None:
+def check_directory(directory: Path, node: str, *, delete: bool) -> None:
     """Whether the directory can be used at all.
 
     Raises:
@@ -112,7 +112,7 @@ def check(directory: Path, node: str, *, delete: bool) -> None:
         )
 
 
-def lock(directory: Path, *, delete: bool) -> int | None:
+def lock_directory(directory: Path, *, delete: bool) -> int | None:
     """Mark the directory as read: several readers may share it only if none of them deletes segments.
 
     Returns:
@@ -133,25 +133,25 @@ def lock(directory: Path, *, delete: bool) -> int | None:
     return descriptor
 
 
-def scan(directory: Path, node: str) -> dict[int, SegmentFile]:
+def scan_directory(directory: Path, node: str) -> dict[int, SegmentFiles]:
     """The segments in the directory by id, ascending; other files are passed over.
 
     Raises:
-        Retriable: it can't be listed; ``check`` found it before.
+        Retriable: it can't be listed; ``check_directory`` found it before.
     """
     logs: dict[int, tuple[int, int]] = {}
     indexes: dict[int, int] = {}
     try:
         with os.scandir(directory) as listing:
-            for each in listing:
-                found = parse_name(each.name)
-                if found is None:
+            for dir_entry in listing:
+                parsed = parse_name(dir_entry.name)
+                if parsed is None:
                     continue
-                version, log_id, is_index = found
+                version, log_id, is_index = parsed
                 if is_index:
                     indexes[log_id] = version
                 else:
-                    logs[log_id] = version, each.inode()
+                    logs[log_id] = version, dir_entry.inode()
     except OSError as error:
         raise Retriable(
             f"The directory {directory} of node {node} can't be listed: {error}: is its volume mounted, does the "
@@ -160,7 +160,7 @@ def scan(directory: Path, node: str) -> dict[int, SegmentFile]:
     result = {}
     for log_id in sorted(logs.keys() | indexes.keys()):
         version, inode = logs.get(log_id) or (indexes[log_id], 0)
-        result[log_id] = SegmentFile(
+        result[log_id] = SegmentFiles(
             log_id,
             version,
             directory / segment_name(version, log_id),
@@ -183,8 +183,8 @@ def read_index(path: Path) -> Index | None:
             written = os.fstat(file.fileno()).st_mtime_ns // 1_000_000
     except FileNotFoundError:
         return None
-    found = _INDEX.fullmatch(content)
-    return Index(int(found[1]), found[2] is not None, written) if found else Index(0, False, written)
+    match = _INDEX.fullmatch(content)
+    return Index(int(match[1]), match[2] is not None, written) if match else Index(0, False, written)
 
 
 def has_sections(path: Path) -> bool:
@@ -200,7 +200,7 @@ def has_sections(path: Path) -> bool:
         return False
 
 
-def started_after(files: Iterable[SegmentFile], log_id: int, *, by_markers: bool) -> bool:
+def started_after(files: Iterable[SegmentFiles], log_id: int, *, by_markers: bool) -> bool:
     """Whether the server writes to a later segment already, so that nothing comes to ``log_id`` any more.
 
     Args:
@@ -208,28 +208,28 @@ def started_after(files: Iterable[SegmentFile], log_id: int, *, by_markers: bool
         log_id: of the segment.
         by_markers: a later segment with data in it counts too, not only one with an index file.
     """
-    later = [each for each in files if each.id > log_id]
-    return any(each.indexed for each in later) or (
-        by_markers and any(has_sections(each.log) for each in later if each.present)
+    later = [segment for segment in files if segment.id > log_id]
+    return any(segment.indexed for segment in later) or (
+        by_markers and any(has_sections(segment.log) for segment in later if segment.present)
     )
 
 
-def first_indexed(files: Iterable[SegmentFile]) -> SegmentFile | None:
+def first_indexed(files: Iterable[SegmentFiles]) -> SegmentFiles | None:
     """The first segment, of these in ascending order, that has captured changes; None: none has.
 
     A listing is not one moment: the index file of an earlier segment can have come behind the place where the listing was when
     that of a later one was found. So the files of the earlier ones are looked for again.
     """
-    before: list[SegmentFile] = []
-    for each in files:
-        if each.indexed:
+    before: list[SegmentFiles] = []
+    for segment in files:
+        if segment.indexed:
             missed = next((earlier for earlier in before if earlier.idx.exists()), None)
-            return missed or each
-        before.append(each)
+            return missed or segment
+        before.append(segment)
     return None
 
 
-def usage(directory: Path, node: str, read: LogPosition | None, readable_ms: int) -> Usage:
+def measure_usage(directory: Path, node: str, read: LogPosition | None, readable_ms: int) -> Usage:
     """Measure the directory: one listing, a ``stat`` for each file, index files of segments that wait.
 
     Args:
@@ -241,16 +241,16 @@ def usage(directory: Path, node: str, read: LogPosition | None, readable_ms: int
     Raises:
         Retriable: it can't be listed.
     """
-    files = scan(directory, node)
+    files = scan_directory(directory, node)
     total = waiting = behind = oldest = 0
-    for each in files.values():
-        size = _size(each.log) if each.present else 0
-        total += size + (_size(each.idx) if each.indexed else 0)
-        if not each.present or not each.indexed or (read is not None and done(each.id, read)):
+    for segment in files.values():
+        size = _file_size(segment.log) if segment.present else 0
+        total += size + (_file_size(segment.idx) if segment.indexed else 0)
+        if not segment.present or not segment.indexed or (read is not None and is_behind(segment.id, read)):
             continue
         waiting += 1
-        here = read.position if read is not None and read.segment == each.id else 0
-        index = _quietly(each.idx)
+        here = read.position if read is not None and read.segment == segment.id else 0
+        index = _try_index(segment.idx)
         unread = max(0, min(index.offset, size) - here if index.completed else index.offset - here) if index else 0
         if unread and index:
             behind += unread
@@ -258,19 +258,19 @@ def usage(directory: Path, node: str, read: LogPosition | None, readable_ms: int
     return Usage(total, waiting, behind, oldest)
 
 
-def done(log_id: int, read: LogPosition) -> bool:
+def is_behind(log_id: int, read: LogPosition) -> bool:
     """Whether a position is behind all of a segment."""
     return log_id < read.segment or (log_id == read.segment and read.finished)
 
 
-def _quietly(path: Path) -> Index | None:
+def _try_index(path: Path) -> Index | None:
     try:
         return read_index(path)
     except OSError:
         return None
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:  # deleted meanwhile

@@ -9,7 +9,7 @@ import struct
 from typing import Final
 from zlib import crc32
 
-from connectors.cassandra.model import Entry
+from connectors.cassandra.model import LogEntry
 
 #: Bytes of an entry before its mutation, and behind it.
 HEAD: Final = 8
@@ -36,14 +36,14 @@ _TAIL_AND_HEAD: Final = struct.Struct(">III")
 _KNOWN_SIZES: Final = 4096
 
 
-def entry(mutation: bytes) -> bytes:
+def encode_entry(mutation: bytes) -> bytes:
     """An entry with its checksums."""
     size = _WORD.pack(len(mutation))
     check = crc32(size)
     return b"".join((size, _WORD.pack(check), mutation, _WORD.pack(crc32(mutation, check))))
 
 
-def frame(data: bytes, start: int, end: int, shift: int, out: list[Entry]) -> tuple[int, int]:
+def frame_entries(data: bytes, start: int, end: int, shift: int, out: list[LogEntry]) -> tuple[int, int]:
     """Append the entries in ``data[start:end]`` to ``out``, each verified; about 0.6 us for one of 223 bytes.
 
     Args:
@@ -58,8 +58,8 @@ def frame(data: bytes, start: int, end: int, shift: int, out: list[Entry]) -> tu
     """
     head_of, tail_of, new, add = _HEAD.unpack_from, _TAIL_AND_HEAD.unpack_from, tuple.__new__, out.append
     # Checksums of sizes that occurred: most mutations of a table have one of few sizes.
-    known: dict[int, int] = {}
-    checksum_of = known.get
+    checksums: dict[int, int] = {}
+    checksum_of = checksums.get
     at = start
     size, head = head_of(data, at)
     while True:
@@ -67,20 +67,20 @@ def frame(data: bytes, start: int, end: int, shift: int, out: list[Entry]) -> tu
         tail = begin + size
         last = tail + TAIL
         if last > end:
-            return at, _rest(data, at, end)
+            return at, _classify_rest(data, at, end)
         if checksum_of(size) != head:
             bad = _bad_size(size, head)
             if bad:
                 return at, bad
-            if len(known) > _KNOWN_SIZES:
-                known.clear()
-            known[size] = head
+            if len(checksums) > _KNOWN_SIZES:
+                checksums.clear()
+            checksums[size] = head
         check = crc32(data[begin:tail], head)
         # One call reads the checksum and the next entry's head (what it reads behind the end isn't used).
         written, size, head = tail_of(data, tail)
         if check != written:
             return at, BODY
-        add(new(Entry, (begin, tail, last + shift)))
+        add(new(LogEntry, (begin, tail, last + shift)))
         at = last
 
 
@@ -89,12 +89,12 @@ def size_at(data: bytes, at: int) -> int:
     return int(_WORD.unpack_from(data, at)[0])
 
 
-def sound(data: bytes) -> bool:
+def is_sound(data: bytes) -> bool:
     """Whether ``data`` begins as an entry does: a size, and its checksum."""
     return len(data) >= HEAD and not _bad_size(*_HEAD.unpack_from(data))
 
 
-def _rest(data: bytes, at: int, end: int) -> int:
+def _classify_rest(data: bytes, at: int, end: int) -> int:
     """What is in the bytes before ``end`` that can't be a whole entry."""
     left = end - at
     # Cassandra doesn't look at what is too short for a size.

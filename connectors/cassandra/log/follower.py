@@ -19,24 +19,24 @@ from connectors.cassandra.log.aside import Aside, Remover
 from connectors.cassandra.log.directory import (
     Index,
     Usage,
-    check,
-    done,
+    check_directory,
     first_indexed,
-    lock,
+    is_behind,
+    lock_directory,
+    measure_usage,
     read_index,
-    scan,
+    scan_directory,
     started_after,
-    usage,
 )
 from connectors.cassandra.log.segment import Segment
-from connectors.cassandra.model import LogPosition, Stretch
+from connectors.cassandra.model import LogChunk, LogPosition
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 
 if TYPE_CHECKING:
     import logging
 
     from connectors.api import TaskMetrics
-    from connectors.cassandra.log.directory import SegmentFile
+    from connectors.cassandra.log.directory import SegmentFiles
     from connectors.cassandra.model import LogSettings
 
 #: How often the directory is measured and failed deletions are tried again.
@@ -70,12 +70,12 @@ class LogFollower:
         self._labels = {"node": settings.node}
         self._log = log
         self._settings = settings
-        self._reader = _Reader(settings, start, log)
+        self._reader = _LogReader(settings, start, log)
         self._remover = Remover(settings, log)
         self._removing = asyncio.Lock()
         self._acknowledged = start
         self._removed_upto: LogPosition | None = None
-        self._look: asyncio.Task[Stretch | None] | None = None
+        self._look: asyncio.Task[LogChunk | None] | None = None
         self._watch: asyncio.Task[None] | None = None
         #: When the next look is due; None: at once.
         self._next_at: float | None = None
@@ -84,7 +84,7 @@ class LogFollower:
         self._limit = 0
         self._damaged = False
 
-    async def read(self) -> Stretch | None:
+    async def read(self) -> LogChunk | None:
         """What comes next in the log; None after ``poll_ms`` or less without any news. Cancelling it loses nothing.
 
         Raises:
@@ -118,7 +118,7 @@ class LogFollower:
         removed = self._removed_upto
         if removed is None or position.segment > removed.segment or (position.finished and not removed.finished):
             with contextlib.suppress(Retriable):  # the watch and the next look tell about it
-                await self._remove()
+                await self._remove_delivered()
 
     def behind(self) -> dict[str, float]:
         """How far the reader is behind the node, measured in the last seconds.
@@ -144,8 +144,8 @@ class LogFollower:
         Raises:
             Retriable: the directory can't be listed.
         """
-        found = await asyncio.to_thread(scan, self._settings.directory, self._settings.node)
-        return max((each.id for each in found.values() if each.present), default=None)
+        segments = await asyncio.to_thread(scan_directory, self._settings.directory, self._settings.node)
+        return max((segment.id for segment in segments.values() if segment.present), default=None)
 
     def total_space(self, limit: int) -> None:
         """Tell the node's ``cdc_total_space`` in bytes, for the metric of how full the directory is; 0: not known."""
@@ -164,7 +164,7 @@ class LogFollower:
         async with self._removing:
             await asyncio.to_thread(self._reader.release)
 
-    async def _next_look(self) -> Stretch | None:
+    async def _next_look(self) -> LogChunk | None:
         if self._next_at is not None:
             await asyncio.sleep(self._next_at - time.monotonic())
         work = asyncio.ensure_future(asyncio.to_thread(self._reader.look))
@@ -174,16 +174,16 @@ class LogFollower:
             await asyncio.wait((work,))  # a thread can't be stopped; it must not go on after close()
             raise
         finally:
-            self._report()
+            self._report_counts()
         if stretch is None:
             self._next_at = time.monotonic() + self._pauses.next_s()
             return None
         self._next_at = None
         self._pauses.reset()
-        self._tell(stretch)
+        self._count_chunk(stretch)
         return stretch
 
-    def _tell(self, stretch: Stretch) -> None:
+    def _count_chunk(self, stretch: LogChunk) -> None:
         self._metrics.set(names.SEGMENT, stretch.segment, self._labels)
         self._metrics.set(names.POSITION, stretch.position, self._labels)
         if stretch.entries:
@@ -191,7 +191,7 @@ class LogFollower:
         if stretch.finished:
             self._metrics.add(names.SEGMENTS_READ, 1, self._labels)
 
-    def _report(self) -> None:
+    def _report_counts(self) -> None:
         for name, value in self._reader.counted():
             self._metrics.add(name, value, self._labels)
             self._damaged = self._damaged or name == names.DAMAGED
@@ -202,14 +202,14 @@ class LogFollower:
         while True:
             try:
                 self._usage = await asyncio.to_thread(
-                    usage,
+                    measure_usage,
                     self._settings.directory,
                     self._settings.node,
                     self._reader.position,
                     self._reader.readable_ms,
                 )
-                removable = await self._remove()
-                self._show(available=removable)
+                removable = await self._remove_delivered()
+                self._show_usage(available=removable)
             except (Retriable, OSError) as error:
                 self._log.warning("%s", error)
                 self._metrics.set(names.DIRECTORY_AVAILABLE, 0, self._labels)
@@ -218,21 +218,21 @@ class LogFollower:
                 self._metrics.set(names.SEGMENTS_ASIDE, await asyncio.to_thread(self._reader.aside.count), self._labels)
             await asyncio.sleep(WATCH_S)
 
-    def _show(self, *, available: bool) -> None:
-        found = self._usage
+    def _show_usage(self, *, available: bool) -> None:
+        space = self._usage
         values = {
             names.DIRECTORY_AVAILABLE: 1 if available else 0,
-            names.DIRECTORY_BYTES: found.total_bytes,
+            names.DIRECTORY_BYTES: space.total_bytes,
             names.DIRECTORY_LIMIT: self._limit,
-            names.DIRECTORY_FILL: found.total_bytes / self._limit if self._limit else 0,
-            names.SEGMENTS_WAITING: found.waiting,
-            names.LAG_BYTES: found.behind_bytes,
-            names.LAG_SECONDS: max(0.0, time.time() - found.oldest_ms / 1000) if found.oldest_ms else 0,
+            names.DIRECTORY_FILL: space.total_bytes / self._limit if self._limit else 0,
+            names.SEGMENTS_WAITING: space.waiting,
+            names.LAG_BYTES: space.behind_bytes,
+            names.LAG_SECONDS: max(0.0, time.time() - space.oldest_ms / 1000) if space.oldest_ms else 0,
         }
         for name, value in values.items():
             self._metrics.set(name, value, self._labels)
 
-    async def _remove(self) -> bool:
+    async def _remove_delivered(self) -> bool:
         """Delete what is delivered; False: not all of it could be.
 
         Raises:
@@ -254,7 +254,7 @@ class LogFollower:
             return not removed.failed
 
 
-class _Reader:
+class _LogReader:
     """What ``LogFollower`` does in threads. Not thread-safe: one look at a time.
 
     Attributes:
@@ -277,14 +277,14 @@ class _Reader:
         self._settings = settings
         self._start = start
         self._log = log
-        self._files: dict[int, SegmentFile] = {}
-        self._current: SegmentFile | None = None
+        self._files: dict[int, SegmentFiles] = {}
+        self._current: SegmentFiles | None = None
         self._segment: Segment | None = None
         self._index: Index | None = None
         self._complete = False
         self._more = False
         self._failure: MillraceError | None = None
-        self._problem: tuple[SegmentFile, Segment, str] | None = None
+        self._problem: tuple[SegmentFiles, Segment, str] | None = None
         self._counts: Counter[str] = Counter()
         #: Of the directory; None: it is not locked.
         self._lock: int | None = None
@@ -308,10 +308,10 @@ class _Reader:
             os.close(self._lock)
             self._lock = None
 
-    def _mark(self) -> None:
+    def _lock_directory(self) -> None:
         """Let other readers of the directory know; warn if there is one already."""
         try:
-            self._lock = lock(self._settings.directory, delete=self._settings.delete)
+            self._lock = lock_directory(self._settings.directory, delete=self._settings.delete)
         except OSError as error:
             self._log.debug("Node %s: %s can't be locked: %s", self._settings.node, self._settings.directory, error)
             return
@@ -324,73 +324,73 @@ class _Reader:
                 self._settings.directory,
             )
 
-    def look(self) -> Stretch | None:
+    def look(self) -> LogChunk | None:
         """The next stretch; None: there is nothing new. Raises as ``LogFollower.read``."""
         if self._failure is not None:
             raise self._failure
         if self._problem is not None:
             return self._pass_over(*self._problem)
-        if self._more and (stretch := self._read()) is not None:
+        if self._more and (stretch := self._read_chunk()) is not None:
             return stretch
-        self._refresh()
-        current = self._choose()
+        self._refresh_files()
+        current = self._choose_segment()
         if current is None:
             return None
         self._ask_index(current)
-        return self._read()
+        return self._read_chunk()
 
     # What there is.
 
-    def _refresh(self) -> None:
+    def _refresh_files(self) -> None:
         if not self.matched:
-            check(self._settings.directory, self._settings.node, delete=self._settings.delete)
+            check_directory(self._settings.directory, self._settings.node, delete=self._settings.delete)
             if not self._marked:
                 self._marked = True
-                self._mark()
-        before, self._files = self._files, scan(self._settings.directory, self._settings.node)
+                self._lock_directory()
+        before, self._files = self._files, scan_directory(self._settings.directory, self._settings.node)
         if not self.matched:
-            self._match()
+            self._match_directory()
             return
-        for each in before.values():
-            gone = each.present and not (each.id in self._files and self._files[each.id].present)
-            if gone and each.indexed and not self._read_whole(each.id):
-                self._deleted_unread(each)
+        for previous in before.values():
+            gone = previous.present and not (previous.id in self._files and self._files[previous.id].present)
+            if gone and previous.indexed and not self._read_whole(previous.id):
+                self._deleted_unread(previous)
         current = self._current
-        if current is not None and (found := self._files.get(current.id)) is not None:
-            if found.present and found.inode != current.inode:
+        if current is not None and (segment_file := self._files.get(current.id)) is not None:
+            if segment_file.present and segment_file.inode != current.inode:
                 self._log.info(
                     "Node %s: segment %s is another file now; it is read on at offset %d",
                     self._settings.node,
-                    found.log.name,
-                    self._begin(found.id),
+                    segment_file.log.name,
+                    self._start_offset(segment_file.id),
                 )
                 self.close()
             else:
-                self._current = found._replace(inode=current.inode)
+                self._current = segment_file._replace(inode=current.inode)
 
-    def _deleted_unread(self, segment: SegmentFile) -> None:
-        what = f"Node {self._settings.node}: segment {segment.log.name} was deleted by somebody else"
+    def _deleted_unread(self, segment: SegmentFiles) -> None:
+        message = f"Node {self._settings.node}: segment {segment.log.name} was deleted by somebody else"
         if self._current is not None and self._current.id == segment.id:
             self._log.warning(
                 "%s while it is being read; the open file is read to its end, but a restart of this worker could "
                 "not go on in it",
-                what,
+                message,
             )
             return
-        what += (
+        message += (
             " before it was read; its changes are lost. Does another consumer use the directory, or is cdc_block_writes "
             "false in cassandra.yaml (then the node deletes what is not read in time)? Take a new snapshot of the tables"
         )
         self._counts[names.DAMAGED] += 1
-        self._log.error("%s", what)
+        self._log.error("%s", message)
         if self._settings.policy == "stop":
-            self._failure = Fatal(f"{what}. A restart of the task goes on with what is there")
+            self._failure = Fatal(f"{message}. A restart of the task goes on with what is there")
 
-    def _match(self) -> None:
+    def _match_directory(self) -> None:
         """Whether the directory can be the one that the start position is from. Nothing may be deleted before."""
         start = self._start
         if start is not None:
-            ids = [each.id for each in self._files.values() if each.present]
+            ids = [segment.id for segment in self._files.values() if segment.present]
             if ids and ids[-1] < start.segment:
                 raise Fatal(
                     f"Node {self._settings.node}: all segments in {self._settings.directory} (the newest: {ids[-1]}) "
@@ -401,7 +401,7 @@ class _Reader:
             if (
                 not start.finished
                 and start.position
-                and not any(each.present and each.id == start.segment for each in self._files.values())
+                and not any(segment.present and segment.id == start.segment for segment in self._files.values())
             ):
                 level = self._log.warning if self._settings.mode == "marker" else self._log.error
                 level(
@@ -414,55 +414,57 @@ class _Reader:
         self.matched = True
 
     def _read_whole(self, log_id: int) -> bool:
-        return self.position is not None and done(log_id, self.position)
+        return self.position is not None and is_behind(log_id, self.position)
 
-    def _begin(self, log_id: int) -> int:
+    def _start_offset(self, log_id: int) -> int:
         """Offset in a segment behind which to begin."""
         return self.position.position if self.position is not None and self.position.segment == log_id else 0
 
-    def _choose(self) -> SegmentFile | None:
+    def _choose_segment(self) -> SegmentFiles | None:
         """Open the segment to read, unless it is open; None: there is none yet."""
         if self._failure is not None:
             raise self._failure
-        left = [each for each in self._files.values() if each.present and not self._read_whole(each.id)]
+        left = [segment for segment in self._files.values() if segment.present and not self._read_whole(segment.id)]
         if self._settings.mode == "marker":
-            found = left[0] if left else None
+            next_segment = left[0] if left else None
         else:
-            found = first_indexed(left)
+            next_segment = first_indexed(left)
             # One that was read in part has captured changes, whatever became of its index file.
-            if found is not None and left[0].id != found.id and self._begin(left[0].id):
-                found = left[0]
+            if next_segment is not None and left[0].id != next_segment.id and self._start_offset(left[0].id):
+                next_segment = left[0]
         current = self._current
-        if current is not None and (found is None or found.id >= current.id or self._begin(current.id)):
+        if current is not None and (
+            next_segment is None or next_segment.id >= current.id or self._start_offset(current.id)
+        ):
             return current
-        if found is None:
+        if next_segment is None:
             return None
         # An earlier one came while nothing was read of the open one: the server links a segment late after a full directory.
         self.close()
         try:
-            self._segment = Segment(found.log, found.id, self._begin(found.id))
+            self._segment = Segment(next_segment.log, next_segment.id, self._start_offset(next_segment.id))
         except FileNotFoundError:
             return None  # it had no captured change and is gone, or the next listing tells
         except OSError as error:
-            raise self._unreadable(found, error) from error
-        self._current = found
+            raise self._explain_unreadable(next_segment, error) from error
+        self._current = next_segment
         self._index, self._complete = None, False
-        return found
+        return next_segment
 
-    def _ask_index(self, current: SegmentFile) -> None:
+    def _ask_index(self, current: SegmentFiles) -> None:
         """Look up to where the open segment may be read. The order counts: later segments first, then its own index file."""
         later = started_after(self._files.values(), current.id, by_markers=self._settings.mode == "marker")
         try:
             index = read_index(current.idx)
         except OSError as error:
-            raise self._unreadable(current, error) from error
+            raise self._explain_unreadable(current, error) from error
         if index is not None:  # else somebody deleted it
             self._index = index
         self._complete = later or (self._index is not None and self._index.completed)
 
     # What is in it.
 
-    def _read(self) -> Stretch | None:
+    def _read_chunk(self) -> LogChunk | None:
         current, segment = self._current, self._segment
         if current is None or segment is None:
             return None
@@ -470,7 +472,7 @@ class _Reader:
         try:
             stretch = segment.read(limit, complete=self._complete, max_bytes=self._settings.max_bytes)
         except OSError as error:
-            raise self._unreadable(current, error) from error
+            raise self._explain_unreadable(current, error) from error
         if stretch is not None and not (stretch.entries or stretch.finished or stretch.problem or stretch.lost):
             # Nothing but a head, maybe: such a segment is not begun, and an earlier one may still come (see _choose).
             stretch = None
@@ -480,10 +482,10 @@ class _Reader:
         if stretch.lost is not None:
             self._count_lost(current, stretch.lost)
         if stretch.problem:
-            return self._damage(current, segment, stretch)
-        return self._passed(stretch)
+            return self._take_damage(current, segment, stretch)
+        return self._advance_position(stretch)
 
-    def _passed(self, stretch: Stretch) -> Stretch:
+    def _advance_position(self, stretch: LogChunk) -> LogChunk:
         """The reader is behind the stretch now."""
         now = time.time_ns() // 1_000_000
         durable = self._index is not None and (self._complete or self._settings.mode == "idx")
@@ -494,7 +496,7 @@ class _Reader:
             self._more = False
         return stretch._replace(written_ms=self.readable_ms)
 
-    def _damage(self, current: SegmentFile, segment: Segment, stretch: Stretch) -> Stretch | None:
+    def _take_damage(self, current: SegmentFiles, segment: Segment, stretch: LogChunk) -> LogChunk | None:
         """The good part in front of damage; what the policy says comes at the next look, or now where there is no good part."""
         self._counts[names.DAMAGED] += 1
         problem = f"Node {self._settings.node}: {stretch.problem}"
@@ -514,18 +516,22 @@ class _Reader:
             self._failure = Fatal(f"{problem}. Everything before it was delivered. {mend}")
         if self._failure is None:
             self._problem = current, segment, problem
-            return self._passed(stretch._replace(problem="")) if stretch.entries else self._pass_over(*self._problem)
+            return (
+                self._advance_position(stretch._replace(problem=""))
+                if stretch.entries
+                else self._pass_over(*self._problem)
+            )
         self._log.error("%s", self._failure)
         if not stretch.entries:
             raise self._failure
-        return self._passed(stretch)
+        return self._advance_position(stretch)
 
-    def _pass_over(self, current: SegmentFile, segment: Segment, problem: str) -> Stretch | None:
+    def _pass_over(self, current: SegmentFiles, segment: Segment, problem: str) -> LogChunk | None:
         """Go on behind damage; what is lost is said loudly."""
         try:
             lost = segment.skip()
         except OSError as error:
-            raise self._unreadable(current, error) from error
+            raise self._explain_unreadable(current, error) from error
         self._problem = None
         self._log.error("%s. It is passed over (commit.log.error.policy=skip)", problem)
         if lost[1] == lost[0]:  # nothing readable follows yet; the stretch that begins behind the damage will tell
@@ -533,9 +539,11 @@ class _Reader:
             return None
         self._count_lost(current, lost)
         self._more = True
-        return self._passed(Stretch(current.id, segment.version, b"", [], lost[1], problem=problem, lost=lost))
+        return self._advance_position(
+            LogChunk(current.id, segment.version, b"", [], lost[1], problem=problem, lost=lost)
+        )
 
-    def _count_lost(self, current: SegmentFile, lost: tuple[int, int]) -> None:
+    def _count_lost(self, current: SegmentFiles, lost: tuple[int, int]) -> None:
         self._counts[names.LOST_BYTES] += lost[1] - lost[0]
         self._log.error(
             "Node %s: changes in segment %s at offsets %d to %d are lost: take a new snapshot of the tables",
@@ -544,11 +552,13 @@ class _Reader:
             *lost,
         )
 
-    def _unreadable(self, current: SegmentFile, error: OSError) -> Exception:
-        what = f"Node {self._settings.node}: {error.filename or current.log} can't be read: {error.strerror or error}"
+    def _explain_unreadable(self, current: SegmentFiles, error: OSError) -> Exception:
+        message = (
+            f"Node {self._settings.node}: {error.filename or current.log} can't be read: {error.strerror or error}"
+        )
         if isinstance(error, PermissionError):
             return ConfigInvalid(
-                f"{what}: let the user of this worker read what Cassandra writes (same group and umask 027, "
+                f"{message}: let the user of this worker read what Cassandra writes (same group and umask 027, "
                 f"or setfacl -d -m u:USER:rwx {self._settings.directory})"
             )
-        return Retriable(f"{what}: is the volume of {self._settings.directory} mounted and in order?")
+        return Retriable(f"{message}: is the volume of {self._settings.directory} mounted and in order?")

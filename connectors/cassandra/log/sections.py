@@ -33,7 +33,7 @@ _WORD: Final = struct.Struct(">I")
 _MARKER: Final = struct.Struct(">II")
 
 
-class Section(NamedTuple):
+class LogSection(NamedTuple):
     """What lies between two sync markers.
 
     Attributes:
@@ -51,17 +51,17 @@ class Section(NamedTuple):
     broken: str = ""
 
 
-def before(position: int, marker: int) -> Section:
+def empty_section(position: int, marker: int) -> LogSection:
     """An empty section that ends at a logical position, and is followed by a marker."""
-    return Section(position, position, marker, marker)
+    return LogSection(position, position, marker, marker)
 
 
-def checksum(log_id: int, at: int) -> int:
+def marker_checksum(log_id: int, at: int) -> int:
     """Of the marker at the file offset ``at``: low word of the id, high word, offset."""
     return crc32(struct.pack(">III", log_id & 0xFFFFFFFF, log_id >> 32, at))
 
 
-class SegmentFile:
+class OpenSegment:
     """An open segment. Its methods block; they never buffer what Cassandra may still write. Not thread-safe.
 
     Args:
@@ -79,19 +79,19 @@ class SegmentFile:
 
     def look(self) -> None:
         """Take size and time anew, and forget what was read."""
-        found = os.fstat(self._fd)
-        self.size = found.st_size
-        self.written_ms = found.st_mtime_ns // 1_000_000
+        status = os.fstat(self._fd)
+        self.size = status.st_size
+        self.written_ms = status.st_mtime_ns // 1_000_000
         self._window = (0, b"", b"")
 
     def read(self, at: int, count: int) -> bytes:
         """So many bytes, fewer only at the end of the file."""
         data = os.pread(self._fd, count, at)
         while len(data) < count:
-            more = os.pread(self._fd, count - len(data), at + len(data))
-            if not more:
+            block = os.pread(self._fd, count - len(data), at + len(data))
+            if not block:
                 break
-            data += more
+            data += block
         return data
 
     def marker(self, at: int) -> tuple[bytes, bytes]:
@@ -115,9 +115,9 @@ class SegmentFile:
             self._fd = -1
 
 
-def following(
-    file: SegmentFile, last: Section, log_id: int, codec: Codec | None, *, complete: bool
-) -> Section | str | None:
+def next_section(
+    file: OpenSegment, last: LogSection, log_id: int, codec: Codec | None, *, complete: bool
+) -> LogSection | str | None:
     """The section behind ``last``; None: there is none (yet); a text: what is wrong with its marker.
 
     Args:
@@ -131,11 +131,11 @@ def following(
     first, second = file.marker(at)
     if len(first) < MARKER:
         return "the file ends inside a sync marker" if complete and any(first) else None
-    (told, check), (after, _) = _MARKER.unpack_from(first), _MARKER.unpack_from(second)
-    if not check and (not told or not complete):
+    (stated_next, check), (after, _) = _MARKER.unpack_from(first), _MARKER.unpack_from(second)
+    if not check and (not stated_next or not complete):
         return None
     # With a checksum of zero the marker was being written when the node went down: its entries are there.
-    if check and check != checksum(log_id, at):
+    if check and check != marker_checksum(log_id, at):
         return "the sync marker's checksum is wrong"
     behind = at + MARKER
     if after < behind + LENGTH * bool(codec) or after > _LARGEST or (not check and after > file.size):
@@ -144,24 +144,24 @@ def following(
         if not complete:
             return None
         broken = f"the file ends at {file.size}, inside a section that goes on to {after}"
-        return broken if codec else Section(behind, file.size, at, after, broken)
+        return broken if codec else LogSection(behind, file.size, at, after, broken)
     if codec is None:
-        return Section(behind, after, at, after)
+        return LogSection(behind, after, at, after)
     length = _WORD.unpack_from(second, MARKER)[0]
     size = after - behind - LENGTH
     if (size or length) and not codec.plausible(second[MARKER + LENGTH :], size, length):
         return f"the section's {size} compressed bytes can't have {length} bytes as their contents"
     begin = last.end + MARKER
-    return Section(begin, begin + length, at, after)
+    return LogSection(begin, begin + length, at, after)
 
 
-def marked(file: SegmentFile, log_id: int, at: int) -> bool:
+def has_marker(file: OpenSegment, log_id: int, at: int) -> bool:
     """Whether an intact marker is at a file offset."""
     data, _ = file.marker(at)
-    return len(data) >= MARKER and _MARKER.unpack_from(data)[1] == checksum(log_id, at)
+    return len(data) >= MARKER and _MARKER.unpack_from(data)[1] == marker_checksum(log_id, at)
 
 
-def find_marker(file: SegmentFile, log_id: int, start: int) -> int | None:
+def find_marker(file: OpenSegment, log_id: int, start: int) -> int | None:
     """File offset of the first intact marker at or behind ``start``; None: there is none. Reads up to the end of the file."""
     # A marker's first word is its successor's offset: not zero, and its first byte not beyond that of the file's size.
     highest = re.escape(bytes([min(file.size >> 24, 255)]))
@@ -171,9 +171,9 @@ def find_marker(file: SegmentFile, log_id: int, start: int) -> int | None:
         data = file.read(base, _BLOCK + MARKER - 1)
         if data[:_BLOCK] == _ZEROS:
             continue
-        for found in likely.finditer(data, 0, len(data) - MARKER + 1):
-            at = base + found.start()
-            after, check = _MARKER.unpack_from(data, found.start())
+        for match in likely.finditer(data, 0, len(data) - MARKER + 1):
+            at = base + match.start()
+            after, check = _MARKER.unpack_from(data, match.start())
             if at + MARKER <= after <= file.size and crc32(_WORD.pack(at), prefix) == check:
                 return at
     return None

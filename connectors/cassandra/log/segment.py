@@ -6,24 +6,24 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.cassandra.log import entries as framing
-from connectors.cassandra.log.compression import Codec, codec
+from connectors.cassandra.log.compression import Codec, find_codec
 from connectors.cassandra.log.descriptor import FRAME, Descriptor, SegmentDamaged, read_head
 from connectors.cassandra.log.sections import (
     LENGTH,
     MARKER,
-    Section,
-    SegmentFile,
-    before,
+    LogSection,
+    OpenSegment,
+    empty_section,
     find_marker,
-    following,
-    marked,
+    has_marker,
+    next_section,
 )
-from connectors.cassandra.model import Stretch
+from connectors.cassandra.model import LogChunk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from connectors.cassandra.model import Entry
+    from connectors.cassandra.model import LogEntry
 
 #: What looks damaged may be half-written as long as the node has not said that it is on disk; after so long it is damaged.
 GRACE_S: Final = 5.0
@@ -35,7 +35,7 @@ _LEAST_ROOM: Final = 4096
 class _Span(NamedTuple):
     """Part of a section, by logical positions; ``contents`` of the whole section where it is compressed."""
 
-    section: Section
+    section: LogSection
     start: int
     stop: int
     contents: bytes = b""
@@ -75,13 +75,13 @@ class Segment:
 
     def __init__(self, path: Path, log_id: int, start: int = 0) -> None:
         self._name, self._id, self._start = path.name, log_id, start
-        self._file = SegmentFile(path)
+        self._file = OpenSegment(path)
         self.descriptor: Descriptor | None = None
         self._codec: Codec | None = None
         #: Contents of the compressed section whose marker is at the offset.
         self._contents: tuple[int, bytes] = (-1, b"")
         #: The section that is being read, and the logical position up to which it was.
-        self._section, self._at = before(0, 0), 0
+        self._section, self._at = empty_section(0, 0), 0
         self._fault: _Fault | None = None
         #: Which position has looked damaged, and since when, though it may still be written.
         self._suspect: tuple[int, float] = (-1, 0.0)
@@ -101,7 +101,7 @@ class Segment:
         """Logical position up to which the segment was read."""
         return max(self._start, self._at)
 
-    def read(self, limit: int | None, *, complete: bool, max_bytes: int) -> Stretch | None:
+    def read(self, limit: int | None, *, complete: bool, max_bytes: int) -> LogChunk | None:
         """The next entries.
 
         Args:
@@ -121,23 +121,23 @@ class Segment:
         if self._finished:
             return None
         if self._fault:
-            return self._news(b"", [])
+            return self._make_chunk(b"", [])
         self._file.look()
         was, lost = self.position, None
         if self._lost:
-            lost = self._search()
+            lost = self._find_loss_end()
             if lost is None:
                 return None
-        elif not self._over and self.descriptor is None and not self._open():
-            return self._news(b"", []) if self._fault else None
+        elif not self._over and self.descriptor is None and not self._read_head():
+            return self._make_chunk(b"", []) if self._fault else None
         data: bytes = b""
-        entries: list[Entry] = []
+        entries: list[LogEntry] = []
         if self._over:
             self._finished = True
         else:
-            data = self._read(None if complete else limit, max(max_bytes, _LEAST_ROOM), entries)
+            data = self._read_entries(None if complete else limit, max(max_bytes, _LEAST_ROOM), entries)
         if entries or lost or self._fault or self._finished or self.position > was:
-            return self._news(data, entries, lost)
+            return self._make_chunk(data, entries, lost)
         return None
 
     def skip(self) -> tuple[int, int]:
@@ -160,32 +160,32 @@ class Segment:
             return at, self._at
         self._lost = (at, fault)
         self._searched = float("-inf")
-        return self._search() or (at, at)
+        return self._find_loss_end() or (at, at)
 
     def close(self) -> None:
         """Close the file; closing twice is allowed."""
         self._file.close()
         self._contents = (-1, b"")
 
-    def _news(self, data: bytes, entries: list[Entry], lost: tuple[int, int] | None = None) -> Stretch:
+    def _make_chunk(self, data: bytes, entries: list[LogEntry], lost: tuple[int, int] | None = None) -> LogChunk:
         problem = f"{self._name}, {self._fault.text}" if self._fault else ""
         time_ms = self._file.written_ms
-        return Stretch(self._id, self.version, data, entries, self.position, self._finished, problem, lost, time_ms)
+        return LogChunk(self._id, self.version, data, entries, self.position, self._finished, problem, lost, time_ms)
 
-    def _open(self) -> bool:
+    def _read_head(self) -> bool:
         """Read the head; False: it isn't there yet, or is damaged (then there is a fault)."""
         try:
-            found = read_head(self._file.read(0, _LONGEST_HEAD), self._name, self._id)
+            head = read_head(self._file.read(0, _LONGEST_HEAD), self._name, self._id)
         except SegmentDamaged as error:
             self._suspect_of(_Fault(f"offset 0: {error}"), settled=self._complete)
             return False
-        if found is None:
+        if head is None:
             if self._complete:
                 self._fault = _Fault(f"offset 0: the segment's head is missing (the file has {self._file.size} bytes)")
             return False
-        if found.compression:
-            self._codec = codec(found.compression, self._name)
-        self.descriptor, self._section, self._at = found, before(found.size, found.size), found.size
+        if head.compression:
+            self._codec = find_codec(head.compression, self._name)
+        self.descriptor, self._section, self._at = head, empty_section(head.size, head.size), head.size
         return True
 
     def _suspect_of(self, fault: _Fault, *, settled: bool) -> None:
@@ -201,13 +201,13 @@ class Segment:
 
     # Reading
 
-    def _read(self, limit: int | None, room: int, entries: list[Entry]) -> bytes:
+    def _read_entries(self, limit: int | None, room: int, entries: list[LogEntry]) -> bytes:
         """Read and verify what is there, about ``room`` bytes; what is found to be wrong becomes the fault."""
         settled = self._complete or limit is not None
         while True:
-            spans, wrong, newest = self._spans(limit, room)
-            data, shifts = self._load(spans)
-            larger = self._frame(data, shifts, spans, entries, limit, settled=settled)
+            spans, wrong, newest = self._plan_spans(limit, room)
+            data, shifts = self._load_spans(spans)
+            larger = self._frame_spans(data, shifts, spans, entries, limit, settled=settled)
             if not larger:
                 break
             room = max(room, larger)
@@ -219,10 +219,10 @@ class Segment:
             # Empty sections may have followed what was read.
             self._section, self._at = newest, newest.end
             if self._complete:
-                self._end()
+                self._check_end()
         return data
 
-    def _end(self) -> None:
+    def _check_end(self) -> None:
         """There is no further marker: the segment was read, unless there is an intact one behind bytes that became zero."""
         further = find_marker(self._file, self._id, self._section.after)
         if further is None:
@@ -230,70 +230,74 @@ class Segment:
         else:
             self._fault = self._broken_chain(self._section, f"the sync marker is zero, but there is one at {further}")
 
-    def _spans(self, limit: int | None, room: int) -> tuple[list[_Span], _Fault | None, Section | None]:
+    def _plan_spans(self, limit: int | None, room: int) -> tuple[list[_Span], _Fault | None, LogSection | None]:
         """What is to be read next, about ``room`` bytes; what is wrong behind it; the section that no marker follows."""
         spans: list[_Span] = []
-        taken = 0
+        planned = 0
         last, at = self._section, self._at
         while True:
             stop = last.end if limit is None else min(last.end, limit)
-            if spans and self._codec and taken + stop - at > room:
+            if spans and self._codec and planned + stop - at > room:
                 return spans, None, None
-            stop = min(stop, at + room - taken)
+            stop = min(stop, at + room - planned)
             contents = b""
             # An empty one is decompressed too: its length may be what is damaged.
             if self._codec and (stop > at or self._start < last.end == last.begin):
                 try:
-                    contents = self._decompressed(last)
+                    contents = self._decompress_section(last)
                 except SegmentDamaged as error:
                     return spans, self._no_contents(last, error), None
             if not spans:
-                at = self._boundary(last, at, contents)
+                at = self._start_in_section(last, at, contents)
                 self._section, self._at = last, at
             if stop > at:
                 spans.append(_Span(last, at, stop, contents))
-                taken += stop - at
+                planned += stop - at
             # Behind the limit a marker may be half-written.
-            if taken >= room or stop < last.end or (limit is not None and last.end >= limit):
+            if planned >= room or stop < last.end or (limit is not None and last.end >= limit):
                 return spans, None, None
             if last.broken:
-                return spans, _Fault(f"{self._place(last.end, last.after)}: {last.broken}", search=last.end), None
-            found = following(self._file, last, self._id, self._codec, complete=self._complete)
-            if isinstance(found, str):
-                fault = self._broken_chain(last, found)
-                passed = self._behind(fault) if self._start >= last.end else None
+                return (
+                    spans,
+                    _Fault(f"{self._format_position(last.end, last.after)}: {last.broken}", search=last.end),
+                    None,
+                )
+            following_section = next_section(self._file, last, self._id, self._codec, complete=self._complete)
+            if isinstance(following_section, str):
+                fault = self._broken_chain(last, following_section)
+                passed = self._section_behind(fault) if self._start >= last.end else None
                 if passed is None or passed.end > self._start:
                     return spans, fault, None
                 # The loss was told of when it was met.
-                found = passed
-            if found is None:
+                following_section = passed
+            if following_section is None:
                 return spans, None, last
-            last = found
-            at = max(found.begin, min(self._start, found.end))
+            last = following_section
+            at = max(following_section.begin, min(self._start, following_section.end))
 
-    def _boundary(self, section: Section, at: int, contents: bytes) -> int:
+    def _start_in_section(self, section: LogSection, at: int, contents: bytes) -> int:
         """Where to begin in a section that ``start`` is in: there, or at the begin of the entry that goes over it."""
         if at != self._start or not section.begin < at < section.end:
             return at
-        place = section.begin
-        if framing.sound(self._head_at(section, at, contents)):
+        boundary = section.begin
+        if framing.is_sound(self._head_at(section, at, contents)):
             return at
-        while place < at:
-            head = self._head_at(section, place, contents)
-            if not framing.sound(head):
+        while boundary < at:
+            head = self._head_at(section, boundary, contents)
+            if not framing.is_sound(head):
                 return at
-            behind = place + framing.OVERHEAD + framing.size_at(head, 0)
+            behind = boundary + framing.OVERHEAD + framing.size_at(head, 0)
             if behind > at:
-                return place
-            place = behind
+                return boundary
+            boundary = behind
         return at
 
-    def _head_at(self, section: Section, at: int, contents: bytes) -> bytes:
+    def _head_at(self, section: LogSection, at: int, contents: bytes) -> bytes:
         """An entry's size and its checksum."""
         index = at - section.begin
         return contents[index : index + framing.HEAD] if self._codec else self._file.read(at, framing.HEAD)
 
-    def _decompressed(self, section: Section) -> bytes:
+    def _decompress_section(self, section: LogSection) -> bytes:
         """Contents of a compressed section, with padding; kept until those of another one are asked for."""
         marker, contents = self._contents
         if self._codec is None or section.marker == section.after:
@@ -306,7 +310,7 @@ class Segment:
             self._contents = (section.marker, contents)
         return contents
 
-    def _load(self, spans: list[_Span]) -> tuple[bytes, list[int]]:
+    def _load_spans(self, spans: list[_Span]) -> tuple[bytes, list[int]]:
         """The bytes of spans, with padding, and for each span the logical position that an offset of 0 stands for."""
         if not spans:
             return b"", []
@@ -315,17 +319,17 @@ class Segment:
             return self._file.read(base, count).ljust(count, b"\0"), [base] * len(spans)
         shifts = []
         size = 0
-        for each in spans:
-            shifts.append(each.section.begin - size)
-            size += len(each.contents)
-        return spans[0].contents if len(spans) == 1 else b"".join(each.contents for each in spans), shifts
+        for span in spans:
+            shifts.append(span.section.begin - size)
+            size += len(span.contents)
+        return spans[0].contents if len(spans) == 1 else b"".join(span.contents for span in spans), shifts
 
-    def _frame(
+    def _frame_spans(
         self,
         data: bytes,
         shifts: list[int],
         spans: list[_Span],
-        entries: list[Entry],
+        entries: list[LogEntry],
         limit: int | None,
         *,
         settled: bool,
@@ -337,7 +341,7 @@ class Segment:
         """
         for span, shift in zip(spans, shifts, strict=True):
             section, stop = span.section, span.stop
-            at, code = framing.frame(data, span.start - shift, stop - shift, shift, entries)
+            at, code = framing.frame_entries(data, span.start - shift, stop - shift, shift, entries)
             whole = stop == section.end
             self._section, self._at = section, stop if code == framing.WHOLE and whole else at + shift
             if code == framing.WHOLE and whole:
@@ -350,63 +354,67 @@ class Segment:
                     if stop - shift - at >= framing.HEAD
                     else framing.OVERHEAD
                 )
-            if code == framing.SIZE and not self._codec and marked(self._file, self._id, self._at):
+            if code == framing.SIZE and not self._codec and has_marker(self._file, self._id, self._at):
                 # No checksum covers where a section ends: it ends here, and nothing is lost.
-                self._section = before(self._at, self._at)
+                self._section = empty_section(self._at, self._at)
                 return None if entries else framing.OVERHEAD
-            self._suspect_of(self._wrong(data, at, code, section), settled=settled)
+            self._suspect_of(self._describe_damage(data, at, code, section), settled=settled)
             return None
         return 0
 
     # Damage
 
-    def _place(self, position: int, offset: int) -> str:
+    def _format_position(self, position: int, offset: int) -> str:
         return f"offset {position} (file offset {offset})" if self._codec else f"offset {position}"
 
-    def _wrong(self, data: bytes, at: int, code: int, section: Section) -> _Fault:
+    def _describe_damage(self, data: bytes, at: int, code: int, section: LogSection) -> _Fault:
         """Damage at the entry that begins at ``data[at]``, where reading has stopped."""
         size, left = framing.size_at(data, at), section.end - self._at
-        where = self._place(self._at, section.marker)
+        where = self._format_position(self._at, section.marker)
         behind = self._at + size + framing.OVERHEAD
         if code == framing.BODY:
             return _Fault(f"{where}: the checksum of an entry of {size} bytes is wrong", go_on=behind)
         if code == framing.SMALL and behind <= section.end:
             return _Fault(f"{where}: an entry of {size} bytes can't be a mutation", go_on=behind)
         if code == framing.CUT and section.broken:
-            text = section.broken
+            problem = section.broken
         elif code == framing.CUT and left < framing.HEAD:
-            text = f"{left} bytes are left in its section, too few for an entry"
+            problem = f"{left} bytes are left in its section, too few for an entry"
         elif code in {framing.CUT, framing.SMALL}:
-            text = f"an entry of {size} bytes goes beyond the end of its section, {section.end}"
+            problem = f"an entry of {size} bytes goes beyond the end of its section, {section.end}"
         elif code == framing.ZERO:
-            text = f"bytes are zero where an entry should be, {left} bytes before the end of its section"
+            problem = f"bytes are zero where an entry should be, {left} bytes before the end of its section"
         else:
-            text = "the checksum of an entry's size is wrong"
+            problem = "the checksum of an entry's size is wrong"
         # The end of a compressed section is known, that of a plain one isn't under any checksum.
-        return _Fault(f"{where}: {text}", go_on=section.end if self._codec else 0, search=self._at)
+        return _Fault(f"{where}: {problem}", go_on=section.end if self._codec else 0, search=self._at)
 
-    def _broken_chain(self, last: Section, text: str) -> _Fault:
+    def _broken_chain(self, last: LogSection, problem: str) -> _Fault:
         """What is behind ``last`` is no marker."""
         try:
             # One that was passed over may have another end than its marker tells.
-            self._decompressed(last)
+            self._decompress_section(last)
         except SegmentDamaged as error:
             return self._no_contents(last, error)
         # How long what has the broken marker is, nothing tells.
-        return _Fault(f"{self._place(last.end, last.after)}: {text}", search=last.after + 1, base=last.end + MARKER)
-
-    def _no_contents(self, section: Section, error: SegmentDamaged) -> _Fault:
-        """A section can't be decompressed."""
         return _Fault(
-            f"{self._place(section.begin, section.marker)}: {error}", search=section.marker + 1, base=section.end
+            f"{self._format_position(last.end, last.after)}: {problem}", search=last.after + 1, base=last.end + MARKER
         )
 
-    def _behind(self, fault: _Fault) -> Section | None:
-        """An empty section before the first intact marker behind damage; None: there is no marker."""
-        found = find_marker(self._file, self._id, fault.search) if fault.search else None
-        return before(fault.base if self._codec else found, found) if found else None
+    def _no_contents(self, section: LogSection, error: SegmentDamaged) -> _Fault:
+        """A section can't be decompressed."""
+        return _Fault(
+            f"{self._format_position(section.begin, section.marker)}: {error}",
+            search=section.marker + 1,
+            base=section.end,
+        )
 
-    def _search(self) -> tuple[int, int] | None:
+    def _section_behind(self, fault: _Fault) -> LogSection | None:
+        """An empty section before the first intact marker behind damage; None: there is no marker."""
+        marker_at = find_marker(self._file, self._id, fault.search) if fault.search else None
+        return empty_section(fault.base if self._codec else marker_at, marker_at) if marker_at else None
+
+    def _find_loss_end(self) -> tuple[int, int] | None:
         """Find where a loss ends and move there; None: not known yet."""
         assert self._lost is not None  # noqa: S101 (callers have looked)
         start, fault = self._lost
@@ -415,12 +423,12 @@ class Segment:
             return None
         self._searched = now
         self._file.look()
-        found = self._behind(fault)
-        if found is None and not self._complete:
+        section = self._section_behind(fault)
+        if section is None and not self._complete:
             return None
         self._lost = None
-        if found:
-            self._section, self._at = found, found.end
+        if section:
+            self._section, self._at = section, section.end
         else:
             self._over = True
             self._at = max(self._file.size, start)

@@ -6,12 +6,12 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.cql.types import CqlType
-from connectors.cql.values import decoder, fixed_width, read_unsigned_vint
+from connectors.cql.values import fixed_width, make_decoder, read_unsigned_vint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
 
     Decode = Callable[[bytes], Any]
 
@@ -49,47 +49,55 @@ class CellReader(NamedTuple):
     hidden_to: int | None = None
 
 
-def cell_readers(table: TableDefinition, *, values: bool = True) -> dict[bytes, CellReader]:
+def cell_readers(table: CqlTableDefinition, *, values: bool = True) -> dict[bytes, CellReader]:
     """How cells of each static and regular column are read, the dropped ones included, by the name's bytes.
 
     Args:
         table: the definition.
         values: whether values are wanted; else they are all ``b""`` or nothing, and cheap.
     """
-    dropped = {each.name: each for each in table.dropped}
-    found = {}
+    dropped = {column.name: column for column in table.dropped}
+    readers = {}
     for name, gone in dropped.items():
-        found[name.encode()] = _cell_reader(name, gone.type, FOR_EVER, values=False)
-    for each in (*table.static, *table.regular):
-        earlier = dropped.get(each.name)
-        found[each.name.encode()] = _cell_reader(
-            each.name, each.type, earlier.dropped_us if earlier else None, values=values
+        readers[name.encode()] = _cell_reader(name, gone.type, FOR_EVER, values=False)
+    for column in (*table.static, *table.regular):
+        earlier = dropped.get(column.name)
+        readers[column.name.encode()] = _cell_reader(
+            column.name, column.type, earlier.dropped_us if earlier else None, values=values
         )
-    return found
+    return readers
 
 
 def _cell_reader(name: str, kind: CqlType, hidden_to: int | None, *, values: bool) -> CellReader:
     if not kind.is_multicell:
-        return CellReader(name, log_width(kind), value_decoder(kind) if values else _nothing, hidden_to=hidden_to)
+        return CellReader(
+            name, log_width(kind), value_decoder(kind) if values else _decode_nothing, hidden_to=hidden_to
+        )
     if not values:
-        return CellReader(name, None, _nothing, "list", _nothing, (), hidden_to)
+        return CellReader(name, None, _decode_nothing, "list", _decode_nothing, (), hidden_to)
     if kind.name == "udt":
         fields = tuple(
             (field, value_decoder(member)) for field, member in zip(kind.field_names, kind.arguments, strict=True)
         )
-        return CellReader(name, None, _nothing, "udt", _nothing, fields, hidden_to)
+        return CellReader(name, None, _decode_nothing, "udt", _decode_nothing, fields, hidden_to)
     path = value_decoder(_TIMEUUID if kind.name == "list" else kind.arguments[0])
     return CellReader(
-        name, None, _true if kind.name == "set" else value_decoder(kind.arguments[-1]), kind.name, path, (), hidden_to
+        name,
+        None,
+        _decode_true if kind.name == "set" else value_decoder(kind.arguments[-1]),
+        kind.name,
+        path,
+        (),
+        hidden_to,
     )
 
 
-def _nothing(data: bytes) -> bytes:
+def _decode_nothing(data: bytes) -> bytes:
     del data
     return b""
 
 
-def _true(data: bytes) -> bool:
+def _decode_true(data: bytes) -> bool:
     del data
     return True
 
@@ -102,12 +110,12 @@ def log_width(kind: CqlType) -> int | None:
 
 
 def value_decoder(kind: CqlType) -> Decode:
-    """As ``connectors.cql.values.decoder``, but a UDT's value with more fields than ``kind`` has is refused.
+    """As ``connectors.cql.values.make_decoder``, but a UDT's value with more fields than ``kind`` has is refused.
 
     Returns:
         The function; it raises ``NewerField`` for such a value, and ``ValueError`` or ``struct.error`` for one that is none.
     """
-    decode, surplus = decoder(kind), _surplus(kind)
+    decode, surplus = make_decoder(kind), _surplus_check(kind)
     if surplus is None:
         return decode
 
@@ -119,12 +127,12 @@ def value_decoder(kind: CqlType) -> Decode:
     return checked
 
 
-def _surplus(kind: CqlType) -> Callable[[bytes], bool] | None:
+def _surplus_check(kind: CqlType) -> Callable[[bytes], bool] | None:
     """The function that tells whether a UDT in a value has more fields than it should; None: there is no UDT in the type.
 
     Bytes that are no value of the type may give either answer: the decoder complains about them.
     """
-    inner = [_surplus(each) for each in kind.arguments]
+    inner = [_surplus_check(argument) for argument in kind.arguments]
     if kind.name == "udt" or (kind.name == "tuple" and any(inner)):
         return _fields_surplus(inner, counted=kind.name == "udt")
     if not any(inner):
@@ -137,12 +145,12 @@ def _surplus(kind: CqlType) -> Callable[[bytes], bool] | None:
 def _fields_surplus(inner: list[Callable[[bytes], bool] | None], *, counted: bool) -> Callable[[bytes], bool]:
     def surplus(data: bytes) -> bool:
         position, length = 0, len(data)
-        for each in inner:
+        for inner_check in inner:
             if position >= length:
                 return False
             size = max(_unpack_int(data, position)[0], 0)
             position += 4 + size
-            if each is not None and size and each(data[position - size : position]):
+            if inner_check is not None and size and inner_check(data[position - size : position]):
                 return True
         return counted and position < length
 
@@ -153,10 +161,10 @@ def _elements_surplus(inner: list[Callable[[bytes], bool] | None]) -> Callable[[
     def surplus(data: bytes) -> bool:
         position, length = 4, len(data)
         while position < length:
-            for each in inner:
+            for inner_check in inner:
                 size = max(_unpack_int(data, position)[0], 0)
                 position += 4 + size
-                if each is not None and size and each(data[position - size : position]):
+                if inner_check is not None and size and inner_check(data[position - size : position]):
                     return True
         return False
 

@@ -13,10 +13,10 @@ from connectors.cql.mutations.head import (
     LOCAL_EPOCH,
     TIMESTAMP_EPOCH,
     VERSION_WITH_EPOCHS,
+    add_delta,
     least_write_time,
-    timestamp,
 )
-from connectors.cql.mutations.reference import HAS_ROW_ESTIMATE, Reader
+from connectors.cql.mutations.reference import HAS_ROW_ESTIMATE, UpdateReader
 from connectors.cql.types import RAW
 from connectors.cql.values import read_unsigned_vint
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from connectors.cql.mutations.cells import CellReader
     from connectors.cql.mutations.compiled_source import ReadRows
-    from connectors.cql.mutations.definition import Column, TableDefinition
-    from connectors.formats.partition_update import PartitionUpdate, Source
+    from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition
+    from connectors.formats.partition_update import PartitionUpdate, UpdateSource
 
 #: A row of a plain update: whether it is the static row; clustering values; whether the row itself was inserted; write time
 #: (µs), TTL (s) and expiry (s since 1970) of everything in it; names of the written columns; their values, None for tombstones.
@@ -51,13 +51,13 @@ _unpack_word = struct.Struct(">Q").unpack_from
 _PLAIN_FLAGS: Final = (HAS_ROW_ESTIMATE, HAS_ROW_ESTIMATE | HAS_STATIC_ROW)
 
 
-class Decoder:
+class CompiledDecoder:
     """Decodes partition updates of one table as it is defined at one time, in one version of the log's format.
 
     To be used by one thread at a time.
     """
 
-    def __init__(self, table: TableDefinition, version: int) -> None:
+    def __init__(self, table: CqlTableDefinition, version: int) -> None:
         """Prepare.
 
         Args:
@@ -66,17 +66,17 @@ class Decoder:
         """
         self.table = table
         self.version = version
-        self._reader = Reader(table, version)
+        self._reader = UpdateReader(table, version)
         self._id = UUID(table.table_id).bytes
         self._with_epoch = version >= VERSION_WITH_EPOCHS
-        self._key = key_reader([_key_column(each) for each in table.key])
-        self._clustering = [_key_column(each) for each in table.clustering]
+        self._key = key_reader([_key_column(column) for column in table.key])
+        self._clustering = [_key_column(column) for column in table.clustering]
         self._readers = {} if table.has_counters else cell_readers(table)
-        self._types = {each.name: each.type for each in (*table.static, *table.regular)}
+        self._types = {column.name: column.type for column in (*table.static, *table.regular)}
         self._shapes: dict[tuple[int, bytes], tuple[int, bytes, ReadRows, int]] = {}
         self._seen: dict[tuple[int, bytes], int] = {}
         # Of the update before: its flags and list of columns, what reads the rows, the write time up to which cells are hidden.
-        self._last: tuple[int, bytes, ReadRows, int] = (-1, b"", _never, 0)
+        self._last: tuple[int, bytes, ReadRows, int] = (-1, b"", _reject_plain, 0)
 
     def plain(self, data: bytes, pos: int) -> PlainUpdate | None:
         """The partition update at ``pos`` (where its table id begins), if it is a simple one.
@@ -111,7 +111,7 @@ class Decoder:
                 p += 7
             else:
                 delta, p = read_unsigned_vint(data, p)
-                written = timestamp(delta, TIMESTAMP_EPOCH)
+                written = add_delta(delta, TIMESTAMP_EPOCH)
             local = data[p]
             p += 1
             if local >= _ONE_BYTE:
@@ -125,11 +125,11 @@ class Decoder:
             last_flags, block, rows, hidden_to = self._last
             # A list of columns says itself where it ends: what begins with it is it.
             if flags != last_flags or not data.startswith(block, p):
-                found = self._shape(data, p, flags)
-                if found is None:
+                reader = self._find_shape(data, p, flags)
+                if reader is None:
                     return None
-                self._last = found
-                _, block, rows, hidden_to = found
+                self._last = reader
+                _, block, rows, hidden_to = reader
             if written <= hidden_to:
                 return None
             found_rows, p = rows(data, p + len(block), written, local + LOCAL_EPOCH, ttl)
@@ -137,15 +137,15 @@ class Decoder:
             return None
         return values, key, found_rows, p
 
-    def full(self, data: bytes, pos: int, source: Source) -> tuple[PartitionUpdate, int]:
-        """Any partition update, and where it ends; see ``Reader.read`` for the errors."""
+    def full(self, data: bytes, pos: int, source: UpdateSource) -> tuple[PartitionUpdate, int]:
+        """Any partition update, and where it ends; see ``UpdateReader.read`` for the errors."""
         return self._reader.read(data, pos, source)
 
     def head_times(self, data: bytes, pos: int) -> int:
         """The smallest write time in the update, µs; see ``least_write_time``."""
         return least_write_time(data, pos, self.version)
 
-    def _shape(self, data: bytes, p: int, flags: int) -> tuple[int, bytes, ReadRows, int] | None:
+    def _find_shape(self, data: bytes, p: int, flags: int) -> tuple[int, bytes, ReadRows, int] | None:
         """What reads updates with the list of columns at ``p``; None: it has not come often enough, or has unknown columns."""
         start = p
         lists: list[list[bytes]] = []
@@ -158,40 +158,41 @@ class Decoder:
                 p += size
             lists.append(names)
         shape = flags, data[start:p]
-        found = self._shapes.get(shape)
-        if found is not None:
-            return found
-        seen = self._seen.get(shape, 0) + 1
+        entry = self._shapes.get(shape)
+        if entry is not None:
+            return entry
+        seen_count = self._seen.get(shape, 0) + 1
         if len(self._seen) >= _SEEN:
             self._seen.clear()
-        self._seen[shape] = seen
+        self._seen[shape] = seen_count
         if (
-            seen < _SIGHTINGS
+            seen_count < _SIGHTINGS
             or len(self._shapes) >= _COMPILED
             or any(name not in self._readers for names in lists for name in names)
         ):
             return None
         columns = [[self._readers[name] for name in names] for names in lists]
         hidden_to = max(
-            (each.hidden_to for group in columns for each in group if each.hidden_to is not None), default=_NEVER
+            (column_name.hidden_to for group in columns for column_name in group if column_name.hidden_to is not None),
+            default=_NEVER,
         )
-        plain = [self._columns(group) for group in columns]
-        found = *shape, rows_reader(plain[0] if len(plain) > 1 else None, plain[-1], self._clustering), hidden_to
-        self._shapes[shape] = found
-        return found
+        plain = [self._plain_columns(group) for group in columns]
+        entry = *shape, rows_reader(plain[0] if len(plain) > 1 else None, plain[-1], self._clustering), hidden_to
+        self._shapes[shape] = entry
+        return entry
 
-    def _columns(self, readers: Iterable[CellReader]) -> list[PlainColumn]:
+    def _plain_columns(self, readers: Iterable[CellReader]) -> list[PlainColumn]:
         # A column that is gone has no type any more; its updates are not plain.
         return [
-            PlainColumn(each.name, self._types.get(each.name, RAW), each.width, each.decode, bool(each.shape))
-            for each in readers
+            PlainColumn(reader.name, self._types.get(reader.name, RAW), reader.width, reader.decode, bool(reader.shape))
+            for reader in readers
         ]
 
 
-def _never(*arguments: Any) -> Any:
+def _reject_plain(*arguments: Any) -> Any:
     del arguments
     raise NotPlain
 
 
-def _key_column(column: Column) -> PlainColumn:
+def _key_column(column: CqlColumn) -> PlainColumn:
     return PlainColumn(column.name, column.type, log_width(column.type), value_decoder(column.type))

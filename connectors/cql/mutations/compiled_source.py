@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors.codegen import CodeBuilder, indent, unpack_names
-from connectors.cql.mutations.head import timestamp
+from connectors.codegen import CodeBuilder, indent_lines, unpack_names
+from connectors.cql.mutations.head import add_delta
 from connectors.cql.values import read_unsigned_vint
 
 if TYPE_CHECKING:
@@ -73,41 +73,41 @@ def rows_reader(
         regular: written regular columns.
         clustering: of the table.
     """
-    return _Source().rows(static, regular, clustering)
+    return _DecoderSource().rows(static, regular, clustering)
 
 
 def key_reader(columns: Sequence[PlainColumn]) -> ReadKey:
     """The function that reads a partition key; it may take a damaged one for a good one of other values."""
-    return _Source().key(columns)
+    return _DecoderSource().key(columns)
 
 
-class _Source:
+class _DecoderSource:
     """The lines of one function, and the objects that they name."""
 
     def __init__(self) -> None:
         self._code = CodeBuilder(
-            NotPlain=NotPlain, uv=read_unsigned_vint, timestamp=timestamp, odd=_odd, subset_names=_subset_names
+            NotPlain=NotPlain, uv=read_unsigned_vint, timestamp=add_delta, odd=_read_odd, subset_names=_subset_names
         )
 
-    def _bind(self, value: Any) -> str:
-        for name, known in self._code.names.items():
-            if known is value:
+    def _bind_value(self, value: Any) -> str:
+        for name, bound in self._code.names.items():
+            if bound is value:
                 return name
         return self._code.bind("x", value)
 
     def key(self, columns: Sequence[PlainColumn]) -> ReadKey:
         lines = []
         if len(columns) == 1:
-            decode = self._bind(columns[0].decode)
+            decode = self._bind_value(columns[0].decode)
             layout = _LAYOUTS.get(columns[0].type.name)
             values = f"({decode}(data[p:end]),)"
             if layout is not None:
-                values = f"{self._bind(_UNPACK[layout])}(data, p) if end - p == {columns[0].width} else {values}"
+                values = f"{self._bind_value(_UNPACK[layout])}(data, p) if end - p == {columns[0].width} else {values}"
         else:
             for index, column in enumerate(columns):
                 lines += [
                     "e = p + 2 + (data[p] << 8 | data[p + 1])",
-                    f"v{index} = {self._bind(column.decode)}(data[p + 2:e])",
+                    f"v{index} = {self._bind_value(column.decode)}(data[p + 2:e])",
                     "p = e + 1",
                 ]
             lines.append("if p != end: raise NotPlain")
@@ -120,7 +120,7 @@ class _Source:
     ) -> ReadRows:
         lines = ["found = []"]
         if static is not None:
-            lines += self._static(static)
+            lines += self._write_static(static)
         # How many rows the writer expected.
         lines += [
             "if data[p] < 128: p += 1",
@@ -130,19 +130,19 @@ class _Source:
             "    if f == 1: return found, p + 1",
             "    p += 1",
         ]
-        key = list(self._clustering(clustering))
-        names = {0: tuple(each.name for each in regular)}
+        key = list(self._write_clustering(clustering))
+        names = {0: tuple(column.name for column in regular)}
         inserted, inserted_ttl = _INSERTED
         for whole in (True, False):
             extra = _ALL if whole else 0
-            lines += indent(
+            lines += indent_lines(
                 [
                     f"if f == {inserted | extra} or f == {inserted_ttl | extra}:",
-                    *indent([*key, *_LIVENESS, *self._cells(regular, names, whole=whole, own=False)]),
+                    *indent_lines([*key, *_LIVENESS, *self._write_cells(regular, names, whole=whole, own=False)]),
                     "    found.append((False, clustering, True, written, ttl, expires, names, values))",
                     "    continue",
                     f"if f == {extra}:",
-                    *indent([*key, *self._cells(regular, names, whole=whole, own=True)]),
+                    *indent_lines([*key, *self._write_cells(regular, names, whole=whole, own=True)]),
                     "    found.append((False, clustering, False, base_written, ttl, expires, names, values))",
                     "    continue",
                 ]
@@ -150,18 +150,18 @@ class _Source:
         self._code.define("rows(data, p, base_written, base_local, base_ttl)", [*lines, "    raise NotPlain"])
         return self._code.function("rows", "rows of mutations")
 
-    def _static(self, columns: Sequence[PlainColumn]) -> Iterator[str]:
-        names = {0: tuple(each.name for each in columns)}
+    def _write_static(self, columns: Sequence[PlainColumn]) -> Iterator[str]:
+        names = {0: tuple(column.name for column in columns)}
         yield "f = data[p]"
         yield "if data[p + 1] != 1: raise NotPlain"
         yield "p += 2"
         for whole in (True, False):
             yield f"{'if' if whole else 'elif'} f == {_STATIC | (_ALL if whole else 0)}:"
-            yield from indent(self._cells(columns, names, whole=whole, own=True))
+            yield from indent_lines(self._write_cells(columns, names, whole=whole, own=True))
             yield "    found.append((True, (), False, base_written, ttl, expires, names, values))"
         yield "else: raise NotPlain"
 
-    def _clustering(self, columns: Sequence[PlainColumn]) -> Iterator[str]:
+    def _write_clustering(self, columns: Sequence[PlainColumn]) -> Iterator[str]:
         if not columns:
             yield "clustering = ()"
             return
@@ -172,10 +172,10 @@ class _Source:
         yield "if data[p]: raise NotPlain"
         yield "p += 1"
         for index, column in enumerate(columns):
-            yield from self._value(f"v{index}", column)
+            yield from self._write_value(f"v{index}", column)
         yield f"clustering = {unpack_names('v', len(columns))}"
 
-    def _cells(
+    def _write_cells(
         self, columns: Sequence[PlainColumn], names: dict[int, tuple[str, ...]], *, whole: bool, own: bool
     ) -> Iterator[str]:
         """Lines that set ``names`` and ``values``, and for cells with stamps of their own ``ttl`` and ``expires``.
@@ -192,8 +192,8 @@ class _Source:
             yield "else: missing, p = uv(data, p)"
             if len(columns) > _BITS:
                 yield "if missing: raise NotPlain"
-            known = self._bind(names)
-            yield f"names = {known}.get(missing) or subset_names({known}, missing)"
+            names_local = self._bind_value(names)
+            yield f"names = {names_local}.get(missing) or subset_names({names_local}, missing)"
         if own:
             # What stands before the value of the first cell stands before all: the least time, the least TTL, so zeros.
             yield "prefix = OWN_TTL if data[p] & 7 in (2, 6) else OWN"
@@ -202,31 +202,31 @@ class _Source:
         if not whole:
             yield "values = []"
         for index, column in enumerate(columns):
-            lines = self._cell(column, f"v{index}", own=own)
+            lines = self._write_cell(column, f"v{index}", own_stamps=own)
             if whole:
                 yield from lines
             else:
                 yield f"if not missing & {1 << index}:"
-                yield from indent([*lines, f"values.append(v{index})"])
+                yield from indent_lines([*lines, f"values.append(v{index})"])
         if whole:
-            yield f"names = {self._bind(names[0])}"
+            yield f"names = {self._bind_value(names[0])}"
             yield f"values = [{', '.join(f'v{index}' for index in range(len(columns)))}]"
 
-    def _cell(self, column: PlainColumn, target: str, *, own: bool) -> Iterator[str]:
+    def _write_cell(self, column: PlainColumn, target: str, *, own_stamps: bool) -> Iterator[str]:
         if column.multicell:
             yield "raise NotPlain"
             return
-        yield "if data.startswith(prefix, p):" if own else "if data[p] == live:"
-        yield "    p += len(prefix)" if own else "    p += 1"
-        yield from indent(self._value(target, column))
-        prefix = "prefix" if own else "(live,)"
-        yield f"else: {target}, p = odd(data, p, {prefix}, {self._bind(column.decode)})"
+        yield "if data.startswith(prefix, p):" if own_stamps else "if data[p] == live:"
+        yield "    p += len(prefix)" if own_stamps else "    p += 1"
+        yield from indent_lines(self._write_value(target, column))
+        prefix = "prefix" if own_stamps else "(live,)"
+        yield f"else: {target}, p = odd(data, p, {prefix}, {self._bind_value(column.decode)})"
 
-    def _value(self, target: str, column: PlainColumn) -> Iterator[str]:
+    def _write_value(self, target: str, column: PlainColumn) -> Iterator[str]:
         """Lines that read one value at ``p``, which go on behind it."""
         layout = _LAYOUTS.get(column.type.name)
         if layout is not None:
-            yield f"{target}, = {self._bind(_UNPACK[layout])}(data, p)"
+            yield f"{target}, = {self._bind_value(_UNPACK[layout])}(data, p)"
             yield f"p += {column.width}"
             return
         if column.type.name == "boolean":
@@ -244,7 +244,7 @@ class _Source:
         yield (
             f"{target} = data[p:e].decode()"
             if column.type.name in _TEXTS
-            else (f"{target} = {self._bind(column.decode)}(data[p:e])")
+            else (f"{target} = {self._bind_value(column.decode)}(data[p:e])")
         )
         yield "p = e"
 
@@ -272,7 +272,7 @@ _LIVENESS: Final = (
 )
 
 
-def _odd(data: bytes, p: int, prefix: Sequence[int], decode: Callable[[bytes], Any]) -> tuple[Any, int]:
+def _read_odd(data: bytes, p: int, prefix: Sequence[int], decode: Callable[[bytes], Any]) -> tuple[Any, int]:
     """The value of a cell that is not as the others are, and the position behind it: a tombstone (None) or an empty value.
 
     Args:
@@ -296,9 +296,9 @@ def _odd(data: bytes, p: int, prefix: Sequence[int], decode: Callable[[bytes], A
     raise NotPlain
 
 
-def _subset_names(known: dict[int, tuple[str, ...]], missing: int) -> tuple[str, ...]:
-    """Names of the columns whose bit in ``missing`` is not set; kept in ``known``, in which all are under 0."""
-    names = tuple([name for index, name in enumerate(known[0]) if not missing >> index & 1])
-    if len(known) < _NAMES_KEPT:
-        known[missing] = names
+def _subset_names(subsets: dict[int, tuple[str, ...]], missing: int) -> tuple[str, ...]:
+    """Names of the columns whose bit in ``missing`` is not set; kept in ``subsets``, in which all are under 0."""
+    names = tuple([name for index, name in enumerate(subsets[0]) if not missing >> index & 1])
+    if len(subsets) < _NAMES_KEPT:
+        subsets[missing] = names
     return names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from connectors.cql.mutations.head import LOCAL_EPOCH, TIMESTAMP_EPOCH, timestamp
+from connectors.cql.mutations.head import LOCAL_EPOCH, TIMESTAMP_EPOCH, add_delta
 from connectors.cql.values import read_unsigned_vint
 
 #: Write time of a deletion that is none: rows where one multicell column was deleted have one of each.
@@ -18,7 +18,7 @@ class DamagedBytes(ValueError):
     """The bytes are none of a partition update; the message says in what."""
 
 
-class Cursor:
+class UpdateCursor:
     """Reads one partition update from left to right. Numbers are what they are above bases at its beginning.
 
     Attributes:
@@ -71,7 +71,7 @@ class Cursor:
 
     def timestamp(self) -> int:
         """A write time, µs since 1970."""
-        return timestamp(self.unsigned(), self._timestamp_base)
+        return add_delta(self.unsigned(), self._timestamp_base)
 
     def local_time(self) -> int:
         """A time of deletion or expiry by the server's clock, s since 1970."""

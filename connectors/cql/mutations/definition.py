@@ -20,7 +20,7 @@ _PLACES: Final = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CqlColumn:
     """A column; meets ``connectors.formats.partition_update.ColumnLike``.
 
     Attributes:
@@ -57,7 +57,7 @@ class DroppedColumn:
 
 # Not slots: cached properties.
 @dataclass(frozen=True)
-class TableDefinition:
+class CqlTableDefinition:
     """A table as it is defined at one time. Later definitions of one table id read older bytes too.
 
     Attributes:
@@ -72,7 +72,7 @@ class TableDefinition:
     keyspace: str
     table: str
     table_id: str
-    columns: tuple[Column, ...]
+    columns: tuple[CqlColumn, ...]
     dropped: tuple[DroppedColumn, ...] = ()
     cdc: bool = False
 
@@ -84,29 +84,29 @@ class TableDefinition:
         return hash((self.table_id, len(self.columns), len(self.dropped)))
 
     @cached_property
-    def key(self) -> tuple[Column, ...]:
+    def key(self) -> tuple[CqlColumn, ...]:
         """Columns of the partition key in order."""
-        return tuple(each for each in self.columns if each.kind == "partition_key")
+        return tuple(column for column in self.columns if column.kind == "partition_key")
 
     @cached_property
-    def clustering(self) -> tuple[Column, ...]:
+    def clustering(self) -> tuple[CqlColumn, ...]:
         """Columns of the clustering key in order."""
-        return tuple(each for each in self.columns if each.kind == "clustering")
+        return tuple(column for column in self.columns if column.kind == "clustering")
 
     @cached_property
-    def static(self) -> tuple[Column, ...]:
+    def static(self) -> tuple[CqlColumn, ...]:
         """Static columns by name."""
-        return tuple(each for each in self.columns if each.kind == "static")
+        return tuple(column for column in self.columns if column.kind == "static")
 
     @cached_property
-    def regular(self) -> tuple[Column, ...]:
+    def regular(self) -> tuple[CqlColumn, ...]:
         """The other columns by name."""
-        return tuple(each for each in self.columns if each.kind == "regular")
+        return tuple(column for column in self.columns if column.kind == "regular")
 
     @cached_property
     def has_counters(self) -> bool:
         """Whether it is a table of counters, whose changes can't be merged."""
-        return any(each.type.name == "counter" for each in self.columns)
+        return any(column.type.name == "counter" for column in self.columns)
 
     @cached_property
     def version(self) -> str:
@@ -115,15 +115,15 @@ class TableDefinition:
         A column that was dropped and added again is another one than before; other dropped columns do not count.
         """
         parts: list[tuple[Any, ...]] = [
-            (each.name, to_text(each.type), each.kind, each.position, each.reversed, _fields(each.type))
-            for each in self.columns
+            (column.name, to_text(column.type), column.kind, column.position, column.reversed, _field_tree(column.type))
+            for column in self.columns
         ]
-        names = {each.name for each in self.columns}
-        parts += [(each.name, each.dropped_us) for each in self.dropped if each.name in names]
+        names = {column.name for column in self.columns}
+        parts += [(column.name, column.dropped_us) for column in self.dropped if column.name in names]
         return hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()
 
     def text(self) -> str:
-        """The definition as JSON; ``parse`` reads it."""
+        """The definition as JSON; ``parse_definition`` reads it."""
         return msgspec.json.encode(
             _Stored(
                 self.keyspace,
@@ -131,46 +131,57 @@ class TableDefinition:
                 self.table_id,
                 self.cdc,
                 [
-                    _StoredColumn(each.name, _plain(each.type), each.kind, each.position, each.reversed)
-                    for each in self.columns
+                    _StoredColumn(
+                        column.name, _type_to_dict(column.type), column.kind, column.position, column.reversed
+                    )
+                    for column in self.columns
                 ],
-                [_StoredDropped(each.name, _plain(each.type), each.kind, each.dropped_us) for each in self.dropped],
+                [
+                    _StoredDropped(column.name, _type_to_dict(column.type), column.kind, column.dropped_us)
+                    for column in self.dropped
+                ],
             )
         ).decode()
 
 
-def make(
+def make_definition(
     keyspace: str,
     table: str,
     table_id: str,
-    columns: Iterable[Column],
+    columns: Iterable[CqlColumn],
     *,
     dropped: Iterable[DroppedColumn] = (),
     cdc: bool = False,
-) -> TableDefinition:
+) -> CqlTableDefinition:
     """A definition with its columns put in order."""
     ordered = sorted(columns, key=lambda each: (_PLACES[each.kind], each.position, each.name))
-    return TableDefinition(
+    return CqlTableDefinition(
         keyspace, table, table_id, tuple(ordered), tuple(sorted(dropped, key=lambda each: each.name)), cdc
     )
 
 
-def parse(text: str) -> TableDefinition:
-    """The inverse of ``TableDefinition.text``.
+def parse_definition(definition_json: str) -> CqlTableDefinition:
+    """The inverse of ``CqlTableDefinition.text``.
 
     Raises:
         Fatal: it is none; the message says why.
     """
     try:
-        stored = msgspec.json.decode(text, type=_Stored)
+        stored = msgspec.json.decode(definition_json, type=_Stored)
     except msgspec.MsgspecError as error:
-        raise Fatal(f"The saved definition of a table can't be read: {error}: {text[:200]}") from None
-    return make(
+        raise Fatal(f"The saved definition of a table can't be read: {error}: {definition_json[:200]}") from None
+    return make_definition(
         stored.keyspace,
         stored.table,
         stored.table_id,
-        [Column(each.name, _type(each.type), each.kind, each.position, each.reversed) for each in stored.columns],
-        dropped=[DroppedColumn(each.name, _type(each.type), each.kind, each.dropped_us) for each in stored.dropped],
+        [
+            CqlColumn(column.name, _dict_to_type(column.type), column.kind, column.position, column.reversed)
+            for column in stored.columns
+        ],
+        dropped=[
+            DroppedColumn(column.name, _dict_to_type(column.type), column.kind, column.dropped_us)
+            for column in stored.dropped
+        ],
         cdc=stored.cdc,
     )
 
@@ -199,16 +210,16 @@ class _Stored(msgspec.Struct):
     dropped: list[_StoredDropped]
 
 
-def _fields(kind: CqlType) -> tuple[Any, ...]:
-    return (kind.field_names, tuple(_fields(each) for each in kind.arguments))
+def _field_tree(kind: CqlType) -> tuple[Any, ...]:
+    return (kind.field_names, tuple(_field_tree(argument) for argument in kind.arguments))
 
 
-def _plain(kind: CqlType) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(kind)
-    return {name: value for name, value in found.items() if value not in (None, "", (), [], 0, False)} | (
-        {"arguments": [_plain(each) for each in kind.arguments]} if kind.arguments else {}
+def _type_to_dict(kind: CqlType) -> dict[str, Any]:
+    members: dict[str, Any] = msgspec.to_builtins(kind)
+    return {name: value for name, value in members.items() if value not in (None, "", (), [], 0, False)} | (
+        {"arguments": [_type_to_dict(argument) for argument in kind.arguments]} if kind.arguments else {}
     )
 
 
-def _type(value: dict[str, Any]) -> CqlType:
+def _dict_to_type(value: dict[str, Any]) -> CqlType:
     return msgspec.convert(value, CqlType)

@@ -24,7 +24,7 @@ _SIGN: Final = 1 << 63
 _WORD: Final = (1 << 64) - 1
 
 
-def mutation(data: bytes, start: int, version: int) -> tuple[int, int]:
+def read_mutation_head(data: bytes, start: int, version: int) -> tuple[int, int]:
     """How many partition updates the mutation at ``start`` has, and the position of the first.
 
     One mutation is of one partition key in one keyspace; its updates are of different tables.
@@ -73,9 +73,9 @@ def least_write_time(data: bytes, pos: int, version: int) -> int:
     flags = update_head(data, pos, version)[3]
     if data[flags] & IS_EMPTY:
         return 0
-    return timestamp(read_unsigned_vint(data, flags + 1)[0], TIMESTAMP_EPOCH)
+    return add_delta(read_unsigned_vint(data, flags + 1)[0], TIMESTAMP_EPOCH)
 
 
-def timestamp(delta: int, base: int) -> int:
+def add_delta(delta: int, base: int) -> int:
     """A write time from what it is above ``base``: both are 64 bits and may wrap."""
     return (delta + base + _SIGN & _WORD) - _SIGN

@@ -13,25 +13,25 @@ from uuid import UUID
 
 from connectors.cql.encoding import split_partition_key
 from connectors.cql.mutations.cells import NewerField, cell_readers, log_width, value_decoder
-from connectors.cql.mutations.cursor import LIVE_FROM, Cursor, DamagedBytes
+from connectors.cql.mutations.cursor import LIVE_FROM, DamagedBytes, UpdateCursor
 from connectors.cql.mutations.head import HAS_STATIC_ROW, IS_EMPTY, update_head
 from connectors.errors import Skippable
 from connectors.formats.partition_update import (
-    Bound,
     Cell,
-    Deletion,
+    CellStamp,
+    ClusteringBound,
     PartitionUpdate,
     RangeDeletion,
-    Row,
-    Source,
-    Stamp,
+    UpdateDeletion,
+    UpdateRow,
+    UpdateSource,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.cql.mutations.cells import CellReader, Decode
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
 
 # Flags of an update (see ``head`` for the first two), of a row or marker, of a cell.
 HAS_PARTITION_DELETION: Final = 4
@@ -80,37 +80,37 @@ class Damaged(Skippable):
 
 
 def read_update(
-    data: bytes, pos: int, table: TableDefinition, version: int, source: Source
+    data: bytes, pos: int, table: CqlTableDefinition, version: int, source: UpdateSource
 ) -> tuple[PartitionUpdate, int]:
-    """The partition update at ``pos`` and where it ends. To read several of one table keep a ``Reader``.
+    """The partition update at ``pos`` and where it ends. To read several of one table keep a ``UpdateReader``.
 
     Raises:
         UnknownColumn, Damaged: see there.
     """
-    return Reader(table, version).read(data, pos, source)
+    return UpdateReader(table, version).read(data, pos, source)
 
 
-def skip_update(data: bytes, pos: int, table: TableDefinition, version: int) -> int:
+def skip_update(data: bytes, pos: int, table: CqlTableDefinition, version: int) -> int:
     """Where the partition update at ``pos`` ends; tables with counters can be skipped too.
 
     Raises:
         UnknownColumn, Damaged: see there.
     """
-    return _skipper(table, version).read(data, pos, _NOWHERE)[1]
+    return _make_skipper(table, version).read(data, pos, _NOWHERE)[1]
 
 
 @lru_cache(maxsize=1000)
-def _skipper(table: TableDefinition, version: int) -> Reader:
-    return Reader(table, version, values=False)
+def _make_skipper(table: CqlTableDefinition, version: int) -> UpdateReader:
+    return UpdateReader(table, version, values=False)
 
 
-_NOWHERE: Final = Source(connector="", cluster="", keyspace="", table="")
+_NOWHERE: Final = UpdateSource(connector="", cluster="", keyspace="", table="")
 
 
-class Reader:
+class UpdateReader:
     """Reads partition updates of one table, as it is defined at one time; keeps no state between them."""
 
-    def __init__(self, table: TableDefinition, version: int, *, values: bool = True) -> None:
+    def __init__(self, table: CqlTableDefinition, version: int, *, values: bool = True) -> None:
         """Prepare.
 
         Args:
@@ -122,13 +122,13 @@ class Reader:
         self.version = version
         self._id = UUID(table.table_id).bytes
         self._values = values
-        self._key = [value_decoder(each.type) for each in table.key]
+        self._key = [value_decoder(column.type) for column in table.key]
         self._clustering = [
-            (log_width(each.type), value_decoder(each.type) if values else bytes) for each in table.clustering
+            (log_width(column.type), value_decoder(column.type) if values else bytes) for column in table.clustering
         ]
         self._columns = cell_readers(table, values=values)
 
-    def read(self, data: bytes, pos: int, source: Source) -> tuple[PartitionUpdate, int]:
+    def read(self, data: bytes, pos: int, source: UpdateSource) -> tuple[PartitionUpdate, int]:
         """The partition update at ``pos`` and where it ends.
 
         Cells that a later DROP of their column hides are left out.
@@ -149,10 +149,10 @@ class Reader:
                 f"(ALTER TABLE {self.table} WITH cdc = false, or table.exclude.list)"
             )
         try:
-            return self._read(data, pos, source)
+            return self._read_update(data, pos, source)
         except NewerField as error:
             column = error.args[1] if len(error.args) > 1 else "key"
-            raise self._unknown(
+            raise self._unknown_column(
                 pos, column, f"a value of column {column} has more fields than its user-defined type"
             ) from None
         except (DamagedBytes, IndexError, ValueError, struct.error) as error:
@@ -161,16 +161,16 @@ class Reader:
                 " its bytes are damaged, or the table's definition is not the one it was written with."
             ) from None
 
-    def _unknown(self, pos: int, column: str, what: str) -> UnknownColumn:
+    def _unknown_column(self, pos: int, column: str, reason: str) -> UnknownColumn:
         return UnknownColumn(
             f"The partition update of {self.table} at byte {pos} is newer than the definition "
-            f"{self.table.version} at hand: {what}. Read the table's definition again.",
+            f"{self.table.version} at hand: {reason}. Read the table's definition again.",
             column,
         )
 
-    def _read(self, data: bytes, pos: int, source: Source) -> tuple[PartitionUpdate, int]:
+    def _read_update(self, data: bytes, pos: int, source: UpdateSource) -> tuple[PartitionUpdate, int]:
         _, start, end, _ = update_head(data, pos, self.version)
-        cursor = Cursor(data, end, wide=self.version > Cursor.LAST_SIGNED_VERSION)
+        cursor = UpdateCursor(data, end, wide=self.version > UpdateCursor.LAST_SIGNED_VERSION)
         key = self._read_key(data[start:end])
         flags = cursor.byte()
         if flags & IS_EMPTY:
@@ -178,7 +178,7 @@ class Reader:
         cursor.read_bases()
         static_columns = self._read_columns(cursor, pos) if flags & HAS_STATIC_ROW else []
         columns = self._read_columns(cursor, pos)
-        deletion = _deletion(cursor) if flags & HAS_PARTITION_DELETION else None
+        deletion = _read_deletion(cursor) if flags & HAS_PARTITION_DELETION else None
         static = None
         if flags & HAS_STATIC_ROW:
             static_flags = cursor.byte()
@@ -187,11 +187,11 @@ class Reader:
             static = self._read_cells(cursor, static_flags, (), static_columns)
         if flags & HAS_ROW_ESTIMATE:
             cursor.unsigned()
-        rows, ranges = self._unfiltereds(cursor, columns)
+        rows, ranges = self._read_unfiltereds(cursor, columns)
         return PartitionUpdate(
             source=source,
             key=key,
-            write_time=_newest(deletion, static, rows, ranges),
+            write_time=_newest_time(deletion, static, rows, ranges),
             deletion=deletion,
             static=static,
             rows=tuple(rows),
@@ -202,59 +202,61 @@ class Reader:
         parts = split_partition_key(data, len(self._key))
         return tuple([decode(part) for decode, part in zip(self._key, parts, strict=True)]) if self._values else ()
 
-    def _read_columns(self, cursor: Cursor, pos: int) -> list[CellReader]:
+    def _read_columns(self, cursor: UpdateCursor, pos: int) -> list[CellReader]:
         result = []
         for _ in range(cursor.unsigned()):
             name = cursor.take(cursor.unsigned())
             column = self._columns.get(name)
             if column is None:
-                text = name.decode(errors="replace")
-                raise self._unknown(pos, text, f"there is a column {text} in it")
+                column_name = name.decode(errors="replace")
+                raise self._unknown_column(pos, column_name, f"there is a column {column_name} in it")
             result.append(column)
         return result
 
-    def _unfiltereds(self, cursor: Cursor, columns: list[CellReader]) -> tuple[list[Row], list[RangeDeletion]]:
-        rows: list[Row] = []
+    def _read_unfiltereds(
+        self, cursor: UpdateCursor, columns: list[CellReader]
+    ) -> tuple[list[UpdateRow], list[RangeDeletion]]:
+        rows: list[UpdateRow] = []
         ranges: list[RangeDeletion] = []
-        opened: tuple[Bound, Deletion] | None = None
+        opened: tuple[ClusteringBound, UpdateDeletion] | None = None
         while True:
             flags = cursor.byte()
             if flags & END_OF_PARTITION:
                 break
             if flags & IS_MARKER:
-                opened = self._marker(cursor, opened, ranges)
+                opened = self._read_marker(cursor, opened, ranges)
                 continue
             if flags & HAS_EXTENSION:
                 cursor.byte()
-            rows.append(self._read_cells(cursor, flags, self._prefix(cursor, len(self._clustering)), columns))
+            rows.append(self._read_cells(cursor, flags, self._read_prefix(cursor, len(self._clustering)), columns))
         if opened is not None:
             raise DamagedBytes("the deletion of a range has no end")
         return rows, ranges
 
-    def _marker(
-        self, cursor: Cursor, opened: tuple[Bound, Deletion] | None, ranges: list[RangeDeletion]
-    ) -> tuple[Bound, Deletion] | None:
+    def _read_marker(
+        self, cursor: UpdateCursor, opened: tuple[ClusteringBound, UpdateDeletion] | None, ranges: list[RangeDeletion]
+    ) -> tuple[ClusteringBound, UpdateDeletion] | None:
         kind = cursor.byte()
         count = int.from_bytes(cursor.take(2), "big")
         if count > len(self._clustering):
             raise DamagedBytes(f"a bound of {count} clustering values where the table has {len(self._clustering)}")
-        prefix = self._prefix(cursor, count)
-        deletion = _deletion(cursor)
+        prefix = self._read_prefix(cursor, count)
+        deletion = _read_deletion(cursor)
         inclusive_end = kind in {INCLUSIVE_END, INCLUSIVE_END_EXCLUSIVE_START}
         if kind in {INCLUSIVE_START, EXCLUSIVE_START}:
             if opened is not None:
                 raise DamagedBytes("the deletion of a range begins inside of another")
-            return Bound(prefix, kind == INCLUSIVE_START or not prefix), deletion
+            return ClusteringBound(prefix, kind == INCLUSIVE_START or not prefix), deletion
         if kind not in {EXCLUSIVE_END, INCLUSIVE_END, EXCLUSIVE_END_INCLUSIVE_START, INCLUSIVE_END_EXCLUSIVE_START}:
             raise DamagedBytes(f"a bound of the unknown kind {kind}")
         if opened is None:
             raise DamagedBytes("the deletion of a range ends that has not begun")
-        ranges.append(RangeDeletion(opened[0], Bound(prefix, inclusive_end or not prefix), opened[1]))
+        ranges.append(RangeDeletion(opened[0], ClusteringBound(prefix, inclusive_end or not prefix), opened[1]))
         if kind in {EXCLUSIVE_END, INCLUSIVE_END}:
             return None
-        return Bound(prefix, kind == EXCLUSIVE_END_INCLUSIVE_START), _deletion(cursor)
+        return ClusteringBound(prefix, kind == EXCLUSIVE_END_INCLUSIVE_START), _read_deletion(cursor)
 
-    def _prefix(self, cursor: Cursor, count: int) -> tuple[Any, ...]:
+    def _read_prefix(self, cursor: UpdateCursor, count: int) -> tuple[Any, ...]:
         values: list[Any] = []
         header = 0
         for index in range(count):
@@ -270,32 +272,34 @@ class Reader:
                 values.append(decode(cursor.take(cursor.unsigned() if width is None else width)))
         return tuple(values)
 
-    def _read_cells(self, cursor: Cursor, flags: int, clustering: tuple[Any, ...], columns: list[CellReader]) -> Row:
+    def _read_cells(
+        self, cursor: UpdateCursor, flags: int, clustering: tuple[Any, ...], columns: list[CellReader]
+    ) -> UpdateRow:
         liveness = None
         if flags & HAS_TIMESTAMP:
             written = cursor.timestamp()
             if flags & HAS_TTL:
                 ttl = cursor.ttl()
-                liveness = Stamp(written, ttl, cursor.local_time())
+                liveness = CellStamp(written, ttl, cursor.local_time())
             else:
-                liveness = Stamp(written)
-        deletion = _deletion(cursor) if flags & HAS_DELETION else None
+                liveness = CellStamp(written)
+        deletion = _read_deletion(cursor) if flags & HAS_DELETION else None
         cells: list[Cell] = []
-        complex_deletions: list[tuple[str, Deletion]] = []
-        for column in columns if flags & HAS_ALL_COLUMNS else _present(cursor, columns):
+        complex_deletions: list[tuple[str, UpdateDeletion]] = []
+        for column in columns if flags & HAS_ALL_COLUMNS else _present_columns(cursor, columns):
             if not column.shape:
-                self._cell(cursor, column, liveness, cells)
+                self._read_cell(cursor, column, liveness, cells)
                 continue
             if flags & HAS_COMPLEX_DELETION:
-                each = _deletion(cursor)
-                if each.write_time != LIVE_FROM and _shows(column, each.write_time):
-                    complex_deletions.append((column.name, each))
+                complex_deletion = _read_deletion(cursor)
+                if complex_deletion.write_time != LIVE_FROM and _is_shown(column, complex_deletion.write_time):
+                    complex_deletions.append((column.name, complex_deletion))
             for _ in range(cursor.unsigned()):
-                self._cell(cursor, column, liveness, cells)
-        return Row(clustering, liveness, deletion, tuple(cells), tuple(complex_deletions))
+                self._read_cell(cursor, column, liveness, cells)
+        return UpdateRow(clustering, liveness, deletion, tuple(cells), tuple(complex_deletions))
 
     @staticmethod
-    def _cell(cursor: Cursor, column: CellReader, liveness: Stamp | None, cells: list[Cell]) -> None:
+    def _read_cell(cursor: UpdateCursor, column: CellReader, liveness: CellStamp | None, cells: list[Cell]) -> None:
         flags = cursor.byte()
         if flags & (USE_ROW_TIMESTAMP | USE_ROW_TTL) and liveness is None:
             raise DamagedBytes("a cell has the time of a row that has none")
@@ -312,17 +316,19 @@ class Reader:
         data = (
             b"" if flags & HAS_EMPTY_VALUE else cursor.take(cursor.unsigned() if column.width is None else column.width)
         )
-        if not _shows(column, written):
+        if not _is_shown(column, written):
             return
-        path, decode = _path(column, name) if column.shape else (None, column.decode)
-        value = None if flags & IS_DELETED else _value(column, decode, data)
-        cells.append(Cell(column.name, path, value, Stamp(written) if value is None else Stamp(written, ttl, expires)))
+        path, decode = _decode_path(column, name) if column.shape else (None, column.decode)
+        value = None if flags & IS_DELETED else _decode_value(column, decode, data)
+        cells.append(
+            Cell(column.name, path, value, CellStamp(written) if value is None else CellStamp(written, ttl, expires))
+        )
 
 
-def _path(column: CellReader, name: bytes) -> tuple[Any, Decode]:
+def _decode_path(column: CellReader, name: bytes) -> tuple[Any, Decode]:
     """An element's name, and how its value is decoded."""
     if column.shape != "udt":
-        return _value(column, column.path, name), column.decode
+        return _decode_value(column, column.path, name), column.decode
     index = int.from_bytes(name, "big")
     if len(name) != 2:
         raise DamagedBytes(f"a field of {column.name} is named by {len(name)} bytes, not 2")
@@ -331,7 +337,7 @@ def _path(column: CellReader, name: bytes) -> tuple[Any, Decode]:
     return column.fields[index]
 
 
-def _value(column: CellReader, decode: Decode, data: bytes) -> Any:
+def _decode_value(column: CellReader, decode: Decode, data: bytes) -> Any:
     try:
         return decode(data)
     except NewerField:
@@ -340,15 +346,15 @@ def _value(column: CellReader, decode: Decode, data: bytes) -> Any:
         raise DamagedBytes(f"column {column.name}: {error}") from None
 
 
-def _shows(column: CellReader, write_time: int) -> bool:
+def _is_shown(column: CellReader, write_time: int) -> bool:
     return column.hidden_to is None or write_time > column.hidden_to
 
 
-def _deletion(cursor: Cursor) -> Deletion:
-    return Deletion(cursor.timestamp(), cursor.local_time())
+def _read_deletion(cursor: UpdateCursor) -> UpdateDeletion:
+    return UpdateDeletion(cursor.timestamp(), cursor.local_time())
 
 
-def _present(cursor: Cursor, columns: Sequence[CellReader]) -> Sequence[CellReader]:
+def _present_columns(cursor: UpdateCursor, columns: Sequence[CellReader]) -> Sequence[CellReader]:
     """The columns that a row has cells of."""
     encoded = cursor.unsigned()
     if not encoded:
@@ -366,9 +372,14 @@ def _present(cursor: Cursor, columns: Sequence[CellReader]) -> Sequence[CellRead
     return [column for index, column in enumerate(columns) if index not in missing]
 
 
-def _newest(deletion: Deletion | None, static: Row | None, rows: Sequence[Row], ranges: Sequence[RangeDeletion]) -> int:
+def _newest_time(
+    deletion: UpdateDeletion | None,
+    static: UpdateRow | None,
+    rows: Sequence[UpdateRow],
+    ranges: Sequence[RangeDeletion],
+) -> int:
     """The newest write time in an update; 0 if there is none."""
-    times = [each.deletion.write_time for each in ranges]
+    times = [item.deletion.write_time for item in ranges]
     if deletion is not None:
         times.append(deletion.write_time)
     for row in rows if static is None else (static, *rows):
@@ -376,6 +387,6 @@ def _newest(deletion: Deletion | None, static: Row | None, rows: Sequence[Row], 
             times.append(row.liveness.write_time)
         if row.deletion is not None:
             times.append(row.deletion.write_time)
-        times += [each.write_time for _, each in row.complex_deletions]
-        times += [each.stamp.write_time for each in row.cells]
+        times += [item.write_time for _, item in row.complex_deletions]
+        times += [item.stamp.write_time for item in row.cells]
     return max(times, default=0)

@@ -12,7 +12,7 @@ from connectors.logs.network.lines import LineLimits, NetworkLine, make_line, pl
 from connectors.logs.network.otlp import RequestInvalid
 
 if TYPE_CHECKING:
-    from connectors.logs.rules.records import Origin
+    from connectors.logs.rules.records import LineOrigin
 
 
 class BulkItem(NamedTuple):
@@ -35,22 +35,22 @@ class BulkItem(NamedTuple):
 _ACTIONS: Final = {"index": True, "create": True, "update": False}
 
 
-def read_ndjson(body: bytes, default: Origin, limits: LineLimits, *, recognise: bool) -> list[NetworkLine]:
+def read_ndjson(body: bytes, default: LineOrigin, limits: LineLimits, *, recognise: bool) -> list[NetworkLine]:
     """A document, or any text, on each line. Empty lines are left out."""
-    return [document_line(line, default, limits, recognise=recognise) for line in _lines(body)]
+    return [document_line(line, default, limits, recognise=recognise) for line in _split_lines(body)]
 
 
-def read_raw(body: bytes, default: Origin, limits: LineLimits) -> list[NetworkLine]:
+def read_raw(body: bytes, default: LineOrigin, limits: LineLimits) -> list[NetworkLine]:
     """A line on each line. Empty ones are left out."""
-    return [make_line(line, limits, default, plain_line) for line in _lines(body)]
+    return [make_line(line, limits, default, plain_line) for line in _split_lines(body)]
 
 
-def _lines(body: bytes) -> list[bytes]:
+def _split_lines(body: bytes) -> list[bytes]:
     return [line for part in body.split(b"\n") if (line := part.removesuffix(b"\r"))]
 
 
 def read_bulk(
-    body: bytes, index: str, default: Origin, limits: LineLimits, *, recognise: bool
+    body: bytes, index: str, default: LineOrigin, limits: LineLimits, *, recognise: bool
 ) -> tuple[list[NetworkLine], list[BulkItem]]:
     """The lines of a bulk request, and what is to be answered.
 
@@ -66,7 +66,7 @@ def read_bulk(
     """
     lines: list[NetworkLine] = []
     items: list[BulkItem] = []
-    parts = iter(enumerate(_lines(body), 1))
+    parts = iter(enumerate(_split_lines(body), 1))
     for number, part in parts:
         name, action = _read_action(part, number)
         target, identity = str(action.get("_index") or index), str(action.get("_id") or "")
@@ -116,19 +116,19 @@ def bulk_answer(items: list[BulkItem]) -> dict[str, Any]:
     return {"took": 0, "errors": not all(item.accepted for item in items), "items": answers}
 
 
-def read_events(body: bytes, default: Origin, limits: LineLimits) -> list[NetworkLine]:
+def read_events(body: bytes, default: LineOrigin, limits: LineLimits) -> list[NetworkLine]:
     """Splunk's events: JSON objects, one behind the other.
 
     Raises:
         RequestInvalid: one is no object with an event; then none is taken. ``args[1]`` is its number.
     """
-    text = body.decode(errors="replace")
+    json_text = body.decode(errors="replace")
     decoder = json.JSONDecoder()
     lines: list[NetworkLine] = []
     position = 0
-    while (position := _next_object(text, position)) < len(text):
+    while (position := _next_object(json_text, position)) < len(json_text):
         try:
-            event, position = decoder.raw_decode(text, position)
+            event, position = decoder.raw_decode(json_text, position)
         except (ValueError, RecursionError) as error:
             raise RequestInvalid(f"event {len(lines)} is not JSON: {error}", len(lines)) from error
         if not isinstance(event, dict) or event.get("event") in (None, ""):
@@ -137,15 +137,15 @@ def read_events(body: bytes, default: Origin, limits: LineLimits) -> list[Networ
     return lines
 
 
-def _next_object(text: str, position: int) -> int:
-    while position < len(text) and text[position] in " \t\r\n,":
+def _next_object(json_text: str, position: int) -> int:
+    while position < len(json_text) and json_text[position] in " \t\r\n,":
         position += 1
     return position
 
 
-def _event_line(event: dict[str, Any], default: Origin, limits: LineLimits) -> NetworkLine:
+def _event_line(event: dict[str, Any], default: LineOrigin, limits: LineLimits) -> NetworkLine:
     content = event["event"]
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    message = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     fields = event.get("fields")
     origin = msgspec.structs.replace(
         default,
@@ -155,7 +155,7 @@ def _event_line(event: dict[str, Any], default: Origin, limits: LineLimits) -> N
         app=str(event["sourcetype"]) if event.get("sourcetype") else default.app,
         data=json.dumps(fields, ensure_ascii=False) if fields else None,
     )
-    return make_line(text.encode("utf-8", "replace"), limits, origin, plain_line)
+    return make_line(message.encode("utf-8", "replace"), limits, origin, plain_line)
 
 
 def _event_time(value: Any, default: int) -> int:

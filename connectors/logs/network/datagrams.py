@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from connectors.logs.network.intake import Intake
     from connectors.logs.network.lines import NetworkLine
-    from connectors.logs.network.options import Address
+    from connectors.logs.network.options import ListenAddress
 
 #: The kernel's buffer for datagrams that wait, bytes (it may allow less).
 _BUFFER: Final = 4 * 1024 * 1024
@@ -29,7 +29,11 @@ class DatagramServer(asyncio.DatagramProtocol):
     """
 
     def __init__(
-        self, address: Address, intake: Intake, make: Callable[[bytes, str], NetworkLine], lost: Callable[[], None]
+        self,
+        address: ListenAddress,
+        intake: Intake,
+        make: Callable[[bytes, str], NetworkLine],
+        lost: Callable[[], None],
     ) -> None:
         self._address = address
         self._intake = intake

@@ -8,7 +8,7 @@ import msgspec
 
 from connectors.logs.kafka_records import read_record
 from connectors.logs.network.lines import LineLimits, NetworkLine, make_line, plain_line
-from connectors.logs.rules.records import Origin  # noqa: TC001 - msgspec reads the annotation at run time
+from connectors.logs.rules.records import LineOrigin  # noqa: TC001 - msgspec reads the annotation at run time
 
 
 class _File(msgspec.Struct):
@@ -38,7 +38,7 @@ class _Beat(msgspec.Struct):
 _decode_beat: Final = msgspec.json.Decoder(_Beat).decode
 
 
-def document_line(data: bytes, default: Origin, limits: LineLimits, *, recognise: bool) -> NetworkLine:
+def document_line(data: bytes, default: LineOrigin, limits: LineLimits, *, recognise: bool) -> NetworkLine:
     """A document as a line.
 
     Args:
@@ -51,14 +51,14 @@ def document_line(data: bytes, default: Origin, limits: LineLimits, *, recognise
     if len(data) > limits.most or not recognise:
         return make_line(data, limits, default, plain_line)
     try:
-        text, origin = read_record(data, default, recognise=True)
+        message, origin = read_record(data, default, recognise=True)
     except UnicodeDecodeError:
         return make_line(data, limits, default, plain_line)
     size = len(data) + 200
     if origin is default:
-        return NetworkLine(text, default, size=size)
+        return NetworkLine(message, default, size=size)
     origin = msgspec.structs.replace(origin, data=data.decode(errors="replace"))
-    return NetworkLine(text, origin, beat_identity(data), size=2 * size)
+    return NetworkLine(message, origin, beat_identity(data), size=2 * size)
 
 
 def beat_identity(data: bytes) -> str:

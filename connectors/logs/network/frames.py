@@ -31,7 +31,7 @@ class Received(NamedTuple):
     close: bool = False
 
 
-class Decoder(Protocol):
+class FrameDecoder(Protocol):
     """The state of one connection."""
 
     #: What is written now and then while the sender waits for its answer; b"" for nothing.
@@ -61,36 +61,36 @@ class SyslogDecoder:
 
     Args:
         make: makes a line of a message.
-        most: the longest line in bytes; of a longer one that much is given, and the rest skipped.
+        max_size: the longest line in bytes; of a longer one that much is given, and the rest skipped.
     """
 
     keepalive = b""
 
-    def __init__(self, make: Callable[[bytes, bool], NetworkLine], most: int) -> None:
+    def __init__(self, make: Callable[[bytes, bool], NetworkLine], max_size: int) -> None:
         self._make = make
-        self._most = most
+        self._most = max_size
         self._rest = bytearray()
         #: Bytes of a counted message that are still to be skipped; -1: up to the next line feed.
         self._skip = 0
 
     @property
     def incomplete(self) -> int:
-        """As in ``Decoder``."""
+        """As in ``FrameDecoder``."""
         return len(self._rest)
 
     def feed(self, data: bytes) -> Received:
         """Take some more bytes; nothing is invalid."""
-        rest = self._rest
-        rest += data
+        buffer = self._rest
+        buffer += data
         lines: list[NetworkLine] = []
         position = 0
-        while position < len(rest):
+        while position < len(buffer):
             if self._skip:
-                position = self._skipped(position)
+                position = self._skip_long(position)
                 continue
-            counted = _COUNT.match(rest, position)
+            counted = _COUNT.match(buffer, position)
             if counted is None:
-                if _MAYBE_COUNT.match(rest, position):
+                if _MAYBE_COUNT.match(buffer, position):
                     break
                 end = self._take_line(position, lines)
             else:
@@ -98,57 +98,57 @@ class SyslogDecoder:
             if end < 0:
                 break
             position = end
-        del rest[:position]
+        del buffer[:position]
         return Received(lines)
 
     def end(self) -> Received:
         """A last message without its line feed."""
-        rest = bytes(self._rest)
+        remainder = bytes(self._rest)
         self._rest.clear()
-        if not rest or self._skip or _COUNT.match(rest):
+        if not remainder or self._skip or _COUNT.match(remainder):
             return Received([])  # a counted message that is cut off was not sent
-        return Received([self._make(rest, False)])
+        return Received([self._make(remainder, False)])
 
-    def _skipped(self, position: int) -> int:
+    def _skip_long(self, position: int) -> int:
         """Skip what belongs to a message that was too long."""
-        rest = self._rest
+        buffer = self._rest
         if self._skip < 0:
-            end = rest.find(b"\n", position)
+            end = buffer.find(b"\n", position)
             if end >= 0:
                 self._skip = 0
                 return end + 1
-            return len(rest)
-        count = min(self._skip, len(rest) - position)
+            return len(buffer)
+        count = min(self._skip, len(buffer) - position)
         self._skip -= count
         return position + count
 
     def _take_line(self, start: int, lines: list[NetworkLine]) -> int:
         """The message up to the next line feed; -1 if it has not come yet."""
-        rest = self._rest
-        end = rest.find(b"\n", start)
+        buffer = self._rest
+        end = buffer.find(b"\n", start)
         if end < 0:
-            if len(rest) - start <= self._most:
+            if len(buffer) - start <= self._most:
                 return -1
             end = start + self._most
             self._skip = -1
-            lines.append(self._make(bytes(rest[start:end]), True))
+            lines.append(self._make(bytes(buffer[start:end]), True))
             return end
         if end > start:
-            message = bytes(rest[start : min(end, start + self._most)])
+            message = bytes(buffer[start : min(end, start + self._most)])
             lines.append(self._make(message, end - start > self._most))
         return end + 1
 
     def _take_counted(self, counted: re.Match[bytes], lines: list[NetworkLine]) -> int:
         """The message that a count precedes; -1 if it has not come yet."""
-        rest = self._rest
+        buffer = self._rest
         size, start = int(counted[1]), counted.end()
         if size > self._most:
-            if len(rest) - start < self._most:
+            if len(buffer) - start < self._most:
                 return -1
             self._skip = size - self._most
-            lines.append(self._make(bytes(rest[start : start + self._most]), True))
+            lines.append(self._make(bytes(buffer[start : start + self._most]), True))
             return start + self._most
-        if len(rest) - start < size:
+        if len(buffer) - start < size:
             return -1
-        lines.append(self._make(bytes(rest[start : start + size]), False))
+        lines.append(self._make(bytes(buffer[start : start + size]), False))
         return start + size

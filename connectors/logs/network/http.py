@@ -18,7 +18,7 @@ from aiohttp import web
 from connectors.logs.network.bodies import BulkItem, bulk_answer, read_bulk, read_events, read_ndjson, read_raw
 from connectors.logs.network.options import CONNECTIONS, FORMAT, REQUEST_LIMIT, TOKENS
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
-from connectors.logs.network.room import Lease, Room
+from connectors.logs.network.room import Room, RoomLease
 
 if TYPE_CHECKING:
     import ssl
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from connectors.api import TaskContext
     from connectors.logs.network.intake import Intake
     from connectors.logs.network.lines import LineLimits, NetworkLine
-    from connectors.logs.network.options import Address
-    from connectors.logs.rules.records import Origin
+    from connectors.logs.network.options import ListenAddress
+    from connectors.logs.rules.records import LineOrigin
 
 #: How long a request may take until Kafka has its lines, seconds; then its sender is asked to send it once more.
 ANSWER_S: Final = 60.0
@@ -56,11 +56,11 @@ class HttpServer:
 
     def __init__(
         self,
-        address: Address,
+        address: ListenAddress,
         intake: Intake,
         context: TaskContext,
         limits: LineLimits,
-        make_origin: Callable[[str], Origin],
+        make_origin: Callable[[str], LineOrigin],
         refused: Callable[[str], None],
         room: Room,
     ) -> None:
@@ -87,13 +87,13 @@ class HttpServer:
         serves = self._runner.server
         if serves is None:
             raise RuntimeError("the runner has been set up")
-        most = self._config[CONNECTIONS]
+        max_connections = self._config[CONNECTIONS]
 
         def connection() -> asyncio.Protocol:
-            if len(serves.connections) < most:
+            if len(serves.connections) < max_connections:
                 return serves()
             self._refused("connections")
-            return _Refuse()
+            return _RefuseSender()
 
         self._server = await asyncio.get_running_loop().create_server(
             connection, self._address.host, self._address.port, ssl=context
@@ -133,22 +133,22 @@ class HttpServer:
             return await handler(request)
         except web.HTTPRequestEntityTooLarge:
             self._refused("size")
-            most = self._config[REQUEST_LIMIT]
-            return _failure(
-                request.path, 413, f"the request is larger than {REQUEST_LIMIT}={most}; send smaller ones", 6
+            max_size = self._config[REQUEST_LIMIT]
+            return _make_failure(
+                request.path, 413, f"the request is larger than {REQUEST_LIMIT}={max_size}; send smaller ones", 6
             )
         except RequestInvalid as error:
             self._refused("form")
-            return _failure(request.path, 400, str(error.args[0]), 6, *error.args[1:])
+            return _make_failure(request.path, 400, str(error.args[0]), 6, *error.args[1:])
         except TimeoutError:
             self._refused("time")
             reason = f"Kafka has not taken the lines within {ANSWER_S:g} s; send them again"
-            response = _failure(request.path, 503, reason, 9)
+            response = _make_failure(request.path, 503, reason, 9)
             response.headers["Retry-After"] = "5"
             return response
 
-    async def _deliver(
-        self, request: web.Request, read: Callable[[bytes, Origin], Sequence[NetworkLine]]
+    async def _deliver_lines(
+        self, request: web.Request, read: Callable[[bytes, LineOrigin], Sequence[NetworkLine]]
     ) -> Sequence[NetworkLine]:
         """Take a request's lines; returns when Kafka has them.
 
@@ -156,7 +156,7 @@ class HttpServer:
             RequestInvalid: the body has not the form that it must have.
             TimeoutError: Kafka has not taken them in time.
         """
-        lease = Lease()
+        lease = RoomLease()
         async with asyncio.timeout(ANSWER_S):
             try:
                 lines = read(await self._read_body(request, lease), self._make_origin(request.remote or "unknown"))
@@ -170,23 +170,23 @@ class HttpServer:
             await delivery.done.wait()
         return lines
 
-    async def _read_body(self, request: web.Request, lease: Lease) -> bytes:
+    async def _read_body(self, request: web.Request, lease: RoomLease) -> bytes:
         """The body, decompressed.
 
         Raises:
             HTTPRequestEntityTooLarge: it is larger than a request may be.
         """
-        most = self._config[REQUEST_LIMIT]
+        max_size = self._config[REQUEST_LIMIT]
         body = bytearray()
         async for chunk in request.content.iter_any():
             await self._room.grow(lease, len(chunk))
             body += chunk
-            if len(body) > most:
-                raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=len(body))
+            if len(body) > max_size:
+                raise web.HTTPRequestEntityTooLarge(max_size=max_size, actual_size=len(body))
         return bytes(body)
 
     async def _take_ndjson(self, request: web.Request) -> web.Response:
-        lines = await self._deliver(
+        lines = await self._deliver_lines(
             request, lambda body, origin: read_ndjson(body, origin, self._limits, recognise=self._recognise)
         )
         return web.json_response({"accepted": len(lines)})
@@ -194,29 +194,31 @@ class HttpServer:
     async def _take_bulk(self, request: web.Request) -> web.Response:
         items: list[BulkItem] = []
 
-        def read(body: bytes, origin: Origin) -> list[NetworkLine]:
+        def read(body: bytes, origin: LineOrigin) -> list[NetworkLine]:
             index = request.match_info.get("index", "")
             lines, actions = read_bulk(body, index, origin, self._limits, recognise=self._recognise)
             items.extend(actions)
             return lines
 
-        await self._deliver(request, read)
-        return _elastic(bulk_answer(items))
+        await self._deliver_lines(request, read)
+        return _elastic_response(bulk_answer(items))
 
     async def _take_otlp(self, request: web.Request) -> web.Response:
         if request.content_type == "application/json":
-            await self._deliver(request, lambda body, origin: log_lines(decode_json(body), origin, self._limits))
+            await self._deliver_lines(request, lambda body, origin: log_lines(decode_json(body), origin, self._limits))
             return web.json_response({})
-        await self._deliver(request, lambda body, origin: log_lines(decode_protobuf(body), origin, self._limits))
+        await self._deliver_lines(request, lambda body, origin: log_lines(decode_protobuf(body), origin, self._limits))
         return web.Response(body=b"", content_type="application/x-protobuf")
 
     async def _take_events(self, request: web.Request) -> web.Response:
-        return _splunk(await self._deliver(request, lambda body, origin: read_events(body, origin, self._limits)))
+        return _splunk_response(
+            await self._deliver_lines(request, lambda body, origin: read_events(body, origin, self._limits))
+        )
 
     async def _take_raw(self, request: web.Request) -> web.Response:
         query = request.query
 
-        def read(body: bytes, origin: Origin) -> list[NetworkLine]:
+        def read(body: bytes, origin: LineOrigin) -> list[NetworkLine]:
             origin = msgspec.structs.replace(
                 origin,
                 host=query.get("host") or origin.host,
@@ -225,7 +227,7 @@ class HttpServer:
             )
             return read_raw(body, origin, self._limits)
 
-        return _splunk(await self._deliver(request, read))
+        return _splunk_response(await self._deliver_lines(request, read))
 
     @staticmethod
     async def _show_version(_request: web.Request) -> web.Response:
@@ -237,7 +239,7 @@ class HttpServer:
             "minimum_wire_compatibility_version": "7.17.0",
             "minimum_index_compatibility_version": "7.0.0",
         }
-        return _elastic(
+        return _elastic_response(
             {
                 "name": "millrace",
                 "cluster_name": "millrace",
@@ -249,14 +251,14 @@ class HttpServer:
 
     @staticmethod
     async def _show_license(_request: web.Request) -> web.Response:
-        return _elastic({"license": {"uid": "millrace", "type": "basic", "mode": "basic", "status": "active"}})
+        return _elastic_response({"license": {"uid": "millrace", "type": "basic", "mode": "basic", "status": "active"}})
 
     @staticmethod
     async def _show_health(_request: web.Request) -> web.Response:
         return web.json_response({"text": "HEC is healthy", "code": 17})
 
 
-class _Refuse(asyncio.Protocol):
+class _RefuseSender(asyncio.Protocol):
     """Closes a connection that is one too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -285,13 +287,13 @@ def _is_one_of(token: str, expected: Sequence[str]) -> bool:
 
 def _no_token(path: str, *, with_token: bool) -> web.Response:
     if not path.startswith("/services/collector"):
-        return _failure(path, 401, "the request has no valid token in its header Authorization", 0)
+        return _make_failure(path, 401, "the request has no valid token in its header Authorization", 0)
     if with_token:
         return web.json_response({"text": "Invalid token", "code": 4}, status=403)
     return web.json_response({"text": "Token is required", "code": 2}, status=401)
 
 
-def _failure(path: str, status: int, reason: str, code: int, number: int | None = None) -> web.Response:
+def _make_failure(path: str, status: int, reason: str, code: int, number: int | None = None) -> web.Response:
     """A refusal in the form that clients of the path know."""
     if path.startswith("/services/collector"):
         body: dict[str, Any] = {"text": reason, "code": code}
@@ -307,11 +309,11 @@ def _failure(path: str, status: int, reason: str, code: int, number: int | None 
     )
 
 
-def _elastic(body: dict[str, Any]) -> web.Response:
+def _elastic_response(body: dict[str, Any]) -> web.Response:
     return web.json_response(body, headers=_PRODUCT)
 
 
-def _splunk(lines: Sequence[NetworkLine]) -> web.Response:
+def _splunk_response(lines: Sequence[NetworkLine]) -> web.Response:
     if not lines:
         return web.json_response({"text": "No data", "code": 5}, status=400)
     return web.json_response({"text": "Success", "code": 0})

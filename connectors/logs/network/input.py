@@ -20,7 +20,7 @@ from connectors.logs.heartbeats import Look
 from connectors.logs.metrics import CUT, LOST_DATAGRAMS, REASONS, REFUSED
 from connectors.logs.network.datagrams import DatagramServer
 from connectors.logs.network.documents import document_line
-from connectors.logs.network.frames import Decoder, SyslogDecoder
+from connectors.logs.network.frames import FrameDecoder, SyslogDecoder
 from connectors.logs.network.http import HttpServer
 from connectors.logs.network.intake import Intake, Portion
 from connectors.logs.network.lines import LineLimits, NetworkLine, make_line
@@ -38,22 +38,22 @@ from connectors.logs.network.options import (
     LONG,
     RATE,
     REQUEST_LIMIT,
-    Address,
+    ListenAddress,
     task_addresses,
 )
 from connectors.logs.network.relp import RelpDecoder
 from connectors.logs.network.room import Room
 from connectors.logs.network.streams import StreamServer
 from connectors.logs.network.syslog import parse_syslog
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from connectors.text_files.options import BATCH_SIZE, LINE_LIMIT, MALFORMED
-from connectors.tls import certificates, identity, load_identity
+from connectors.tls import load_identity, read_certificates, read_identity
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from connectors.api import TaskContext
-    from connectors.logs.heartbeats import Heartbeats
+    from connectors.logs.heartbeats import LogHeartbeats
     from connectors.logs.rows import RowMaker
 
 #: In source partitions: an address as the user wrote it.
@@ -66,7 +66,7 @@ _WAIT_S: Final = 1.0
 _AHEAD_MS: Final = 600_000
 
 
-class Server(Protocol):
+class LogServer(Protocol):
     """Serves one address."""
 
     async def stop(self) -> None:
@@ -74,7 +74,7 @@ class Server(Protocol):
 
 
 async def read_network(
-    context: TaskContext, rows: RowMaker, host: str, heartbeats: Heartbeats
+    context: TaskContext, rows: RowMaker, host: str, heartbeats: LogHeartbeats
 ) -> AsyncGenerator[Batch, None]:
     """Yield batches of rows until cancelled.
 
@@ -97,14 +97,14 @@ async def read_network(
     intake = Intake(config[BATCH_SIZE], config[RATE])
     room = Room()
     makers = {address.text: _Rows(address.text, context, rows) for address in addresses}
-    servers: list[Server] = []
+    servers: list[LogServer] = []
     for counter in (CUT, LOST_DATAGRAMS):
         context.metrics.add(counter, 0)
     for reason in REASONS:
         context.metrics.add(REFUSED, 0, {"reason": reason})
     try:
         for address in addresses:
-            server = await _open(address, tls, context, intake, host, room)
+            server = await _open_server(address, tls, context, intake, host, room)
             servers.append(server)
         context.log.info("listens on %s", ", ".join(makers))
         while True:
@@ -139,28 +139,28 @@ def server_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     secret = config[IDENTITY_PASSWORD]
     password = None if secret is None else secret.value
-    store = identity(config[IDENTITY], password)
+    store = read_identity(config[IDENTITY], password)
     try:
         load_identity(context, store, password)
     except (ssl.SSLError, OSError) as error:
         raise Fatal(f"{IDENTITY}={config[IDENTITY]} can't be used: {error}; is its password right?") from error
     if config[CLIENTS]:
-        context.load_verify_locations(cadata=certificates(config[CLIENTS], None))
+        context.load_verify_locations(cadata=read_certificates(config[CLIENTS], None))
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 
-async def _open(
-    address: Address, tls: ssl.SSLContext | None, context: TaskContext, intake: Intake, host: str, room: Room
-) -> Server:
+async def _open_server(
+    address: ListenAddress, tls: ssl.SSLContext | None, context: TaskContext, intake: Intake, host: str, room: Room
+) -> LogServer:
     config, add = context.config, context.metrics.add
     limits = line_limits(config)
 
     def count_refused(reason: str = "connections") -> None:
         add(REFUSED, 1, {"reason": reason})
 
-    def make_sender_origin(peer: str) -> Origin:
+    def make_sender_origin(peer: str) -> LineOrigin:
         return make_origin(address, peer, host)
 
     server: DatagramServer | StreamServer | HttpServer
@@ -187,8 +187,8 @@ async def _open(
 
 
 def _make_decoder(
-    config: Mapping[str, Any], limits: LineLimits, make_sender_origin: Callable[[str], Origin], peer: str
-) -> Decoder:
+    config: Mapping[str, Any], limits: LineLimits, make_sender_origin: Callable[[str], LineOrigin], peer: str
+) -> FrameDecoder:
     """The state of a new connection, by the input."""
     source, recognise = config[INPUT], config[FORMAT] == "auto"
 
@@ -203,7 +203,7 @@ def _make_decoder(
     return (RelpDecoder if source == FROM_RELP else SyslogDecoder)(make_message, limits.most)
 
 
-def _not_bound(address: Address, error: OSError) -> Fatal | Retriable:
+def _not_bound(address: ListenAddress, error: OSError) -> Fatal | Retriable:
     if error.errno == errno.EACCES:
         return Fatal(
             f"{address.text} can't be bound: ports below 1024 need a right that the worker has not; take another"
@@ -219,9 +219,9 @@ def line_limits(config: Mapping[str, Any]) -> LineLimits:
     return LineLimits(config[LINE_LIMIT], config[LONG] == "report", config[MALFORMED] == "report")
 
 
-def make_origin(address: Address, peer: str, host: str) -> Origin:
+def make_origin(address: ListenAddress, peer: str, host: str) -> LineOrigin:
     """The origin of what a sender says nothing about."""
-    return Origin(host or peer, address.text, 0, int(time.time() * 1000))
+    return LineOrigin(host or peer, address.text, 0, int(time.time() * 1000))
 
 
 class _Rows:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 32 * 1024 * 1024
 
 
-class Delivery:
+class SenderDelivery:
     """Lines that came together from one sender.
 
     Args:
@@ -53,7 +53,9 @@ class Portion:
 
     __slots__ = ("address", "delivery", "first", "lines", "sender", "size")
 
-    def __init__(self, address: str, sender: str, first: int, lines: Sequence[NetworkLine], delivery: Delivery) -> None:
+    def __init__(
+        self, address: str, sender: str, first: int, lines: Sequence[NetworkLine], delivery: SenderDelivery
+    ) -> None:
         self.address = address
         self.sender = sender
         self.first = first
@@ -84,7 +86,7 @@ class Intake:
         #: One sender at a time looks for room: the one that waits longest.
         self._turn = asyncio.Lock()
 
-    async def put(self, address: str, sender: str, first: int, lines: Sequence[NetworkLine]) -> Delivery:
+    async def put(self, address: str, sender: str, first: int, lines: Sequence[NetworkLine]) -> SenderDelivery:
         """Hand over lines; waits for room, and for as long as the rate asks.
 
         Args:
@@ -93,7 +95,7 @@ class Intake:
             first: the number of the first line in there.
             lines: any number.
         """
-        delivery = Delivery(len(lines))
+        delivery = SenderDelivery(len(lines))
         for start in range(0, len(lines), self._most_lines):
             part = lines[start : start + self._most_lines]
             portion = Portion(address, sender, first + start, part, delivery)
@@ -102,17 +104,17 @@ class Intake:
                 while self._waiting and self._waiting + portion.size > self._most_bytes:
                     self._drained.clear()
                     await self._drained.wait()
-                self._append(portion)
+                self._append_portion(portion)
         return delivery
 
     def put_now(self, address: str, sender: str, first: int, lines: Sequence[NetworkLine]) -> bool:
         """Hand over lines of a sender that can't wait; False if there is no room for them, or the rate is used up."""
-        portion = Portion(address, sender, first, lines, Delivery(len(lines)))
+        portion = Portion(address, sender, first, lines, SenderDelivery(len(lines)))
         late = self._rate and self._free_at > asyncio.get_running_loop().time()
         if late or self._turn.locked() or (self._waiting and self._waiting + portion.size > self._most_bytes):
             return False
-        self._charge(len(lines))
-        self._append(portion)
+        self._charge_lines(len(lines))
+        self._append_portion(portion)
         return True
 
     async def take(self, wait_s: float) -> list[Portion]:
@@ -138,7 +140,7 @@ class Intake:
             portion.delivery.confirm(len(portion.lines))
         self._drained.set()
 
-    def _append(self, portion: Portion) -> None:
+    def _append_portion(self, portion: Portion) -> None:
         self._waiting += portion.size
         self._queue.append(portion)
         self._filled.set()
@@ -147,8 +149,8 @@ class Intake:
         wait_s = self._free_at - asyncio.get_running_loop().time() if self._rate else 0.0
         if wait_s > 0:
             await asyncio.sleep(wait_s)
-        self._charge(count)
+        self._charge_lines(count)
 
-    def _charge(self, count: int) -> None:
+    def _charge_lines(self, count: int) -> None:
         if self._rate:
             self._free_at = max(self._free_at, asyncio.get_running_loop().time()) + count / self._rate

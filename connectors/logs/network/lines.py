@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from connectors.logs.rules.records import Origin  # noqa: TC001 - msgspec reads the annotation at run time
+from connectors.logs.rules.records import LineOrigin  # noqa: TC001 - msgspec reads the annotation at run time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ class NetworkLine(msgspec.Struct, gc=False):
     """
 
     line: str
-    origin: Origin
+    origin: LineOrigin
     identity: str = ""
     error: str = ""
     raw: bytes = b""
@@ -55,7 +55,12 @@ _SHOWN: Final = 1024
 
 
 def make_line(
-    data: bytes, limits: LineLimits, origin: Origin, parse: Callable[[str, Origin], NetworkLine], *, cut: bool = False
+    data: bytes,
+    limits: LineLimits,
+    origin: LineOrigin,
+    parse: Callable[[str, LineOrigin], NetworkLine],
+    *,
+    cut: bool = False,
 ) -> NetworkLine:
     """The line in some bytes.
 
@@ -68,24 +73,26 @@ def make_line(
     """
     if cut or len(data) > limits.most:
         if limits.report_long:
-            return _bad(data, origin, f"the line is longer than line.max.bytes={limits.most}; raise it, or have it cut")
+            return _make_bad(
+                data, origin, f"the line is longer than line.max.bytes={limits.most}; raise it, or have it cut"
+            )
         data, cut = data[: limits.most], True
     try:
-        text = data.decode()
+        message = data.decode()
     except UnicodeDecodeError as error:
         # A cut may have gone through a character.
         if limits.report_malformed and not (cut and error.start >= len(data) - 4):
-            return _bad(data, origin, f"the line is not UTF-8: {error}")
-        text = data.decode(errors="replace")
-    line = parse(text, origin)
+            return _make_bad(data, origin, f"the line is not UTF-8: {error}")
+        message = data.decode(errors="replace")
+    line = parse(message, origin)
     line.size, line.cut = len(data) + 200, cut
     return line
 
 
-def _bad(data: bytes, origin: Origin, error: str) -> NetworkLine:
+def _make_bad(data: bytes, origin: LineOrigin, error: str) -> NetworkLine:
     return NetworkLine("", origin, error=error, raw=data[:_SHOWN], size=_SHOWN + 200)
 
 
-def plain_line(text: str, origin: Origin) -> NetworkLine:
+def plain_line(message: str, origin: LineOrigin) -> NetworkLine:
     """The text as it is."""
-    return NetworkLine(text, origin)
+    return NetworkLine(message, origin)

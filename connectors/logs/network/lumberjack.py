@@ -25,15 +25,15 @@ class LumberjackDecoder:
 
     Args:
         make: makes a line of a document.
-        most: the largest frame in bytes, decompressed.
+        max_size: the largest frame in bytes, decompressed.
     """
 
     #: An answer that confirms nothing: it says that the receiver is at work.
     keepalive = b"2A\0\0\0\0"
 
-    def __init__(self, make: Callable[[bytes, bool], NetworkLine], most: int) -> None:
+    def __init__(self, make: Callable[[bytes, bool], NetworkLine], max_size: int) -> None:
         self._make = make
-        self._most = most
+        self._most = max_size
         self._rest = bytearray()
         #: Events of the window that have not come yet.
         self._left = 0
@@ -78,7 +78,7 @@ class LumberjackDecoder:
                 self._check_size(number)
                 if len(data) - position - 6 < number:
                     break
-                content = self._decompress(bytes(data[position + 6 : position + 6 + number]))
+                content = self._decompress_frame(bytes(data[position + 6 : position + 6 + number]))
                 if self._take_frames(content, lines, answers, inner=True) < len(content):
                     raise FrameInvalid("a compressed frame ends in the middle of another")
                 position += 6 + number
@@ -102,7 +102,7 @@ class LumberjackDecoder:
         if size > self._most:
             raise FrameInvalid(f"a frame has {size} bytes; listen.request.max.bytes={self._most} are allowed")
 
-    def _decompress(self, data: bytes) -> bytes:
+    def _decompress_frame(self, data: bytes) -> bytes:
         engine = zlib.decompressobj()
         try:
             content = engine.decompress(data, self._most + 1)

@@ -149,7 +149,7 @@ NETWORK_KEYS: Final = (
 )
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where to listen.
 
     Attributes:
@@ -170,19 +170,19 @@ class Address(NamedTuple):
         return self.scheme in ("tls", "https")
 
 
-def parse_address(text: str) -> Address:
+def parse_address(url: str) -> ListenAddress:
     """An address.
 
     Raises:
         ValueError: it is not SCHEME://HOST:PORT; the message says why.
     """
-    parts = urlsplit(text)
+    parts = urlsplit(url)
     if not parts.scheme or not parts.hostname or parts.port is None or parts.path or parts.query:
-        raise ValueError(f"{text!r} is not an address such as tcp://0.0.0.0:5514")
-    return Address(parts.scheme, parts.hostname, parts.port, text)
+        raise ValueError(f"{url!r} is not an address such as tcp://0.0.0.0:5514")
+    return ListenAddress(parts.scheme, parts.hostname, parts.port, url)
 
 
-def task_addresses(config: Mapping[str, Any]) -> list[Address]:
+def task_addresses(config: Mapping[str, Any]) -> list[ListenAddress]:
     """The addresses of one task.
 
     Raises:
@@ -190,7 +190,7 @@ def task_addresses(config: Mapping[str, Any]) -> list[Address]:
     """
     value = config[TASK_ADDRESSES]
     try:
-        return [parse_address(text) for text in msgspec.json.decode(value or "[]", type=list[str])]
+        return [parse_address(url) for url in msgspec.json.decode(value or "[]", type=list[str])]
     except (msgspec.DecodeError, ValueError) as error:
         raise ConfigInvalid(invalid(TASK_ADDRESSES, value, f"Not a JSON list of addresses ({error})")) from error
 
@@ -202,17 +202,17 @@ def network_problems(config: Mapping[str, Any], name: str) -> list[ConfigProblem
     def complain(option: str, reason: str) -> None:
         problems.append(ConfigProblem(option, invalid(option, config[option], reason)))
 
-    addresses: list[Address] = []
-    for text in config[LISTEN]:
+    addresses: list[ListenAddress] = []
+    for url in config[LISTEN]:
         try:
-            address = parse_address(text)
+            address = parse_address(url)
         except ValueError as error:
             complain(LISTEN, str(error))
             continue
         addresses.append(address)
         if address.scheme not in SCHEMES[name]:
             schemes = ", ".join(SCHEMES[name])
-            complain(LISTEN, f"{text} has none of the schemes of input={name}: {schemes}")
+            complain(LISTEN, f"{url} has none of the schemes of input={name}: {schemes}")
     if not config[LISTEN]:
         complain(LISTEN, f"Give the addresses to listen on with input={name}")
     kinds = [(address.scheme == "udp", address.host, address.port) for address in addresses]

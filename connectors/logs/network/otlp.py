@@ -16,7 +16,7 @@ from connectors.logs.network.lines import LineLimits, NetworkLine, make_line, pl
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from connectors.logs.rules.records import Origin
+    from connectors.logs.rules.records import LineOrigin
 
 
 class RequestInvalid(Exception):
@@ -65,7 +65,7 @@ def decode_protobuf(data: bytes) -> dict[str, Any]:
         RequestInvalid: it is not Protobuf.
     """
     try:
-        return _decode(memoryview(data), "Request", 0)
+        return _decode_message(memoryview(data), "Request", 0)
     except (IndexError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise RequestInvalid(f"the body is not an ExportLogsServiceRequest in Protobuf: {error}") from error
 
@@ -82,7 +82,7 @@ def decode_json(data: bytes) -> dict[str, Any]:
         raise RequestInvalid(f"the body is not an ExportLogsServiceRequest in JSON: {error}") from error
 
 
-def log_lines(request: Mapping[str, Any], default: Origin, limits: LineLimits) -> list[NetworkLine]:
+def log_lines(request: Mapping[str, Any], default: LineOrigin, limits: LineLimits) -> list[NetworkLine]:
     """The lines of a request.
 
     Args:
@@ -95,7 +95,9 @@ def log_lines(request: Mapping[str, Any], default: Origin, limits: LineLimits) -
     """
     try:
         return [
-            _line(record, _values(resource.get("resource") or {}), scope.get("scope") or {}, default, limits)
+            _make_line(
+                record, _read_attributes(resource.get("resource") or {}), scope.get("scope") or {}, default, limits
+            )
             for resource in request.get("resourceLogs") or ()
             for scope in resource.get("scopeLogs") or ()
             for record in scope.get("logRecords") or ()
@@ -104,86 +106,92 @@ def log_lines(request: Mapping[str, Any], default: Origin, limits: LineLimits) -
         raise RequestInvalid(f"the body is not an ExportLogsServiceRequest: {error!r}") from error
 
 
-def _line(
-    record: Mapping[str, Any], resource: dict[str, Any], scope: Mapping[str, Any], default: Origin, limits: LineLimits
+def _make_line(
+    record: Mapping[str, Any],
+    resource: dict[str, Any],
+    scope: Mapping[str, Any],
+    default: LineOrigin,
+    limits: LineLimits,
 ) -> NetworkLine:
-    attributes = _values(record)
-    body = _value(record.get("body") or {})
-    text = body if isinstance(body, str) else "" if body is None else _json(body)
+    attributes = _read_attributes(record)
+    body = _read_value(record.get("body") or {})
+    message = body if isinstance(body, str) else "" if body is None else _to_json(body)
     time = int(record.get("timeUnixNano") or 0) or int(record.get("observedTimeUnixNano") or 0)
     number = int(record.get("severityNumber") or 0)
-    severity = _string(record.get("severityText")) or (_SEVERITIES[(number - 1) // 4] if 1 <= number <= 24 else None)
-    more = {
+    severity = _string_or_none(record.get("severityText")) or (
+        _SEVERITIES[(number - 1) // 4] if 1 <= number <= 24 else None
+    )
+    details = {
         "resource": resource,
         "attributes": attributes,
         "scope": scope.get("name"),
         "traceId": record.get("traceId"),
         "spanId": record.get("spanId"),
     }
-    data = _json({name: value for name, value in more.items() if value})
+    data = _to_json({name: value for name, value in details.items() if value})
     process = resource.get("process.pid")
     origin = msgspec.structs.replace(
         default,
-        host=_string(resource.get("host.name")) or default.host,
-        file=_string(attributes.get("log.file.path")) or default.file,
+        host=_string_or_none(resource.get("host.name")) or default.host,
+        file=_string_or_none(attributes.get("log.file.path")) or default.file,
         timestamp=time // 1_000_000 or default.timestamp,
         severity=severity,
-        app=_string(resource.get("service.name")),
+        app=_string_or_none(resource.get("service.name")),
         procid=None if process is None else str(process),
-        msgid=_string(record.get("eventName")),
+        msgid=_string_or_none(record.get("eventName")),
         data=data,
     )
-    line = make_line(text.encode("utf-8", "replace"), limits, origin, plain_line)
+    line = make_line(message.encode("utf-8", "replace"), limits, origin, plain_line)
     line.size += len(data)
     return line
 
 
-def _string(value: Any) -> str | None:
+def _string_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _values(holder: Mapping[str, Any]) -> dict[str, Any]:
+def _read_attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of something."""
-    return {item["key"]: _value(item.get("value") or {}) for item in holder.get("attributes") or ()}
+    return {item["key"]: _read_value(item.get("value") or {}) for item in holder.get("attributes") or ()}
 
 
-def _value(value: Mapping[str, Any]) -> Any:
+def _read_value(value: Mapping[str, Any]) -> Any:
     for name, content in value.items():
         if name == "arrayValue":
-            return [_value(item) for item in content.get("values") or ()]
+            return [_read_value(item) for item in content.get("values") or ()]
         if name == "kvlistValue":
-            return {item["key"]: _value(item.get("value") or {}) for item in content.get("values") or ()}
+            return {item["key"]: _read_value(item.get("value") or {}) for item in content.get("values") or ()}
         if name == "intValue":
             return int(content)
         return content
     return None
 
 
-def _decode(data: memoryview, message: str, depth: int) -> dict[str, Any]:
+def _decode_message(data: memoryview, message: str, depth: int) -> dict[str, Any]:
     if depth > _DEEPEST:
         raise ValueError(f"values are nested more than {_DEEPEST} deep")
     fields = _FIELDS[message]
     result: dict[str, Any] = {}
-    for number, value in _members(data):
+    for number, value in _iterate_fields(data):
         if number not in fields:
             continue
         name, kind = fields[number]
         if isinstance(value, int) != (kind in ("integer", "boolean")):
             raise ValueError(f"field {number} of {message} is not of its type")
         if kind.startswith("*"):
-            result.setdefault(name, []).append(_decode(value, kind[1:], depth + 1))
+            result.setdefault(name, []).append(_decode_message(value, kind[1:], depth + 1))
         elif kind in _FIELDS:
-            result[name] = _decode(value, kind, depth + 1)
+            result[name] = _decode_message(value, kind, depth + 1)
         else:
-            result[name] = _scalar(value, kind)
+            result[name] = _read_scalar(value, kind)
     return result
 
 
-def _scalar(value: Any, kind: str) -> Any:
+def _read_scalar(value: Any, kind: str) -> Any:
     if kind == "string":
         return bytes(value).decode()
     if kind == "hex":
@@ -197,18 +205,18 @@ def _scalar(value: Any, kind: str) -> Any:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _members(data: memoryview) -> Iterator[tuple[int, Any]]:
+def _iterate_fields(data: memoryview) -> Iterator[tuple[int, Any]]:
     """Number and value of each field: an int, or a view of its bytes."""
     position = 0
     while position < len(data):
-        tag, position = _varint(data, position)
+        tag, position = _read_varint(data, position)
         number, wire = tag >> 3, tag & 7
         if wire == 0:
-            value, position = _varint(data, position)
+            value, position = _read_varint(data, position)
             yield number, value
             continue
         if wire == 2:
-            size, position = _varint(data, position)
+            size, position = _read_varint(data, position)
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
@@ -219,7 +227,7 @@ def _members(data: memoryview) -> Iterator[tuple[int, Any]]:
         position += size
 
 
-def _varint(data: memoryview, position: int) -> tuple[int, int]:
+def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
     result = shift = 0
     while True:
         byte = data[position]

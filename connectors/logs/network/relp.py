@@ -23,14 +23,14 @@ class RelpDecoder:
 
     Args:
         make: makes a line of a message; True if it is the start of one that was too long.
-        most: the longest line in bytes; of a longer one that much is given, and the rest skipped.
+        max_size: the longest line in bytes; of a longer one that much is given, and the rest skipped.
     """
 
     keepalive = b""
 
-    def __init__(self, make: Callable[[bytes, bool], NetworkLine], most: int) -> None:
+    def __init__(self, make: Callable[[bytes, bool], NetworkLine], max_size: int) -> None:
         self._make = make
-        self._most = most
+        self._most = max_size
         self._rest = bytearray()
         #: Bytes of a message that are still to be skipped, with its line feed.
         self._skip = 0
@@ -46,43 +46,43 @@ class RelpDecoder:
         Raises:
             FrameInvalid: they are not RELP.
         """
-        rest = self._rest
-        rest += data
+        buffer = self._rest
+        buffer += data
         lines: list[NetworkLine] = []
         at_once = answer = b""
         position = 0
         while True:
             if self._skip:
-                skipped = min(self._skip, len(rest) - position)
+                skipped = min(self._skip, len(buffer) - position)
                 position += skipped
                 self._skip -= skipped
-            head = _HEAD.match(rest, position)
+            head = _HEAD.match(buffer, position)
             if head is None:
-                if len(rest) - position > _LONGEST_HEAD:
-                    raise FrameInvalid(f"{bytes(rest[position : position + 40])!r} does not start a RELP frame")
+                if len(buffer) - position > _LONGEST_HEAD:
+                    raise FrameInvalid(f"{bytes(buffer[position : position + 40])!r} does not start a RELP frame")
                 break
             number, command, size = head[1], head[2], int(head[3])
             start = head.end()
             present = min(size, self._most) if command == b"syslog" else size
             if present > self._most:
                 raise FrameInvalid(f"a frame {command!r} has {size} bytes")
-            if len(rest) - start < present:
+            if len(buffer) - start < present:
                 break
-            content = bytes(rest[start : start + present])
+            content = bytes(buffer[start : start + present])
             position = start + present
             # A line feed ends a frame; behind a head without content it was the separator.
             self._skip = size - present + (1 if head[4] == b" " else 0)
             if command == b"syslog":
                 lines.append(self._make(content, size > present))
-                answer += _response(number, b"200 OK")
+                answer += _make_response(number, b"200 OK")
             elif command == b"open":
-                at_once += _response(number, _OFFERS)
+                at_once += _make_response(number, _OFFERS)
             elif command == b"close":
-                del rest[:]
-                return Received(lines, at_once, answer + _response(number, b"") + b"0 serverclose 0\n", close=True)
+                del buffer[:]
+                return Received(lines, at_once, answer + _make_response(number, b"") + b"0 serverclose 0\n", close=True)
             else:
-                at_once += _response(number, b"500 there is no such command")
-        del rest[:position]
+                at_once += _make_response(number, b"500 there is no such command")
+        del buffer[:position]
         return Received(lines, at_once, answer)
 
     def end(self) -> Received:
@@ -90,6 +90,6 @@ class RelpDecoder:
         return Received([])
 
 
-def _response(number: bytes, content: bytes) -> bytes:
+def _make_response(number: bytes, content: bytes) -> bytes:
     separator = b" " if content else b""
     return b"%b rsp %d%b%b\n" % (number, len(content), separator, content)

@@ -9,7 +9,7 @@ from typing import Final
 MOST_BYTES: Final = 64 * 1024 * 1024
 
 
-class Lease:
+class RoomLease:
     """The part of one sender.
 
     Attributes:
@@ -29,17 +29,17 @@ class Room:
     bound until its request or frame is complete: it alone.
 
     Args:
-        most: bytes.
+        max_bytes: bytes.
     """
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
-        self._most = most
-        self._first: Lease | None = None
+    def __init__(self, max_bytes: int = MOST_BYTES) -> None:
+        self._most = max_bytes
+        self._first: RoomLease | None = None
         self._freed = asyncio.Event()
         #: Bytes that are in use.
         self.used = 0
 
-    async def grow(self, lease: Lease, size: int) -> None:
+    async def grow(self, lease: RoomLease, size: int) -> None:
         """Take more bytes; waits for room."""
         while self.used + size > self._most and lease is not self._first:
             if self._first is None:
@@ -47,16 +47,16 @@ class Room:
                 break
             self._freed.clear()
             await self._freed.wait()
-        self._change(lease, lease.size + size)
+        self._resize_lease(lease, lease.size + size)
 
-    def replace(self, lease: Lease, size: int) -> None:
+    def replace(self, lease: RoomLease, size: int) -> None:
         """The sender has this many bytes now; does not wait."""
         if size < lease.size or not size:
             if lease is self._first:
                 self._first = None
             self._freed.set()
-        self._change(lease, size)
+        self._resize_lease(lease, size)
 
-    def _change(self, lease: Lease, size: int) -> None:
+    def _resize_lease(self, lease: RoomLease, size: int) -> None:
         self.used += size - lease.size
         lease.size = size

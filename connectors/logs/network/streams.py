@@ -9,16 +9,16 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from connectors.logs.network.frames import FrameInvalid
-from connectors.logs.network.room import Lease
+from connectors.logs.network.room import RoomLease
 
 if TYPE_CHECKING:
     import logging
     import ssl
     from collections.abc import Callable
 
-    from connectors.logs.network.frames import Decoder, Received
-    from connectors.logs.network.intake import Delivery, Intake
-    from connectors.logs.network.options import Address
+    from connectors.logs.network.frames import FrameDecoder, Received
+    from connectors.logs.network.intake import Intake, SenderDelivery
+    from connectors.logs.network.options import ListenAddress
     from connectors.logs.network.room import Room
 
 #: Bytes that are read at one time.
@@ -42,7 +42,7 @@ class StreamServer:
         address: where.
         intake: where lines go.
         make_decoder: host of a sender -> the state of its connection.
-        most: connections at one time.
+        max_connections: connections at one time.
         log: for what senders do wrong.
         refused: called for each connection that is refused.
         room: for what of messages and frames has come.
@@ -50,10 +50,10 @@ class StreamServer:
 
     def __init__(
         self,
-        address: Address,
+        address: ListenAddress,
         intake: Intake,
-        make_decoder: Callable[[str], Decoder],
-        most: int,
+        make_decoder: Callable[[str], FrameDecoder],
+        max_connections: int,
         log: logging.LoggerAdapter[logging.Logger],
         refused: Callable[[], None],
         room: Room,
@@ -62,7 +62,7 @@ class StreamServer:
         self._address = address
         self._intake = intake
         self._make_decoder = make_decoder
-        self._most = most
+        self._most = max_connections
         self._log = log
         self._refused = refused
         self._server: asyncio.Server | None = None
@@ -75,7 +75,7 @@ class StreamServer:
             OSError: the address can't be bound.
         """
         self._server = await asyncio.start_server(
-            self._accept,
+            self._accept_connection,
             self._address.host,
             self._address.port,
             limit=_READ,
@@ -91,29 +91,29 @@ class StreamServer:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._connections) >= self._most:
             self._refused()
             writer.close()
             return
-        task = asyncio.create_task(self._serve(reader, writer), name=f"{self._address.text}|connection")
+        task = asyncio.create_task(self._serve_connection(reader, writer), name=f"{self._address.text}|connection")
         self._connections.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._connection_ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _connection_ended(self, task: asyncio.Task[None]) -> None:
         self._connections.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("%s: a connection failed", self._address.text, exc_info=error)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = str((writer.get_extra_info("peername") or ("unknown",))[0])
         connection = writer.get_extra_info("socket")
         if connection is not None:  # a sender that vanished without a word is noticed
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         decoder = self._make_decoder(peer)
-        answers: asyncio.Queue[tuple[Delivery, Received] | None] = asyncio.Queue(_MOST_ANSWERS)
-        answering = asyncio.create_task(self._answer(writer, decoder, answers))
-        reading = asyncio.create_task(self._read(reader, writer, decoder, answers))
+        answers: asyncio.Queue[tuple[SenderDelivery, Received] | None] = asyncio.Queue(_MOST_ANSWERS)
+        answering = asyncio.create_task(self._send_answers(writer, decoder, answers))
+        reading = asyncio.create_task(self._read_frames(reader, writer, decoder, answers))
         try:
             await asyncio.wait({answering, reading}, return_when=asyncio.FIRST_COMPLETED)
             if reading.done() and reading.exception() is None:
@@ -134,15 +134,15 @@ class StreamServer:
                 async with asyncio.timeout(1):
                     await writer.wait_closed()
 
-    async def _read(
+    async def _read_frames(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        decoder: Decoder,
-        answers: asyncio.Queue[tuple[Delivery, Received] | None],
+        decoder: FrameDecoder,
+        answers: asyncio.Queue[tuple[SenderDelivery, Received] | None],
     ) -> None:
         sender, count = secrets.token_hex(8), 0
-        room, lease = self._room, Lease()
+        room, lease = self._room, RoomLease()
         ended = False
         try:
             while not ended:
@@ -165,11 +165,11 @@ class StreamServer:
             room.replace(lease, 0)
         await answers.put(None)
 
-    async def _answer(
+    async def _send_answers(
         self,
         writer: asyncio.StreamWriter,
-        decoder: Decoder,
-        answers: asyncio.Queue[tuple[Delivery, Received] | None],
+        decoder: FrameDecoder,
+        answers: asyncio.Queue[tuple[SenderDelivery, Received] | None],
     ) -> None:
         while (item := await answers.get()) is not None:
             delivery, received = item
@@ -178,11 +178,11 @@ class StreamServer:
                     async with asyncio.timeout(_KEEPALIVE_S):
                         await delivery.done.wait()
                 except TimeoutError:
-                    await self._write(writer, decoder.keepalive)
-            await self._write(writer, received.answer)
+                    await self._write_data(writer, decoder.keepalive)
+            await self._write_data(writer, received.answer)
 
     @staticmethod
-    async def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    async def _write_data(writer: asyncio.StreamWriter, data: bytes) -> None:
         if data:
             writer.write(data)
             async with asyncio.timeout(_WRITE_S):

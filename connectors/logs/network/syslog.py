@@ -15,7 +15,7 @@ import msgspec
 from connectors.logs.network.lines import NetworkLine
 
 if TYPE_CHECKING:
-    from connectors.logs.rules.records import Origin
+    from connectors.logs.rules.records import LineOrigin
 
 FACILITIES: Final = (
     *("kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp"),
@@ -41,34 +41,34 @@ _DAY: Final = timedelta(days=1)
 _NOTHING: Final = "-"
 
 
-def parse_syslog(text: str, origin: Origin) -> NetworkLine:
+def parse_syslog(raw: str, origin: LineOrigin) -> NetworkLine:
     """A message as a line: the message's text, with its header in the origin.
 
     Args:
-        text: the message without its frame.
+        raw: the message without its frame.
         origin: host and time of reception, for what the message does not say. Times without a zone are taken as UTC, times
             without a year as the nearest ones.
     """
-    text = text.rstrip("\r\n\0")
-    match = _PRIORITY.match(text)
+    raw = raw.rstrip("\r\n\0")
+    match = _PRIORITY.match(raw)
     if match is None or (priority := int(match[1])) >= 8 * len(FACILITIES):
-        return NetworkLine(text, origin)
+        return NetworkLine(raw, origin)
     origin = msgspec.structs.replace(
         origin, priority=priority, facility=FACILITIES[priority >> 3], severity=SEVERITIES[priority & 7]
     )
-    header = _NEW.match(text, match.end())
-    line = None if header is None else _parse_new(text, header, origin)
+    header = _NEW.match(raw, match.end())
+    line = None if header is None else _parse_new(raw, header, origin)
     if line is None:
-        line = _parse_old(text, match.end(), origin)
-    line.header = text[: len(text) - len(line.line)]
+        line = _parse_old(raw, match.end(), origin)
+    line.header = raw[: len(raw) - len(line.line)]
     return line
 
 
-def _parse_new(text: str, header: re.Match[str], origin: Origin) -> NetworkLine | None:
+def _parse_new(raw: str, header: re.Match[str], origin: LineOrigin) -> NetworkLine | None:
     """The rest of a message of RFC 5424; None if it is not one."""
     time, host, app, process, message_id = (None if value == _NOTHING else value for value in header.groups())
-    elements, end = _parse_elements(text, header.end())
-    if end < 0 or (end < len(text) and text[end] != " "):
+    elements, end = _parse_elements(raw, header.end())
+    if end < 0 or (end < len(raw) and raw[end] != " "):
         return None
     timestamp = origin.timestamp if time is None else _iso_milliseconds(time)
     if timestamp is None:
@@ -82,16 +82,18 @@ def _parse_new(text: str, header: re.Match[str], origin: Origin) -> NetworkLine 
         msgid=message_id,
         data=json.dumps(elements, ensure_ascii=False) if elements else None,
     )
-    return NetworkLine(text[end + 1 :].removeprefix("\ufeff"), origin, _identity(elements, host, app, process, time))
+    return NetworkLine(
+        raw[end + 1 :].removeprefix("\ufeff"), origin, _message_identity(elements, host, app, process, time)
+    )
 
 
-def _parse_elements(text: str, start: int) -> tuple[dict[str, dict[str, str]], int]:
+def _parse_elements(raw: str, start: int) -> tuple[dict[str, dict[str, str]], int]:
     """Structured data, and where it ends; -1 if it is missing."""
-    if text.startswith(_NOTHING, start):
+    if raw.startswith(_NOTHING, start):
         return {}, start + 1
     elements: dict[str, dict[str, str]] = {}
     position = start
-    while (match := _ELEMENT.match(text, position)) is not None:
+    while (match := _ELEMENT.match(raw, position)) is not None:
         parameters = elements.setdefault(match[1], {})
         for name, value in _PARAMETER.findall(match[2]):
             parameters[name] = _ESCAPED.sub(r"\1", value)
@@ -99,7 +101,7 @@ def _parse_elements(text: str, start: int) -> tuple[dict[str, dict[str, str]], i
     return elements, position if position > start else -1
 
 
-def _identity(elements: dict[str, dict[str, str]], *sender: str | None) -> str:
+def _message_identity(elements: dict[str, dict[str, str]], *sender: str | None) -> str:
     """The name of the message: an id in an element ``line@...``, or the sender's own count (RFC 5424, 7.3.1) with its time."""
     for name, parameters in elements.items():
         if name.partition("@")[0] == "line" and parameters.get("id"):
@@ -110,29 +112,29 @@ def _identity(elements: dict[str, dict[str, str]], *sender: str | None) -> str:
     return ":".join([*(part or "" for part in sender), number])
 
 
-def _parse_old(text: str, start: int, origin: Origin) -> NetworkLine:
+def _parse_old(raw: str, start: int, origin: LineOrigin) -> NetworkLine:
     """The rest of a message of RFC 3164, as far as it has that form."""
     timestamp: int | None = None
-    if (match := _OLD_TIME.match(text, start)) is not None:
+    if (match := _OLD_TIME.match(raw, start)) is not None:
         timestamp = _old_milliseconds(match, origin.timestamp)
-    elif (match := _ISO_TIME.match(text, start)) is not None:
+    elif (match := _ISO_TIME.match(raw, start)) is not None:
         timestamp = _iso_milliseconds(match[1])
     if match is None or timestamp is None:
-        return NetworkLine(text[start:], origin)
+        return NetworkLine(raw[start:], origin)
     origin = msgspec.structs.replace(origin, timestamp=timestamp)
     start = match.end()
-    if (tag := _TAG.match(text, start)) is not None:
+    if (tag := _TAG.match(raw, start)) is not None:
         host, app, process = tag.groups()
         origin = msgspec.structs.replace(origin, host=host or origin.host, app=app, procid=process or None)
-        return NetworkLine(text[tag.end() :], origin)
-    if (name := _HOST.match(text, start)) is not None:
-        return NetworkLine(text[name.end() :], msgspec.structs.replace(origin, host=name[1]))
-    return NetworkLine(text[start:], origin)
+        return NetworkLine(raw[tag.end() :], origin)
+    if (name := _HOST.match(raw, start)) is not None:
+        return NetworkLine(raw[name.end() :], msgspec.structs.replace(origin, host=name[1]))
+    return NetworkLine(raw[start:], origin)
 
 
-def _iso_milliseconds(text: str) -> int | None:
+def _iso_milliseconds(iso_time: str) -> int | None:
     try:
-        time = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(iso_time)
     except ValueError:
         return None
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

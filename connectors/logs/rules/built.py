@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from connectors.errors import ConfigInvalid
-from connectors.logs.rules.errors import OptionInvalid, RuleProblem, RulesInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid, RuleProblem, RulesInvalid
 from connectors.logs.rules.model import MOST_DOCUMENT, parse_rules, read_rules
 from connectors.logs.rules.operators.repeating import FlattenJsonArray, FlattenUms
 from connectors.logs.rules.operators.saving import SaveAs
 from connectors.logs.rules.plans import ExtractFields, KeepRecord, Plan, UniqueRecords
-from connectors.logs.rules.records import LINE, Dropped, Origin, Record, Shape, StepFailed
+from connectors.logs.rules.records import LINE, Dropped, LineOrigin, Record, Shape, StepFailed
 from connectors.logs.rules.types import TYPES
 from connectors.schema import Schema, struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.logs.rules.model import GoldenLine, Group, RuleSet, Step, Table
+    from connectors.logs.rules.model import GoldenLine, LogRuleGroup, LogRuleSet, LogRuleStep, LogRuleTable
 
 
 #: Loops that Python lets be inside each other, and some to spare.
 _MOST_SPLITS: Final = 12
 
 
-class Status(StrEnum):
+class StepStatus(StrEnum):
     """How a step went for a line."""
 
     SUCCESS = "success"
@@ -51,7 +51,7 @@ class Attempt(NamedTuple):
     """
 
     records: list[Record | Dropped]
-    status: Status
+    status: StepStatus
     reason: str = ""
 
 
@@ -77,29 +77,29 @@ class BuiltStep(NamedTuple):
         """Whether it is done for every record, and a failure counts."""
         return self.condition is None and not self.ignore_failure
 
-    def attempt(self, record: Record, origin: Origin) -> Attempt:
+    def attempt(self, record: Record, origin: LineOrigin) -> Attempt:
         """Run the step on one record, and say how that went."""
         if isinstance(self.plan, UniqueRecords):
             raise TypeError("deduplicate looks at all records of a line")
         if self.condition is not None and not self.condition.passes(record, origin):
-            return Attempt([record], Status.SKIPPED)
+            return Attempt([record], StepStatus.SKIPPED)
         try:
             records = self.plan.apply(record, origin)
         except StepFailed as error:
             if self.ignore_failure:
-                return Attempt([record], Status.IGNORED, str(error))
-            return Attempt([], Status.ERROR, str(error))
+                return Attempt([record], StepStatus.IGNORED, str(error))
+            return Attempt([], StepStatus.ERROR, str(error))
         passed = bool(records) and not isinstance(records[0], Dropped)
-        return Attempt(records, Status.SUCCESS if passed else Status.DROPPED)
+        return Attempt(records, StepStatus.SUCCESS if passed else StepStatus.DROPPED)
 
-    def run(self, record: Record, origin: Origin) -> list[Record | Dropped]:
+    def run(self, record: Record, origin: LineOrigin) -> list[Record | Dropped]:
         """Run the step on one record.
 
         Raises:
             StepFailed: it can't handle it.
         """
         attempt = self.attempt(record, origin)
-        if attempt.status is Status.ERROR:
+        if attempt.status is StepStatus.ERROR:
             raise StepFailed(attempt.reason)
         return attempt.records
 
@@ -138,7 +138,7 @@ class BuiltRules(NamedTuple):
     golden: tuple[GoldenLine, ...]
 
 
-def build_rules(rules: RuleSet) -> BuiltRules:
+def build_rules(rules: LogRuleSet) -> BuiltRules:
     """Check the options of every step, and that the fields that it names exist.
 
     Raises:
@@ -172,7 +172,7 @@ def build_any(rules: Any, name: str = "rules") -> BuiltRules:
     return build_rules(read_rules(rules, name))
 
 
-def _build_group(table: Table, group: Group, problems: list[RuleProblem]) -> BuiltGroup:
+def _build_group(table: LogRuleTable, group: LogRuleGroup, problems: list[RuleProblem]) -> BuiltGroup:
     steps: list[BuiltStep] = []
     shape: Shape = (LINE,)
     saves = [number for number, step in enumerate(group.steps, 1) if isinstance(step.options, SaveAs)]
@@ -193,21 +193,23 @@ def _build_group(table: Table, group: Group, problems: list[RuleProblem]) -> Bui
             built = _build_step(number, step)
             steps.append(built)
             shape = _shape_after(built, shape)
-        except OptionInvalid as error:
+        except OperatorOptionInvalid as error:
             shape = None
             problems.append(RuleProblem(table.name, group.name, number, step.operator, error.option, error.message))
     return BuiltGroup(table.name, group.name, tuple(steps), _needle_of(steps))
 
 
-def _build_step(number: int, step: Step) -> BuiltStep:
+def _build_step(number: int, step: LogRuleStep) -> BuiltStep:
     plan = step.options.make_plan()
     try:
         condition = step.when.make_plan() if step.when is not None else None
-    except OptionInvalid as error:
-        raise OptionInvalid(f"when.{error.option}", error.message) from None
+    except OperatorOptionInvalid as error:
+        raise OperatorOptionInvalid(f"when.{error.option}", error.message) from None
     always = isinstance(step.options, SaveAs) or isinstance(plan, UniqueRecords)
     if always and (condition is not None or step.ignore_failure):
-        raise OptionInvalid("when", f"{step.operator} is done for every record; leave out when and ignoreFailure")
+        raise OperatorOptionInvalid(
+            "when", f"{step.operator} is done for every record; leave out when and ignoreFailure"
+        )
     return BuiltStep(number, step.operator, plan, condition, step.ignore_failure)
 
 
@@ -215,7 +217,7 @@ def _shape_after(step: BuiltStep, shape: Shape) -> Shape:
     """The fields after a step; None if they may be there or not."""
     try:
         after = step.plan.shape_after(shape)
-    except OptionInvalid:
+    except OperatorOptionInvalid:
         if step.ignore_failure:
             return None
         raise
@@ -235,7 +237,7 @@ def _needle_of(steps: Sequence[BuiltStep]) -> str:
     return needle
 
 
-def _schema_of(table: Table, problems: list[RuleProblem]) -> Schema | None:
+def _schema_of(table: LogRuleTable, problems: list[RuleProblem]) -> Schema | None:
     """The schema of the table's rows, on which its groups must agree."""
     schemas = [
         (group.name, {column.name: column.make_schema() for column in step.options.columns})

@@ -33,7 +33,7 @@ from connectors.logs.rules.records import (
     ORIGIN_FIELDS,
     Dropped,
     FieldName,
-    Origin,
+    LineOrigin,
     Record,
     StepFailed,
     name_of,
@@ -83,12 +83,12 @@ class CompiledRules(NamedTuple):
         finder: says which groups can accept a line.
     """
 
-    apply: Callable[[str, Origin], TableRows]
+    apply: Callable[[str, LineOrigin], TableRows]
     schemas: dict[str, Schema]
     rules: BuiltRules
     finder: Finder
 
-    def explain(self, line: str, origin: Origin) -> list[Failure]:
+    def explain(self, line: str, origin: LineOrigin) -> list[Failure]:
         """For a line that no group accepts: where it failed in each group, and why."""
         return explain_line(self.rules, line, origin)[1]
 
@@ -99,10 +99,10 @@ def compile_rules(rules: BuiltRules) -> CompiledRules:
     finder = _make_finder(rules.groups)
     find, needed, always = finder
     everything = range(len(groups))
-    most = rules.most_characters
+    max_length = rules.most_characters
 
-    def apply(line: str, origin: Origin) -> TableRows:
-        if len(line) > most:
+    def apply(line: str, origin: LineOrigin) -> TableRows:
+        if len(line) > max_length:
             return []
         numbers: Iterable[int] = everything
         indexes = None if find is None else find(line)
@@ -159,7 +159,7 @@ def _make_set_finder(needles: Sequence[str]) -> Callable[[str], Sequence[int] | 
     return find
 
 
-def compile_group(group: BuiltGroup) -> Callable[[str, Origin], Rows | None]:
+def compile_group(group: BuiltGroup) -> Callable[[str, LineOrigin], Rows | None]:
     """The function of one group: line and origin -> rows, or None if the group does not accept the line."""
     return _write_group(group).code.function("make_rows", f"log-rules-{group.table}-{group.name}")
 
@@ -176,7 +176,7 @@ class RowFunction(NamedTuple):
         with_origin: whether it looks at the origin; if not, that may be anything.
     """
 
-    make: Callable[[str, Origin, str, tuple[Any, ...]], Record | None]
+    make: Callable[[str, LineOrigin, str, tuple[Any, ...]], Record | None]
     matches: tuple[Any, ...]
     with_origin: bool
 
@@ -213,7 +213,7 @@ def compile_rows(groups: Iterable[BuiltGroup], id_column: str) -> list[RowFuncti
 
 def _write_group(group: BuiltGroup, id_column: str = "") -> _GroupWriter:
     writer = _GroupWriter(
-        CodeBuilder(StepFailed=StepFailed, Dropped=Dropped, read_text=read_text, refuse=_refuse), id_column
+        CodeBuilder(StepFailed=StepFailed, Dropped=Dropped, read_text=read_text, refuse=_refuse_column), id_column
     )
     writer.begin()
     for step in group.steps:
@@ -278,8 +278,8 @@ class _GroupWriter:
         elif isinstance(plan, KeepRecord):
             self._write_keep(plan)
         elif isinstance(plan, DropRecord):
-            self._add(f"rows.append({self.code.bind('dropped', Dropped(plan.reason))})")
-            self._add(self._next_record())
+            self._add_line(f"rows.append({self.code.bind('dropped', Dropped(plan.reason))})")
+            self._add_line(self._next_record())
         elif isinstance(plan, ExtractFields) and self._variables is not None:
             self._write_extract(plan, self._variables)
         elif isinstance(plan, ChangeValue):
@@ -289,7 +289,7 @@ class _GroupWriter:
         else:
             self._write_single(step, plan)
 
-    def _add(self, line: str) -> None:
+    def _add_line(self, line: str) -> None:
         self.code.add(self._depth, line)
 
     def _next_record(self) -> str:
@@ -302,10 +302,10 @@ class _GroupWriter:
         """Put the record into a dict."""
         if self._variables is not None:
             members = ", ".join(f"{name!r}: {variable}" for name, variable in self._variables.items())
-            self._add(f"record = {{{members}}}")
+            self._add_line(f"record = {{{members}}}")
             self._variables = None
 
-    def _read(self, field: FieldName) -> str:
+    def _field_expression(self, field: FieldName) -> str:
         """An expression for the value of a field of the variables."""
         if isinstance(field, str) and field in ORIGIN_FIELDS and field not in (self._variables or {}):
             return f"origin.{ORIGIN_FIELDS[field]}"
@@ -313,21 +313,21 @@ class _GroupWriter:
         return variables[name_of(variables, field)]
 
     def _write_extract(self, plan: ExtractFields, variables: dict[str, str]) -> None:
-        text = self._read(plan.source)
-        if text not in self._strings:
-            self._add(f"text = {text} if type({text}) is str else read_text({text})")
-            text = "text"
+        expression = self._field_expression(plan.source)
+        if expression not in self._strings:
+            self._add_line(f"text = {expression} if type({expression}) is str else read_text({expression})")
+            expression = "text"
         new = {name: self.code.new_name("value") for name in plan.names}
         targets = "(" + "".join(f"{variable}, " for variable in new.values()) + ")"
         if plan.match is not None:
-            self._add(f"match = {self._bind_match(plan.match)}({text})")
-            self._add("if match is None:")
+            self._add_line(f"match = {self._bind_match(plan.match)}({expression})")
+            self._add_line("if match is None:")
             self.code.add(self._depth + 1, "return None")
-            self._add(f"{targets} = match.groups()")
+            self._add_line(f"{targets} = match.groups()")
             for name, variable in new.items():
                 (self._nullable_strings if name in plan.nullable else self._strings).add(variable)
         else:
-            self._add(f"{targets} = {self.code.bind('extract', plan.extract)}({text})")
+            self._add_line(f"{targets} = {self.code.bind('extract', plan.extract)}({expression})")
         names = plan.shape_after(tuple(variables)) or ()
         self._variables = {name: new.get(name) or variables[name] for name in names}
 
@@ -340,46 +340,50 @@ class _GroupWriter:
     def _write_change(self, plan: ChangeValue) -> None:
         if self._variables is None:
             change = self.code.bind("change", plan.apply)
-            self._add(f"record = {change}(record, origin)[0]")
+            self._add_line(f"record = {change}(record, origin)[0]")
             return
-        arguments = f"{self._read(plan.source)}, origin" if plan.with_origin else self._read(plan.source)
+        arguments = (
+            f"{self._field_expression(plan.source)}, origin"
+            if plan.with_origin
+            else self._field_expression(plan.source)
+        )
         variable = self.code.new_name("value")
-        self._add(f"{variable} = {self.code.bind('change', plan.change)}({arguments})")
+        self._add_line(f"{variable} = {self.code.bind('change', plan.change)}({arguments})")
         target = plan.target or name_of(self._variables, plan.source)
         self._variables[target] = variable
 
     def _write_keep(self, plan: KeepRecord) -> None:
         if self._variables is None:
-            self._add(f"if not {self.code.bind('passes', plan.passes)}(record, origin):")
+            self._add_line(f"if not {self.code.bind('passes', plan.passes)}(record, origin):")
         else:
-            self._add(f"if not {self.code.bind('test', plan.test)}({self._read(plan.source)}):")
+            self._add_line(f"if not {self.code.bind('test', plan.test)}({self._field_expression(plan.source)}):")
         self.code.add(self._depth + 1, self._next_record())
 
     def _write_single(self, step: BuiltStep, plan: RecordPlan) -> None:
         """A step that makes one record of one."""
         after = plan.shape_after(tuple(self._variables)) if self._variables is not None else None
         self._use_dict()
-        self._add(f"record = {self.code.bind(step.operator, plan.apply)}(record, origin)[0]")
+        self._add_line(f"record = {self.code.bind(step.operator, plan.apply)}(record, origin)[0]")
         if after is not None:
             stem = self.code.new_name("field") + "_"
-            self._add(f"{unpack_names(stem, len(after))} = record.values()")
+            self._add_line(f"{unpack_names(stem, len(after))} = record.values()")
             self._variables = {name: f"{stem}{index}" for index, name in enumerate(after)}
 
     def _write_conditional(self, step: BuiltStep) -> None:
         """A step that is not always done, or may fail: it makes one record of one, or none, or ends it on purpose."""
         self._use_dict()
-        self._add(f"results = {self.code.bind(step.operator, step.run)}(record, origin)")
-        self._add("if not results:")
+        self._add_line(f"results = {self.code.bind(step.operator, step.run)}(record, origin)")
+        self._add_line("if not results:")
         self.code.add(self._depth + 1, self._next_record())
-        self._add("record = results[0]")
-        self._add("if type(record) is Dropped:")
+        self._add_line("record = results[0]")
+        self._add_line("if type(record) is Dropped:")
         self.code.add(self._depth + 1, "rows.append(record)")
         self.code.add(self._depth + 1, self._next_record())
 
     def _write_split(self, step: BuiltStep) -> None:
         """A step that makes any number of records of one; what follows is done for each."""
         self._use_dict()
-        self._add(f"for record in {self.code.bind(step.operator, step.run)}(record, origin):")
+        self._add_line(f"for record in {self.code.bind(step.operator, step.run)}(record, origin):")
         self._depth += 1
         self._loops = True
 
@@ -388,18 +392,18 @@ class _GroupWriter:
         if not self._loops:
             return
         records = self.code.new_name("records")
-        self._add(f"{records}.append(record)")
+        self._add_line(f"{records}.append(record)")
         self.code.lines.insert(3, f"        {records} = []")  # behind the function's head, before all loops
         self._depth = 2
-        self._add(f"for record in {self.code.bind('unique', plan.apply_all)}({records}, origin):")
+        self._add_line(f"for record in {self.code.bind('unique', plan.apply_all)}({records}, origin):")
         self._depth += 1
 
     def _write_save(self, plan: SaveRow) -> None:
         members = ", ".join(f"{column.name!r}: {self._write_column(column)}" for column in plan.columns)
         if self._id_column:
-            self._add(f"return {{{members}, {self._id_column!r}: identity}}")
+            self._add_line(f"return {{{members}, {self._id_column!r}: identity}}")
             return
-        self._add(f"rows.append({{{members}}})" if self._loops else f"return [{{{members}}}]")
+        self._add_line(f"rows.append({{{members}}})" if self._loops else f"return [{{{members}}}]")
 
     def _write_column(self, column: RowColumn) -> str:
         """An expression for a column's value; as ``read_column``, without the reason where it fails."""
@@ -421,17 +425,17 @@ class _GroupWriter:
         """A variable with the value of a column's field; None if the record never has it."""
         if self._variables is not None:
             try:
-                return self._read(column.source)
+                return self._field_expression(column.source)
             except StepFailed:
                 return None  # the column is optional, or the rule set would have been refused
         variable = self.code.new_name("value")
         if isinstance(column.source, str) and column.source not in ORIGIN_FIELDS:
-            self._add(f"{variable} = record.get({column.source!r})")
+            self._add_line(f"{variable} = record.get({column.source!r})")
         else:
             read, source = self.code.bind("read", read_or_null), self.code.bind("source", column.source)
-            self._add(f"{variable} = {read}(record, {source}, origin)")
+            self._add_line(f"{variable} = {read}(record, {source}, origin)")
         return variable
 
 
-def _refuse() -> Any:
+def _refuse_column() -> Any:
     raise StepFailed("a column has no value")

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from connectors.logs.rules.errors import OptionInvalid
-from connectors.logs.rules.records import Origin, StepFailed
+from connectors.logs.rules.errors import OperatorOptionInvalid
+from connectors.logs.rules.records import LineOrigin, StepFailed
 from connectors.logs.rules.types import read_text, show_value
 
 if TYPE_CHECKING:
@@ -83,14 +83,14 @@ def date_reader(formats: Sequence[str], zone: str) -> DateReader:
 )  # equal columns share one with the dates that it remembers, and so their groups a generated function
 def _date_reader(formats: tuple[str, ...], zone: str) -> DateReader:
     if not formats:
-        raise OptionInvalid("formats", "give at least one format, such as yyyy-MM-dd HH:mm:ss,SSS or ISO8601")
+        raise OperatorOptionInvalid("formats", "give at least one format, such as yyyy-MM-dd HH:mm:ss,SSS or ISO8601")
     location = _zone_of(zone)
     readers = [_format_reader(name, location) for name in formats]
     with_origin = any(reader.with_origin for reader in readers)
     if len(readers) == 1:
         return readers[0]
 
-    def read(value: Any, origin: Origin | None = None) -> int:
+    def read(value: Any, origin: LineOrigin | None = None) -> int:
         for reader in readers:
             try:
                 return reader.read(value, origin) if reader.with_origin else reader.read(value)
@@ -105,34 +105,36 @@ def _zone_of(name: str) -> tzinfo:
     if name in ("UTC", "Z"):
         return UTC
     try:
-        return _offset(name) if name[:1] in "+-" else ZoneInfo(name)
+        return _parse_offset(name) if name[:1] in "+-" else ZoneInfo(name)
     except (ValueError, KeyError, OSError):
-        raise OptionInvalid(
+        raise OperatorOptionInvalid(
             "zone", f"{name!r} is no time zone; use a name such as Europe/Berlin, UTC, or an offset such as +02:00"
         ) from None
 
 
-def _offset(text: str) -> tzinfo:
-    if text in ("Z", "UTC", "GMT"):
+def _parse_offset(zone_text: str) -> tzinfo:
+    if zone_text in ("Z", "UTC", "GMT"):
         return UTC
-    digits = text[1:].replace(":", "")
+    digits = zone_text[1:].replace(":", "")
     delta = timedelta(hours=int(digits[:2]), minutes=int(digits[2:] or 0))
-    return timezone(-delta if text[0] == "-" else delta)
+    return timezone(-delta if zone_text[0] == "-" else delta)
 
 
 def _format_reader(name: str, zone: tzinfo) -> DateReader:
     if name in (UNIX, UNIX_MS):
         return _number_reader(1000 if name == UNIX else 1)
-    pattern = re.compile(rf"\s*{_ISO if name == ISO8601 else _translate(name)}\s*\Z", re.ASCII | re.IGNORECASE)
+    pattern = re.compile(rf"\s*{_ISO if name == ISO8601 else _translate_pattern(name)}\s*\Z", re.ASCII | re.IGNORECASE)
     groups = pattern.groupindex
     if not any(group in groups for group in ("day", "hour", "half_hour")):
-        raise OptionInvalid("formats", f"{name!r} has neither a day nor an hour; a pattern is like yyyy-MM-dd HH:mm:ss")
+        raise OperatorOptionInvalid(
+            "formats", f"{name!r} has neither a day nor an hour; a pattern is like yyyy-MM-dd HH:mm:ss"
+        )
 
-    def parse(text: str, origin: Origin | None) -> int:
-        match = pattern.match(text)
+    def parse(date_text: str, origin: LineOrigin | None) -> int:
+        match = pattern.match(date_text)
         if match is None:
-            raise StepFailed(f"{show_value(text)} is no date of the form {name}")
-        return _milliseconds(match.groupdict(), zone, text, origin)
+            raise StepFailed(f"{show_value(date_text)} is no date of the form {name}")
+        return _to_milliseconds(match.groupdict(), zone, date_text, origin)
 
     if "year" in groups or "short_year" in groups:
         return _remembering_reader(parse, thousandths=re.search(r"[^A-Za-z]SSS\Z", name) is not None)
@@ -145,29 +147,29 @@ def _number_reader(factor: int) -> DateReader:
     def read(value: Any) -> int:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return round(value * factor)
-        text = read_text(value)
-        if _NUMBER.match(text) is None:
+        digits = read_text(value)
+        if _NUMBER.match(digits) is None:
             raise StepFailed(f"{show_value(value)} is no number of {'seconds' if factor > 1 else 'milliseconds'}")
-        return round(float(text) * factor)
+        return round(float(digits) * factor)
 
     return DateReader(read, with_origin=False)
 
 
-def _remembering_reader(parse: Callable[[str, Origin | None], int], *, thousandths: bool) -> DateReader:
+def _remembering_reader(parse: Callable[[str, LineOrigin | None], int], *, thousandths: bool) -> DateReader:
     """A reader that remembers dates; of those that end with thousandths of a second, the rest of the text."""
     remembered: dict[str, int] = {}
 
     def read_new(value: Any) -> int:
         if type(value) is int:
             return value  # a date step has read it
-        text = read_text(value)
-        milliseconds = parse(text, None)
+        date_text = read_text(value)
+        milliseconds = parse(date_text, None)
         if len(remembered) >= _REMEMBERED:
             remembered.clear()
         if not thousandths:
-            remembered[text] = milliseconds
-        elif text[-3:] in _THOUSANDTHS:
-            remembered[text[:-3]] = milliseconds - _THOUSANDTHS[text[-3:]]
+            remembered[date_text] = milliseconds
+        elif date_text[-3:] in _THOUSANDTHS:
+            remembered[date_text[:-3]] = milliseconds - _THOUSANDTHS[date_text[-3:]]
         return milliseconds
 
     def read(value: Any) -> int:
@@ -185,18 +187,18 @@ def _remembering_reader(parse: Callable[[str, Origin | None], int], *, thousandt
     return DateReader(read_thousandths if thousandths else read, with_origin=False)
 
 
-def _translate(pattern: str) -> str:
+def _translate_pattern(pattern: str) -> str:
     """A regular expression for one of Java's date patterns.
 
     Raises:
         OptionInvalid: it has letters that are not understood, or one twice.
     """
     parts: list[str] = []
-    seen: set[str] = set()
+    seen_letters: set[str] = set()
     for match in _TOKEN.finditer(pattern):
-        quoted, letter, other = match.groups()
+        quoted, letter, literal_char = match.groups()
         if letter is None:
-            literal = other if quoted is None else quoted.replace("''", "'") or "'"
+            literal = literal_char if quoted is None else quoted.replace("''", "'") or "'"
             parts.append(re.escape(literal))
             continue
         count = len(match[0])
@@ -210,30 +212,30 @@ def _translate(pattern: str) -> str:
         elif letter in _LETTERS:
             parts.append(_LETTERS[letter](count))
         else:
-            raise OptionInvalid(
+            raise OperatorOptionInvalid(
                 "formats",
                 f"{pattern!r} has the letter {match[0]!r}, which is not understood; the letters are y M d E H h m s S a "
                 "z Z X, and other text is quoted as in 'T'",
             )
-        if letter in seen and letter != "E":
-            raise OptionInvalid("formats", f"{pattern!r} has the letter {letter!r} twice")
-        seen.add(letter)
+        if letter in seen_letters and letter != "E":
+            raise OperatorOptionInvalid("formats", f"{pattern!r} has the letter {letter!r} twice")
+        seen_letters.add(letter)
     return "".join(parts)
 
 
-def _milliseconds(parts: dict[str, str | None], zone: tzinfo, text: str, origin: Origin | None) -> int:
+def _to_milliseconds(parts: dict[str, str | None], zone: tzinfo, date_text: str, origin: LineOrigin | None) -> int:
     try:
         moment = datetime(
-            _year(parts, origin),
-            _month(parts),
+            _read_year(parts, origin),
+            _read_month(parts),
             int(parts.get("day") or 1),
-            _hour(parts),
+            _read_hour(parts),
             int(parts.get("minute") or 0),
             min(int(parts.get("second") or 0), 59),
             tzinfo=_zone_in(parts, zone),
         )
     except (ValueError, OverflowError) as error:
-        raise StepFailed(f"{show_value(text)} is no date: {error}") from None
+        raise StepFailed(f"{show_value(date_text)} is no date: {error}") from None
     milliseconds = _since_epoch(moment) + int((parts.get("fraction") or "0")[:3].ljust(3, "0"))
     if int(parts.get("second") or 0) == 60:  # a leap second
         milliseconds += 1000
@@ -249,7 +251,7 @@ def _since_epoch(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _year(parts: dict[str, str | None], origin: Origin | None) -> int:
+def _read_year(parts: dict[str, str | None], origin: LineOrigin | None) -> int:
     if parts.get("year"):
         return int(parts["year"] or 0)
     if parts.get("short_year"):
@@ -258,12 +260,12 @@ def _year(parts: dict[str, str | None], origin: Origin | None) -> int:
     return (_EPOCH + timedelta(milliseconds=origin.timestamp if origin is not None else 0)).year
 
 
-def _month(parts: dict[str, str | None]) -> int:
+def _read_month(parts: dict[str, str | None]) -> int:
     name = parts.get("month_name")
     return _MONTHS.index(name[:3].lower()) + 1 if name else int(parts.get("month") or 1)
 
 
-def _hour(parts: dict[str, str | None]) -> int:
+def _read_hour(parts: dict[str, str | None]) -> int:
     half = parts.get("half")
     if half is not None:
         hour = int(parts.get("half_hour") or parts.get("hour") or 0)
@@ -273,7 +275,7 @@ def _hour(parts: dict[str, str | None]) -> int:
 
 def _zone_in(parts: dict[str, str | None], zone: tzinfo) -> tzinfo:
     if parts.get("zone"):
-        return _offset((parts["zone"] or "Z").upper())
+        return _parse_offset((parts["zone"] or "Z").upper())
     name = parts.get("zone_name")
     if name:
         try:

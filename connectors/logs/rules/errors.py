@@ -7,7 +7,7 @@ from typing import NamedTuple
 from connectors.errors import ConfigInvalid
 
 
-class OptionInvalid(Exception):
+class OperatorOptionInvalid(Exception):
     """An option of an operator is wrong; whoever knows the step adds where it is.
 
     Attributes:

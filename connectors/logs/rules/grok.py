@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.types import TYPES
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def expand_grok(pattern: str, extra: Mapping[str, str]) -> tuple[str, dict[str, 
 
     def expand(source: str, depth: int) -> str:
         if depth > _MOST_DEPTH:
-            raise OptionInvalid(
+            raise OperatorOptionInvalid(
                 "pattern", f"patterns name each other more than {_MOST_DEPTH} deep, perhaps in a circle"
             )
 
@@ -125,17 +125,19 @@ def expand_grok(pattern: str, extra: Mapping[str, str]) -> tuple[str, dict[str, 
             name, field, kind = match.groups()
             body = extra.get(name, PATTERNS.get(name))
             if body is None:
-                raise OptionInvalid("pattern", f"there is no pattern {name!r}; add it to patterns")
+                raise OperatorOptionInvalid("pattern", f"there is no pattern {name!r}; add it to patterns")
             inner = expand(body, depth + 1)
             if field is None:
                 return f"(?:{inner})"
             field = field.strip("[]").replace("][", "_")
             if _NAME.match(field) is None:
-                raise OptionInvalid("pattern", f"the field {field!r} is not made of letters, digits and underscores")
+                raise OperatorOptionInvalid(
+                    "pattern", f"the field {field!r} is not made of letters, digits and underscores"
+                )
             if kind is not None:
                 kind = _ALIASES.get(kind, kind)
                 if kind not in TYPES or kind in ("datetime", "decimal"):
-                    raise OptionInvalid(
+                    raise OperatorOptionInvalid(
                         "pattern", f"{match[0]} has an unknown type; use int, long, float, double or boolean"
                     )
                 types[field] = kind

@@ -38,7 +38,7 @@ def make_head_finder(sources: Sequence[str]) -> Callable[[str], Sequence[int]] |
     head, length = _common_head(sources, items)
     if not length:
         return None
-    tails = ["".join(_literals(expression[length:])) for expression in items]
+    tails = ["".join(_leading_literals(expression[length:])) for expression in items]
     size = min(map(len, tails))
     follow = frozenset().union(*(first_of(*expression[length])[0] for expression in items if len(expression) > length))
     if not size or not _is_forced(items[0][:length], follow):
@@ -48,15 +48,15 @@ def make_head_finder(sources: Sequence[str]) -> Callable[[str], Sequence[int]] |
         choices[tail[:size]] = (*choices.get(tail[:size], _NONE), index)
     match, choose = re.compile(head, re.ASCII).match, choices.get
 
-    def find(text: str) -> Sequence[int]:
-        matched = match(text)
+    def find(line: str) -> Sequence[int]:
+        matched = match(line)
         if matched is None:
             return _NONE
         end = matched.end()
-        indexes = choose(text[end : end + size], _NONE)
+        indexes = choose(line[end : end + size], _NONE)
         if len(indexes) < 2:
             return indexes
-        return [index for index in indexes if text.startswith(tails[index], end)]
+        return [index for index in indexes if line.startswith(tails[index], end)]
 
     return find
 
@@ -81,7 +81,7 @@ def _common_head(sources: Sequence[str], items: Sequence[list[Any]]) -> tuple[st
     return "", 0
 
 
-def _literals(items: Sequence[Any]) -> list[str]:
+def _leading_literals(items: Sequence[Any]) -> list[str]:
     """The characters that a sequence begins with, as long as they are certain."""
     characters: list[str] = []
     for operation, argument in items:

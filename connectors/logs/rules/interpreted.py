@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from connectors.logs.rules.plans import UniqueRecords
-from connectors.logs.rules.records import LINE, Dropped, Origin, Record, StepFailed
+from connectors.logs.rules.records import LINE, Dropped, LineOrigin, Record, StepFailed
 
 if TYPE_CHECKING:
     from connectors.logs.rules.built import BuiltGroup, BuiltRules, BuiltStep
@@ -29,7 +29,7 @@ class Failure(NamedTuple):
     reason: str
 
 
-def run_group(group: BuiltGroup, line: str, origin: Origin) -> list[Record | Dropped] | Failure:
+def run_group(group: BuiltGroup, line: str, origin: LineOrigin) -> list[Record | Dropped] | Failure:
     """The rows that a group makes of a line, with the records that were dropped on purpose; or why it makes none."""
     records: list[Record | Dropped] = [{LINE: line}]
     for step in group.steps:
@@ -43,7 +43,7 @@ def run_group(group: BuiltGroup, line: str, origin: Origin) -> list[Record | Dro
 
 
 def explain_line(
-    rules: BuiltRules, line: str, origin: Origin
+    rules: BuiltRules, line: str, origin: LineOrigin
 ) -> tuple[list[tuple[str, list[Record | Dropped]]], list[Failure]]:
     """The rows of each table that accepts a line; and where the line failed in every group that was tried and does not."""
     if len(line) > rules.most_characters:
@@ -65,7 +65,7 @@ def explain_line(
     return result, failures
 
 
-def run_step(step: BuiltStep, records: list[Record | Dropped], origin: Origin) -> list[Record | Dropped]:
+def run_step(step: BuiltStep, records: list[Record | Dropped], origin: LineOrigin) -> list[Record | Dropped]:
     """Run a step on the records of a line; raises ``StepFailed``."""
     if isinstance(step.plan, UniqueRecords):
         return step.plan.apply_all(records, origin)

@@ -40,7 +40,7 @@ MOST_DOCUMENT: Final = 4_194_304
 T = TypeVar("T")
 
 
-class Step(msgspec.Struct, frozen=True):
+class LogRuleStep(msgspec.Struct, frozen=True):
     """One step of a group.
 
     Attributes:
@@ -56,7 +56,7 @@ class Step(msgspec.Struct, frozen=True):
     ignore_failure: bool = False
 
 
-class Group(msgspec.Struct, frozen=True):
+class LogRuleGroup(msgspec.Struct, frozen=True):
     """One way to make rows of a table.
 
     Attributes:
@@ -65,10 +65,10 @@ class Group(msgspec.Struct, frozen=True):
     """
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[LogRuleStep, ...]
 
 
-class Table(msgspec.Struct, frozen=True):
+class LogRuleTable(msgspec.Struct, frozen=True):
     """A table and the groups that make its rows: the first group that accepts a line makes the rows of that line.
 
     Attributes:
@@ -78,7 +78,7 @@ class Table(msgspec.Struct, frozen=True):
     """
 
     name: str
-    groups: tuple[Group, ...]
+    groups: tuple[LogRuleGroup, ...]
     version: int = 1
 
 
@@ -94,7 +94,7 @@ class GoldenLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: dict[str, list[dict[str, Any]]]
 
 
-class RuleSet(msgspec.Struct, frozen=True):
+class LogRuleSet(msgspec.Struct, frozen=True):
     """The rules of one log.
 
     Attributes:
@@ -105,7 +105,7 @@ class RuleSet(msgspec.Struct, frozen=True):
     """
 
     name: str
-    tables: tuple[Table, ...]
+    tables: tuple[LogRuleTable, ...]
     most_characters: int = 65_536
     golden: tuple[GoldenLine, ...] = ()
 
@@ -144,36 +144,36 @@ class _UniqueKeys(_Loader):  # type: ignore[misc]  # chosen at import
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
 
-def parse_rules(text: str, name: str = "rules") -> RuleSet:
+def parse_rules(document: str, name: str = "rules") -> LogRuleSet:
     """The rule set in a YAML or JSON document.
 
     Args:
-        text: the document.
+        document: the document.
         name: its name, if it does not say one.
 
     Raises:
         RulesInvalid: with every complaint about its form and its options' types. ``build_rules`` checks the rest.
     """
-    return read_rules(decode_rules(text, name), name)
+    return read_rules(decode_rules(document, name), name)
 
 
-def read_rules(document: Any, name: str = "rules") -> RuleSet:
+def read_rules(document: Any, name: str = "rules") -> LogRuleSet:
     """As ``parse_rules``, for a document that is decoded already."""
-    return _Parser(name).parse(document)
+    return _RulesParser(name).parse(document)
 
 
-def decode_rules(text: str, name: str = "rules") -> Any:
+def decode_rules(document: str, name: str = "rules") -> Any:
     """The document in a YAML or JSON text, whatever it says.
 
     Raises:
         RulesInvalid: it is neither.
     """
     problem = ""
-    if len(text) > MOST_DOCUMENT:
+    if len(document) > MOST_DOCUMENT:
         problem = f"the document is longer than {MOST_DOCUMENT} characters"
     else:
         try:
-            return yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a safe loader; JSON is YAML
+            return yaml.load(document, Loader=_UniqueKeys)  # noqa: S506 - a safe loader; JSON is YAML
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             problem = f"line {line} is not YAML or JSON: {error.problem or error}"
@@ -182,7 +182,7 @@ def decode_rules(text: str, name: str = "rules") -> Any:
     raise RulesInvalid(name, [RuleProblem("", "", 0, "", "", problem)])
 
 
-class _Parser:
+class _RulesParser:
     """Goes through a decoded document, and collects what is wrong."""
 
     def __init__(self, name: str) -> None:
@@ -193,8 +193,8 @@ class _Parser:
         self._step = 0
         self._operator = ""
 
-    def parse(self, document: Any) -> RuleSet:
-        form = self._convert(document, _SetForm)
+    def parse(self, document: Any) -> LogRuleSet:
+        form = self._convert_document(document, _SetForm)
         if form is None:
             raise RulesInvalid(self._name, self._problems)
         self._name = form.name or self._name
@@ -202,68 +202,70 @@ class _Parser:
         self._table = ""
         self._refuse_repetition("table", [table.name for table in tables])
         if not form.tables:
-            self._complain("", "there is no table; add one with its groups")
-        golden = [line for line in (self._convert(line, GoldenLine) for line in form.golden) if line is not None]
+            self._add_problem("", "there is no table; add one with its groups")
+        golden = [
+            line for line in (self._convert_document(line, GoldenLine) for line in form.golden) if line is not None
+        ]
         if self._problems:
             raise RulesInvalid(self._name, self._problems)
-        return RuleSet(self._name, tuple(tables), form.most_characters, tuple(golden))
+        return LogRuleSet(self._name, tuple(tables), form.most_characters, tuple(golden))
 
-    def _parse_table(self, document: Any) -> Table | None:
+    def _parse_table(self, document: Any) -> LogRuleTable | None:
         self._table, self._group, self._step, self._operator = _name_in(document), "", 0, ""
-        form = self._convert(document, _TableForm)
+        form = self._convert_document(document, _TableForm)
         if form is None:
             return None
         if _TABLE_NAME.match(form.name) is None:
-            self._complain("name", f"{form.name!r} is not made of letters, digits and underscores")
+            self._add_problem("name", f"{form.name!r} is not made of letters, digits and underscores")
         if form.name == UNKNOWN_TABLE:
-            self._complain("name", f"{UNKNOWN_TABLE} is where lines go that no group accepts; choose another name")
+            self._add_problem("name", f"{UNKNOWN_TABLE} is where lines go that no group accepts; choose another name")
         if not form.groups:
-            self._complain("groups", "there is no group; add one with its steps")
+            self._add_problem("groups", "there is no group; add one with its steps")
         groups = [group for group in map(self._parse_group, form.groups) if group is not None]
         self._group = ""
         self._refuse_repetition("group", [group.name for group in groups])
-        return Table(form.name, tuple(groups), form.version)
+        return LogRuleTable(form.name, tuple(groups), form.version)
 
-    def _parse_group(self, document: Any) -> Group | None:
+    def _parse_group(self, document: Any) -> LogRuleGroup | None:
         self._group, self._step, self._operator = _name_in(document), 0, ""
-        form = self._convert(document, _GroupForm)
+        form = self._convert_document(document, _GroupForm)
         if form is None:
             return None
-        steps: list[Step] = []
+        steps: list[LogRuleStep] = []
         for number, step_document in enumerate(form.steps, 1):
             self._step, self._operator = number, ""
             step = self._parse_step(step_document)
             if step is not None:
                 steps.append(step)
         self._step, self._operator = 0, ""
-        return Group(form.name, tuple(steps))
+        return LogRuleGroup(form.name, tuple(steps))
 
-    def _parse_step(self, document: Any) -> Step | None:
+    def _parse_step(self, document: Any) -> LogRuleStep | None:
         if not isinstance(document, dict):
-            self._complain("", "a step is an operator with its options, such as trim: {field: name}")
+            self._add_problem("", "a step is an operator with its options, such as trim: {field: name}")
             return None
         names = [name for name in document if name not in _STEP_OPTIONS]
         if len(names) != 1 or names[0] not in OPERATORS:
             shown = ", ".join(map(str, names)) or "nothing"
-            self._complain(
+            self._add_problem(
                 "",
                 f"a step has one operator, and when or ignoreFailure next to it; here is {shown}. Operators are "
                 f"{', '.join(OPERATORS)}",
             )
             return None
         self._operator = names[0]
-        options = self._convert(document[self._operator] or {}, OPERATORS[self._operator])
-        when = self._convert(document["when"], Condition, "when") if document.get("when") is not None else None
+        options = self._convert_document(document[self._operator] or {}, OPERATORS[self._operator])
+        when = self._convert_document(document["when"], Condition, "when") if document.get("when") is not None else None
         ignore = document.get("ignoreFailure", False)
         if not isinstance(ignore, bool):
-            self._complain("ignoreFailure", f"it is true or false, not {ignore!r}")
-        return None if options is None else Step(self._operator, options, when, ignore is True)
+            self._add_problem("ignoreFailure", f"it is true or false, not {ignore!r}")
+        return None if options is None else LogRuleStep(self._operator, options, when, ignore is True)
 
     def _refuse_repetition(self, noun: str, names: list[str]) -> None:
         for name in sorted({name for name in names if names.count(name) > 1}):
-            self._complain("", f"there are two {noun}s with the name {name!r}; rename one of them")
+            self._add_problem("", f"there are two {noun}s with the name {name!r}; rename one of them")
 
-    def _convert(self, document: Any, form: type[T], option: str = "") -> T | None:
+    def _convert_document(self, document: Any, form: type[T], option: str = "") -> T | None:
         try:
             return msgspec.convert(document, form)
         except msgspec.ValidationError as error:
@@ -272,10 +274,10 @@ class _Parser:
             path = ".".join(part for part in (option, match[1] if match else "") if part)
             message = _AT.sub("", message).replace("Object", "it").replace("`", "")
             names = [field.encode_name for field in msgspec.structs.fields(form)]  # type: ignore[arg-type]
-            self._complain(path, f"{message}; the options are {', '.join(names)}" if "field" in message else message)
+            self._add_problem(path, f"{message}; the options are {', '.join(names)}" if "field" in message else message)
             return None
 
-    def _complain(self, option: str, message: str) -> None:
+    def _add_problem(self, option: str, message: str) -> None:
         self._problems.append(RuleProblem(self._table, self._group, self._step, self._operator, option, message))
 
 

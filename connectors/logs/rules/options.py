@@ -47,15 +47,15 @@ def describe_options(form: type[msgspec.Struct]) -> list[OptionText]:
 
 
 def _describe_option(field: msgspec.inspect.Field) -> OptionText:
-    kind, text = field.type, ""
+    kind, description = field.type, ""
     if isinstance(kind, msgspec.inspect.Metadata):
-        text = str((kind.extra_json_schema or {}).get("description", ""))
+        description = str((kind.extra_json_schema or {}).get("description", ""))
         kind = kind.type
     default = ""
     if not field.required:
         value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
         default = msgspec.json.encode(value).decode()
-    return OptionText(field.encode_name, _type_text(kind), default, text)
+    return OptionText(field.encode_name, _type_text(kind), default, description)
 
 
 def _type_text(kind: msgspec.inspect.Type) -> str:

@@ -102,11 +102,11 @@ def compile_pattern(source: str) -> Pattern:
     if limit >= MOST_CHARACTERS:
         return Pattern(source, groups, first, fast.finditer, limit, nullable)
 
-    def search(text: str) -> Any:
-        return first(text) if len(text) <= limit else slow.search(text)
+    def search(line: str) -> Any:
+        return first(line) if len(line) <= limit else slow.search(line)
 
-    def find_all(text: str) -> Iterable[Any]:
-        return fast.finditer(text) if len(text) <= limit else slow.finditer(text)
+    def find_all(line: str) -> Iterable[Any]:
+        return fast.finditer(line) if len(line) <= limit else slow.finditer(line)
 
     return Pattern(source, groups, search if limit > 0 else slow.search, find_all, limit, nullable)
 
@@ -177,7 +177,7 @@ def choices_in(items: Iterable[Any], *, repeated: bool, follow: frozenset[int]) 
 def _choices_of(operation: Any, argument: Any, *, repeated: bool, follow: frozenset[int]) -> int:
     if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
         low, high, body = argument
-        characters, empty = _first(body)
+        characters, empty = _first_characters(body)
         several = high > 1
         inside = choices_in(body, repeated=repeated or several, follow=characters | follow if several else follow)
         if inside == _NEVER or (empty and several):
@@ -190,29 +190,31 @@ def _choices_of(operation: Any, argument: Any, *, repeated: bool, follow: frozen
         return choices_in(argument[-1], repeated=repeated, follow=follow)
     if operation is ops.BRANCH:
         counts = [choices_in(branch, repeated=repeated, follow=follow) for branch in argument[1]]
-        if _NEVER in counts or (repeated and _overlap([_first(branch) for branch in argument[1]], follow)):
+        if _NEVER in counts or (
+            repeated and _is_ambiguous([_first_characters(branch) for branch in argument[1]], follow)
+        ):
             return _NEVER
         return max(counts)
     return 0
 
 
-def _overlap(branches: list[tuple[frozenset[int], bool]], follow: frozenset[int]) -> bool:
+def _is_ambiguous(branches: list[tuple[frozenset[int], bool]], follow: frozenset[int]) -> bool:
     """Whether the next character leaves open which branch to take."""
-    seen: set[int] = set()
+    seen_characters: set[int] = set()
     for characters, empty in branches:
         expected = characters | follow if empty else characters
-        if seen & expected:
+        if seen_characters & expected:
             return True
-        seen |= expected
+        seen_characters |= expected
     return sum(empty for _, empty in branches) > 1
 
 
-def _first(items: Iterable[Any]) -> tuple[frozenset[int], bool]:
+def _first_characters(items: Iterable[Any]) -> tuple[frozenset[int], bool]:
     """The characters that a sequence may start with, and whether it may match nothing."""
     characters: frozenset[int] = frozenset()
     for operation, argument in items:
-        more, empty = first_of(operation, argument)
-        characters |= more
+        first_set, empty = first_of(operation, argument)
+        characters |= first_set
         if not empty:
             return characters, False
     return characters, True
@@ -221,19 +223,19 @@ def _first(items: Iterable[Any]) -> tuple[frozenset[int], bool]:
 def first_of(operation: Any, argument: Any) -> tuple[frozenset[int], bool]:
     """The characters that an item of a parsed expression may start with, and whether it may match nothing."""
     if operation in (ops.MAX_REPEAT, ops.MIN_REPEAT):
-        characters, empty = _first(argument[2])
+        characters, empty = _first_characters(argument[2])
         return characters, empty or argument[0] == 0
     if operation is ops.SUBPATTERN:
-        return _first(argument[-1])
+        return _first_characters(argument[-1])
     if operation is ops.BRANCH:
-        parts = [_first(branch) for branch in argument[1]]
+        parts = [_first_characters(branch) for branch in argument[1]]
         return frozenset().union(*(part[0] for part in parts)), any(part[1] for part in parts)
     if operation is ops.AT:
         return frozenset(), True
-    return _characters(operation, argument), False
+    return _matched_characters(operation, argument), False
 
 
-def _characters(operation: Any, argument: Any) -> frozenset[int]:
+def _matched_characters(operation: Any, argument: Any) -> frozenset[int]:
     """The characters that a single-character item matches, in any case; all of them if in doubt."""
     if operation is ops.LITERAL:
         return _both_cases(argument)
@@ -252,7 +254,7 @@ def _characters(operation: Any, argument: Any) -> frozenset[int]:
     if operation is ops.IN:
         negated = bool(argument) and argument[0][0] is ops.NEGATE
         members: frozenset[int] = frozenset().union(
-            *(_characters(kind, value) for kind, value in argument if kind is not ops.NEGATE)
+            *(_matched_characters(kind, value) for kind, value in argument if kind is not ops.NEGATE)
         )
         return (_ALL - members) | {128} if negated else members
     return _ALL

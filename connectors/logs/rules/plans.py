@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.records import (
     ORIGIN_FIELDS,
     Dropped,
     FieldName,
-    Origin,
+    LineOrigin,
     Record,
     Shape,
     StepFailed,
@@ -49,7 +49,7 @@ class ExtractFields(NamedTuple):
     needle: str = ""
     nullable: frozenset[str] = frozenset()
 
-    def apply(self, record: Record, origin: Origin) -> list[Record | Dropped]:
+    def apply(self, record: Record, origin: LineOrigin) -> list[Record | Dropped]:
         """One record with the new fields."""
         values = self.extract(read_text(read_field(record, self.source, origin)))
         source = str(self.source) if self.source in ORIGIN_FIELDS else name_of(record, self.source)
@@ -79,7 +79,7 @@ class ChangeValue(NamedTuple):
     target: str = ""
     with_origin: bool = False
 
-    def apply(self, record: Record, origin: Origin) -> list[Record | Dropped]:
+    def apply(self, record: Record, origin: LineOrigin) -> list[Record | Dropped]:
         """The record with the new value."""
         value = read_field(record, self.source, origin)
         value = self.change(value, origin) if self.with_origin else self.change(value)
@@ -92,7 +92,7 @@ class ChangeValue(NamedTuple):
         target = self.target or check_field(shape, self.source)
         check_field(shape, self.source)
         if target in ORIGIN_FIELDS:
-            raise OptionInvalid("field", f"{target} can't be changed; give target, the field to write")
+            raise OperatorOptionInvalid("field", f"{target} can't be changed; give target, the field to write")
         return shape if target in shape else (*shape, target)
 
 
@@ -106,10 +106,10 @@ class AddFields(NamedTuple):
     """
 
     names: tuple[str, ...]
-    compute: Callable[[Record, Origin], Sequence[Any]]
+    compute: Callable[[Record, LineOrigin], Sequence[Any]]
     sources: tuple[FieldName, ...] = ()
 
-    def apply(self, record: Record, origin: Origin) -> list[Record | Dropped]:
+    def apply(self, record: Record, origin: LineOrigin) -> list[Record | Dropped]:
         """The record with the fields."""
         return [{**record, **dict(zip(self.names, self.compute(record, origin), strict=True))}]
 
@@ -133,7 +133,7 @@ class ArrangeFields(NamedTuple):
     arrange: Callable[[tuple[str, ...]], list[tuple[str, str]]]
     option: str
 
-    def apply(self, record: Record, origin: Origin) -> list[Record | Dropped]:
+    def apply(self, record: Record, origin: LineOrigin) -> list[Record | Dropped]:
         """The record with its fields arranged."""
         del origin
         return [{new: record[old] for new, old in self.arrange(tuple(record))}]
@@ -145,7 +145,7 @@ class ArrangeFields(NamedTuple):
         try:
             return tuple(new for new, _ in self.arrange(shape))
         except StepFailed as error:
-            raise OptionInvalid(self.option, str(error)) from None
+            raise OperatorOptionInvalid(self.option, str(error)) from None
 
 
 class ChangeRecord(NamedTuple):
@@ -159,11 +159,11 @@ class ChangeRecord(NamedTuple):
     """
 
     source: FieldName
-    change: Callable[[Record, Origin], Record]
+    change: Callable[[Record, LineOrigin], Record]
     names: tuple[str, ...] | None = None
     keep: bool = False
 
-    def apply(self, record: Record, origin: Origin) -> list[Record | Dropped]:
+    def apply(self, record: Record, origin: LineOrigin) -> list[Record | Dropped]:
         """The other record."""
         return [self.change(record, origin)]
 
@@ -184,9 +184,9 @@ class SplitRecord(NamedTuple):
     """
 
     source: FieldName
-    split: Callable[[Record, Origin], list[Record]]
+    split: Callable[[Record, LineOrigin], list[Record]]
 
-    def apply(self, record: Record, origin: Origin) -> list[Record | Dropped]:
+    def apply(self, record: Record, origin: LineOrigin) -> list[Record | Dropped]:
         """The records."""
         return [*self.split(record, origin)]
 
@@ -212,7 +212,7 @@ class KeepRecord(NamedTuple):
     needle: str = ""
     missing: bool | None = None
 
-    def passes(self, record: Record, origin: Origin) -> bool:
+    def passes(self, record: Record, origin: LineOrigin) -> bool:
         """Whether the record stays."""
         try:
             value = read_field(record, self.source, origin)
@@ -222,7 +222,7 @@ class KeepRecord(NamedTuple):
             return self.missing
         return self.test(value)
 
-    def apply(self, record: Record, origin: Origin) -> list[Record | Dropped]:
+    def apply(self, record: Record, origin: LineOrigin) -> list[Record | Dropped]:
         """The record or nothing."""
         return [record] if self.passes(record, origin) else []
 
@@ -242,7 +242,7 @@ class DropRecord(NamedTuple):
 
     reason: str
 
-    def apply(self, record: Record, origin: Origin) -> list[Record | Dropped]:
+    def apply(self, record: Record, origin: LineOrigin) -> list[Record | Dropped]:
         """The reason instead of the record."""
         del record, origin
         return [Dropped(self.reason)]
@@ -261,16 +261,16 @@ class UniqueRecords(NamedTuple):
 
     fields: tuple[FieldName, ...]
 
-    def apply_all(self, records: Sequence[Record | Dropped], origin: Origin) -> list[Record | Dropped]:
+    def apply_all(self, records: Sequence[Record | Dropped], origin: LineOrigin) -> list[Record | Dropped]:
         """The records without repetitions."""
-        seen: list[Any] = []
+        seen_values: list[Any] = []
         result: list[Record | Dropped] = []
         for record in records:
             if not isinstance(record, Dropped):
                 values = [read_or_null(record, name, origin) for name in self.fields] if self.fields else record
-                if values in seen:
+                if values in seen_values:
                     continue
-                seen.append(values)
+                seen_values.append(values)
             result.append(record)
         return result
 
@@ -310,7 +310,7 @@ class SaveRow(NamedTuple):
 
     columns: tuple[RowColumn, ...]
 
-    def apply(self, record: Record, origin: Origin) -> list[Record | Dropped]:
+    def apply(self, record: Record, origin: LineOrigin) -> list[Record | Dropped]:
         """The row."""
         return [{column.name: read_column(column, record, origin) for column in self.columns}]
 
@@ -337,7 +337,7 @@ RecordPlan = (
 Plan = RecordPlan | UniqueRecords
 
 
-def read_column(column: RowColumn, record: Record, origin: Origin) -> Any:
+def read_column(column: RowColumn, record: Record, origin: LineOrigin) -> Any:
     """A column's value; raises ``StepFailed``."""
     try:
         value = read_field(record, column.source, origin)
@@ -348,7 +348,7 @@ def read_column(column: RowColumn, record: Record, origin: Origin) -> Any:
     return convert_column(column, value, origin)
 
 
-def convert_column(column: RowColumn, value: Any, origin: Origin) -> Any:
+def convert_column(column: RowColumn, value: Any, origin: LineOrigin) -> Any:
     """A column's value from the value of its field; raises ``StepFailed``."""
     if value is None or (value == "" and not column.plain):
         if column.optional:
@@ -360,7 +360,7 @@ def convert_column(column: RowColumn, value: Any, origin: Origin) -> Any:
         raise StepFailed(f"column {column.name}: {error}") from None
 
 
-def read_or_null(record: Record, field: FieldName, origin: Origin) -> Any:
+def read_or_null(record: Record, field: FieldName, origin: LineOrigin) -> Any:
     """The value of a field; None where it is missing."""
     try:
         return read_field(record, field, origin)
@@ -379,7 +379,7 @@ def check_field(shape: tuple[str, ...], field: FieldName, option: str = "field")
     try:
         return name_of(shape, field)
     except StepFailed as error:
-        raise OptionInvalid(option, str(error)) from None
+        raise OperatorOptionInvalid(option, str(error)) from None
 
 
 def _with_values(record: Record, names: tuple[str, ...], values: Record) -> Record:

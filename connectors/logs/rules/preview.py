@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from connectors.logs.rules.built import Status
+from connectors.logs.rules.built import StepStatus
 from connectors.logs.rules.errors import RuleProblem
 from connectors.logs.rules.interpreted import explain_line, run_step
 from connectors.logs.rules.plans import UniqueRecords
-from connectors.logs.rules.records import LINE, Dropped, Origin, Record
+from connectors.logs.rules.records import LINE, Dropped, LineOrigin, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from connectors.logs.rules.built import BuiltGroup, BuiltRules, BuiltStep
 
 #: Of the records of a line, the status that says most about a step.
-_WORST_FIRST: Final = (Status.ERROR, Status.IGNORED, Status.SUCCESS, Status.DROPPED, Status.SKIPPED)
-NO_ORIGIN: Final = Origin()
+_WORST_FIRST: Final = (StepStatus.ERROR, StepStatus.IGNORED, StepStatus.SUCCESS, StepStatus.DROPPED, StepStatus.SKIPPED)
+NO_ORIGIN: Final = LineOrigin()
 
 
 class LineStep(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class LineStep(msgspec.Struct, frozen=True):
     """
 
     line: int
-    status: Status
+    status: StepStatus
     records_in: list[Record]
     records_out: list[Record]
     reason: str = ""
@@ -146,7 +146,7 @@ class GoldenFailure(NamedTuple):
 def preview_rules(
     rules: BuiltRules,
     lines: Sequence[str],
-    origins: Sequence[Origin] = (),
+    origins: Sequence[LineOrigin] = (),
     clock: Callable[[], float] = time.perf_counter,
     spend: Callable[[Sequence[Record]], None] | None = None,
 ) -> Preview:
@@ -187,7 +187,7 @@ def _preview_line(
     steps: list[StepPreview],
     number: int,
     line: str,
-    origin: Origin,
+    origin: LineOrigin,
     clock: Callable[[], float],
     spend: Callable[[Sequence[Record]], None] | None,
 ) -> list[Record] | None:
@@ -203,28 +203,28 @@ def _preview_line(
             spend(after)
         shown.counts[status] = shown.counts.get(status, 0) + 1
         shown.lines.append(LineStep(number, status, before, after, reason))
-        if status is Status.ERROR or not records:
+        if status is StepStatus.ERROR or not records:
             return None
     return _only_records(records)
 
 
 def _attempt_all(
-    step: BuiltStep, records: list[Record | Dropped], origin: Origin
-) -> tuple[list[Record | Dropped], Status, str]:
+    step: BuiltStep, records: list[Record | Dropped], origin: LineOrigin
+) -> tuple[list[Record | Dropped], StepStatus, str]:
     """Run a step on the records of a line; the records after it, and the status that says most."""
     if isinstance(step.plan, UniqueRecords):
-        return run_step(step, records, origin), Status.SUCCESS, ""
+        return run_step(step, records, origin), StepStatus.SUCCESS, ""
     result: list[Record | Dropped] = []
-    statuses: Counter[Status] = Counter()
+    statuses: Counter[StepStatus] = Counter()
     reasons: list[str] = []
     for record in records:
         if isinstance(record, Dropped):
             result.append(record)
-            statuses[Status.SKIPPED] += 1
+            statuses[StepStatus.SKIPPED] += 1
             continue
         attempt = step.attempt(record, origin)
-        if attempt.status is Status.ERROR:
-            return [], Status.ERROR, attempt.reason
+        if attempt.status is StepStatus.ERROR:
+            return [], StepStatus.ERROR, attempt.reason
         statuses[attempt.status] += 1
         reasons += [attempt.reason] if attempt.reason else []
         reasons += [item.reason for item in attempt.records if isinstance(item, Dropped)]
@@ -238,7 +238,7 @@ def _only_records(records: Sequence[Record | Dropped]) -> list[Record]:
 
 
 def diff_rules(
-    before: BuiltRules, after: BuiltRules, lines: Sequence[str], origins: Sequence[Origin] = ()
+    before: BuiltRules, after: BuiltRules, lines: Sequence[str], origins: Sequence[LineOrigin] = ()
 ) -> list[LineChange]:
     """The lines whose table, columns, number of rows or values differ between two rule sets."""
     changes: list[LineChange] = []
@@ -251,7 +251,7 @@ def diff_rules(
     return changes
 
 
-def _rows_of(rules: BuiltRules, line: str, origin: Origin) -> dict[str, list[Record]]:
+def _rows_of(rules: BuiltRules, line: str, origin: LineOrigin) -> dict[str, list[Record]]:
     return {table: _only_records(rows) for table, rows in explain_line(rules, line, origin)[0]}
 
 

@@ -16,7 +16,7 @@ from connectors.logs.rules.built import build_rules
 from connectors.logs.rules.compiled import compile_rules
 from connectors.logs.rules.errors import RulesInvalid
 from connectors.logs.rules.model import read_rules
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,11 +39,11 @@ _DIGITS: Final = re.compile(r"\d+")
 #: Signs before a field.
 _OPENING: Final = frozenset("=:\"'([{<#@/")
 _LONG: Final = re.compile(r"-?\d{1,18}\Z", re.ASCII)
-_NOWHERE: Final = Origin()
+_NOWHERE: Final = LineOrigin()
 _DOUBLE: Final = re.compile(r"-?\d{1,15}(\.\d{1,15})?\Z", re.ASCII)
 
 
-class LinePattern(msgspec.Struct):
+class ProposedPattern(msgspec.Struct):
     """Lines that are alike.
 
     Attributes:
@@ -59,59 +59,59 @@ class LinePattern(msgspec.Struct):
     rules: dict[str, Any] | None
 
 
-class _Group(msgspec.Struct):
+class _LineGroup(msgspec.Struct):
     words: list[str | None]
     shapes: list[str]
     lines: list[str]
 
 
-def propose_rules(lines: Sequence[str], table: str = "lines") -> list[LinePattern]:
+def propose_rules(lines: Sequence[str], table: str = "lines") -> list[ProposedPattern]:
     """The patterns of lines, those with the most lines first, each with a rule.
 
     Args:
         lines: raw lines; what is empty is left out.
         table: the table of the proposed rules.
     """
-    groups: dict[tuple[int, str], list[_Group]] = {}
+    groups: dict[tuple[int, str], list[_LineGroup]] = {}
     for line in lines:
-        words = _split(line)
+        words = _split_words(line)
         if not words:
             continue
         # A first word with a digit differs in most lines: their other words decide.
         first = OPEN if any(character.isdigit() for character in words[0]) else words[0]
-        _add(groups.setdefault((len(words), first), []), words, line)
+        _add_line(groups.setdefault((len(words), first), []), words, line)
     largest_first = sorted(chain.from_iterable(groups.values()), key=lambda group: -len(group.lines))
-    return [_describe(group, table) for group in largest_first[:MOST_PATTERNS]]
+    return [_describe_group(group, table) for group in largest_first[:MOST_PATTERNS]]
 
 
-def _split(line: str) -> list[str]:
+def _split_words(line: str) -> list[str]:
     return line.split(None, _MOST_WORDS)
 
 
-def _add(groups: list[_Group], words: list[str], line: str) -> None:
+def _add_line(groups: list[_LineGroup], words: list[str], line: str) -> None:
     """Put a line into the most similar group, or into one of its own."""
     shapes = [_DIGITS.sub("0", word) for word in words]
-    best, most = None, -1.0
+    best, best_share = None, -1.0
     for group in groups:
         same = sum(ours == theirs for ours, theirs in zip(group.shapes, shapes, strict=True)) / len(words)
-        if same > most:
-            best, most = group, same
-    if best is None or (most < _SIMILAR and len(groups) < _MOST_COMPARED):
-        groups.append(_Group(list(words), shapes, [line]))
+        if same > best_share:
+            best, best_share = group, same
+    if best is None or (best_share < _SIMILAR and len(groups) < _MOST_COMPARED):
+        groups.append(_LineGroup(list(words), shapes, [line]))
         return
     best.words = [ours if ours == theirs else None for ours, theirs in zip(best.words, words, strict=True)]
     best.lines.append(line)
 
 
-def _describe(group: _Group, table: str) -> LinePattern:
+def _describe_group(group: _LineGroup, table: str) -> ProposedPattern:
     pattern = " ".join(OPEN if word is None else word for word in group.words)
-    rules = next((rules for rules in _candidates(group, table) if _accepts_all(rules, group.lines)), None)
-    return LinePattern(pattern, len(group.lines), group.lines[:_MOST_EXAMPLES], rules)
+    rules = next((rules for rules in _propose_rules(group, table) if _accepts_all(rules, group.lines)), None)
+    return ProposedPattern(pattern, len(group.lines), group.lines[:_MOST_EXAMPLES], rules)
 
 
-def _candidates(group: _Group, table: str) -> Iterator[dict[str, Any]]:
+def _propose_rules(group: _LineGroup, table: str) -> Iterator[dict[str, Any]]:
     """Rules for a pattern: fields inside of words, and if that does not work, whole words."""
-    rows = [_split(line) for line in group.lines]
+    rows = [_split_words(line) for line in group.lines]
     for inside in (True, False):
         for typed in (True, False):
             yield _make_rules(group.words, rows, table, inside=inside, typed=typed)
@@ -128,32 +128,32 @@ def _make_rules(
             parts.append(re.escape(word))
             continue
         values = [row[index] for row in rows]
-        before, after = _around(values) if inside else ("", "")
+        before, after = _common_ends(values) if inside else ("", "")
         inner = [value[len(before) : len(value) - len(after)] for value in values]
-        name = _unique(_name(before, words[index - 1] if index else None), columns)
-        columns.append({"name": name, "type": _type(inner) if typed else "string"})
+        name = _unique_name(_name_field(before, words[index - 1] if index else None), columns)
+        columns.append({"name": name, "type": _guess_type(inner) if typed else "string"})
         field = ".*" if index == _MOST_WORDS == last else r"\S*" if "" in inner else r"\S+"
         parts.append(f"{re.escape(before)}(?P<{name}>{field}){re.escape(after)}")
     if not columns:
         columns = [{"name": "line"}]
-        steps: list[dict[str, Any]] = [{"filter": {"matches": rf"^\s*{_joined(parts)}\s*$"}}]
+        steps: list[dict[str, Any]] = [{"filter": {"matches": rf"^\s*{_join_parts(parts)}\s*$"}}]
     else:
-        steps = [{"regexExtract": {"pattern": rf"^\s*{_joined(parts)}\s*$"}}]
+        steps = [{"regexExtract": {"pattern": rf"^\s*{_join_parts(parts)}\s*$"}}]
     group = {"name": "proposed", "steps": [*steps, {"saveAs": {"columns": columns}}]}
     return {"tables": [{"name": table, "groups": [group]}]}
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join_parts(parts: Sequence[str]) -> str:
     return r"\s+".join(parts)
 
 
-def _around(values: Sequence[str]) -> tuple[str, str]:
+def _common_ends(values: Sequence[str]) -> tuple[str, str]:
     """The text before and after a field that all values share: up to a sign such as ``=``, and from a unit or bracket on."""
     split = [_RUNS.findall(value) for value in values]
-    before = _shared(split)
+    before = _shared_prefix(split)
     while before and before[-1] not in _OPENING:
         before.pop()
-    after = _shared([runs[len(before) :][::-1] for runs in split])
+    after = _shared_prefix([runs[len(before) :][::-1] for runs in split])
     for index, run in enumerate(after):
         if run.isdigit() or run == ".":
             del after[index:]
@@ -161,7 +161,7 @@ def _around(values: Sequence[str]) -> tuple[str, str]:
     return "".join(before), "".join(reversed(after))
 
 
-def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
+def _shared_prefix(rows: Sequence[Sequence[str]]) -> list[str]:
     shared: list[str] = []
     for runs in zip(*rows, strict=False):
         if any(run != runs[0] for run in runs):
@@ -170,7 +170,7 @@ def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
     return shared
 
 
-def _name(before: str, previous: str | None) -> str:
+def _name_field(before: str, previous: str | None) -> str:
     """The name of a field: the ``name=`` before it, or the word before it."""
     if match := _NAME_BEFORE.search(before):
         return match[1].lower()
@@ -179,14 +179,14 @@ def _name(before: str, previous: str | None) -> str:
     return "field"
 
 
-def _unique(name: str, columns: Sequence[dict[str, str]]) -> str:
+def _unique_name(name: str, columns: Sequence[dict[str, str]]) -> str:
     names = {column["name"] for column in columns}
     if name != "field" and name not in names:
         return name
     return next(numbered for number in range(1, len(names) + 2) if (numbered := f"{name}{number}") not in names)
 
 
-def _type(values: Sequence[str]) -> str:
+def _guess_type(values: Sequence[str]) -> str:
     if all(map(_LONG.match, values)):
         return "long"
     return "double" if all(map(_DOUBLE.match, values)) else "string"

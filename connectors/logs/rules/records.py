@@ -19,7 +19,7 @@ FieldName = str | int
 LINE: Final = "line"
 
 
-class Origin(msgspec.Struct, frozen=True, gc=False):
+class LineOrigin(msgspec.Struct, frozen=True, gc=False):
     """Where a line comes from; rules read its members as ``@host``, ``@file``, ``@severity`` and so on.
 
     Attributes:
@@ -49,8 +49,8 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     data: str | None = None
 
 
-#: How rules name the members of ``Origin``.
-ORIGIN_FIELDS: Final = {f"@{name}": name for name in Origin.__struct_fields__}
+#: How rules name the members of ``LineOrigin``.
+ORIGIN_FIELDS: Final = {f"@{name}": name for name in LineOrigin.__struct_fields__}
 
 
 class StepFailed(Exception):
@@ -79,7 +79,7 @@ def name_of(fields: Iterable[str], field: FieldName) -> str:
     raise StepFailed(f"there is no field at index {field}; the record has {len(names)}: {', '.join(names)}")
 
 
-def read_field(record: Record, field: FieldName, origin: Origin) -> Any:
+def read_field(record: Record, field: FieldName, origin: LineOrigin) -> Any:
     """The value of a field, or of a member of the origin.
 
     Raises:

@@ -11,7 +11,7 @@ from connectors.errors import ConfigInvalid
 from connectors.logs.rules.built import BuiltRules, build_any
 from connectors.logs.rules.preview import check_golden, check_versions, diff_rules, preview_rules
 from connectors.logs.rules.proposals import propose_rules
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def preview_lines(
         rules: a rule set as text or as a decoded document.
         lines: raw lines.
         seconds: how long it may take; asked between steps.
-        origins: where each line comes from, as ``Origin`` in JSON; () for nowhere, and from now.
+        origins: where each line comes from, as ``LineOrigin`` in JSON; () for nowhere, and from now.
 
     Raises:
         ConfigInvalid: the rules can't work, or the lines, their steps or their records are too many.
@@ -54,8 +54,8 @@ def preview_lines(
             f"{len(lines)} lines through {steps} steps are too many: lines times steps may be {MOST_LINE_STEPS} at most; "
             "send fewer lines, or the rules of one table"
         )
-    shown = preview_rules(built, lines, _origins(lines, origins), limits.clock, limits.spend)
-    return msgspec.json.encode({"groups": shown.groups, "lines": shown.lines, "golden": _failures(built, limits)})
+    shown = preview_rules(built, lines, _line_origins(lines, origins), limits.clock, limits.spend)
+    return msgspec.json.encode({"groups": shown.groups, "lines": shown.lines, "golden": _find_failures(built, limits)})
 
 
 def compare_lines(
@@ -74,14 +74,14 @@ def compare_lines(
     limits.check("Line", lines)
     limits.check("Golden line", [golden.line for golden in second.golden])
     changed = []
-    for number, (line, origin) in enumerate(zip(lines, _origins(lines, origins), strict=True)):
+    for number, (line, origin) in enumerate(zip(lines, _line_origins(lines, origins), strict=True)):
         limits.clock()
         for change in diff_rules(first, second, [line], [origin]):
             for rows in (*change.before.values(), *change.after.values()):
                 limits.spend(rows)
             changed.append(msgspec.structs.replace(change, number=number))
     versions = [str(problem) for problem in check_versions(first, second)]
-    return msgspec.json.encode({"lines": changed, "versions": versions, "golden": _failures(second, limits)})
+    return msgspec.json.encode({"lines": changed, "versions": versions, "golden": _find_failures(second, limits)})
 
 
 def check_saved(rules: Any, earlier: Any = None) -> list[str]:
@@ -113,7 +113,7 @@ def check_saved(rules: Any, earlier: Any = None) -> list[str]:
 def _golden_problems(rules: BuiltRules, limits: _Limits, origin: str) -> list[str]:
     return [
         f"the golden line {failure['line']!r} {origin}must make {failure['expected']} and makes {failure['actual']}"
-        for failure in _failures(rules, limits)
+        for failure in _find_failures(rules, limits)
     ]
 
 
@@ -162,7 +162,7 @@ class _Limits:
                 )
 
 
-def _failures(rules: BuiltRules, limits: _Limits) -> list[dict[str, Any]]:
+def _find_failures(rules: BuiltRules, limits: _Limits) -> list[dict[str, Any]]:
     failures = []
     for golden in rules.golden:
         limits.clock()
@@ -173,8 +173,8 @@ def _failures(rules: BuiltRules, limits: _Limits) -> list[dict[str, Any]]:
     return failures
 
 
-def _origins(lines: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> list[Origin]:
+def _line_origins(lines: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> list[LineOrigin]:
     """Of given lines: from nowhere, and from now, which gives dates without a year their year."""
     if documents:
-        return [msgspec.convert(origin, Origin) for origin in documents]
-    return [Origin(timestamp=int(time.time() * 1000))] * len(lines)
+        return [msgspec.convert(origin, LineOrigin) for origin in documents]
+    return [LineOrigin(timestamp=int(time.time() * 1000))] * len(lines)

@@ -60,7 +60,7 @@ def write_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _integer(kind: str) -> Callable[[Any], int]:
+def _make_integer(kind: str) -> Callable[[Any], int]:
     bound = 1 << _BITS[kind]
 
     def convert(value: Any) -> int:
@@ -83,7 +83,7 @@ def _integer(kind: str) -> Callable[[Any], int]:
     return convert
 
 
-def _float(value: Any) -> float:
+def _to_float(value: Any) -> float:
     if type(value) is str:
         if _NUMBER.match(value) is None:
             raise StepFailed(f"{show_value(value)} is no number")
@@ -100,37 +100,37 @@ def _float(value: Any) -> float:
     return number
 
 
-def _single(value: Any) -> float:
-    number = _float(value)
+def _to_single(value: Any) -> float:
+    number = _to_float(value)
     if abs(number) > 3.4028235677973366e38:
         raise StepFailed(f"{show_value(value)} does not fit into float")
     return number
 
 
-def _boolean(value: Any) -> bool:
+def _to_boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    text = write_text(value).strip().lower()
-    if text in _TRUE:
+    lowered = write_text(value).strip().lower()
+    if lowered in _TRUE:
         return True
-    if text in _FALSE:
+    if lowered in _FALSE:
         return False
     raise StepFailed(f"{show_value(value)} is neither true nor false")
 
 
-def _decimal(scale: int) -> Callable[[Any], Decimal]:
+def _make_decimal(scale: int) -> Callable[[Any], Decimal]:
     unit = Decimal(1).scaleb(-scale)
 
     def convert(value: Any) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
             raise StepFailed(f"{show_value(value)} is no number")
-        text = write_text(value)
-        if _NUMBER.match(text) is None or len(text) > _MOST_DIGITS:
+        digits = write_text(value)
+        if _NUMBER.match(digits) is None or len(digits) > _MOST_DIGITS:
             raise StepFailed(f"{show_value(value)} is no number")
         with localcontext() as context:
             context.prec = _MOST_DIGITS
             try:
-                number = Decimal(text.strip())
+                number = Decimal(digits.strip())
                 rounded = number.quantize(unit)
             except InvalidOperation:
                 raise StepFailed(f"{show_value(value)} has more than {_MOST_DIGITS} digits") from None
@@ -145,7 +145,7 @@ def _decimal(scale: int) -> Callable[[Any], Decimal]:
 def make_converter(kind: str, scale: int = 0) -> Callable[[Any], Any]:
     """A function that makes a value of a type (all of ``TYPES`` but datetime) and raises ``StepFailed`` for any other value."""
     if kind in _BITS:
-        return _integer(kind)
+        return _make_integer(kind)
     if kind == "decimal":
-        return _decimal(scale)
-    return {"string": write_text, "float": _single, "double": _float, "boolean": _boolean}[kind]
+        return _make_decimal(scale)
+    return {"string": write_text, "float": _to_single, "double": _to_float, "boolean": _to_boolean}[kind]

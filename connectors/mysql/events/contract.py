@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Position, SourceRecord
     from connectors.formats.masking import Masks
-    from connectors.mysql.model import Source
+    from connectors.mysql.model import RowSource
 
 #: A row as the decoder gives it: by column name; None where the row (or this image of it) belongs to another shard.
 Row = dict[str, Any]
@@ -73,7 +73,7 @@ class UmsSettings(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
 
 
-class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
+class MySqlEventSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options that shape events, as plain values.
 
     Attributes:
@@ -156,7 +156,7 @@ class Held(Protocol):
         """
 
 
-class TableEvents(Protocol):
+class MySqlTableEvents(Protocol):
     """Makes records of one structure of one table. Not thread-safe; no call blocks.
 
     Attributes:
@@ -171,7 +171,7 @@ class TableEvents(Protocol):
         self,
         op: Literal["c", "u", "d"],
         rows: Sequence[Row | None],
-        source: Source,
+        source: RowSource,
         first_row: int,
         base: Position,
         after: Position,
@@ -193,7 +193,7 @@ class TableEvents(Protocol):
     def snapshot(
         self,
         rows: Iterable[Row],
-        source: Source,
+        source: RowSource,
         marker: Marker,
         offset: Position,
         out: list[SourceRecord],
@@ -215,5 +215,5 @@ class TableEvents(Protocol):
             batch: the id of a snapshot on request, 0 for the first one of a table (only UMS tells them apart).
         """
 
-    def truncate(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
+    def truncate(self, source: RowSource, offset: Position, out: list[SourceRecord]) -> None:
         """Append the ``op: t`` record, unless it is skipped (as it is by default). UMS has none."""

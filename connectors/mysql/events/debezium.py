@@ -11,26 +11,26 @@ from connectors.formats.order_number import row_number
 from connectors.mysql.events.debezium_code import Clock, compile_loops
 from connectors.mysql.events.envelope import schemas_of, source_block
 from connectors.mysql.events.headers import NEW_KEY, OLD_KEY
-from connectors.mysql.events.shaping import shaper
+from connectors.mysql.events.shaping import make_shaper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from connectors.api import Position
-    from connectors.mysql.columns import Layout
-    from connectors.mysql.events.contract import EventSettings, Marker, Row
+    from connectors.mysql.columns import ColumnLayout
+    from connectors.mysql.events.contract import Marker, MySqlEventSettings, Row
     from connectors.mysql.events.transactions import Transactions
-    from connectors.mysql.model import Source
+    from connectors.mysql.model import RowSource
 
 
-class DebeziumEvents:
+class MySqlDebeziumEvents:
     """Makes records of one structure of a table; see ``TableEvents``.
 
     Attributes:
         schemas: of the records.
         topic: where they go.
         headers: of each record.
-        settings: see ``EventSettings``.
+        settings: see ``MySqlEventSettings``.
         left_out: see ``TableEvents``.
 
     Where Debezium stops at a row of which the server has not logged all columns (``binlog_row_image`` is not FULL), the record
@@ -40,8 +40,8 @@ class DebeziumEvents:
 
     def __init__(
         self,
-        layout: Layout,
-        settings: EventSettings,
+        layout: ColumnLayout,
+        settings: MySqlEventSettings,
         partition: Position,
         transactions: Transactions | None = None,
         headers: tuple[Header, ...] = (),
@@ -64,15 +64,15 @@ class DebeziumEvents:
         self._now_ns = now_ns or time.time_ns
         self._fixed: Clock | None = None
         self._columns = sum(plan is not None for plan in layout.plans)
-        self._shape = shaper(layout)
-        self._loops = compile_loops(layout, self.schemas, settings, partition, headers, self._shape, self._odd)
+        self._shape = make_shaper(layout)
+        self._loops = compile_loops(layout, self.schemas, settings, partition, headers, self._shape, self._add_unusual)
         self._all = {"c": self._loops.creates, "u": self._loops.updates, "d": self._loops.deletes}
 
     def changes(
         self,
         op: Literal["c", "u", "d"],
         rows: Sequence[Row | None],
-        source: Source,
+        source: RowSource,
         first_row: int,
         base: Position,
         after: Position,
@@ -89,7 +89,7 @@ class DebeziumEvents:
             self.left_out += (owned + 1) // 2 if op == "u" else owned
             return
         start = len(out)
-        block = self._source(source)
+        block = self._make_source(source)
         self.left_out += self._all[op](rows, first_row, block, base, self.clock(), out.append)
         if len(out) == start:
             return
@@ -107,7 +107,7 @@ class DebeziumEvents:
     def snapshot(
         self,
         rows: Iterable[Row],
-        source: Source,
+        source: RowSource,
         marker: Marker,
         offset: Position,
         out: list[SourceRecord],
@@ -122,19 +122,19 @@ class DebeziumEvents:
             self.left_out += sum(1 for _ in rows)
             return
         start = len(out)
-        block = self._source(source, marker)
+        block = self._make_source(source, marker)
         self._loops.reads(rows, block, offset, self.clock(), out.append)
         if len(out) > start:
-            for record, other in ((out[start], first), (out[-1], last)):
-                if other is not None:
-                    record.value["source"]["snapshot"] = other
+            for record, snapshot_marker in ((out[start], first), (out[-1], last)):
+                if snapshot_marker is not None:
+                    record.value["source"]["snapshot"] = snapshot_marker
 
-    def truncate(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
+    def truncate(self, source: RowSource, offset: Position, out: list[SourceRecord]) -> None:
         """See ``TableEvents.truncate``."""
         if "t" in self.settings.skipped:
             self.left_out += 1
             return
-        value = self._value("t", None, None, self._source(source), self.clock())
+        value = self._make_value("t", None, None, self._make_source(source), self.clock())
         # The key has no schema either: a truncation is about no key.
         out.append(
             SourceRecord(self._partition, offset, self.topic, value, self.schemas.envelope, headers=self.headers)
@@ -142,7 +142,7 @@ class DebeziumEvents:
         if self._transactions is not None:
             self._transactions.count(self._name, out, len(out) - 1)
 
-    def _source(self, source: Source, marker: str = "false") -> dict[str, Any]:
+    def _make_source(self, source: RowSource, marker: str = "false") -> dict[str, Any]:
         block = source_block(self.settings, source, self._name, marker)
         return block | self.schemas.part if self.schemas.part else block
 
@@ -168,7 +168,9 @@ class DebeziumEvents:
             self._fixed, self.left_out = None, left_out
 
     @staticmethod
-    def _value(op: str, before: Row | None, after: Row | None, block: dict[str, Any], clock: Clock) -> dict[str, Any]:
+    def _make_value(
+        op: str, before: Row | None, after: Row | None, block: dict[str, Any], clock: Clock
+    ) -> dict[str, Any]:
         return {
             "before": before,
             "after": after,
@@ -180,7 +182,7 @@ class DebeziumEvents:
             "ts_ns": clock[2],
         }
 
-    def _odd(
+    def _add_unusual(
         self,
         op: str,
         before: Row | None,
@@ -197,10 +199,10 @@ class DebeziumEvents:
         complete = all(row is None or len(row) == self._columns for row in (before, after))
         if before is not None and after is not None and not complete:
             after = {**before, **after}
-        old, new = self._key(before), self._key(after)
+        old, new = self._make_key(before), self._make_key(after)
         skipped = self.settings.skipped
         if op == "u" and before is not None and after is not None and (old is None or old == new):
-            shown = (self._shaped(before), self._shaped(after))
+            shown = (self._shape_row(before), self._shape_row(after))
             if self.settings.skip_unchanged and shown[0] == shown[1]:
                 return 1
             steps: list[tuple[str, Row | None, Row | None, Any, tuple[Header, ...]]] = [("u", *shown, new, ())]
@@ -208,19 +210,19 @@ class DebeziumEvents:
             steps = []
             if before is not None and "d" not in skipped:
                 header = (Header(NEW_KEY, new, self.schemas.key),) if new is not None else ()
-                steps.append(("d", self._shaped(before), None, old, header))
+                steps.append(("d", self._shape_row(before), None, old, header))
                 if self.settings.tombstones:
                     steps.append(("", None, None, old, header))
             if after is not None and "c" not in skipped:
                 header = (Header(OLD_KEY, old, self.schemas.key),) if old is not None else ()
-                steps.append(("c", None, self._shaped(after), new, header))
+                steps.append(("c", None, self._shape_row(after), new, header))
         if not steps:
             return 1
         block, done, offset = {**source, "row": number}, {**base, "row": number}, {**base, "row": number + 1}
         envelope = self.schemas.envelope if complete else self.schemas.partial
         for index, (step, shown_before, shown_after, key, headers) in enumerate(steps, 1):
             # The records of one row are of one place: Debezium gives them the same source.
-            value = self._value(step, shown_before, shown_after, block.copy(), clock) if step else None
+            value = self._make_value(step, shown_before, shown_after, block.copy(), clock) if step else None
             append(
                 SourceRecord(
                     self._partition,
@@ -236,11 +238,11 @@ class DebeziumEvents:
             )
         return 0
 
-    def _key(self, row: Row | None) -> dict[str, Any] | None:
+    def _make_key(self, row: Row | None) -> dict[str, Any] | None:
         """The key of a row; None if there is none, or the row doesn't have its columns."""
         if row is None or any(field.column not in row for field in self._layout.key):
             return None
         return self._loops.key(row)
 
-    def _shaped(self, row: Row) -> Row:
+    def _shape_row(self, row: Row) -> Row:
         return row if self._shape is None else self._shape(row)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.api import Header, Position
-    from connectors.mysql.columns import Layout
-    from connectors.mysql.events.contract import EventSettings
-    from connectors.mysql.events.envelope import Schemas
+    from connectors.mysql.columns import ColumnLayout
+    from connectors.mysql.events.contract import MySqlEventSettings
+    from connectors.mysql.events.envelope import MySqlEventSchemas
 
 Clock = tuple[int, int, int]
 
@@ -35,24 +35,25 @@ class Loops(NamedTuple):
 
 
 def compile_loops(
-    layout: Layout,
-    schemas: Schemas,
-    settings: EventSettings,
+    layout: ColumnLayout,
+    schemas: MySqlEventSchemas,
+    settings: MySqlEventSettings,
     partition: Position,
     headers: tuple[Header, ...],
     shape: Callable[[dict[str, Any]], dict[str, Any]] | None,
-    odd: Callable[..., int],
+    add_unusual: Callable[..., int],
 ) -> Loops:
     """Write and compile the functions; about a millisecond.
 
     Args:
         layout: of the table.
         schemas: of its events.
-        settings: see ``EventSettings``.
+        settings: see ``MySqlEventSettings``.
         partition: the source partition of the records.
         headers: of all records.
         shape: makes a value of a row (``shaping.shaper``), or None.
-        odd: ``odd(op, before, after, number, source, base, clock, append) -> rows left out`` for rows that need thought.
+        add_unusual: ``odd(op, before, after, number, source, base, clock, append) -> rows left out`` for rows that need
+            thought.
     """
     columns = sum(plan is not None for plan in layout.plans)
     code = CodeBuilder(
@@ -62,7 +63,7 @@ def compile_loops(
         ENVELOPE=schemas.envelope,
         KEY=schemas.key,
         HEADERS=headers,
-        ODD=odd,
+        ODD=add_unusual,
         shape=shape,
     )
     members = value_members(layout.key, code)
@@ -133,7 +134,7 @@ def compile_loops(
             "return left",
         ],
     )
-    other = "".join(f" or row[{field.column!r}] != after[{field.column!r}]" for field in layout.key)
+    key_conditions = "".join(f" or row[{field.column!r}] != after[{field.column!r}]" for field in layout.key)
     images = ["    before = row"] if shape is None else ["    before, after = shape(row), shape(after)"]
     unchanged = ["    if before == after:", "        number += 1", "        left += 1", "        continue"]
     code.define(
@@ -142,7 +143,7 @@ def compile_loops(
             *head,
             "pairs = iter(rows)",
             "for row, after in zip(pairs, pairs):",
-            f"    if row is None or after is None or len(row) != {columns} or len(after) != {columns}{other}:",
+            f"    if row is None or after is None or len(row) != {columns} or len(after) != {columns}{key_conditions}:",
             '        left += ODD("u", row, after, number, source, base, clock, append)',
             "        number += 1",
             "        continue",
@@ -161,5 +162,7 @@ def compile_loops(
             "    " + record("offset", content("None", image, "source.copy()", "r"), "ENVELOPE", key),
         ],
     )
-    made = code.compile(f"events of {layout.table.name}")
-    return Loops(made["creates"], made["updates"], made["deletes"], made["reads"], made["key_of"])
+    functions = code.compile(f"events of {layout.table.name}")
+    return Loops(
+        functions["creates"], functions["updates"], functions["deletes"], functions["reads"], functions["key_of"]
+    )

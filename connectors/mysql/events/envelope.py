@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from connectors import schema as connect
 from connectors.mysql import logical
 from connectors.mysql.events.names import schema_name
-from connectors.mysql.topics import Topics
+from connectors.mysql.topics import MySqlTopics
 from connectors.schema import Field, Schema, Type, struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.mysql.columns import FieldPlan, Layout
-    from connectors.mysql.events.contract import EventSettings
-    from connectors.mysql.model import Source, TableName
+    from connectors.mysql.columns import ColumnLayout, FieldPlan
+    from connectors.mysql.events.contract import MySqlEventSettings
+    from connectors.mysql.model import RowSource, TableName
 
 #: Read once: it is in a file.
 VERSION: Final = version_of("millrace")
@@ -38,7 +38,7 @@ TRANSACTION: Final = struct(
 )
 
 
-def _source(connector: str) -> Schema:
+def _source_schema(connector: str) -> Schema:
     return struct(
         f"io.debezium.connector.{connector}.Source",
         {
@@ -65,7 +65,7 @@ def _source(connector: str) -> Schema:
 
 
 #: The ``source`` block's schema by connector.
-SOURCES: Final = {"mysql": _source("mysql"), "mariadb": _source("mariadb")}
+SOURCES: Final = {"mysql": _source_schema("mysql"), "mariadb": _source_schema("mariadb")}
 
 
 #: Members of ``source`` that partitions of a logical table have in addition.
@@ -77,7 +77,7 @@ _PART: Final = {
 }
 
 
-class Schemas(NamedTuple):
+class MySqlEventSchemas(NamedTuple):
     """The schemas of one table's events; ``key`` is None for a table without key.
 
     ``part``: the members that ``source`` has in addition for a partition of a logical table; {} for other tables.
@@ -94,14 +94,14 @@ class Schemas(NamedTuple):
     part: dict[str, Any]
 
 
-def schemas_of(layout: Layout, settings: EventSettings) -> Schemas:
+def schemas_of(layout: ColumnLayout, settings: MySqlEventSettings) -> MySqlEventSchemas:
     """The schemas of a table's events.
 
     Raises:
-        ConfigInvalid: see ``Topics`` and ``LogicalTables.of``.
+        ConfigInvalid: see ``MySqlTopics`` and ``LogicalTables.of``.
     """
-    topics = Topics(settings.topics)
-    part = logical.parse(settings.logical).of(layout.table.name)
+    topics = MySqlTopics(settings.topics)
+    part = logical.parse_mapping(settings.logical).of(layout.table.name)
     topic = topics.table(part.name)
     # Without columns of its own a key would be the same for all rows of the table.
     extra = topics.key_field(layout.table.name, shared=part.mapped and bool(layout.key))
@@ -109,36 +109,38 @@ def schemas_of(layout: Layout, settings: EventSettings) -> Schemas:
     if extra is not None:
         members[extra[0]] = connect.STRING
     key = struct(schema_name(f"{topic}.Key", settings.schema_names), members) if members else None
-    value = _value(layout.values, schema_name(f"{topic}.Value", settings.schema_names))
+    value = _value_schema(layout.values, schema_name(f"{topic}.Value", settings.schema_names))
     kept = {field.name for field in layout.key}
-    known = [
-        field if field.name in kept or field.schema.optional else field._replace(schema=_optional(field.schema))
+    value_fields = [
+        field if field.name in kept or field.schema.optional else field._replace(schema=_make_optional(field.schema))
         for field in layout.values
     ]
     title = schema_name(f"{topic}.Envelope", settings.schema_names)
     source = SOURCES[settings.connector]
     if part.mapped:
-        source = replace(source, fields=source.fields + tuple(Field(*each) for each in _PART.items()))
-    return Schemas(
+        source = replace(source, fields=source.fields + tuple(Field(*part_field) for part_field in _PART.items()))
+    return MySqlEventSchemas(
         topic,
         key,
-        _envelope(title, value, source),
-        _envelope(title, _value(known, value.name), source),
+        _envelope_schema(title, value, source),
+        _envelope_schema(title, _value_schema(value_fields, value.name), source),
         extra,
         part.members,
     )
 
 
-def _optional(schema: Schema) -> Schema:
+def _make_optional(schema: Schema) -> Schema:
     # A default would stand for the null.
     return replace(schema, optional=True, default=None)
 
 
-def _value(fields: Sequence[FieldPlan], name: str | None) -> Schema:
-    return Schema(Type.STRUCT, optional=True, name=name, fields=tuple(Field(each.name, each.schema) for each in fields))
+def _value_schema(fields: Sequence[FieldPlan], name: str | None) -> Schema:
+    return Schema(
+        Type.STRUCT, optional=True, name=name, fields=tuple(Field(field.name, field.schema) for field in fields)
+    )
 
 
-def _envelope(name: str, value: Schema, source: Schema) -> Schema:
+def _envelope_schema(name: str, value: Schema, source: Schema) -> Schema:
     return struct(
         name,
         {
@@ -156,7 +158,7 @@ def _envelope(name: str, value: Schema, source: Schema) -> Schema:
 
 
 def source_block(
-    settings: EventSettings, source: Source, name: TableName | None, snapshot: str = "false", database: str = ""
+    settings: MySqlEventSettings, source: RowSource, name: TableName | None, snapshot: str = "false", database: str = ""
 ) -> dict[str, Any]:
     """The ``source`` block of an event's first row: for further rows copy it and set ``row``."""
     return {

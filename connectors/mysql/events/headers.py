@@ -8,7 +8,7 @@ from connectors.api import Header
 from connectors.schema import STRING
 
 if TYPE_CHECKING:
-    from connectors.mysql.events.contract import EventSettings
+    from connectors.mysql.events.contract import MySqlEventSettings
 
 _CONTEXT: Final = "__debezium.context."
 #: Headers of the two records of an update that changes the key.
@@ -16,13 +16,13 @@ NEW_KEY: Final = "__debezium.newkey"
 OLD_KEY: Final = "__debezium.oldkey"
 
 
-def context_headers(settings: EventSettings, task: int, run: str) -> tuple[Header, ...]:
+def context_headers(settings: MySqlEventSettings, task: int, run: str) -> tuple[Header, ...]:
     """``extended.headers.enabled``: the headers of all records from rows and of schema changes; () if they are not wanted.
 
     Make them once per task: records share the objects.
 
     Args:
-        settings: see ``EventSettings``.
+        settings: see ``MySqlEventSettings``.
         task: the task's number.
         run: an id of this run of the task (a UUID).
     """

@@ -8,25 +8,27 @@ from typing import TYPE_CHECKING
 from connectors import schema as connect
 from connectors.api import Position, SourceRecord
 from connectors.mysql.events.names import schema_name
-from connectors.mysql.topics import Topics
+from connectors.mysql.topics import MySqlTopics
 from connectors.schema import struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from connectors.mysql.events.contract import EventSettings
+    from connectors.mysql.events.contract import MySqlEventSettings
 
 
-class Heartbeats:
+class MySqlHeartbeats:
     """Makes the records of one task.
 
     Attributes:
         topic: where they go.
     """
 
-    def __init__(self, settings: EventSettings, partition: Position, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self, settings: MySqlEventSettings, partition: Position, now_ns: Callable[[], int] = time.time_ns
+    ) -> None:
         """Make the schemas."""
-        self.topic = Topics(settings.topics).heartbeat
+        self.topic = MySqlTopics(settings.topics).heartbeat
         common = "io.debezium.connector.common"
         self._partition = partition
         self._key = {"serverName": settings.topics.prefix}

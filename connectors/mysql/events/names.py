@@ -10,36 +10,36 @@ if TYPE_CHECKING:
 
 def schema_name(name: str, mode: Adjustment) -> str:
     """``schema.name.adjustment.mode``: a full name, parts joined by dots."""
-    return _adjusted(name, mode, dots=True)
+    return _adjust_name(name, mode, dots=True)
 
 
 def field_name(name: str, mode: Adjustment) -> str:
     """``field.name.adjustment.mode``."""
-    return _adjusted(name, mode, dots=False)
+    return _adjust_name(name, mode, dots=False)
 
 
-def _adjusted(name: str, mode: Adjustment, *, dots: bool) -> str:
+def _adjust_name(name: str, mode: Adjustment, *, dots: bool) -> str:
     if mode == "none" or not name:
         return name
     escapes = mode == "avro_unicode"
     units = utf16_units(name)
-    text = []
+    adjusted = []
     for index, unit in enumerate(units):
         letter = unit.isascii() and (unit.isalpha() or (unit == "_" and not escapes))
         if letter or (index and ((unit.isascii() and unit.isdigit()) or (dots and unit == "."))):
-            text.append(unit)
+            adjusted.append(unit)
             continue
-        text.append(unicode_escape(unit) if escapes else "_")
+        adjusted.append(unicode_escape(unit) if escapes else "_")
         if not index and not escapes and unit.isdecimal():
-            text.append(unit)
-    return "".join(text)
+            adjusted.append(unit)
+    return "".join(adjusted)
 
 
-def utf16_units(text: str) -> list[str]:
+def utf16_units(string: str) -> list[str]:
     """The UTF-16 units of a text, which Java takes for its characters."""
-    if text.isascii():
-        return list(text)
-    data = text.encode("utf-16-be", "surrogatepass")
+    if string.isascii():
+        return list(string)
+    data = string.encode("utf-16-be", "surrogatepass")
     return [chr(int.from_bytes(data[index : index + 2])) for index in range(0, len(data), 2)]
 
 

@@ -12,14 +12,14 @@ from connectors.mysql import types
 from connectors.mysql.charsets import charset_of
 from connectors.mysql.events.envelope import SOURCES, source_block
 from connectors.mysql.events.names import schema_name
-from connectors.mysql.topics import Topics
+from connectors.mysql.topics import MySqlTopics
 from connectors.schema import Schema, array, struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.mysql.events.contract import EventSettings
-    from connectors.mysql.model import Column, Source, Table, TableName
+    from connectors.mysql.events.contract import MySqlEventSettings
+    from connectors.mysql.model import MySqlColumn, MySqlTable, RowSource, TableName
 
 #: Numbers of ``java.sql.Types`` by the first word of a declared type; others have ``OTHER``.
 _JDBC: Final = {
@@ -59,12 +59,12 @@ _OTHER: Final = 1111
 _GENERATED: Final = re.compile(r"generated|virtual|persistent|auto_increment", re.IGNORECASE)
 
 
-class Change(NamedTuple):
+class TableChange(NamedTuple):
     """What a statement did to one table."""
 
     type: Literal["CREATE", "ALTER", "DROP"]
     name: TableName
-    table: Table | None = None
+    table: MySqlTable | None = None
 
 
 class SchemaChanges:
@@ -72,18 +72,18 @@ class SchemaChanges:
 
     def __init__(
         self,
-        settings: EventSettings,
+        settings: MySqlEventSettings,
         partition: Position,
         headers: tuple[Header, ...] = (),
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """Make the schemas."""
-        self.topic = Topics(settings.topics).schema_changes
+        self.topic = MySqlTopics(settings.topics).schema_changes
         self._settings = settings
         self._partition = partition
         self._headers = headers
         self._now_ns = now_ns
-        own = f"io.debezium.connector.{settings.connector}"
+        schema_prefix = f"io.debezium.connector.{settings.connector}"
         common = "io.debezium.connector.schema"
 
         def named(name: str) -> str:
@@ -124,9 +124,11 @@ class SchemaChanges:
         change = struct(
             named(f"{common}.Change"), {"type": connect.STRING, "id": connect.STRING, "table": table}, version=1
         )
-        self._key_schema = struct(named(f"{own}.SchemaChangeKey"), {"databaseName": connect.STRING}, version=1)
+        self._key_schema = struct(
+            named(f"{schema_prefix}.SchemaChangeKey"), {"databaseName": connect.STRING}, version=1
+        )
         self._value_schema: Schema = struct(
-            named(f"{own}.SchemaChangeValue"),
+            named(f"{schema_prefix}.SchemaChangeValue"),
             {
                 "source": SOURCES[settings.connector],
                 "ts_ms": connect.INT64,
@@ -140,10 +142,10 @@ class SchemaChanges:
 
     def record(
         self,
-        source: Source,
+        source: RowSource,
         database: str,
         statement: str,
-        changes: Sequence[Change],
+        changes: Sequence[TableChange],
         offset: Position,
         *,
         snapshot: str = "false",
@@ -168,7 +170,7 @@ class SchemaChanges:
             "databaseName": database,
             "schemaName": None,
             "ddl": statement,
-            "tableChanges": [_change(change, comments=self._settings.comments) for change in changes],
+            "tableChanges": [_change_value(change, comments=self._settings.comments) for change in changes],
         }
         return SourceRecord(
             self._partition,
@@ -183,49 +185,58 @@ class SchemaChanges:
         )
 
 
-def _change(change: Change, *, comments: bool) -> dict[str, Any]:
+def _change_value(change: TableChange, *, comments: bool) -> dict[str, Any]:
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in change.name)
     return {
         "type": change.type,
         "id": quoted,
-        "table": None if change.table is None else _table(change.table, comments=comments),
+        "table": None if change.table is None else _table_value(change.table, comments=comments),
     }
 
 
-def _table(table: Table, *, comments: bool) -> dict[str, Any]:
+def _table_value(table: MySqlTable, *, comments: bool) -> dict[str, Any]:
     return {
         "defaultCharsetName": None,
         "primaryKeyColumnNames": list(table.key),
-        "columns": [_column(column, place, comments=comments) for place, column in enumerate(table.columns, 1)],
+        "columns": [
+            _column_value(column, position, comments=comments) for position, column in enumerate(table.columns, 1)
+        ],
         "comment": None,
     }
 
 
-def _column(column: Column, place: int, *, comments: bool) -> dict[str, Any]:
-    found = types.declared(column)
-    text = types.kind_of(column) in {types.Kind.TEXT, types.Kind.ENUM, types.Kind.SET} and column.collation is not None
+def _column_value(column: MySqlColumn, position: int, *, comments: bool) -> dict[str, Any]:
+    declared = types.declared(column)
+    has_charset = (
+        types.kind_of(column) in {types.ColumnKind.TEXT, types.ColumnKind.ENUM, types.ColumnKind.SET}
+        and column.collation is not None
+    )
     return {
         "name": column.name,
-        "jdbcType": _JDBC.get(found.name.partition(" ")[0], _OTHER),
+        "jdbcType": _JDBC.get(declared.name.partition(" ")[0], _OTHER),
         "nativeType": None,
-        "typeName": found.name,
-        "typeExpression": found.name,
-        "charsetName": charset_of(column.collation).name if text and column.collation is not None else None,
-        "length": found.length if found.length >= 0 else None,
-        "scale": found.scale if found.scale >= 0 else None,
-        "position": place,
+        "typeName": declared.name,
+        "typeExpression": declared.name,
+        "charsetName": charset_of(column.collation).name if has_charset and column.collation is not None else None,
+        "length": declared.length if declared.length >= 0 else None,
+        "scale": declared.scale if declared.scale >= 0 else None,
+        "position": position,
         "optional": column.nullable,
         "autoIncremented": "auto_increment" in column.extra.lower(),
         "generated": _GENERATED.search(column.extra) is not None,
         "comment": column.comment if comments and column.comment else None,
-        "defaultValueExpression": _default(column),
+        "defaultValueExpression": _default_value(column),
         "enumValues": ["'" + member.replace("'", "''") + "'" for member in column.members] or None,
     }
 
 
-def _default(column: Column) -> str | None:
+def _default_value(column: MySqlColumn) -> str | None:
     """The declared default as a value: MariaDB's catalog writes it as an expression, with quotes, or NULL for none."""
-    text = column.default
-    if text is None or (column.nullable and text.upper() == "NULL"):
+    expression = column.default
+    if expression is None or (column.nullable and expression.upper() == "NULL"):
         return None
-    return text[1:-1].replace("''", "'") if len(text) > 1 and text[0] == text[-1] == "'" else text
+    return (
+        expression[1:-1].replace("''", "'")
+        if len(expression) > 1 and expression[0] == expression[-1] == "'"
+        else expression
+    )

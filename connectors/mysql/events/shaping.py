@@ -9,12 +9,12 @@ from connectors.codegen import CodeBuilder, dict_display
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.mysql.columns import FieldPlan, Layout
+    from connectors.mysql.columns import ColumnLayout, FieldPlan
 
 Row = dict[str, Any]
 
 
-def shaper(layout: Layout) -> Callable[[Row], Row] | None:
+def make_shaper(layout: ColumnLayout) -> Callable[[Row], Row] | None:
     """The function that makes a value of a row, whichever columns the row has; None where rows are values as they are."""
     if layout.as_decoded:
         return None
@@ -25,7 +25,7 @@ def shaper(layout: Layout) -> Callable[[Row], Row] | None:
     whole: Callable[[Row], Row] = code.function("whole", f"values of {layout.table.name}")
 
     def shape(row: Row) -> Row:
-        shaped = whole(row) if len(row) == columns else _partly(values, row)
+        shaped = whole(row) if len(row) == columns else _shape_partly(values, row)
         if masker is not None:
             masker(shaped)
         return shaped
@@ -37,15 +37,19 @@ def value_members(fields: Sequence[FieldPlan], code: CodeBuilder) -> list[tuple[
     """Names and expressions of the members of a dict that makes ``fields`` from ``row``; binds the functions that they call."""
     members = []
     for field in fields:
-        text = f"row[{field.column!r}]"
+        expression = f"row[{field.column!r}]"
         if field.transform is not None:
             function = code.bind("transform", field.transform)
-            text = f"{function}({text})" if field.nulls else f"None if {text} is None else {function}({text})"
-        members.append((field.name, text))
+            expression = (
+                f"{function}({expression})"
+                if field.nulls
+                else f"None if {expression} is None else {function}({expression})"
+            )
+        members.append((field.name, expression))
     return members
 
 
-def _partly(fields: Sequence[FieldPlan], row: Row) -> Row:
+def _shape_partly(fields: Sequence[FieldPlan], row: Row) -> Row:
     shaped = {}
     for field in fields:
         if field.column in row:

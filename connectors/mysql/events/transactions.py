@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors import schema as connect
 from connectors.api import Position, SourceRecord
 from connectors.mysql.events.names import schema_name
-from connectors.mysql.topics import Topics
+from connectors.mysql.topics import MySqlTopics
 from connectors.schema import Schema, array, struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from connectors.mysql.events.contract import EventSettings
-    from connectors.mysql.model import Source, TableName
+    from connectors.mysql.events.contract import MySqlEventSettings
+    from connectors.mysql.model import RowSource, TableName
 
 _ID: Final = "transaction_id"
 _ORDER: Final = "transaction_data_collection_order_"
@@ -32,13 +32,13 @@ class Transactions:
         id: of the open transaction; None: there is none.
     """
 
-    def __init__(self, settings: EventSettings, partition: Position) -> None:
+    def __init__(self, settings: MySqlEventSettings, partition: Position) -> None:
         """No transaction is open."""
         self.id: str | None = None
         self._total = 0
         self._counts: dict[str, int] = {}
         self._partition = partition
-        self._topic = Topics(settings.topics).transactions
+        self._topic = MySqlTopics(settings.topics).transactions
         common = "io.debezium.connector.common.TransactionMetadata"
         self._key_schema = struct(schema_name(f"{common}Key", settings.schema_names), {"id": connect.STRING}, version=1)
         self._value_schema: Schema = struct(
@@ -55,8 +55,8 @@ class Transactions:
 
     def load(self, offset: Mapping[str, Any]) -> None:
         """Go on with the transaction that was open at a saved offset."""
-        found = offset.get(_ID)
-        self.id = found if isinstance(found, str) else None
+        transaction_id = offset.get(_ID)
+        self.id = transaction_id if isinstance(transaction_id, str) else None
         self._counts = {
             name.removeprefix(_ORDER): int(count) for name, count in offset.items() if name.startswith(_ORDER)
         }
@@ -64,7 +64,7 @@ class Transactions:
             self._counts = {}
         self._total = sum(self._counts.values())
 
-    def begin(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
+    def begin(self, source: RowSource, offset: Position, out: list[SourceRecord]) -> None:
         """Append the record of the transaction's begin; nothing where it is open already, after a restart within it.
 
         Args:
@@ -72,20 +72,20 @@ class Transactions:
             offset: before its first event; names the transaction where it has no GTID.
             out: gets the record.
         """
-        found = source.gtid or f"file={offset['file']},pos={offset['pos']}"
-        if found == self.id:
+        transaction_id = source.gtid or f"file={offset['file']},pos={offset['pos']}"
+        if transaction_id == self.id:
             return
-        self.id, self._total, self._counts = found, 0, {}
-        self._append(
+        self.id, self._total, self._counts = transaction_id, 0, {}
+        self._append_record(
             "BEGIN", source.ts_ms, {"event_count": None, "data_collections": None}, {**offset, **self.state()}, out
         )
 
-    def end(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
+    def end(self, source: RowSource, offset: Position, out: list[SourceRecord]) -> None:
         """Append the record of the end of the open transaction, if one is open."""
         if self.id is None:
             return
         counts = [{"data_collection": name, "event_count": count} for name, count in self._counts.items()]
-        self._append("END", source.ts_ms, {"event_count": self._total, "data_collections": counts}, offset, out)
+        self._append_record("END", source.ts_ms, {"event_count": self._total, "data_collections": counts}, offset, out)
         self.abort()
 
     def abort(self) -> None:
@@ -103,8 +103,8 @@ class Transactions:
         """
         if self.id is None:
             return
-        text = str(name)
-        order = self._counts.get(text, 0)
+        table_name = str(name)
+        order = self._counts.get(table_name, 0)
         done = self.state()
         for index in range(start, len(out)):
             record = out[index]
@@ -118,11 +118,11 @@ class Transactions:
                 }
             following = out[index + 1] if index + 1 < len(out) else None
             if following is None or not _same_row(record, following):
-                self._counts[text] = order
+                self._counts[table_name] = order
                 done = self.state()
             record.source_offset = {**record.source_offset, **done}
 
-    def _append(
+    def _append_record(
         self, status: str, ts_ms: int, counts: dict[str, Any], offset: Position, out: list[SourceRecord]
     ) -> None:
         value = {"status": status, "id": self.id, **counts, "ts_ms": ts_ms}

@@ -25,35 +25,35 @@ from connectors.codegen import CodeBuilder
 from connectors.errors import Fatal
 from connectors.formats import order_number, ums
 from connectors.mysql import logical
-from connectors.mysql.events.shaping import shaper
+from connectors.mysql.events.shaping import make_shaper
 from connectors.mysql.events.ums_values import value_text
 from connectors.mysql.positions import file_number
-from connectors.mysql.topics import Topics
+from connectors.mysql.topics import MySqlTopics
 from connectors.schema import STRING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from connectors.mysql.columns import Layout
-    from connectors.mysql.events.contract import EventSettings, Marker, Row
-    from connectors.mysql.model import Source, TableName
+    from connectors.mysql.columns import ColumnLayout
+    from connectors.mysql.events.contract import Marker, MySqlEventSettings, Row
+    from connectors.mysql.model import RowSource, TableName
 
 Tuple = list["str | None"]
 
 
-class _Message(NamedTuple):
+class _UmsMessage(NamedTuple):
     table: UmsEvents
     tuples: list[Tuple]
 
 
-def address(settings: EventSettings, name: TableName, version: int) -> tuple[str, str]:
+def table_address(settings: MySqlEventSettings, name: TableName, version: int) -> tuple[str, str]:
     """The topic and the namespace of a structure of a table: those of its logical table, with the partitions' numbers.
 
     Raises:
         ConfigInvalid: the topic's name can't be made, or ``logical.tables`` can't be applied to the table.
     """
-    topics, options = Topics(settings.topics), settings.ums
-    part = logical.parse(settings.logical).of(name)
+    topics, options = MySqlTopics(settings.topics), settings.ums
+    part = logical.parse_mapping(settings.logical).of(name)
     topic = (
         topics.table(part.name)
         if options.topic_per == "table"
@@ -79,11 +79,11 @@ class UmsRows:
         self.bytes = 0
         self.mixed = False
         #: Messages and sizes of the rows since ``mark``; where they begin; how many rows there were before.
-        self._since: list[tuple[_Message, int]] = []
+        self._since: list[tuple[_UmsMessage, int]] = []
         self._marked: Position = {}
         self._before = 0
-        self._messages: list[_Message] = []
-        self._open: dict[UmsEvents, tuple[_Message, int]] = {}
+        self._messages: list[_UmsMessage] = []
+        self._open: dict[UmsEvents, tuple[_UmsMessage, int]] = {}
         self._start: Position = {}
         self._end: Position = {}
 
@@ -93,12 +93,12 @@ class UmsRows:
             self._start = before
         self._end = after
         message, size = self._open.get(table, (None, 0))
-        for each in tuples:
-            length = _size(each)
+        for row in tuples:
+            length = _row_size(row)
             if message is None or not table.has_room(len(message.tuples), size, length):
-                message, size = _Message(table, []), 0
+                message, size = _UmsMessage(table, []), 0
                 self._messages.append(message)
-            message.tuples.append(each)
+            message.tuples.append(row)
             self._since.append((message, length))
             size += length
             self.rows += 1
@@ -118,7 +118,11 @@ class UmsRows:
             self.rows -= 1
             self.bytes -= length
         self._since.clear()
-        self._messages, self._open, self._end = [each for each in self._messages if each.tuples], {}, self._marked
+        self._messages, self._open, self._end = (
+            [open_message for open_message in self._messages if open_message.tuples],
+            {},
+            self._marked,
+        )
 
     def flush(self, out: list[SourceRecord]) -> None:
         """See ``Held.flush``."""
@@ -137,7 +141,12 @@ class UmsEvents:
     """Makes UMS messages of one structure of a table; see ``TableEvents``."""
 
     def __init__(
-        self, layout: Layout, version: int, settings: EventSettings, partition: Position, held: UmsRows | None = None
+        self,
+        layout: ColumnLayout,
+        version: int,
+        settings: MySqlEventSettings,
+        partition: Position,
+        held_rows: UmsRows | None = None,
     ) -> None:
         """Compile it (about a millisecond).
 
@@ -145,34 +154,36 @@ class UmsEvents:
             ConfigInvalid: the topic's name can't be made.
         """
         name = layout.table.name
-        self.topic, self.namespace = address(settings, name, version)
+        self.topic, self.namespace = table_address(settings, name, version)
         self.left_out = 0
         self._partition = partition
-        self._held = held
+        self._held = held_rows
         self._options = settings.ums
         self._skipped = settings.skipped
         self._skip_unchanged = settings.skip_unchanged
         self._columns = sum(plan is not None for plan in layout.plans)
         self._key = [field.column for field in layout.key]
-        self._shape = shaper(layout)
+        self._shape = make_shaper(layout)
         masked = bool(settings.masks)
         self._schema = ums.MASKED_MESSAGE if masked else ums.MESSAGE
-        self.fields: list[dict[str, Any]] = [{**each} for each in ums.SYSTEM_FIELDS]
+        self.fields: list[dict[str, Any]] = [{**field_entry} for field_entry in ums.SYSTEM_FIELDS]
         code = CodeBuilder()
         parts = []
         for field in layout.values:
-            kind, text = value_text(field.schema)
+            kind, to_text = value_text(field.schema)
             self.fields.append(
-                {**ums.field(field.name, kind, nullable=field.schema.optional), "encoded": field.encoded}
+                {**ums.make_field(field.name, kind, nullable=field.schema.optional), "encoded": field.encoded}
             )
             value = f"row.get({field.name!r})"
             parts.append(
-                value if text is None else f"None if (value := {value}) is None else {code.bind('text', text)}(value)"
+                value
+                if to_text is None
+                else f"None if (value := {value}) is None else {code.bind('text', to_text)}(value)"
             )
-        for each in self.fields:
-            each.setdefault("encoded", False)
+        for field_entry in self.fields:
+            field_entry.setdefault("encoded", False)
             if not masked:
-                del each["encoded"]
+                del field_entry["encoded"]
         code.define("texts(row, id_, time, op, uid)", [f"return [{', '.join(['id_', 'time', 'op', 'uid', *parts])}]"])
         self._texts: Callable[[Row, str, str, str, str], Tuple] = code.function("texts", f"UMS rows of {name}")
 
@@ -180,7 +191,7 @@ class UmsEvents:
         self,
         op: Literal["c", "u", "d"],
         rows: Sequence[Row | None],
-        source: Source,
+        source: RowSource,
         first_row: int,
         base: Position,
         after: Position,
@@ -196,10 +207,13 @@ class UmsEvents:
             owned = sum(row is not None for row in rows)
             self.left_out += (owned + 1) // 2 if op == "u" else owned
             return
-        most = order_number.row_number(first_row + len(rows), source.size)
-        start = _number(source, most) - most
-        time, mark = ums.datetime_text(source.ts_us), f"{source.server_id}.{file_number(source.file)}.{source.pos}."
-        made: list[tuple[int, list[Tuple]]] = []
+        max_number = order_number.row_number(first_row + len(rows), source.size)
+        start = _order_number(source, max_number) - max_number
+        time, uid_prefix = (
+            ums.datetime_text(source.ts_us),
+            f"{source.server_id}.{file_number(source.file)}.{source.pos}.",
+        )
+        numbered_tuples: list[tuple[int, list[Tuple]]] = []
         pairs: Iterable[tuple[Row | None, Row | None]]
         if op == "u":
             images = iter(rows)
@@ -208,23 +222,26 @@ class UmsEvents:
             pairs = ((None, row) for row in rows) if op == "c" else ((row, None) for row in rows)
         number = first_row
         for old, new in pairs:
-            identity, uid = str(start + min(number, most)), f"{mark}{number:08d}"
-            tuples = [self._texts(row, identity, time, what, uid + what) for what, row in self._steps(old, new)]
+            identity, uid = str(start + min(number, max_number)), f"{uid_prefix}{number:08d}"
+            tuples = [
+                self._texts(row, identity, time, operation, uid + operation)
+                for operation, row in self._row_steps(old, new)
+            ]
             number += 1
             if tuples:
-                made.append((number, tuples))
-        if not made:
+                numbered_tuples.append((number, tuples))
+        if not numbered_tuples:
             return
         if self._held is not None:
             begin = {**base, "row": first_row} if first_row else base
-            self._held.add(self, [each for _, tuples in made for each in tuples], begin, after)
+            self._held.add(self, [row_tuple for _, tuples in numbered_tuples for row_tuple in tuples], begin, after)
         else:
-            self._deliver(made, number, base, after, out)
+            self._deliver_rows(numbered_tuples, number, base, after, out)
 
     def snapshot(
         self,
         rows: Iterable[Row],
-        source: Source,
+        source: RowSource,
         marker: Marker,
         offset: Position,
         out: list[SourceRecord],
@@ -238,8 +255,11 @@ class UmsEvents:
         if "r" in self._skipped:
             self.left_out += sum(1 for _ in rows)
             return
-        identity = str(_number(source))
-        time, mark = ums.datetime_text(source.ts_us), f"r.{source.server_id}.{file_number(source.file)}.{source.pos}."
+        identity = str(_order_number(source))
+        time, uid_prefix = (
+            ums.datetime_text(source.ts_us),
+            f"r.{source.server_id}.{file_number(source.file)}.{source.pos}.",
+        )
         tuples: list[Tuple] = []
         size = 0
         for row in rows:
@@ -249,40 +269,45 @@ class UmsEvents:
                 if self._key
                 else uuid.uuid4().hex
             )
-            made = self._texts(self._shaped(row), identity, time, ums.INSERT, mark + uid)
-            length = _size(made)
+            row_tuple = self._texts(self._shape_row(row), identity, time, ums.INSERT, uid_prefix + uid)
+            length = _row_size(row_tuple)
             if tuples and not self.has_room(len(tuples), size, length):
                 out.append(self.message(ums.pull_protocol(batch), tuples, offset, batch))
                 tuples, size = [], 0
-            tuples.append(made)
+            tuples.append(row_tuple)
             size += length
         if tuples:
             out.append(self.message(ums.pull_protocol(batch), tuples, offset, batch))
 
-    def truncate(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
+    def truncate(self, source: RowSource, offset: Position, out: list[SourceRecord]) -> None:
         """Nothing: UMS has no form for it."""
         del source, offset, out
         self.left_out += 1
 
-    def has_room(self, rows: int, size: int, more: int) -> bool:
-        """Whether a message with so many rows and bytes takes one more row of ``more`` bytes."""
-        return rows < self._options.max_rows and (not rows or size + more <= self._options.max_bytes)
+    def has_room(self, rows: int, size: int, row_size: int) -> bool:
+        """Whether a message with so many rows and bytes takes one more row of ``row_size`` bytes."""
+        return rows < self._options.max_rows and (not rows or size + row_size <= self._options.max_bytes)
 
     def message(self, protocol: str, tuples: list[Tuple], offset: Position, batch: int = 0) -> SourceRecord:
         """A message with these rows."""
-        value = ums.message(protocol, self.namespace, self.fields, tuples, batch)
+        value = ums.make_message(protocol, self.namespace, self.fields, tuples, batch)
         return SourceRecord(
             self._partition, offset, self.topic, value, self._schema, ums.kafka_key(protocol, self.namespace), STRING
         )
 
-    def _deliver(
-        self, made: list[tuple[int, list[Tuple]]], end: int, base: Position, after: Position, out: list[SourceRecord]
+    def _deliver_rows(
+        self,
+        numbered_tuples: list[tuple[int, list[Tuple]]],
+        end: int,
+        base: Position,
+        after: Position,
+        out: list[SourceRecord],
     ) -> None:
         """Messages with the rows of one event: each says how many rows of the event are done."""
         tuples: list[Tuple] = []
         size, done = 0, 0
-        for number, several in made:
-            length = sum(map(_size, several))
+        for number, several in numbered_tuples:
+            length = sum(map(_row_size, several))
             if tuples and not self.has_room(len(tuples) + len(several) - 1, size, length):
                 out.append(self.message(ums.INCREMENT, tuples, {**base, "row": done}))
                 tuples, size = [], 0
@@ -291,13 +316,13 @@ class UmsEvents:
             done = number
         out.append(self.message(ums.INCREMENT, tuples, after if done == end else {**base, "row": done}))
 
-    def _steps(self, old: Row | None, new: Row | None) -> Sequence[tuple[str, Row]]:
+    def _row_steps(self, old: Row | None, new: Row | None) -> Sequence[tuple[str, Row]]:
         """The rows that a change gives, in order, each with its ``ums_op_``."""
         if old is not None and new is not None:
             if len(new) != self._columns:
                 new = {**old, **new}
             if all(name not in old or old[name] == new.get(name) for name in self._key):
-                before, after = self._shaped(old), self._shaped(new)
+                before, after = self._shape_row(old), self._shape_row(new)
                 if self._skip_unchanged and before == after:
                     self.left_out += 1
                     return ()
@@ -308,16 +333,16 @@ class UmsEvents:
             steps.append(("d", ums.DELETE, old))
         if new is not None:
             steps.append(("c", ums.INSERT, new))
-        kept = [(what, self._shaped(row)) for step, what, row in steps if step not in self._skipped]
+        kept = [(operation, self._shape_row(row)) for step, operation, row in steps if step not in self._skipped]
         if steps and not kept:
             self.left_out += 1
         return kept
 
-    def _shaped(self, row: Row) -> Row:
+    def _shape_row(self, row: Row) -> Row:
         return row if self._shape is None else self._shape(row)
 
 
-def _number(source: Source, row: int = 0) -> int:
+def _order_number(source: RowSource, row: int = 0) -> int:
     try:
         return order_number.binlog_number(source.file, source.pos, row)
     except ValueError as error:
@@ -327,6 +352,6 @@ def _number(source: Source, row: int = 0) -> int:
         ) from error
 
 
-def _size(texts: Tuple) -> int:
+def _row_size(row_tuple: Tuple) -> int:
     """Characters of a row's texts, and what JSON puts around each."""
-    return sum([len(text) + 3 if text is not None else 5 for text in texts])
+    return sum([len(cell) + 3 if cell is not None else 5 for cell in row_tuple])

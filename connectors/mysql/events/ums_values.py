@@ -51,20 +51,22 @@ def value_text(schema: Schema) -> tuple[str, Callable[[Any], str] | None]:
 
 def time_text(micros: int) -> str:
     """A time of MySQL's TIME, which may be negative or longer than a day."""
-    seconds, rest = divmod(abs(micros), 1_000_000)
-    return f"{'-' if micros < 0 else ''}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:06d}"
+    seconds, fraction = divmod(abs(micros), 1_000_000)
+    return (
+        f"{'-' if micros < 0 else ''}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:06d}"
+    )
 
 
-def _zoned(value: str) -> str:
+def _format_zoned(value: str) -> str:
     """``2024-02-29T23:59:59.123Z`` as a datetime; a year with a sign or more digits stays as it is."""
-    day, _, rest = value.partition("T")
-    whole, _, fraction = rest.removesuffix("Z").partition(".")
+    day, _, time_of_day = value.partition("T")
+    whole, _, fraction = time_of_day.removesuffix("Z").partition(".")
     if len(whole) == len("HH:MM"):
         whole += ":00"
     return f"{day} {whole}.{fraction[:_FRACTION]:0<6}"
 
 
-def _plain(value: Decimal) -> str:
+def _format_plain(value: Decimal) -> str:
     return f"{value:f}"
 
 
@@ -72,29 +74,29 @@ def _not_finite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _double(value: float) -> str:
+def _format_double(value: float) -> str:
     return repr(float(value)) if math.isfinite(value) else _not_finite(value)
 
 
-def _float(value: float) -> str:
+def _format_float(value: float) -> str:
     if not math.isfinite(value):
         return _not_finite(value)
     for digits in range(6, 9):
-        text = f"{value:.{digits}g}"
-        if _SINGLE.pack(float(text)) == _SINGLE.pack(value):
-            return repr(float(text))
+        digits_text = f"{value:.{digits}g}"
+        if _SINGLE.pack(float(digits_text)) == _SINGLE.pack(value):
+            return repr(float(digits_text))
     return repr(float(f"{value:.9g}"))
 
 
-def _boolean(value: bool) -> str:  # noqa: FBT001 - the value itself
+def _format_boolean(value: bool) -> str:  # noqa: FBT001 - the value itself
     return "true" if value else "false"
 
 
-def _base64(value: bytes) -> str:
+def _encode_base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def _document(value: Any) -> str:
+def _encode_document(value: Any) -> str:
     return _JSON.encode(value).decode()  # bytes become Base64
 
 
@@ -110,20 +112,20 @@ _NAMED: Final[dict[str, tuple[str, Callable[[Any], str] | None]]] = {
     f"{_TIME}Timestamp": ("datetime", lambda value: datetime_text(value * 1000)),
     f"{_TIME}MicroTimestamp": ("datetime", datetime_text),
     f"{_TIME}NanoTimestamp": ("datetime", lambda value: datetime_text(value // 1000)),
-    _ZONED: ("datetime", _zoned),
-    DECIMAL: ("decimal", _plain),
+    _ZONED: ("datetime", _format_zoned),
+    DECIMAL: ("decimal", _format_plain),
 }
 _TYPED: Final[dict[Type, tuple[str, Callable[[Any], str] | None]]] = {
     Type.INT8: ("int", str),
     Type.INT16: ("int", str),
     Type.INT32: ("int", str),
     Type.INT64: ("long", str),
-    Type.FLOAT32: ("float", _float),
-    Type.FLOAT64: ("double", _double),
-    Type.BOOLEAN: ("boolean", _boolean),
+    Type.FLOAT32: ("float", _format_float),
+    Type.FLOAT64: ("double", _format_double),
+    Type.BOOLEAN: ("boolean", _format_boolean),
     Type.STRING: ("string", None),
-    Type.BYTES: ("binary", _base64),
-    Type.ARRAY: ("string", _document),
-    Type.MAP: ("string", _document),
-    Type.STRUCT: ("string", _document),
+    Type.BYTES: ("binary", _encode_base64),
+    Type.ARRAY: ("string", _encode_document),
+    Type.MAP: ("string", _encode_document),
+    Type.STRUCT: ("string", _encode_document),
 }

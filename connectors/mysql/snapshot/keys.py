@@ -22,7 +22,7 @@ _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", 
 _BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as SQL writes it."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -48,7 +48,7 @@ class KeyColumn(NamedTuple):
     @property
     def sql(self) -> str:
         """The column."""
-        return quoted(self.name)
+        return quote_name(self.name)
 
     @property
     def select(self) -> str:
@@ -68,23 +68,23 @@ class KeyColumn(NamedTuple):
             return f"_{self.charset} X'{value.hex()}'"
         if self.type in _BYTES:
             return f"X'{value.hex()}'"
-        text = value.decode("ascii")
+        decoded = value.decode("ascii")
         if self.type in _INTEGERS or self.type in _NUMBERS or self.type in _BY_NUMBER or self.type in _FLOATS:
-            return text
-        return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+            return decoded
+        return "'" + decoded.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def after(columns: Sequence[KeyColumn], key: Key) -> str:
+def condition_after(columns: Sequence[KeyColumn], key: Key) -> str:
     """The condition for rows behind ``key``; with a key of fewer columns, behind all rows that begin so."""
-    return _beyond(columns, key, ">", "")
+    return _compare_keys(columns, key, ">", "")
 
 
-def until(columns: Sequence[KeyColumn], key: Key) -> str:
+def condition_until(columns: Sequence[KeyColumn], key: Key) -> str:
     """The condition for rows up to ``key`` and at it; with a key of fewer columns, and all rows that begin so."""
-    return _beyond(columns, key, "<", "=")
+    return _compare_keys(columns, key, "<", "=")
 
 
-def _beyond(columns: Sequence[KeyColumn], key: Key, sign: str, last: str) -> str:
+def _compare_keys(columns: Sequence[KeyColumn], key: Key, sign: str, last: str) -> str:
     """``(a > 1) OR (a = 1 AND b > 2)``, with ``a >= 1`` in front: comparisons of row constructors use no index."""
     names = [column.sql for column in columns[: len(key)]]
     if len(key) == 1:
@@ -97,12 +97,12 @@ def _beyond(columns: Sequence[KeyColumn], key: Key, sign: str, last: str) -> str
     return f"({names[0]} {sign}= {key[0]} AND ({' OR '.join(terms)}))"
 
 
-def order(columns: Sequence[KeyColumn], *, down: bool = False) -> str:
+def order_list(columns: Sequence[KeyColumn], *, down: bool = False) -> str:
     """The ORDER BY list."""
     return ", ".join(column.sql + (" DESC" if down else "") for column in columns)
 
 
-def trailing(packet: bytes, skip: int, columns: Sequence[KeyColumn]) -> Key:
+def read_trailing(packet: bytes, skip: int, columns: Sequence[KeyColumn]) -> Key:
     """The key from a row's packet, whose last values are the columns' ``select``.
 
     Args:
@@ -112,18 +112,18 @@ def trailing(packet: bytes, skip: int, columns: Sequence[KeyColumn]) -> Key:
     """
     at = 0
     for _ in range(skip):
-        at = _value(packet, at)[1]
-    found = []
+        at = _read_value(packet, at)[1]
+    literals = []
     for column in columns:
-        value, at = _value(packet, at)
-        found.append(column.literal(value))
-    return tuple(found)
+        value, at = _read_value(packet, at)
+        literals.append(column.literal(value))
+    return tuple(literals)
 
 
 _LENGTHS: Final = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 
 
-def _value(packet: bytes, at: int) -> tuple[bytes, int]:
+def _read_value(packet: bytes, at: int) -> tuple[bytes, int]:
     size = packet[at]
     at += 1
     if size == 0xFB:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from connectors.errors import ConfigInvalid
 from connectors.java_regex import compile_java
 from connectors.mysql import shards
-from connectors.mysql.connection import query
+from connectors.mysql.connection import query_rows
 from connectors.mysql.snapshot import keys, split
-from connectors.mysql.snapshot.keys import KeyColumn, quoted
-from connectors.mysql.snapshot.rows import Rows
-from connectors.mysql.snapshot.work import Layout
+from connectors.mysql.snapshot.keys import KeyColumn, quote_name
+from connectors.mysql.snapshot.rows import PacketRows
+from connectors.mysql.snapshot.work import SnapshotLayout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from connectors.mysql.model import Shard, Table, TableName
-    from connectors.mysql.snapshot.model import Key, RowDecoder
+    from connectors.mysql.model import MySqlTable, Shard, TableName
+    from connectors.mysql.snapshot.model import Key, SnapshotRowDecoder
     from connectors.snapshot.requests import SnapshotRequest
 
 _TRANSACTIONAL: Final = frozenset({"innodb", "rocksdb", "tokudb", "xtradb"})
@@ -45,36 +45,36 @@ class Extent(NamedTuple):
     transactional: bool
 
 
-def source(name: TableName) -> str:
+def format_source(name: TableName) -> str:
     """The table as SQL writes it."""
-    return f"{quoted(name.database)}.{quoted(name.table)}"
+    return f"{quote_name(name.database)}.{quote_name(name.table)}"
 
 
-def origin(request: SnapshotRequest, name: TableName) -> str:
+def select_origin(request: SnapshotRequest, name: TableName) -> str:
     """What the rows are selected from."""
-    select = _of(request.selects, name)
-    return f"({select.rstrip().rstrip(';')}) AS {quoted(name.table)}" if select else source(name)
+    select = _text_of(request.selects, name)
+    return f"({select.rstrip().rstrip(';')}) AS {quote_name(name.table)}" if select else format_source(name)
 
 
-def condition(request: SnapshotRequest, name: TableName) -> str:
+def find_condition(request: SnapshotRequest, name: TableName) -> str:
     """The request's condition for a table, or ""."""
-    return _of(request.conditions, name)
+    return _text_of(request.conditions, name)
 
 
-def _of(texts: Mapping[str, str], name: TableName) -> str:
+def _text_of(texts_by_table: Mapping[str, str], name: TableName) -> str:
     full = str(name)
-    if full in texts:
-        return texts[full]
-    for expression, text in texts.items():
+    if full in texts_by_table:
+        return texts_by_table[full]
+    for expression, table_text in texts_by_table.items():
         try:
             if compile_java(f"(?i){expression}").fullmatch(full) is not None:
-                return text
+                return table_text
         except ConfigInvalid:
             continue  # the request was checked when it came; a name with odd characters is no expression
     return ""
 
 
-async def shape(connection: Any, name: TableName) -> Shape:
+async def read_shape(connection: Any, name: TableName) -> Shape:
     """All that tells one structure of a table from another; () if there is no such table.
 
     Raises:
@@ -82,16 +82,16 @@ async def shape(connection: Any, name: TableName) -> Shape:
     """
     if not name.possible:  # the server fails queries with such names (error 1267)
         return ()
-    return tuple(tuple(row) for row in await query(connection, _SHAPE, (name.database, name.table)))
+    return tuple(tuple(row) for row in await query_rows(connection, _SHAPE, (name.database, name.table)))
 
 
-async def extent(connection: Any, name: TableName) -> Extent:
+async def read_extent(connection: Any, name: TableName) -> Extent:
     """The server's estimates.
 
     Raises:
         Retriable: the connection is lost.
     """
-    rows = await query(
+    rows = await query_rows(
         connection,
         "SELECT TABLE_ROWS, AVG_ROW_LENGTH, ENGINE FROM information_schema.TABLES "
         "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
@@ -103,24 +103,24 @@ async def extent(connection: Any, name: TableName) -> Extent:
     return Extent(None if count is None else int(count), int(size or 0), str(engine or "").lower() in _TRANSACTIONAL)
 
 
-async def estimates(connection: Any, names: list[TableName]) -> dict[tuple[str, str], int]:
+async def read_estimates(connection: Any, names: list[TableName]) -> dict[tuple[str, str], int]:
     """Estimated rows of many tables, by database and table.
 
     Raises:
         Retriable: the connection is lost.
     """
-    found: dict[tuple[str, str], int] = {}
+    row_counts: dict[tuple[str, str], int] = {}
     for database in sorted({name.database for name in names if name.possible}):
-        rows = await query(
+        rows = await query_rows(
             connection,
             "SELECT TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s",
             (database,),
         )
-        found.update({(database, str(table)): int(count) for table, count in rows if count is not None})
-    return found
+        row_counts.update({(database, str(table)): int(count) for table, count in rows if count is not None})
+    return row_counts
 
 
-def order(table: Table, decoder: RowDecoder, surrogate: str, columns: Shape) -> tuple[KeyColumn, ...]:
+def key_order(table: MySqlTable, decoder: SnapshotRowDecoder, surrogate: str, columns: Shape) -> tuple[KeyColumn, ...]:
     """The columns by which a table is read; () for a table without a key.
 
     Raises:
@@ -128,10 +128,10 @@ def order(table: Table, decoder: RowDecoder, surrogate: str, columns: Shape) -> 
     """
     if not table.key or not decoder.key:
         return ()
-    known = {str(row[0]).lower(): row for row in columns}
+    columns_by_name = {str(row[0]).lower(): row for row in columns}
     names = list(table.key)
     if surrogate:
-        row = known.get(surrogate.lower())
+        row = columns_by_name.get(surrogate.lower())
         if row is None:
             raise ConfigInvalid(f"{table.name} has no column {surrogate}, which the request names as surrogate key")
         if str(row[5]).upper() == "YES":
@@ -141,18 +141,23 @@ def order(table: Table, decoder: RowDecoder, surrogate: str, columns: Shape) -> 
             )
         # With the key behind it no two rows are equal.
         names = [str(row[0]), *(name for name in names if name.lower() != surrogate.lower())]
-    found = []
+    key_columns = []
     for name in names:
-        row = known.get(name.lower())
+        row = columns_by_name.get(name.lower())
         if row is None:
             return ()
-        found.append(KeyColumn(str(row[0]), str(row[1]).lower(), str(row[2] or "")))
-    return tuple(found)
+        key_columns.append(KeyColumn(str(row[0]), str(row[1]).lower(), str(row[2] or "")))
+    return tuple(key_columns)
 
 
-async def layout(
-    connection: Any, request: SnapshotRequest, shard: Shard, table: Table, decoder: RowDecoder, columns: Shape
-) -> Layout:
+async def read_layout(
+    connection: Any,
+    request: SnapshotRequest,
+    shard: Shard,
+    table: MySqlTable,
+    decoder: SnapshotRowDecoder,
+    columns: Shape,
+) -> SnapshotLayout:
     """The extent of a table.
 
     Raises:
@@ -161,26 +166,26 @@ async def layout(
         pymysql.MySQLError: as the two, from the driver.
         ConfigInvalid: the surrogate key can't be used.
     """
-    sized = await extent(connection, table.name)
-    ordered = order(table, decoder, request.surrogate_key, columns)
+    sized = await read_extent(connection, table.name)
+    ordered = key_order(table, decoder, request.surrogate_key, columns)
     total = sized.rows
-    where = condition(request, table.name)
-    if where or _of(request.selects, table.name):
-        sql = f"EXPLAIN SELECT 1 FROM {origin(request, table.name)}"  # noqa: S608 - the operator's own condition
-        total = await _explained(connection, sql + (f" WHERE ({where})" if where else ""), total)
+    where = find_condition(request, table.name)
+    if where or _text_of(request.selects, table.name):
+        sql = f"EXPLAIN SELECT 1 FROM {select_origin(request, table.name)}"  # noqa: S608 - the operator's own condition
+        total = await _explain_rows(connection, sql + (f" WHERE ({where})" if where else ""), total)
     if total is not None and shard.count > 1 and shards.split_column(table) is not None:
         total = -(-total // shard.count)
     low: int | None = None
     high: Key | None = None
     if ordered:
-        high = await edge(connection, table.name, ordered, down=True)
+        high = await read_edge(connection, table.name, ordered, down=True)
         if high is not None and ordered[0].integer:
-            first = await edge(connection, table.name, ordered)
+            first = await read_edge(connection, table.name, ordered)
             low = int((first or high)[0])
-    return Layout(table, decoder, ordered, low, high, total, sized.row_bytes)
+    return SnapshotLayout(table, decoder, ordered, low, high, total, sized.row_bytes)
 
 
-async def ranges(
+async def plan_ranges(
     connection: Any, request: SnapshotRequest, table: TableName, columns: Shape, option: str, connections: int
 ) -> tuple[tuple[str, ...], str]:
     """How several connections divide a table without a key: SQL conditions, or () and why not ("": nobody asked for it).
@@ -203,35 +208,37 @@ async def ranges(
     column = split.split_column(table, name, columns)
     if isinstance(column, str):
         return (), column
-    if _of(request.selects, table):
+    if _text_of(request.selects, table):
         return (), f"{table} is read by a statement of its own, whose rows can be others each time it runs"
-    ((low, high),) = await query(connection, column.extent_sql(source(table)))
+    ((low, high),) = await query_rows(connection, column.extent_sql(format_source(table)))
     return column.ranges(low, high, connections), ""
 
 
-def nothing(table: Table, decoder: RowDecoder) -> Layout:
+def empty_layout(table: MySqlTable, decoder: SnapshotRowDecoder) -> SnapshotLayout:
     """The layout of a table of which the task owns no row."""
-    return Layout(table, decoder, (), None, None, 0)
+    return SnapshotLayout(table, decoder, (), None, None, 0)
 
 
-async def edge(connection: Any, name: TableName, columns: tuple[KeyColumn, ...], *, down: bool = False) -> Key | None:
+async def read_edge(
+    connection: Any, name: TableName, columns: tuple[KeyColumn, ...], *, down: bool = False
+) -> Key | None:
     """The least key of a table, or the largest; None: it has no rows."""
     names = ", ".join(column.select for column in columns)
-    sql = f"SELECT {names} FROM {source(name)} ORDER BY {keys.order(columns, down=down)} LIMIT 1"  # noqa: S608 - quoted names
-    rows = await Rows(connection).all(sql)
-    return keys.trailing(rows[0], 0, columns) if rows else None
+    sql = f"SELECT {names} FROM {format_source(name)} ORDER BY {keys.order_list(columns, down=down)} LIMIT 1"  # noqa: S608 - quoted names
+    rows = await PacketRows(connection).all(sql)
+    return keys.read_trailing(rows[0], 0, columns) if rows else None
 
 
-async def _explained(connection: Any, sql: str, most: int | None) -> int | None:
+async def _explain_rows(connection: Any, sql: str, max_rows: int | None) -> int | None:
     """The server's estimate of a query's rows."""
-    rows = await query(connection, sql)
+    rows = await query_rows(connection, sql)
     if not rows or len(rows[0]) not in _EXPLAIN_ROWS:
-        return most
+        return max_rows
     at = _EXPLAIN_ROWS[len(rows[0])]
     count = rows[0][at]
     if count is None:
-        return most
-    found = int(count)
+        return max_rows
+    estimate = int(count)
     if at == 9 and rows[0][10] is not None:
-        found = int(found * float(rows[0][10]) / 100)
-    return found if most is None else min(found, most)
+        estimate = int(estimate * float(rows[0][10]) / 100)
+    return estimate if max_rows is None else min(estimate, max_rows)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from connectors.mysql.model import Place, Table, TableName  # noqa: TC001 - msgspec reads the annotations at run time
+from connectors.mysql.model import BinlogPosition, MySqlTable, TableName  # noqa: TC001 - msgspec reads the annotations at run time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -66,13 +66,14 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 5
 
 
-class RowDecoder(NamedTuple):
+class SnapshotRowDecoder(NamedTuple):
     """How the rows of one table's structure are read.
 
     Attributes:
         columns: SQL expressions of the SELECT list.
         decode: makes a row of the text protocol a dict; more values at the packet's end are left alone.
-        key: names of the fields that hold the table's key, as the server has it, in the order of ``Table.key``; () where there
+        key: names of the fields that hold the table's key, as the server has it, in the order of ``MySqlTable.key``; () where
+            there
             is no key or the fields don't hold it.
         fields: how many fields a whole row has.
     """
@@ -96,10 +97,10 @@ class Early(NamedTuple):
     request: str
     origin: str
     rows: list[Row]
-    low: Place
+    low: BinlogPosition
 
 
-class Chunk:
+class SnapshotChunk:
     """Rows of one table as of one place, ready to be sent.
 
     Until ``Puller.done`` the stream's changes still take rows away: take as many as are sent at once, and send them before
@@ -148,10 +149,10 @@ class Chunk:
         *,
         request: str,
         origin: str,
-        table: Table,
+        table: MySqlTable,
         rows: dict[tuple[Any, ...], Row] | list[Row],
-        low: Place,
-        high: Place,
+        low: BinlogPosition,
+        high: BinlogPosition,
         read_ms: int = 0,
         size: int = 0,
         bad: Sequence[tuple[Skippable, bytes]] = (),
@@ -185,25 +186,25 @@ class Chunk:
         """Rows that can be taken still; a few more than will come for a table without a key."""
         return len(self.keyed) if self.keyed is not None else len(self._rows) - self._iterator
 
-    def take(self, most: int) -> list[Row]:
+    def take(self, max_rows: int) -> list[Row]:
         """The next rows, at most so many; [] once there are none left."""
         if self.keyed is not None:
-            keys = list(islice(self.keyed, most))
+            keys = list(islice(self.keyed, max_rows))
             pop = self.keyed.pop
-            found = [pop(key) for key in keys]
+            rows = [pop(key) for key in keys]
         else:
-            found = []
-            while len(found) < most and self._iterator < len(self._rows):
-                part = self._rows[self._iterator : self._iterator + most - len(found)]
+            rows = []
+            while len(rows) < max_rows and self._iterator < len(self._rows):
+                part = self._rows[self._iterator : self._iterator + max_rows - len(rows)]
                 self._iterator += len(part)
                 images = self._images
-                found += (
+                rows += (
                     [row for row in part if not images.leaves_out(row)]
                     if images is not None and images.needed
                     else part
                 )
-        self.taken += len(found)
-        return found
+        self.taken += len(rows)
+        return rows
 
     def drop(self) -> None:
         """Take away what is left."""
@@ -212,7 +213,7 @@ class Chunk:
         self._rows = []
 
 
-def image(row: Mapping[str, Any]) -> bytes:
+def row_digest(row: Mapping[str, Any]) -> bytes:
     """A digest of a row's values, for rows that have no key."""
     from hashlib import blake2b
 

@@ -10,23 +10,23 @@ from pymysql.err import MySQLError
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from connectors.mysql import positions, shards
-from connectors.mysql.connection import failure
+from connectors.mysql.connection import explain_failure
 from connectors.mysql.snapshot import lookup, state
-from connectors.mysql.snapshot.pulls import Pulls
-from connectors.mysql.snapshot.reader import Changed, Reader, Vanished
-from connectors.mysql.snapshot.throttle import Throttle
+from connectors.mysql.snapshot.pulls import SnapshotPlanner
+from connectors.mysql.snapshot.reader import Changed, SnapshotReader, Vanished
+from connectors.mysql.snapshot.throttle import SnapshotThrottle
 from connectors.mysql.snapshot.views import Views
-from connectors.mysql.snapshot.work import Found
+from connectors.mysql.snapshot.work import RequestTable
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from connectors.api import TaskMetrics
-    from connectors.mysql.model import Place, Shard, Table, TableName
+    from connectors.mysql.model import BinlogPosition, MySqlTable, Shard, TableName
     from connectors.mysql.snapshot.lookup import Shape
-    from connectors.mysql.snapshot.model import Chunk, Early, Row, RowDecoder, SnapshotSettings
-    from connectors.mysql.snapshot.work import Job, TablePull
+    from connectors.mysql.snapshot.model import Early, Row, SnapshotChunk, SnapshotRowDecoder, SnapshotSettings
+    from connectors.mysql.snapshot.work import TableReadJob, TableSnapshot
     from connectors.snapshot.requests import SnapshotRequest
 
 #: No such database or table.
@@ -51,7 +51,8 @@ class Puller:
         decoder: how rows of a table are read.
         shard: what this task owns.
         saved: request id -> what ``done`` or ``changes`` gave last before the restart.
-        seen: the newest place that the stream has taken anything from: file and position after the last event it was fed,
+        seen_position: the newest place that the stream has taken anything from: file and position after the last event it was
+            fed,
             GTIDs (needed on MySQL, and with a replica) with the transaction under way.
         metrics: gets the numbers of ``METRICS``.
         log: for people.
@@ -62,11 +63,11 @@ class Puller:
         settings: SnapshotSettings,
         *,
         connect: Callable[[], Awaitable[Any]],
-        tables: Callable[[list[str]], Awaitable[Sequence[Table]]],
-        decoder: Callable[[Table], RowDecoder],
+        tables: Callable[[list[str]], Awaitable[Sequence[MySqlTable]]],
+        decoder: Callable[[MySqlTable], SnapshotRowDecoder],
         shard: Shard,
         saved: Mapping[str, str],
-        seen: Callable[[], Place],
+        seen_position: Callable[[], BinlogPosition],
         metrics: TaskMetrics | None,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
@@ -75,11 +76,11 @@ class Puller:
         self._tables = tables
         self._decoder = decoder
         self._shard = shard
-        self._seen = seen
+        self._seen = seen_position
         self._metrics = metrics
         self._log = log
-        self._pulls = Pulls(settings, shard, saved)
-        self._throttle = Throttle(settings.threads, settings.rows_per_s, adaptive=settings.adaptive)
+        self._pulls = SnapshotPlanner(settings, shard, saved)
+        self._throttle = SnapshotThrottle(settings.threads, settings.rows_per_s, adaptive=settings.adaptive)
         self._shapes: dict[TableName, Shape] = {}
         self._transactional: dict[TableName, bool] = {}
         self._workers: list[asyncio.Task[None]] = []
@@ -106,11 +107,11 @@ class Puller:
         """Begin to read in the background."""
         if not self._workers:
             self._workers = [
-                asyncio.create_task(self._worker(number), name=f"snapshot-{number}")
+                asyncio.create_task(self._run_worker(number), name=f"snapshot-{number}")
                 for number in range(self._settings.threads)
             ]
             for worker in self._workers:
-                worker.add_done_callback(self._ended)
+                worker.add_done_callback(self._worker_ended)
 
     async def close(self) -> None:
         """Stop, and close the connections."""
@@ -126,14 +127,14 @@ class Puller:
             ValueError: the saved state of one can't be read.
         """
         self._pulls.set_requests(requests)
-        self._wake()
+        self._wake_workers()
 
-    def preset(self, request: str, tables: Sequence[Table]) -> None:
+    def preset(self, request: str, tables: Sequence[MySqlTable]) -> None:
         """The tables of a request that ``set_requests`` gets next: they need not be looked for."""
         self._pulls.preset(
             request,
             [
-                Found(table.name, None, not table.key, shards.sql_filter(table, self._shard) is not None)
+                RequestTable(table.name, None, not table.key, shards.sql_filter(table, self._shard) is not None)
                 for table in tables
             ],
         )
@@ -152,14 +153,14 @@ class Puller:
             try:
                 connection = await self._connect()
                 try:
-                    await self._resolve(job, connection)
+                    await self._resolve_tables(job, connection)
                 finally:
                     connection.close()
             finally:
                 self._pulls.failed(job)
                 self._pulls.finished(job)
 
-    def ready(self, reached: Callable[[Place], bool]) -> Chunk | None:
+    def ready(self, reached: Callable[[BinlogPosition], bool]) -> SnapshotChunk | None:
         """The next chunk that may be sent now; None while one is out (not ``done`` yet) or none is ready.
 
         Args:
@@ -173,10 +174,10 @@ class Puller:
             raise self._error
         return self._pulls.ready(reached)
 
-    def done(self, chunk: Chunk) -> dict[str, str]:
+    def done(self, chunk: SnapshotChunk) -> dict[str, str]:
         """The chunk was sent: what to save, text by request id, with the offset of its last record."""
         table = self._pulls.sending
-        found = self._pulls.done(chunk)
+        packed_states = self._pulls.done(chunk)
         if table is not None and table.images is not None and table.images.forgotten and not table.forgot:
             table.forgot = True
             self._log.warning(
@@ -187,9 +188,9 @@ class Puller:
                 self._settings.most_images,
             )
         if table is not None:
-            self._measure(chunk, table)
-        self._wake()
-        return found
+            self._measure_chunk(chunk, table)
+        self._wake_workers()
+        return packed_states
 
     def changes(self) -> dict[str, str]:
         """What else is to be saved since the last call: found tables, those that vanished, ends; text by request id."""
@@ -210,24 +211,26 @@ class Puller:
         """A change behind the view's place need not wait for the end of its transaction to be told from one before it."""
         for table in self._pulls.watch.unreached[:]:
             if table.name == name and table.high is not None and table.high.file:
-                seen = self._seen()
-                if positions.spot(seen.file, seen.pos) >= positions.spot(table.high.file, table.high.pos):
+                position = self._seen()
+                if positions.position_number(position.file, position.pos) >= positions.position_number(
+                    table.high.file, table.high.pos
+                ):
                     self._pulls.watch.let_go(table)
 
-    def advance(self, reached: Callable[[Place], bool]) -> None:
+    def advance(self, reached: Callable[[BinlogPosition], bool]) -> None:
         """The stream has finished a transaction."""
         self._pulls.watch.advance(reached)
 
     def altered(self, name: TableName | None) -> None:
         """The stream came by a change of the table's structure, a TRUNCATE, a DROP or a RENAME; None: of any table."""
         self._pulls.altered(name)
-        self._wake()
+        self._wake_workers()
 
     def invalidate(self) -> None:
         """The stream has a new connection, perhaps to another server: what was read but not sent is read again."""
         self._generation += 1
         self._pulls.altered(None)
-        self._wake()
+        self._wake_workers()
 
     def progress(self) -> list[dict[str, Any]]:
         """How far each request is, in the order of reading.
@@ -236,9 +239,9 @@ class Puller:
         ``table``, ``state``, ``rows_total`` (estimated), ``rows_done``, ``superseded`` (of them left out for newer changes),
         ``chunks``, ``rows_per_s``, ``eta_s``, ``percent``, ``started_ms``, ``finished_ms``, ``error``.
         """
-        found = []
+        requests = []
         for pull in self._pulls.all():
-            shown = state.progress(pull.request.id, pull.note)
+            shown = state.show_progress(pull.request.id, pull.note)
             for table, row in zip(pull.tables, shown["tables"], strict=False):
                 running = table.note.stage == "running"
                 left = max(0, (table.note.total or 0) - table.note.rows)
@@ -246,8 +249,8 @@ class Puller:
                 row["eta_s"] = (
                     round(left / table.rate, 1) if running and table.rate and table.note.total is not None else None
                 )
-            found.append(shown)
-        return found
+            requests.append(shown)
+        return requests
 
     async def wait(self) -> None:
         """Until a chunk may be ready or ``changes`` has something."""
@@ -256,29 +259,29 @@ class Puller:
 
     # The readers.
 
-    def _wake(self) -> None:
+    def _wake_workers(self) -> None:
         # Every waiting reader looks for work; one event object per round, so that none misses it.
         self._work.set()
         self._work = asyncio.Event()
         if self._pulls.dirty:
             self._news.set()
 
-    async def _change(self) -> None:
+    async def _wait_change(self) -> None:
         await self._work.wait()
 
-    def _told(self) -> None:
+    def _notify_change(self) -> None:
         self._news.set()
-        self._wake()
+        self._wake_workers()
 
-    def _ended(self, worker: asyncio.Task[None]) -> None:
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
         if not worker.cancelled() and worker.exception() is not None:
             self._error = worker.exception()
             self._news.set()
 
-    async def _worker(self, number: int) -> None:
+    async def _run_worker(self, number: int) -> None:
         if self._settings.delay_s:
             await asyncio.sleep(self._settings.delay_s)
-        reader: Reader | None = None
+        reader: SnapshotReader | None = None
         generation = -1
         pause = _FIRST_PAUSE_S
         try:
@@ -295,8 +298,8 @@ class Puller:
                             reader.close()
                             reader = None
                         generation = self._generation
-                        reader = await self._reader()
-                    if await self._do(job, reader):
+                        reader = await self._open_reader()
+                    if await self._do_job(job, reader):
                         pause = _FIRST_PAUSE_S
                         continue
                     reader.close()
@@ -306,14 +309,14 @@ class Puller:
                     self._active -= 1
                     self._pulls.failed(job)
                     self._pulls.finished(job)
-                    self._wake()
+                    self._wake_workers()
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
         finally:
             if reader is not None:
                 reader.close()
 
-    async def _reader(self) -> Reader:
+    async def _open_reader(self) -> SnapshotReader:
         connection = await self._connect()
         try:
             views = await Views.of(connection, self._settings, self._log)
@@ -321,7 +324,7 @@ class Puller:
         except BaseException:
             connection.close()
             raise
-        return Reader(
+        return SnapshotReader(
             connection,
             views,
             self._pulls,
@@ -329,61 +332,61 @@ class Puller:
             self._throttle,
             tables=self._tables,
             decoder=self._decoder,
-            seen=self._seen,
+            seen_position=self._seen,
             again=self._connect,
             shapes=self._shapes,
             transactional=self._transactional,
-            news=self._told,
-            idle=self._change,
+            news=self._notify_change,
+            idle=self._wait_change,
             log=self._log,
         )
 
-    async def _do(self, job: Job, reader: Reader) -> bool:
+    async def _do_job(self, job: TableReadJob, reader: SnapshotReader) -> bool:
         """Do a job; False: the connection is lost, or the server busy."""
         try:
             if job.kind == "resolve":
-                await self._resolve(job, reader.connection)
+                await self._resolve_tables(job, reader.connection)
             elif job.kind == "prepare":
                 await reader.prepare(job)
             else:
                 await reader.read(job)
         except Vanished:
-            self._vanished(job)
+            self._table_vanished(job)
         except Changed:
-            await self._renew(job, reader, "its structure changed")
+            await self._renew_table(job, reader, "its structure changed")
         except (MillraceError, MySQLError, OSError, EOFError) as error:
-            return await self._refused(job, reader, error)
+            return await self._handle_refusal(job, reader, error)
         except BaseException:
             reader.close()
             raise
         return True
 
-    async def _resolve(self, job: Job, connection: Any) -> None:
-        known = await self._tables(job.pull.request.tables)
-        rows = await lookup.estimates(connection, [table.name for table in known])
+    async def _resolve_tables(self, job: TableReadJob, connection: Any) -> None:
+        tables = await self._tables(job.pull.request.tables)
+        rows = await lookup.read_estimates(connection, [table.name for table in tables])
         self._pulls.resolved(
             job,
             [
-                Found(
+                RequestTable(
                     table.name,
                     rows.get((table.name.database, table.name.table)),
                     not table.key,
                     shards.sql_filter(table, self._shard) is not None,
                 )
-                for table in known
+                for table in tables
             ],
         )
-        if not known:
+        if not tables:
             self._log.warning(
                 "full pull %s: no captured table matches %s", job.pull.request.id, job.pull.request.tables
             )
-        self._told()
+        self._notify_change()
 
-    async def _renew(self, job: Job, reader: Reader, why: str) -> None:
+    async def _renew_table(self, job: TableReadJob, reader: SnapshotReader, reason: str) -> None:
         """Look the table up again and read it with what is found."""
         assert job.table is not None  # noqa: S101 - only jobs of tables come here
         if not self._pulls.stale(job):
-            self._log.info("full pull of %s: %s; it is looked up again", job.table.name, why)
+            self._log.info("full pull of %s: %s; it is looked up again", job.table.name, reason)
             self._pulls.again(job.table)
         with contextlib.suppress(MillraceError, MySQLError, OSError, EOFError):
             if not reader.broken and not job.table.keyless:
@@ -391,32 +394,32 @@ class Puller:
                 return
         reader.close()
 
-    def _vanished(self, job: Job) -> None:
+    def _table_vanished(self, job: TableReadJob) -> None:
         assert job.table is not None  # noqa: S101 - only jobs of tables come here
         self._log.warning(
             "full pull %s: there is no table %s (any more); the others go on", job.pull.request.id, job.table.name
         )
         self._pulls.give_up(job, "there is no such table (any more)", "vanished")
-        self._told()
+        self._notify_change()
 
-    async def _refused(self, job: Job, reader: Reader, error: BaseException) -> bool:
-        code = _code(error)
-        told = error if isinstance(error, MillraceError) else failure(error, "reading for a full pull")
+    async def _handle_refusal(self, job: TableReadJob, reader: SnapshotReader, error: BaseException) -> bool:
+        code = _error_code(error)
+        refusal = error if isinstance(error, MillraceError) else explain_failure(error, "reading for a full pull")
         table = job.table
         if table is None:
-            if isinstance(told, Retriable):
-                self._log.warning("full pull %s: %s", job.pull.request.id, told)
+            if isinstance(refusal, Retriable):
+                self._log.warning("full pull %s: %s", job.pull.request.id, refusal)
                 return False
-            self._pulls.refused(job, str(told))
-            self._told()
+            self._pulls.refused(job, str(refusal))
+            self._notify_change()
             return True
         if code in _GONE:
-            self._vanished(job)
+            self._table_vanished(job)
             reader.close()
             return True
         table.attempts += 1
         if code in _CHANGED and table.attempts <= self._settings.retries:
-            await self._renew(job, reader, str(told))
+            await self._renew_table(job, reader, str(refusal))
             return True
         if code in _TOO_LONG and table.attempts <= self._settings.retries:
             table.limit = max(1, self._pulls.limit(table) // 4)
@@ -426,20 +429,20 @@ class Puller:
                 table.limit,
             )
             return False
-        if isinstance(told, Retriable) and code not in _TOO_LONG | _CHANGED:
+        if isinstance(refusal, Retriable) and code not in _TOO_LONG | _CHANGED:
             table.attempts -= 1
-            table.note.error = str(told)
-            self._log.warning("full pull of %s: %s; trying again", table.name, told)
+            table.note.error = str(refusal)
+            self._log.warning("full pull of %s: %s; trying again", table.name, refusal)
             return False
-        if not isinstance(told, (Fatal, ConfigInvalid, Retriable)):
-            raise told
-        self._log.error("full pull of %s is given up: %s", table.name, told)
-        self._pulls.give_up(job, str(told))
+        if not isinstance(refusal, (Fatal, ConfigInvalid, Retriable)):
+            raise refusal
+        self._log.error("full pull of %s is given up: %s", table.name, refusal)
+        self._pulls.give_up(job, str(refusal))
         reader.close()
-        self._told()
+        self._notify_change()
         return True
 
-    def _measure(self, chunk: Chunk, table: TablePull) -> None:
+    def _measure_chunk(self, chunk: SnapshotChunk, table: TableSnapshot) -> None:
         metrics = self._metrics
         if metrics is None:
             return
@@ -457,9 +460,9 @@ class Puller:
         metrics.set("mysql_snapshot_rows_per_second", table.rate if table.open else 0.0, name)
 
 
-def _code(error: BaseException) -> int:
+def _error_code(error: BaseException) -> int:
     """The server's or the driver's number of an error, or 0."""
-    for one in (error, error.__cause__):
-        if isinstance(one, MySQLError) and one.args and isinstance(one.args[0], int):
-            return one.args[0]
+    for candidate in (error, error.__cause__):
+        if isinstance(candidate, MySQLError) and candidate.args and isinstance(candidate.args[0], int):
+            return candidate.args[0]
     return 0

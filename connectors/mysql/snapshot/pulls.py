@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from connectors.mysql.model import Shard, TableName
 from connectors.mysql.snapshot import state
-from connectors.mysql.snapshot.model import Chunk
-from connectors.mysql.snapshot.state import PullNote, TableNote
-from connectors.mysql.snapshot.stretches import Numbers, Stretch
-from connectors.mysql.snapshot.watch import Watch
-from connectors.mysql.snapshot.windows import Images, Window
-from connectors.mysql.snapshot.work import Found, Job, TablePull, finder
-from connectors.snapshot.board import Share, SnapshotBoard
+from connectors.mysql.snapshot.model import SnapshotChunk
+from connectors.mysql.snapshot.state import MySqlTableNote, PullNote
+from connectors.mysql.snapshot.stretches import KeyRange, NumberDivider
+from connectors.mysql.snapshot.watch import ChangeWatch
+from connectors.mysql.snapshot.windows import ChangeWindow, Images
+from connectors.mysql.snapshot.work import RequestTable, TableReadJob, TableSnapshot, make_key_finder
+from connectors.snapshot.board import SnapshotBoard, TaskShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from connectors.errors import Skippable
-    from connectors.mysql.model import Place
+    from connectors.mysql.model import BinlogPosition
     from connectors.mysql.snapshot.model import Key, Row, SnapshotSettings
-    from connectors.mysql.snapshot.work import Layout, Pull
+    from connectors.mysql.snapshot.work import Pull, SnapshotLayout
     from connectors.snapshot.requests import SnapshotRequest
 
 #: A chunk can't be made smaller.
@@ -33,7 +33,7 @@ _LEAST_ROWS: Final = 1
 _SLOW_S: Final = 2.0
 
 
-class Pulls:
+class SnapshotPlanner:
     """All full pulls of a task. Not thread-safe; nothing blocks.
 
     Args:
@@ -47,13 +47,13 @@ class Pulls:
         self.settings = settings
         self.shard = shard
         self._saved = dict(saved)
-        self._board = SnapshotBoard(self._recall, self._stop, clock)
+        self._board = SnapshotBoard(self._recall_request, self._stop_share, clock)
         #: Requests whose tables were given before they were read.
         self._preset: list[str] = []
-        self._out: Chunk | None = None
-        self._out_table: TablePull | None = None
+        self._out: SnapshotChunk | None = None
+        self._out_table: TableSnapshot | None = None
         #: What the stream tells goes here.
-        self.watch = Watch()
+        self.watch = ChangeWatch()
         #: Chunks read again, and rows left out, by table since the last look.
         self.repeated: dict[TableName, int] = {}
         #: Of chunks that are kept, or being sent.
@@ -63,19 +63,19 @@ class Pulls:
 
     # Requests.
 
-    def preset(self, request: str, found: Sequence[Found]) -> None:
+    def preset(self, request: str, tables: Sequence[RequestTable]) -> None:
         """The tables of a request that ``set_requests`` gets next: they need not be looked for."""
         notes = [
-            TableNote(
-                database=one.name.database,
-                table=one.name.table,
-                keyless=one.keyless,
-                stage="waiting" if one.owned else "elsewhere",
+            MySqlTableNote(
+                database=table.name.database,
+                table=table.name.table,
+                keyless=table.keyless,
+                stage="waiting" if table.owned else "elsewhere",
             )
-            for one in found
+            for table in tables
         ]
-        self._saved[request] = state.text(
-            PullNote(state="running", resolved=True, started_ms=self._now(), tables=notes)
+        self._saved[request] = state.pack_note(
+            PullNote(state="running", resolved=True, started_ms=self._now_ms(), tables=notes)
         )
         self._preset.append(request)
 
@@ -86,49 +86,53 @@ class Pulls:
             self._board.save(share)
             self._preset.remove(share.request.id)
 
-    def _recall(self, request: SnapshotRequest) -> Pull:
-        text = self._saved.get(request.id)
-        note = PullNote() if text is None else state.parse(text)
-        pull: Pull = Share(request, note)
+    def _recall_request(self, request: SnapshotRequest) -> Pull:
+        packed = self._saved.get(request.id)
+        note = PullNote() if packed is None else state.unpack_note(packed)
+        pull: Pull = TaskShare(request, note)
         if note.resolved:
             # Whether a table has a key is looked up again, and so is what the task owns of it.
-            self._tables(
-                pull, [Found(TableName(one.database, one.table), one.total, one.keyless) for one in note.tables]
+            self._set_tables(
+                pull,
+                [
+                    RequestTable(TableName(table_note.database, table_note.table), table_note.total, table_note.keyless)
+                    for table_note in note.tables
+                ],
             )
         return pull
 
-    def _tables(self, pull: Pull, found: Sequence[Found]) -> None:
-        known = {(table.database, table.table): table for table in pull.note.tables}
+    def _set_tables(self, pull: Pull, tables: Sequence[RequestTable]) -> None:
+        notes_by_name = {(table.database, table.table): table for table in pull.note.tables}
         pull.tables = []
-        for one in found:
-            note = known.get((one.name.database, one.name.table))
+        for request_table in tables:
+            note = notes_by_name.get((request_table.name.database, request_table.name.table))
             if note is None:
-                note = TableNote(
-                    database=one.name.database,
-                    table=one.name.table,
-                    total=one.rows,
-                    keyless=one.keyless,
-                    stage="waiting" if one.owned else "elsewhere",
+                note = MySqlTableNote(
+                    database=request_table.name.database,
+                    table=request_table.name.table,
+                    total=request_table.rows,
+                    keyless=request_table.keyless,
+                    stage="waiting" if request_table.owned else "elsewhere",
                 )
-            table = TablePull(pull, one, note)
+            table = TableSnapshot(pull, request_table, note)
             pull.tables.append(table)
             self.watch.withhold(table)
         pull.note.tables = [table.note for table in pull.tables]
 
-    def _stop(self, share: Pull, *, dropped: bool) -> None:
+    def _stop_share(self, share: Pull, *, dropped: bool) -> None:
         for table in share.tables:
-            self._reset(table)
+            self._reset_table(table)
             if dropped:
                 self.watch.let_go(table)
 
     # Work for the readers.
 
-    def next_job(self, *, resolving: bool = False) -> Job | None:
+    def next_job(self, *, resolving: bool = False) -> TableReadJob | None:
         """What to ask the server next (``resolving``: only which tables a request has); None: nothing for now."""
         first = True
         for pull in self._board.order:
             if pull.claim():
-                return Job("resolve", pull)
+                return TableReadJob("resolve", pull)
             if not pull.running or not pull.note.resolved or resolving:
                 continue
             ahead = self.settings.threads
@@ -142,12 +146,12 @@ class Pulls:
                     break
         return None
 
-    def _job_of(self, pull: Pull, table: TablePull, *, first: bool) -> Job | None:
+    def _job_of(self, pull: Pull, table: TableSnapshot, *, first: bool) -> TableReadJob | None:
         if table.busy:
             return None
         if table.layout is None:
             table.busy = True
-            return Job("prepare", pull, table, None, table.epoch)
+            return TableReadJob("prepare", pull, table, None, table.epoch)
         if table.layout.ranges and not first:
             return None  # one table at a time has more connections than its reader's
         for number, stretch in enumerate(table.stretches):
@@ -161,22 +165,22 @@ class Pulls:
                     and table.numbers is not None
                     and (self.settings.threads > 1 or self.shard.count > 1)
                 ):
-                    stretch, rest = table.numbers.front(stretch)  # noqa: PLW2901
-                    table.stretches[number : number + 1] = [stretch] if rest is None else [stretch, rest]
+                    stretch, remainder = table.numbers.front(stretch)  # noqa: PLW2901
+                    table.stretches[number : number + 1] = [stretch] if remainder is None else [stretch, remainder]
                 stretch.state = "reading"
                 self._reading += 1
-                return Job("read", pull, table, stretch, table.epoch, stretch.token)
+                return TableReadJob("read", pull, table, stretch, table.epoch, stretch.token)
         return None
 
     def room(self) -> bool:
         """Whether another chunk may be read ahead."""
-        most = max(self.settings.ahead_chunks, self.settings.threads + 2)
+        max_chunks = max(self.settings.ahead_chunks, self.settings.threads + 2)
         return (
-            self._held + self._reading < most
+            self._held + self._reading < max_chunks
             and self.held_bytes + self._reading * self.settings.chunk_bytes < self.settings.ahead_bytes
         )
 
-    def finished(self, job: Job) -> None:
+    def finished(self, job: TableReadJob) -> None:
         """Nobody works on the job any more, whatever came of it. To be called for each."""
         if job.kind == "read":
             self._reading -= 1
@@ -185,7 +189,7 @@ class Pulls:
         elif job.table.epoch == job.epoch:
             job.table.busy = False
 
-    def is_next(self, job: Job) -> bool:
+    def is_next(self, job: TableReadJob) -> bool:
         """Whether nothing can be sent before what this job reads."""
         pull = next((pull for pull in self._board.order if pull.running), None)
         if pull is not job.pull:
@@ -193,7 +197,7 @@ class Pulls:
         table = next(pull.unfinished(), None)
         return table is job.table and table is not None and bool(table.stretches) and table.stretches[0] is job.stretch
 
-    def stale(self, job: Job) -> bool:
+    def stale(self, job: TableReadJob) -> bool:
         """Whether the job's answer is no longer wanted."""
         if not self._board.wants(job.pull):
             return True
@@ -201,19 +205,19 @@ class Pulls:
             return True
         return job.stretch is not None and job.stretch.token != job.token
 
-    def resolved(self, job: Job, found: Sequence[Found]) -> None:
+    def resolved(self, job: TableReadJob, tables: Sequence[RequestTable]) -> None:
         """The request's tables."""
         pull = job.pull
         if not self._board.resolve(pull):
             return
-        pull.note.started_ms = pull.note.started_ms or self._now()
-        found = list(found)
+        pull.note.started_ms = pull.note.started_ms or self._now_ms()
+        tables = list(tables)
         if self.settings.order != "disabled":
-            found.sort(key=lambda one: one.rows or 0, reverse=self.settings.order == "descending")
-        self._tables(pull, found)
+            tables.sort(key=lambda one: one.rows or 0, reverse=self.settings.order == "descending")
+        self._set_tables(pull, tables)
         self._board.finish(pull)
 
-    def prepared(self, job: Job, layout: Layout, *, owned: bool = True) -> None:
+    def prepared(self, job: TableReadJob, layout: SnapshotLayout, *, owned: bool = True) -> None:
         """The table's structure and extent."""
         table = job.table
         assert table is not None  # noqa: S101 - a job of this kind has one
@@ -221,7 +225,7 @@ class Pulls:
             return
         table.busy = False
         if not owned:
-            self._close(table, "elsewhere")
+            self._close_table(table, "elsewhere")
             return
         settings, note = self.settings, table.note
         names = tuple(column.name for column in layout.columns)
@@ -232,34 +236,34 @@ class Pulls:
             note.columns, note.after, note.until, note.low = names, None, layout.high, layout.low
             note.rows = note.chunks = note.superseded = 0
         if not note.started_ms:
-            note.started_ms = self._now()
+            note.started_ms = self._now_ms()
         note.stage = "running"
         note.error = ""
         if note.total is None or layout.total is not None:
             note.total = layout.total
-        table.sent_ms = self._now()
+        table.sent_ms = self._now_ms()
         table.keyless = note.keyless = not names
         if table.keyless:
             table.finder = None
             table.limit = settings.chunk_rows
             self.watch.withhold(table)
-            table.stretches = [Stretch(None, None, divisible=False)]
+            table.stretches = [KeyRange(None, None, divisible=False)]
         else:
             self.watch.let_go(table)
-            table.finder = finder(layout.decoder.key)
+            table.finder = make_key_finder(layout.decoder.key)
             table.limit = table.limit or settings.chunk_rows
             table.numbers = None
             if layout.columns[0].integer and note.low is not None and note.until is not None:
                 # Blocks can be named only in an order that begins with the column that divides the table.
                 shard = self.shard if layout.columns[0].name == layout.table.key[0] else Shard()
-                table.numbers = Numbers(note.low, int(note.until[0]), note.total or 0, self.limit(table), shard)
-            table.stretches = [Stretch(note.after, note.until)]
+                table.numbers = NumberDivider(note.low, int(note.until[0]), note.total or 0, self.limit(table), shard)
+            table.stretches = [KeyRange(note.after, note.until)]
             if note.until is None:
                 # There was no row; a reading would find rows that came later, which the stream has.
                 table.stretches[0].empty = True
                 table.stretches[0].divisible = False
 
-    def limit(self, table: TablePull) -> int:
+    def limit(self, table: TableSnapshot) -> int:
         """Rows to read at once."""
         settings = self.settings
         limit = min(table.limit or settings.chunk_rows, settings.chunk_rows)
@@ -269,7 +273,7 @@ class Pulls:
             limit = min(limit, settings.rows_per_s)
         return max(limit, _LEAST_ROWS)
 
-    def open(self, job: Job, low: Place) -> None:
+    def open(self, job: TableReadJob, low: BinlogPosition) -> None:
         """The job's read view is about to be opened: from now on changes count. Again for another try."""
         table, stretch = job.table, job.stretch
         assert table is not None  # noqa: S101 - a job of this kind has one
@@ -281,10 +285,10 @@ class Pulls:
             table.high = None
             table.missed = False
             self.watch.expect(table)
-        stretch.window = Window(low, table.layout.decoder.fields, self.settings.most_marks)
+        stretch.window = ChangeWindow(low, table.layout.decoder.fields, self.settings.most_marks)
         self.watch.begin(table, stretch)
 
-    def viewed(self, job: Job, high: Place, *, past: bool) -> None:
+    def viewed(self, job: TableReadJob, high: BinlogPosition, *, past: bool) -> None:
         """The view of a table without a key is open, as of this place; ``past``: the stream has come to it or past it."""
         table = job.table
         if table is not None and not self.stale(job):
@@ -292,22 +296,22 @@ class Pulls:
             if past:
                 self.watch.let_go(table)
 
-    def divided(self, job: Job, bound: Key | None) -> None:
+    def divided(self, job: TableReadJob, bound: Key | None) -> None:
         """A chunk's worth of the stretch ends at ``bound``; None: all of it is less."""
         table, stretch = job.table, job.stretch
         if table is None or stretch is None or self.stale(job):
             return
         stretch.divisible = False
         if bound is not None:
-            rest = Stretch(bound, stretch.until)
+            remainder = KeyRange(bound, stretch.until)
             stretch.until = bound
-            table.stretches.insert(table.stretches.index(stretch) + 1, rest)
+            table.stretches.insert(table.stretches.index(stretch) + 1, remainder)
 
     def part(
         self,
-        job: Job,
+        job: TableReadJob,
         rows: list[Row],
-        high: Place,
+        high: BinlogPosition,
         *,
         size: int,
         last: bool,
@@ -318,15 +322,15 @@ class Pulls:
         if table is None or stretch is None or self.stale(job) or table.layout is None or table.images is None:
             return False
         if last:
-            held = stretch
+            range_read = stretch
         else:
-            held = Stretch(None, None, divisible=False)
-            held.window = stretch.window
-            table.stretches.insert(table.stretches.index(stretch), held)
-        self._hold(held, self._chunk(table, held, rows, high, size, bad, images=table.images))
+            range_read = KeyRange(None, None, divisible=False)
+            range_read.window = stretch.window
+            table.stretches.insert(table.stretches.index(stretch), range_read)
+        self._hold_chunk(range_read, self._make_chunk(table, range_read, rows, high, size, bad, images=table.images))
         return True
 
-    def too_large(self, job: Job, row_bytes: float) -> None:
+    def too_large(self, job: TableReadJob, row_bytes: float) -> None:
         """Rows are much larger than thought: read fewer at once."""
         table = job.table
         if table is not None:
@@ -335,9 +339,9 @@ class Pulls:
 
     def read(
         self,
-        job: Job,
+        job: TableReadJob,
         rows: dict[tuple[Any, ...], Row],
-        high: Place,
+        high: BinlogPosition,
         *,
         size: int,
         more: Key | None,
@@ -357,7 +361,7 @@ class Pulls:
             stretch.divisible = False
             self.watch.end(table, stretch)
             stretch.discard()
-            self._repeat(table)
+            self._count_repeat(table)
             return False
         if table.limit < self.settings.chunk_rows:
             table.limit = min(self.settings.chunk_rows, table.limit + table.limit // 4 + 1)
@@ -365,36 +369,36 @@ class Pulls:
             table.numbers.limit = self.limit(table)
             table.numbers.learned(count, cut=more is not None, slow=elapsed_s > _SLOW_S)
         if more is not None:
-            rest = Stretch(more, stretch.until, tuple(stretch.spans), divisible=stretch.divisible)
+            remainder = KeyRange(more, stretch.until, tuple(stretch.spans), divisible=stretch.divisible)
             stretch.until = more
-            table.stretches.insert(table.stretches.index(stretch) + 1, rest)
-        chunk = self._chunk(table, stretch, rows, high, size, bad)
+            table.stretches.insert(table.stretches.index(stretch) + 1, remainder)
+        chunk = self._make_chunk(table, stretch, rows, high, size, bad)
         stretch.window.arrived(rows)
         chunk.read = count
-        self._hold(stretch, chunk)
+        self._hold_chunk(stretch, chunk)
         return True
 
-    def _chunk(
+    def _make_chunk(
         self,
-        table: TablePull,
-        stretch: Stretch,
+        table: TableSnapshot,
+        stretch: KeyRange,
         rows: Any,
-        high: Place,
+        high: BinlogPosition,
         size: int,
         bad: Sequence[tuple[Skippable, bytes]],
         images: Images | None = None,
-    ) -> Chunk:
+    ) -> SnapshotChunk:
         assert table.layout is not None  # noqa: S101 - looked at by the callers
         assert stretch.window is not None  # noqa: S101
         request = table.pull.request
-        chunk = Chunk(
+        chunk = SnapshotChunk(
             request=request.id,
             origin=request.origin,
             table=table.layout.table,
             rows=rows,
             low=stretch.window.low,
             high=high,
-            read_ms=self._now(),
+            read_ms=self._now_ms(),
             size=size,
             bad=bad,
             images=images,
@@ -402,46 +406,46 @@ class Pulls:
         chunk.stretch = stretch
         return chunk
 
-    def _hold(self, stretch: Stretch, chunk: Chunk) -> None:
+    def _hold_chunk(self, stretch: KeyRange, chunk: SnapshotChunk) -> None:
         stretch.chunk = chunk
         stretch.state = "held"
         self.held_bytes += chunk.bytes
         self._held += 1
 
-    def failed(self, job: Job) -> None:
+    def failed(self, job: TableReadJob) -> None:
         """The job got no answer: it is to be done again."""
         table, stretch = job.table, job.stretch
         if table is not None and stretch is not None and stretch.state == "reading" and not self.stale(job):
             if table.keyless:
-                self._reset(table)
+                self._reset_table(table)
             else:
                 self.watch.end(table, stretch)
                 stretch.discard()
 
-    def again(self, table: TablePull) -> None:
+    def again(self, table: TableSnapshot) -> None:
         """The table's structure has to be looked up again, and what was read with the old one read again."""
-        self._reset(table)
+        self._reset_table(table)
 
-    def give_up(self, job: Job, error: str, stage: Literal["vanished", "failed"] = "failed") -> None:
+    def give_up(self, job: TableReadJob, error: str, stage: Literal["vanished", "failed"] = "failed") -> None:
         """The table can't be read: the request goes on without it."""
         table = job.table
         assert table is not None  # noqa: S101 - a job of this kind has one
         if not self.stale(job):
             table.note.error = error
-            self._close(table, stage)
+            self._close_table(table, stage)
 
-    def refused(self, job: Job, error: str) -> None:
+    def refused(self, job: TableReadJob, error: str) -> None:
         """The request can't be followed at all."""
         self._board.refuse(job.pull, error)
 
-    def _close(self, table: TablePull, stage: Literal["vanished", "failed", "elsewhere", "done"]) -> None:
-        self._reset(table)
+    def _close_table(self, table: TableSnapshot, stage: Literal["vanished", "failed", "elsewhere", "done"]) -> None:
+        self._reset_table(table)
         self.watch.let_go(table)
         self._board.close(table.pull, table.note, stage, table.note.error)
 
     # Chunks for the task.
 
-    def ready(self, reached: Callable[[Place], bool]) -> Chunk | None:
+    def ready(self, reached: Callable[[BinlogPosition], bool]) -> SnapshotChunk | None:
         """The next chunk that may be sent."""
         if self._out is not None:
             return None
@@ -466,7 +470,7 @@ class Pulls:
             return chunk
         return None
 
-    def done(self, chunk: Chunk) -> dict[str, str]:
+    def done(self, chunk: SnapshotChunk) -> dict[str, str]:
         """The chunk was sent; what to save."""
         table = self._out_table
         if chunk is not self._out or table is None:
@@ -474,7 +478,7 @@ class Pulls:
         self._out = self._out_table = None
         self.held_bytes -= chunk.bytes
         pull, stretch = table.pull, chunk.stretch
-        if isinstance(stretch, Stretch):
+        if isinstance(stretch, KeyRange):
             note = table.note
             self.watch.end(table, stretch)
             note.rows += chunk.read
@@ -482,17 +486,17 @@ class Pulls:
             note.chunks += 1
             if not table.keyless:
                 note.after = stretch.until
-            self._pace(table, chunk)
+            self._update_pace(table, chunk)
             if chunk.last_of_table:
                 note.total, note.percent = note.rows, 100.0
-                self._close(table, "done")
+                self._close_table(table, "done")
         if pull.request.id not in self._board.shares:
             return {}
         self._board.saved(pull.request.id)
-        return {pull.request.id: state.text(pull.note)}
+        return {pull.request.id: state.pack_note(pull.note)}
 
-    def _pace(self, table: TablePull, chunk: Chunk) -> None:
-        note, now = table.note, self._now()
+    def _update_pace(self, table: TableSnapshot, chunk: SnapshotChunk) -> None:
+        note, now = table.note, self._now_ms()
         if table.sent_ms and now > table.sent_ms:
             rate = chunk.read / (now - table.sent_ms) * 1000
             table.rate = rate if not table.rate else table.rate + 0.2 * (rate - table.rate)
@@ -508,7 +512,7 @@ class Pulls:
 
     def changes(self) -> dict[str, str]:
         """States to be saved that no chunk carries."""
-        return {share.request.id: state.text(share.note) for share in self._board.take_unsaved()}
+        return {share.request.id: state.pack_note(share.note) for share in self._board.take_unsaved()}
 
     @property
     def dirty(self) -> bool:
@@ -520,7 +524,7 @@ class Pulls:
         return self._board.order
 
     @property
-    def sending(self) -> TablePull | None:
+    def sending(self) -> TableSnapshot | None:
         """The table of the chunk that is out."""
         return self._out_table
 
@@ -529,26 +533,26 @@ class Pulls:
         for pull in self._board.order:
             for table in pull.tables:
                 if table.open and name in {None, table.name}:
-                    self._reset(table)
+                    self._reset_table(table)
 
     # Bookkeeping.
 
-    def _repeat(self, table: TablePull) -> None:
+    def _count_repeat(self, table: TableSnapshot) -> None:
         self.repeated[table.name] = self.repeated.get(table.name, 0) + 1
 
-    def _reset(self, table: TablePull) -> None:
+    def _reset_table(self, table: TableSnapshot) -> None:
         for stretch in table.stretches:
             if stretch.chunk is not None:
                 self.held_bytes -= stretch.chunk.bytes
                 self._held -= 1
             if stretch.state != "waiting":
-                self._repeat(table)
+                self._count_repeat(table)
         self.watch.end(table)
         if self._out_table is table and self._out is not None and self._out.stretch is not None:
             # Half sent: the rest must not be, and all of it is read again.
             self._out.stretch = None
             self._out.drop()
-            self._repeat(table)
+            self._count_repeat(table)
         table.stretches = []
         table.layout = None
         table.epoch += 1
@@ -557,5 +561,5 @@ class Pulls:
         if table.keyless:
             self.watch.withhold(table)
 
-    def _now(self) -> int:
+    def _now_ms(self) -> int:
         return self._board.now_ms()

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import MillraceError, Retriable, Skippable
 from connectors.mysql import shards
-from connectors.mysql.connection import query
-from connectors.mysql.filters import exactly
+from connectors.mysql.connection import query_rows
+from connectors.mysql.filters import quote_expression
 from connectors.mysql.snapshot import keys, lookup, split
-from connectors.mysql.snapshot.rows import Rows
-from connectors.mysql.snapshot.work import finder
+from connectors.mysql.snapshot.rows import PacketRows
+from connectors.mysql.snapshot.work import make_key_finder
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Awaitable, Callable, Sequence
 
-    from connectors.mysql.model import Place, Shard, Table, TableName
+    from connectors.mysql.model import BinlogPosition, MySqlTable, Shard, TableName
     from connectors.mysql.snapshot.lookup import Shape
-    from connectors.mysql.snapshot.model import Row, RowDecoder
-    from connectors.mysql.snapshot.pulls import Pulls
-    from connectors.mysql.snapshot.stretches import Stretch
-    from connectors.mysql.snapshot.throttle import Throttle
+    from connectors.mysql.snapshot.model import Row, SnapshotRowDecoder
+    from connectors.mysql.snapshot.pulls import SnapshotPlanner
+    from connectors.mysql.snapshot.stretches import KeyRange
+    from connectors.mysql.snapshot.throttle import SnapshotThrottle
     from connectors.mysql.snapshot.views import Views
-    from connectors.mysql.snapshot.work import Job, Layout, TablePull
+    from connectors.mysql.snapshot.work import SnapshotLayout, TableReadJob, TableSnapshot
 
 #: A result this many times larger than a chunk should be is cut off.
 _FAR_TOO_LARGE: Final = 4
@@ -43,7 +43,7 @@ class Changed(Exception):
     """The table has another structure than the one it was to be read with."""
 
 
-class Reader:
+class SnapshotReader:
     """Does jobs over one connection, one at a time.
 
     Args:
@@ -54,7 +54,7 @@ class Reader:
         throttle: how fast to read; shared by all readers.
         tables: structures of tables by expressions.
         decoder: how rows of a table are read.
-        seen: the newest place that the stream has taken anything from.
+        seen_position: the newest place that the stream has taken anything from.
         again: connects once more, for a lock that another connection has to hold.
         shapes: structure of each table when it was looked up; shared by all readers.
         transactional: whether the engine of each keeps to views; shared likewise.
@@ -66,13 +66,13 @@ class Reader:
         self,
         connection: Any,
         views: Views,
-        pulls: Pulls,
+        pulls: SnapshotPlanner,
         shard: Shard,
-        throttle: Throttle,
+        throttle: SnapshotThrottle,
         *,
-        tables: Callable[[list[str]], Awaitable[Sequence[Table]]],
-        decoder: Callable[[Table], RowDecoder],
-        seen: Callable[[], Place],
+        tables: Callable[[list[str]], Awaitable[Sequence[MySqlTable]]],
+        decoder: Callable[[MySqlTable], SnapshotRowDecoder],
+        seen_position: Callable[[], BinlogPosition],
         again: Callable[[], Awaitable[Any]],
         shapes: dict[TableName, Shape],
         transactional: dict[TableName, bool],
@@ -89,7 +89,7 @@ class Reader:
         self._throttle = throttle
         self._tables = tables
         self._decoder = decoder
-        self._seen = seen
+        self._seen = seen_position
         self._again = again
         self._shapes = shapes
         self._transactional = transactional
@@ -102,52 +102,62 @@ class Reader:
         self.broken = True
         self.connection.close()
 
-    async def prepare(self, job: Job) -> None:
+    async def prepare(self, job: TableReadJob) -> None:
         """Look a table up.
 
         Raises:
             Vanished: it is not there.
-            MillraceError: see ``lookup.layout``.
+            MillraceError: see ``lookup.read_layout``.
         """
         table = job.table
         assert table is not None  # noqa: S101 - a job of this kind has one
-        found: Layout | None = None
+        layout: SnapshotLayout | None = None
         for _ in range(_ATTEMPTS):
-            before = await lookup.shape(self.connection, table.name)
-            known = (
-                [one for one in await self._tables([exactly(table.name)]) if one.name == table.name] if before else []
+            before = await lookup.read_shape(self.connection, table.name)
+            matching_tables = (
+                [
+                    table_found
+                    for table_found in await self._tables([quote_expression(table.name)])
+                    if table_found.name == table.name
+                ]
+                if before
+                else []
             )
-            if not known:
+            if not matching_tables:
                 raise Vanished
-            if shards.sql_filter(known[0], self._shard) is None:
-                self._pulls.prepared(job, lookup.nothing(known[0], self._decoder(known[0])), owned=False)
+            if shards.sql_filter(matching_tables[0], self._shard) is None:
+                self._pulls.prepared(
+                    job, lookup.empty_layout(matching_tables[0], self._decoder(matching_tables[0])), owned=False
+                )
                 return
-            decoder = self._decoder(known[0])
-            found = await lookup.layout(self.connection, job.pull.request, self._shard, known[0], decoder, before)
-            found = await self._with_ranges(job, found, before)
-            if await lookup.shape(self.connection, table.name) == before:
+            decoder = self._decoder(matching_tables[0])
+            layout = await lookup.read_layout(
+                self.connection, job.pull.request, self._shard, matching_tables[0], decoder, before
+            )
+            layout = await self._with_ranges(job, layout, before)
+            if await lookup.read_shape(self.connection, table.name) == before:
                 self._shapes[table.name] = before
-                self._transactional[table.name] = (await lookup.extent(self.connection, table.name)).transactional
-                self._pulls.prepared(job, found)
+                self._transactional[table.name] = (await lookup.read_extent(self.connection, table.name)).transactional
+                self._pulls.prepared(job, layout)
                 return
         raise Changed
 
-    async def _with_ranges(self, job: Job, found: Layout, shape: Shape) -> Layout:
-        settings, name = self._pulls.settings, found.table.name
-        if found.columns:
+    async def _with_ranges(self, job: TableReadJob, layout: SnapshotLayout, shape: Shape) -> SnapshotLayout:
+        settings, name = self._pulls.settings, layout.table.name
+        if layout.columns:
             if split.chosen_column(settings.split_columns, name) is not None:
                 self._log.info(
                     "full pull of %s: it has a key and is divided by that; %s has no effect on it", name, split.OPTION
                 )
-            return found
-        ranges, why = await lookup.ranges(
+            return layout
+        ranges, reason = await lookup.plan_ranges(
             self.connection, job.pull.request, name, shape, settings.split_columns, settings.threads
         )
-        if why:
-            self._log.warning("full pull of %s: one connection reads it. %s", name, why)
-        return found._replace(ranges=ranges)
+        if reason:
+            self._log.warning("full pull of %s: one connection reads it. %s", name, reason)
+        return layout._replace(ranges=ranges)
 
-    async def read(self, job: Job) -> None:
+    async def read(self, job: TableReadJob) -> None:
         """Read a stretch of a table, or all of a table without a key.
 
         Raises:
@@ -161,71 +171,79 @@ class Reader:
         if layout is None:
             return
         if table.keyless:
-            await self._whole(job, table, layout)
+            await self._read_whole(job, table, layout)
             return
         if stretch.divisible and table.numbers is None and self._pulls.settings.threads > 1:
-            await self._divide(job, table, stretch, layout)
+            await self._divide_range(job, table, stretch, layout)
         started = time.monotonic()
-        place = await self._open(job, table.name)
+        position = await self._open_view(job, table.name)
         self._throttle.probed(time.monotonic() - started)
-        result = await self._chunk(job, table, stretch, layout)
+        result = await self._read_chunk(job, table, stretch, layout)
         if result is None:
             self.close()
             return
-        rows, size, more, bad = result
-        await self._check(table.name)
-        if place is None:
-            place = await self._views.after(self.connection)
+        rows, size, cut_key, bad = result
+        await self._check_shape(table.name)
+        if position is None:
+            position = await self._views.after(self.connection)
         await self._views.release(self.connection)
-        self._pulls.read(job, rows, place, size=size, more=more, bad=bad, elapsed_s=time.monotonic() - started)
+        self._pulls.read(job, rows, position, size=size, more=cut_key, bad=bad, elapsed_s=time.monotonic() - started)
         self._throttle.rows(len(rows))
         self._news()
         await self._throttle.pause(time.monotonic() - started)
 
-    async def _open(self, job: Job, name: TableName) -> Place | None:
+    async def _open_view(self, job: TableReadJob, name: TableName) -> BinlogPosition | None:
         low = self._seen()
         self._pulls.open(job, low)
         return await self._views.open(self.connection, low, transactional=self._transactional.get(name, True))
 
-    async def _check(self, name: TableName) -> None:
+    async def _check_shape(self, name: TableName) -> None:
         """What was read can't be altered before the view is closed: compare its structure now."""
-        if await lookup.shape(self.connection, name) != self._shapes.get(name):
+        if await lookup.read_shape(self.connection, name) != self._shapes.get(name):
             raise Changed
 
-    def _select(
-        self, job: Job, table: TablePull, stretch: Stretch, columns: Sequence[str], layout: Layout, within: str = ""
+    def _build_select(
+        self,
+        job: TableReadJob,
+        table: TableSnapshot,
+        stretch: KeyRange,
+        columns: Sequence[str],
+        layout: SnapshotLayout,
+        within: str = "",
     ) -> str:
         where = stretch.conditions(layout.columns)
         if within:
             where.append(within)
-        own = "" if stretch.spans else shards.sql_filter(layout.table, self._shard)
-        if own:
-            where.append(own)
-        asked = lookup.condition(job.pull.request, table.name)
+        shard_filter = "" if stretch.spans else shards.sql_filter(layout.table, self._shard)
+        if shard_filter:
+            where.append(shard_filter)
+        asked = lookup.find_condition(job.pull.request, table.name)
         if asked:
             where.append(f"({asked})")
-        base = f"SELECT {', '.join(columns)} FROM {lookup.origin(job.pull.request, table.name)}"  # noqa: S608 - the operator's
+        base = f"SELECT {', '.join(columns)} FROM {lookup.select_origin(job.pull.request, table.name)}"  # noqa: S608 - the operator's
         return base + (f" WHERE {' AND '.join(where)}" if where else "")
 
-    async def _divide(self, job: Job, table: TablePull, stretch: Stretch, layout: Layout) -> None:
+    async def _divide_range(
+        self, job: TableReadJob, table: TableSnapshot, stretch: KeyRange, layout: SnapshotLayout
+    ) -> None:
         """Find where the first chunk of the stretch ends, so that another reader can go on behind it."""
-        sql = self._select(job, table, stretch, [column.select for column in layout.columns], layout)
-        sql += f" ORDER BY {keys.order(layout.columns)} LIMIT 1 OFFSET {self._pulls.limit(table) - 1}"
-        rows = await Rows(self.connection).all(sql)
-        self._pulls.divided(job, keys.trailing(rows[0], 0, layout.columns) if rows else None)
+        sql = self._build_select(job, table, stretch, [column.select for column in layout.columns], layout)
+        sql += f" ORDER BY {keys.order_list(layout.columns)} LIMIT 1 OFFSET {self._pulls.limit(table) - 1}"
+        rows = await PacketRows(self.connection).all(sql)
+        self._pulls.divided(job, keys.read_trailing(rows[0], 0, layout.columns) if rows else None)
         self._news()
 
-    async def _chunk(
-        self, job: Job, table: TablePull, stretch: Stretch, layout: Layout
+    async def _read_chunk(
+        self, job: TableReadJob, table: TableSnapshot, stretch: KeyRange, layout: SnapshotLayout
     ) -> tuple[dict[tuple[Any, ...], Row], int, tuple[str, ...] | None, list[tuple[Skippable, bytes]]] | None:
         """Rows by key, their bytes, where they were cut, rows that can't be decoded; None: not wanted any more."""
         limit = self._pulls.limit(table)
-        most = self._pulls.settings.chunk_bytes * _FAR_TOO_LARGE
+        max_bytes = self._pulls.settings.chunk_bytes * _FAR_TOO_LARGE
         columns = [*layout.decoder.columns, *(column.select for column in layout.columns)]
-        sql = self._select(job, table, stretch, columns, layout)
-        result = Rows(self.connection)
-        await result.begin(f"{sql} ORDER BY {keys.order(layout.columns)} LIMIT {limit + 1}")
-        decode, key_of = layout.decoder.decode, finder(layout.decoder.key)
+        sql = self._build_select(job, table, stretch, columns, layout)
+        result = PacketRows(self.connection)
+        await result.begin(f"{sql} ORDER BY {keys.order_list(layout.columns)} LIMIT {limit + 1}")
+        decode, key_of = layout.decoder.decode, make_key_finder(layout.decoder.key)
         rows: dict[tuple[Any, ...], Row] = {}
         bad: list[tuple[Skippable, bytes]] = []
         count = size = 0
@@ -247,7 +265,7 @@ class Reader:
                     rows.update((key_of(row), row) for row in map(decode, packets))
                 except Skippable:
                     _one_by_one(packets, decode, lambda row: rows.__setitem__(key_of(row), row), bad)
-                if size > most and not cut and count > 1:
+                if size > max_bytes and not cut and count > 1:
                     self._pulls.too_large(job, size / count)
                     return None
         except BaseException:
@@ -256,13 +274,13 @@ class Reader:
         return (
             rows,
             size,
-            keys.trailing(last, len(layout.decoder.columns), layout.columns) if cut and last else None,
+            keys.read_trailing(last, len(layout.decoder.columns), layout.columns) if cut and last else None,
             bad,
         )
 
     # Tables without a key.
 
-    async def _whole(self, job: Job, table: TablePull, layout: Layout) -> None:
+    async def _read_whole(self, job: TableReadJob, table: TableSnapshot, layout: SnapshotLayout) -> None:
         """Read a table as of one place, as the stream's task takes the rows away."""
         name = table.name
         transactional = self._transactional.get(name, True)
@@ -270,50 +288,59 @@ class Reader:
         if count > 1 and not transactional:
             self._log.warning("full pull of %s: one connection reads it, since its engine has no read views", name)
             count = 1
-        more: list[Any] = []
+        extra_connections: list[Any] = []
         try:
             for _ in range(count - 1):
-                more.append(await self._again())
-                await self._views.prepare(more[-1])
-            await self._whole_of(job, table, layout, more, transactional=transactional)
+                extra_connections.append(await self._again())
+                await self._views.prepare(extra_connections[-1])
+            await self._whole_of(job, table, layout, extra_connections, transactional=transactional)
         finally:
-            for connection in more:
+            for connection in extra_connections:
                 connection.close()
 
     async def _whole_of(
-        self, job: Job, table: TablePull, layout: Layout, more: list[Any], *, transactional: bool
+        self,
+        job: TableReadJob,
+        table: TableSnapshot,
+        layout: SnapshotLayout,
+        extra_connections: list[Any],
+        *,
+        transactional: bool,
     ) -> None:
         name, views = table.name, self._views
         while True:
             low = self._seen()
             self._pulls.open(job, low)
-            place = await self._whole_view(name, low, more, transactional=transactional)
-            seen = self._seen()
+            position = await self._whole_view(name, low, extra_connections, transactional=transactional)
+            seen_position = self._seen()
             # A change that was withheld meanwhile has to be in the view.
-            if not table.missed or views.has(place, seen):
+            if not table.missed or views.has(position, seen_position):
                 break
             await (views.release(self.connection) if transactional else views.unlock(self.connection))
-            for connection in more:
+            for connection in extra_connections:
                 await views.release(connection)
-        self._pulls.viewed(job, place, past=views.past(seen, place))
+        self._pulls.viewed(job, position, past=views.past(seen_position, position))
         # From here on the structure stays as it is.
-        await query(self.connection, f"SELECT 1 FROM {lookup.source(name)} LIMIT 0")  # noqa: S608 - a quoted name
-        await self._check(name)
-        await self._stream(job, table, layout, place, [self.connection, *more])
+        await query_rows(self.connection, f"SELECT 1 FROM {lookup.format_source(name)} LIMIT 0")  # noqa: S608 - a quoted name
+        await self._check_shape(name)
+        await self._stream_table(job, table, layout, position, [self.connection, *extra_connections])
         if not self.broken:
             await (views.release(self.connection) if transactional else views.unlock(self.connection))
 
-    async def _whole_view(self, name: TableName, low: Place, more: list[Any], *, transactional: bool) -> Place:
+    async def _whole_view(
+        self, name: TableName, low: BinlogPosition, extra_connections: list[Any], *, transactional: bool
+    ) -> BinlogPosition:
         """Open a view, or lock a table that has none, and tell its exact place.
 
         Args:
             name: the table.
             low: the newest place that the stream has taken anything from.
             transactional: whether the table's engine keeps to views.
-            more: connections that get views with the same rows of the table; closed and taken out of the list where that is
+            extra_connections: connections that get views with the same rows of the table; closed and taken out of the list
+                where that is
                 not possible.
         """
-        views, connections = self._views, [self.connection, *more]
+        views, connections = self._views, [self.connection, *extra_connections]
         if not transactional:
             await views.lock(self.connection, name)
             return await views.after(self.connection)
@@ -325,16 +352,16 @@ class Reader:
                     return places[0]
                 for connection in connections:
                     await views.release(connection)
-        locker = await self._lock_or_read_alone(name, more)
+        locker = await self._lock_or_read_alone(name, extra_connections)
         try:
             if locker is not None:
                 # While nobody writes to the table, the end of the binlog is the place of its contents.
-                place = await views.after(self.connection)
+                position = await views.after(self.connection)
                 for connection in connections:
-                    await query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-                return place
+                    await query_rows(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+                return position
             if views.exact:
-                return await self._whole_view(name, low, more, transactional=True)
+                return await self._whole_view(name, low, extra_connections, transactional=True)
             for _ in range(_SAME_PLACE_ATTEMPTS):
                 quiet = await views.open_quiet(self.connection, low)
                 if quiet is not None:
@@ -348,22 +375,27 @@ class Reader:
             if locker is not None:
                 locker.close()
 
-    async def _lock_or_read_alone(self, name: TableName, more: list[Any]) -> Any:
-        """A connection that locks the table; None, and no ``more`` connections: it is not locked."""
-        why = "snapshot.locking.mode=none, so their views can't show the same"
+    async def _lock_or_read_alone(self, name: TableName, extra_connections: list[Any]) -> Any:
+        """A connection that locks the table; None, and no ``extra_connections`` connections: it is not locked."""
+        reason = "snapshot.locking.mode=none, so their views can't show the same"
         try:
-            locker = await self._lock(name)
+            locker = await self._lock_table(name)
         except MillraceError as error:
             if not self._views.exact:
                 raise
-            locker, why = None, f"the table can't be locked for a moment, so their views can't show the same: {error}"
-        if locker is None and more:
-            self._log.warning("full pull of %s: one connection reads it instead of %d. %s", name, len(more) + 1, why)
-            while more:
-                more.pop().close()
+            locker, reason = (
+                None,
+                f"the table can't be locked for a moment, so their views can't show the same: {error}",
+            )
+        if locker is None and extra_connections:
+            self._log.warning(
+                "full pull of %s: one connection reads it instead of %d. %s", name, len(extra_connections) + 1, reason
+            )
+            while extra_connections:
+                extra_connections.pop().close()
         return locker
 
-    async def _lock(self, name: TableName) -> Any:
+    async def _lock_table(self, name: TableName) -> Any:
         if not self._pulls.settings.locks:
             return None
         locker = await self._again()
@@ -374,13 +406,18 @@ class Reader:
             raise
         return locker
 
-    async def _stream(
-        self, job: Job, table: TablePull, layout: Layout, place: Place, connections: Sequence[Any]
+    async def _stream_table(
+        self,
+        job: TableReadJob,
+        table: TableSnapshot,
+        layout: SnapshotLayout,
+        position: BinlogPosition,
+        connections: Sequence[Any],
     ) -> None:
         """Hand out the table's rows; the connections take its ranges in turns."""
         ranges = deque(layout.ranges or ("",))
         workers = [
-            asyncio.create_task(self._ranges(job, table, layout, place, connection, ranges))
+            asyncio.create_task(self._read_ranges(job, table, layout, position, connection, ranges))
             for connection in connections
         ]
         try:
@@ -391,18 +428,24 @@ class Reader:
             await asyncio.gather(*workers, return_exceptions=True)
             self.close()
             raise
-        for number, rest in enumerate(rests, 1):
-            if rest is None:
+        for number, remainder in enumerate(rests, 1):
+            if remainder is None:
                 self.close()
                 return
-            rows, size, bad = rest
+            rows, size, bad = remainder
             last = number == len(rests)
             if rows or bad or last:
-                self._pulls.part(job, rows, place, size=size, last=last, bad=bad)
+                self._pulls.part(job, rows, position, size=size, last=last, bad=bad)
         self._news()
 
-    async def _ranges(
-        self, job: Job, table: TablePull, layout: Layout, place: Place, connection: Any, ranges: deque[str]
+    async def _read_ranges(
+        self,
+        job: TableReadJob,
+        table: TableSnapshot,
+        layout: SnapshotLayout,
+        position: BinlogPosition,
+        connection: Any,
+        ranges: deque[str],
     ) -> tuple[list[Row], int, list[tuple[Skippable, bytes]]] | None:
         """Read ranges until there are none left; the rows of the last part, their bytes, what can't be decoded.
 
@@ -411,34 +454,41 @@ class Reader:
         """
         pulls, decode = self._pulls, layout.decoder.decode
         assert job.stretch is not None  # noqa: S101 - a job of this kind has one
-        limit, most = pulls.limit(table), pulls.settings.chunk_bytes
+        limit, max_bytes = pulls.limit(table), pulls.settings.chunk_bytes
         rows: list[Row] = []
         bad: list[tuple[Skippable, bytes]] = []
         size = 0
         while ranges:
-            result = Rows(connection)
-            await result.begin(self._select(job, table, job.stretch, layout.decoder.columns, layout, ranges.popleft()))
+            result = PacketRows(connection)
+            await result.begin(
+                self._build_select(job, table, job.stretch, layout.decoder.columns, layout, ranges.popleft())
+            )
             while packets := await result.read():
                 while packets:
-                    if len(rows) >= limit or size >= most:
-                        if not await self._part(job, rows, place, size, bad):
+                    if len(rows) >= limit or size >= max_bytes:
+                        if not await self._deliver_part(job, rows, position, size, bad):
                             return None
                         rows, bad, size = [], [], 0
-                    taken, packets = packets[: limit - len(rows)], packets[limit - len(rows) :]
+                    accepted, packets = packets[: limit - len(rows)], packets[limit - len(rows) :]
                     try:
-                        rows += list(map(decode, taken))
+                        rows += list(map(decode, accepted))
                     except Skippable:
-                        _one_by_one(taken, decode, rows.append, bad)
-                    size += sum(map(len, taken))
+                        _one_by_one(accepted, decode, rows.append, bad)
+                    size += sum(map(len, accepted))
         return rows, size, bad
 
-    async def _part(
-        self, job: Job, rows: list[Row], place: Place, size: int, bad: list[tuple[Skippable, bytes]]
+    async def _deliver_part(
+        self,
+        job: TableReadJob,
+        rows: list[Row],
+        position: BinlogPosition,
+        size: int,
+        bad: list[tuple[Skippable, bytes]],
     ) -> bool:
         """Hand out rows, and wait until there is room for more."""
         pulls = self._pulls
         self._throttle.rows(len(rows))
-        if not pulls.part(job, rows, place, size=size, last=False, bad=bad):
+        if not pulls.part(job, rows, position, size=size, last=False, bad=bad):
             return False
         self._news()
         while not pulls.stale(job) and not (pulls.room() or pulls.is_next(job)):

@@ -13,7 +13,7 @@ _READ: Final = 1 << 18
 _FULL: Final = 0xFFFFFF
 
 
-class Rows:
+class PacketRows:
     """The rows of one query in the text protocol.
 
     ``begin``, then ``read`` until it gives []; nothing else may use the connection before that. Whoever stops earlier, or is
@@ -37,37 +37,37 @@ class Rows:
         connection = self._connection
         await send_query(connection, sql)
         self._over = False
-        first = await self._packet()
+        first = await self._read_packet()
         if first[0] == 0:
             self._over = True
             return 0
         count = int.from_bytes(first[1:3], "little") if first[0] == 0xFC else first[0]
         for _ in range(count + 1):  # the columns, and the packet that ends them
-            await self._packet()
+            await self._read_packet()
         return count
 
     async def read(self) -> list[bytes]:
         """The next rows' packets, as many as are there; [] at the end."""
         while not self._over:
-            found = self._split()
-            if found or self._over:
-                return found
-            await self._more()
+            packets = self._split_packets()
+            if packets or self._over:
+                return packets
+            await self._read_more()
         return []
 
     async def all(self, sql: str) -> list[bytes]:
         """All rows of a query whose result is small."""
         await self.begin(sql)
-        found: list[bytes] = []
+        packets: list[bytes] = []
         while part := await self.read():
-            found += part
-        return found
+            packets += part
+        return packets
 
-    def _split(self) -> list[bytes]:
+    def _split_packets(self) -> list[bytes]:
         buffer, at = self._buffer, self._at
         end = len(buffer) - 4
-        found: list[bytes] = []
-        append = found.append
+        packets: list[bytes] = []
+        append = packets.append
         while at <= end:
             size = buffer[at] | buffer[at + 1] << 8 | buffer[at + 2] << 16
             stop = at + 4 + size
@@ -88,9 +88,9 @@ class Rows:
                 break
             append(packet)
         self._at = at
-        return found
+        return packets
 
-    async def _packet(self) -> bytes:
+    async def _read_packet(self) -> bytes:
         """One packet of the head."""
         while True:
             buffer, at = self._buffer, self._at
@@ -103,12 +103,12 @@ class Rows:
                         self._over = True
                         raise_mysql_exception(packet)
                     return packet
-            await self._more()
+            await self._read_more()
 
-    async def _more(self) -> None:
+    async def _read_more(self) -> None:
         part = await self._reader.read(_READ)
         if not part:
             raise OperationalError(CR.CR_SERVER_LOST, "Lost connection to MySQL server during query")
-        rest = self._buffer[self._at :]
-        self._buffer = rest + part if rest else part
+        remainder = self._buffer[self._at :]
+        self._buffer = remainder + part if remainder else part
         self._at = 0

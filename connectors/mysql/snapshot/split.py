@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.java_regex import compile_java
 from connectors.mysql.filters import table_columns
-from connectors.mysql.snapshot.keys import quoted
+from connectors.mysql.snapshot.keys import quote_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,12 +52,12 @@ class SplitColumn(NamedTuple):
     indexed: bool
 
     def extent_sql(self, source: str) -> str:
-        """The query for the least and the largest value, which give ``bounds`` its arguments.
+        """The query for the least and the largest value, which give ``divide_range`` its arguments.
 
         Args:
             source: the table as SQL writes it.
         """
-        name = quoted(self.name)
+        name = quote_name(self.name)
         # CONCAT gives the texts that the server shows; adding 0e0 gives a FLOAT all of its digits.
         low, high = (f"{function}({name})" + (" + 0e0" if self.type in _FLOATS else "") for function in ("MIN", "MAX"))
         first = _FIRST_TIMESTAMP if self.type == "timestamp" else _FIRST_DATE
@@ -76,7 +76,7 @@ class SplitColumn(NamedTuple):
             return ()
         # Without an index each range costs a pass over the whole table.
         count = connections * _RANGES_PER_CONNECTION if self.indexed else connections
-        return conditions(self.name, bounds(self.type, low, high, count))
+        return make_conditions(self.name, divide_range(self.type, low, high, count))
 
 
 def chosen_column(option: str, table: TableName) -> str | None:
@@ -111,7 +111,7 @@ def split_column(table: TableName, name: str, shape: Shape) -> SplitColumn | str
     return SplitColumn(str(row[0]), kind, indexed=bool(row[6]))
 
 
-def bounds(kind: str, low: str, high: str, count: int) -> tuple[str, ...]:
+def divide_range(kind: str, low: str, high: str, count: int) -> tuple[str, ...]:
     """SQL literals in ascending order that divide the values from ``low`` to ``high`` into at most ``count`` equal ranges.
 
     Args:
@@ -124,22 +124,22 @@ def bounds(kind: str, low: str, high: str, count: int) -> tuple[str, ...]:
         first, last = float(low), float(high)
         # Weighted ends instead of a difference, which might be too large for a number.
         points = {first * (1 - part / count) + last * (part / count) for part in range(1, count)}
-        texts = [repr(point) for point in sorted(points) if first < point <= last]
-        return tuple(text if "e" in text else f"{text}e0" for text in texts)
+        literals = [repr(point) for point in sorted(points) if first < point <= last]
+        return tuple(literal if "e" in literal else f"{literal}e0" for literal in literals)
     if kind == "date":
-        begin = _day(low).date().toordinal()
-        days = _points(begin, _day(high).date().toordinal(), count)
+        begin = _parse_day(low).date().toordinal()
+        days = _divide_points(begin, _parse_day(high).date().toordinal(), count)
         return tuple(f"'{dt.date.fromordinal(day)}'" for day in days)
     if kind in _DATES:
-        start = _day(low)
-        moments = _points(0, (_day(high) - start) // _MICROSECOND, count)
+        start = _parse_day(low)
+        moments = _divide_points(0, (_parse_day(high) - start) // _MICROSECOND, count)
         return tuple(f"'{start + moment * _MICROSECOND}'" for moment in moments)
-    digits = max(len(text.partition(".")[2]) for text in (low, high))
-    numbers = _points(_scaled(low, digits), _scaled(high, digits), count)
-    return tuple(_unscaled(number, digits) for number in numbers)
+    digits = max(len(literal.partition(".")[2]) for literal in (low, high))
+    numbers = _divide_points(_to_scaled(low, digits), _to_scaled(high, digits), count)
+    return tuple(_format_unscaled(number, digits) for number in numbers)
 
 
-def conditions(column: str, limits: Sequence[str]) -> tuple[str, ...]:
+def make_conditions(column: str, limits: Sequence[str]) -> tuple[str, ...]:
     """The SQL conditions of the ranges between ``limits``; () if there are none.
 
     Args:
@@ -148,29 +148,29 @@ def conditions(column: str, limits: Sequence[str]) -> tuple[str, ...]:
     """
     if not limits:
         return ()
-    name = quoted(column)
+    name = quote_name(column)
     between = [f"({name} >= {low} AND {name} < {high})" for low, high in pairwise(limits)]
     return f"({name} < {limits[0]} OR {name} IS NULL)", *between, f"({name} >= {limits[-1]})"
 
 
-def _points(low: int, high: int, count: int) -> list[int]:
+def _divide_points(low: int, high: int, count: int) -> list[int]:
     """Numbers above ``low``, up to ``high``, that divide what is between them."""
     # Rounded up: two neighbours have a point between them.
     points = {low - (low - high) * part // count for part in range(1, count)}
     return sorted(point for point in points if low < point <= high)
 
 
-def _day(text: str) -> dt.datetime:
+def _parse_day(date: str) -> dt.datetime:
     # MariaDB and MySQL store months and days of zero where sql_mode lets them.
-    return dt.datetime.fromisoformat(text[:10].replace("-00", "-01") + text[10:])
+    return dt.datetime.fromisoformat(date[:10].replace("-00", "-01") + date[10:])
 
 
-def _scaled(text: str, digits: int) -> int:
-    whole, _, fraction = text.partition(".")
+def _to_scaled(decimal: str, digits: int) -> int:
+    whole, _, fraction = decimal.partition(".")
     return int(whole + fraction.ljust(digits, "0"))
 
 
-def _unscaled(number: int, digits: int) -> str:
+def _format_unscaled(number: int, digits: int) -> str:
     if not digits:
         return str(number)
     whole, fraction = divmod(abs(number), 10**digits)

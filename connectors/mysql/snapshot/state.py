@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from connectors.api import Instruction, Position
 
 
-class TableNote(SnapshotTable, kw_only=True, omit_defaults=True):
+class MySqlTableNote(SnapshotTable, kw_only=True, omit_defaults=True):
     """One table of a request.
 
     Attributes:
@@ -43,16 +43,16 @@ class TableNote(SnapshotTable, kw_only=True, omit_defaults=True):
     low: int | None = None
 
 
-PullNote = SnapshotNote[TableNote]
+PullNote = SnapshotNote[MySqlTableNote]
 
 
-def text(note: PullNote) -> str:
+def pack_note(note: PullNote) -> str:
     """For an offset."""
     return pack(note)
 
 
-def parse(value: Any) -> PullNote:
-    """See ``text``.
+def unpack_note(value: Any) -> PullNote:
+    """See ``pack_note``.
 
     Raises:
         ValueError: it is no state of a snapshot.
@@ -60,7 +60,7 @@ def parse(value: Any) -> PullNote:
     return unpack(value, PullNote, "state of a snapshot")
 
 
-def progress(request: str, note: PullNote) -> dict[str, Any]:
+def show_progress(request: str, note: PullNote) -> dict[str, Any]:
     """What REST shows of a request, from its state alone; see ``Puller.progress`` for the fields."""
     tables = [
         {
@@ -71,10 +71,10 @@ def progress(request: str, note: PullNote) -> dict[str, Any]:
         }
         for table in note.tables
     ]
-    return shown_note(request, note, state=note.state, percent=percent(note), tables=tables)
+    return shown_note(request, note, state=note.state, percent=percent_done(note), tables=tables)
 
 
-def snapshots(
+def list_snapshots(
     prefix: str, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
 ) -> list[dict[str, Any]]:
     """All snapshots: those that were asked for, and what tasks have saved of them and of others; the oldest first."""
@@ -83,11 +83,11 @@ def snapshots(
         request = partition.get(start.SNAPSHOT)
         if partition.get(start.SERVER) == prefix and isinstance(request, str):
             saved.setdefault(request, {})[str(partition.get(start.SHARD) or "0/1")] = offset
-    shares = {request: _complete(parts) for request, parts in saved.items()}
-    return views(instructions, shares, lambda name, value: progress(name, parse(value)))
+    shares = {request: _complete_shares(parts) for request, parts in saved.items()}
+    return views(instructions, shares, lambda name, value: show_progress(name, unpack_note(value)))
 
 
-def _complete(parts: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _complete_shares(parts: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The shares of a request, by ``INDEX/COUNT``, with those of which nothing is saved yet: they wait."""
     counts = {part.partition("/")[2] for part in parts}
     missing = []
@@ -96,12 +96,12 @@ def _complete(parts: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]
     return [*parts.values(), *({STATE: "waiting"} for _ in missing)]
 
 
-def percent(note: PullNote) -> float:
+def percent_done(note: PullNote) -> float:
     """How much of a request is done, by rows; tables of unknown size count as much as the average of the others."""
     if note.state == "done":
         return 100.0
-    known = [table.total for table in note.tables if table.total is not None]
-    usual = max(1.0, sum(known) / len(known)) if known else 1.0
+    known_totals = [table.total for table in note.tables if table.total is not None]
+    usual = max(1.0, sum(known_totals) / len(known_totals)) if known_totals else 1.0
     sizes = [max(1.0, float(table.total)) if table.total is not None else usual for table in note.tables]
     parts = [100.0 if not table.open else table.percent for table in note.tables]
     return sum(size * part for size, part in zip(sizes, parts, strict=True)) / sum(sizes) if sizes else 0.0

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.mysql.snapshot.keys import KeyColumn
-    from connectors.mysql.snapshot.model import Chunk, Key
-    from connectors.mysql.snapshot.windows import Window
+    from connectors.mysql.snapshot.model import Key, SnapshotChunk
+    from connectors.mysql.snapshot.windows import ChangeWindow
 
 #: Ranges of numbers in one query.
 _MOST_SPANS: Final = 48
@@ -22,7 +22,7 @@ _WIDEST: Final = 1 << 64
 _SPARSE: Final = 16.0
 
 
-class Stretch:
+class KeyRange:
     """The rows behind ``after`` up to ``until``, that one included; None: without that bound.
 
     Attributes:
@@ -46,8 +46,8 @@ class Stretch:
         self.empty = False
         self.state: Literal["waiting", "reading", "held"] = "waiting"
         self.token = 0
-        self.window: Window | None = None
-        self.chunk: Chunk | None = None
+        self.window: ChangeWindow | None = None
+        self.chunk: SnapshotChunk | None = None
 
     def discard(self) -> None:
         """Read it (again)."""
@@ -60,18 +60,18 @@ class Stretch:
         """What its rows have to fulfil."""
         if self.empty:
             return ["1 = 0"]
-        found = []
+        terms = []
         if self.after is not None:
-            found.append(keys.after(columns, self.after))
+            terms.append(keys.condition_after(columns, self.after))
         if self.until is not None:
-            found.append(keys.until(columns, self.until))
+            terms.append(keys.condition_until(columns, self.until))
         if self.spans:
             name = columns[0].sql
-            found.append("(" + " OR ".join(f"{name} BETWEEN {low} AND {high}" for low, high in self.spans) + ")")
-        return found
+            terms.append("(" + " OR ".join(f"{name} BETWEEN {low} AND {high}" for low, high in self.spans) + ")")
+        return terms
 
 
-class Numbers:
+class NumberDivider:
     """Divides the order of a key whose first column is an integer, by its least and largest value and the number of rows.
 
     The numbers may be spread in any way: a stretch with too many rows is cut where the chunk is full, and one with few makes
@@ -95,7 +95,7 @@ class Numbers:
         self.named = shard.count > 1 and density * BLOCK >= _SPARSE
         self.limit = limit
 
-    def front(self, whole: Stretch) -> tuple[Stretch, Stretch | None]:
+    def front(self, whole: KeyRange) -> tuple[KeyRange, KeyRange | None]:
         """The first part of a divisible stretch, and the rest; None: there is none."""
         begin = self.low
         if whole.after is not None:
@@ -103,33 +103,33 @@ class Numbers:
             begin = int(whole.after[0]) + (len(whole.after) == 1)
         end = self.high if whole.until is None else int(whole.until[0])
         if begin > end:
-            return self._last(whole, ())
+            return self._last_range(whole, ())
         if self.named:
-            spans, last = self._own(begin, end)
+            spans, last = self._own_spans(begin, end)
         else:
             # Rows below the least number came later: there are few.
             spans, last = (), max(begin, self.low) + self.width - 1
         if last >= end:
-            return self._last(whole, spans)
+            return self._last_range(whole, spans)
         bound = (str(last),)
-        return Stretch(whole.after, bound, spans, divisible=False), Stretch(bound, whole.until)
+        return KeyRange(whole.after, bound, spans, divisible=False), KeyRange(bound, whole.until)
 
     @staticmethod
-    def _last(whole: Stretch, spans: tuple[tuple[int, int], ...]) -> tuple[Stretch, None]:
-        return Stretch(whole.after, whole.until, spans, divisible=False), None
+    def _last_range(whole: KeyRange, spans: tuple[tuple[int, int], ...]) -> tuple[KeyRange, None]:
+        return KeyRange(whole.after, whole.until, spans, divisible=False), None
 
-    def _own(self, begin: int, end: int) -> tuple[tuple[tuple[int, int], ...], int]:
+    def _own_spans(self, begin: int, end: int) -> tuple[tuple[tuple[int, int], ...], int]:
         """The shard's next blocks with about ``width`` numbers, and the last number that is then covered."""
-        found: list[tuple[int, int]] = []
-        number, wanted = begin, self.width
-        while number <= end and wanted > 0 and len(found) < _MOST_SPANS:
+        spans: list[tuple[int, int]] = []
+        number, remaining = begin, self.width
+        while number <= end and remaining > 0 and len(spans) < _MOST_SPANS:
             last = number // BLOCK * BLOCK + BLOCK - 1
             if shard_of_number(number, self._shard.count) == self._shard.index:
-                found.append((number, min(last, end)))
-                wanted -= found[-1][1] - number + 1
+                spans.append((number, min(last, end)))
+                remaining -= spans[-1][1] - number + 1
             number = last + 1
         # No block at all: an impossible range instead of all rows.
-        return tuple(found) or ((1, 0),), number - 1
+        return tuple(spans) or ((1, 0),), number - 1
 
     def learned(self, rows: int, *, cut: bool, slow: bool) -> None:
         """A stretch had so many rows (at least, if it was cut)."""

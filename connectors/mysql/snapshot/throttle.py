@@ -17,7 +17,7 @@ _SLOWER: Final = 4.0
 _MOST_REST: Final = 16.0
 
 
-class Throttle:
+class SnapshotThrottle:
     """Says how many queries may be in flight and how long to rest after one.
 
     Args:
@@ -69,8 +69,8 @@ class Throttle:
 
     def pause_s(self, busy_s: float) -> float:
         """How long to wait before the next query, the last of which took ``busy_s``."""
-        rest = busy_s * self._rest
-        return max(rest, self._free_at - self._clock()) if self._rows_per_s else rest
+        rest_s = busy_s * self._rest
+        return max(rest_s, self._free_at - self._clock()) if self._rows_per_s else rest_s
 
     async def pause(self, busy_s: float) -> None:
         """Wait that long."""

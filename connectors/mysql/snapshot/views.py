@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.mysql import gtid, positions
-from connectors.mysql.connection import current_place, query, server_info
-from connectors.mysql.model import Place
-from connectors.mysql.snapshot.keys import quoted
+from connectors.mysql.connection import current_place, query_rows, server_info
+from connectors.mysql.model import BinlogPosition
+from connectors.mysql.snapshot.keys import quote_name
 
 if TYPE_CHECKING:
     import logging
@@ -60,7 +60,7 @@ class Views:
                 f"snapshot.hostname names {info.address}, which has no GTIDs, so that its contents can't be ordered with the "
                 "source's changes; set gtid_mode=ON on both servers, or leave the option out"
             )
-        rows = await query(connection, "SHOW STATUS LIKE 'binlog_snapshot_file'")
+        rows = await query_rows(connection, "SHOW STATUS LIKE 'binlog_snapshot_file'")
         exact = info.is_on("log_bin") and any(value for _, value in rows)
         if settings.replica and not (info.is_on("log_slave_updates") or info.is_on("log_replica_updates")):
             exact = False
@@ -69,9 +69,9 @@ class Views:
     @staticmethod
     async def prepare(connection: Any) -> None:
         """Settings that a new connection needs."""
-        await query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await query_rows(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
-    async def open(self, connection: Any, low: Place, *, transactional: bool = True) -> Place | None:
+    async def open(self, connection: Any, low: BinlogPosition, *, transactional: bool = True) -> BinlogPosition | None:
         """Open a view that has all changes up to ``low``; ``release`` it.
 
         Args:
@@ -86,26 +86,28 @@ class Views:
             Retriable: the server is away.
         """
         if not (self.exact and transactional):
-            await self._visible(connection, low)
-            await query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            await self._wait_visible(connection, low)
+            await query_rows(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             return None
-        wait, begun, told = _FIRST_S, time.monotonic(), 0.0
+        wait, started_s, reported_s = _FIRST_S, time.monotonic(), 0.0
         while True:
-            await query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            status = dict(await query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
-            found = {str(name).lower(): str(value) for name, value in status.items()}
-            place = Place(file=found["binlog_snapshot_file"], pos=int(found["binlog_snapshot_position"]))
+            await query_rows(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            status = dict(await query_rows(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
+            status_values = {str(name).lower(): str(value) for name, value in status.items()}
+            position = BinlogPosition(
+                file=status_values["binlog_snapshot_file"], pos=int(status_values["binlog_snapshot_position"])
+            )
             if self._settings.replica:
-                rows = await query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))
-                place = Place(file="", pos=0, gtids=str(rows[0][0] or ""))
-            if self.has(place, low):
-                return place
+                rows = await query_rows(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (position.file, position.pos))
+                position = BinlogPosition(file="", pos=0, gtids=str(rows[0][0] or ""))
+            if self.has(position, low):
+                return position
             await self.release(connection)
-            told = self._tell(begun, told, low)
+            reported_s = self._report_wait(started_s, reported_s, low)
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_S)
 
-    async def open_quiet(self, connection: Any, low: Place) -> Place | None:
+    async def open_quiet(self, connection: Any, low: BinlogPosition) -> BinlogPosition | None:
         """Open a view on a server that can't tell its place: it is known if nothing is committed meanwhile.
 
         Args:
@@ -118,7 +120,7 @@ class Views:
         Raises:
             Retriable: the server is unavailable.
         """
-        await self._visible(connection, low)
+        await self._wait_visible(connection, low)
         start = await self.after(connection, gtids=True)
         await self.open(connection, start, transactional=False)
         end = await self.after(connection)
@@ -127,7 +129,7 @@ class Views:
         await self.release(connection)
         return None
 
-    async def after(self, connection: Any, *, gtids: bool = False) -> Place:
+    async def after(self, connection: Any, *, gtids: bool = False) -> BinlogPosition:
         """A place at or after everything that was read from the server until now.
 
         Args:
@@ -141,13 +143,13 @@ class Views:
             # By file and position alone: a transaction is visible before it is in the set of executed GTIDs.
             return await current_place(connection, self.info, gtids=gtids)
         sql = "SELECT @@GLOBAL.gtid_current_pos" if self.info.mariadb else "SELECT @@GLOBAL.gtid_executed"
-        rows = await query(connection, sql)
-        return Place(file="", pos=0, gtids="".join(str(rows[0][0] or "").split()))
+        rows = await query_rows(connection, sql)
+        return BinlogPosition(file="", pos=0, gtids="".join(str(rows[0][0] or "").split()))
 
     @staticmethod
     async def release(connection: Any) -> None:
         """Close the view."""
-        await query(connection, "ROLLBACK")
+        await query_rows(connection, "ROLLBACK")
 
     async def lock(self, connection: Any, name: TableName) -> None:
         """Keep others from writing to a table; ``unlock`` soon.
@@ -156,58 +158,60 @@ class Views:
             Retriable: the lock is not to be had now.
             Fatal: the account may not.
         """
-        await query(connection, f"SET SESSION lock_wait_timeout = {self._settings.lock_timeout_s}")
-        await query(connection, f"LOCK TABLES {quoted(name.database)}.{quoted(name.table)} READ")
+        await query_rows(connection, f"SET SESSION lock_wait_timeout = {self._settings.lock_timeout_s}")
+        await query_rows(connection, f"LOCK TABLES {quote_name(name.database)}.{quote_name(name.table)} READ")
 
     @staticmethod
     async def unlock(connection: Any) -> None:
         """See ``lock``."""
-        await query(connection, "UNLOCK TABLES")
+        await query_rows(connection, "UNLOCK TABLES")
 
-    async def _visible(self, connection: Any, low: Place) -> None:
+    async def _wait_visible(self, connection: Any, low: BinlogPosition) -> None:
         """Wait until a view opened now has all changes up to ``low``."""
         info = self.info
         if self._settings.replica or (low.gtids and not info.mariadb):
-            wait, begun, told = _FIRST_S, time.monotonic(), 0.0
+            wait, started_s, reported_s = _FIRST_S, time.monotonic(), 0.0
             # GTIDs are in this set once their transactions are visible.
             sql = "SELECT @@GLOBAL.gtid_current_pos" if info.mariadb else "SELECT @@GLOBAL.gtid_executed"
             while True:
-                rows = await query(connection, sql)
-                if self.has(Place(file="", pos=0, gtids="".join(str(rows[0][0] or "").split())), low):
+                rows = await query_rows(connection, sql)
+                if self.has(BinlogPosition(file="", pos=0, gtids="".join(str(rows[0][0] or "").split())), low):
                     return
-                told = self._tell(begun, told, low)
+                reported_s = self._report_wait(started_s, reported_s, low)
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, _LONGEST_S)
         # A transaction comes into the binlog a moment before it can be seen, and nothing tells when.
         await asyncio.sleep(self._settings.settle_s)
 
-    def has(self, place: Place, low: Place) -> bool:
+    def has(self, position: BinlogPosition, low: BinlogPosition) -> bool:
         """Whether a place is at or after another one; both of the same kind, with GTIDs where the first has no file.
 
         Raises:
             Fatal: there are no GTIDs to compare.
         """
-        if place.file:
-            return positions.spot(place.file, place.pos) >= positions.spot(low.file, low.pos)
+        if position.file:
+            return positions.position_number(position.file, position.pos) >= positions.position_number(
+                low.file, low.pos
+            )
         if not low.gtids:
             raise Fatal(
                 "the stream's place has no GTIDs, so that a replica can't be compared with it: leave snapshot.hostname "
                 "out, or let the source have GTIDs (gtid_mode=ON)"
             )
         flavor = self.info.flavor
-        return gtid.parse(flavor, low.gtids).is_subset(gtid.parse(flavor, place.gtids))
+        return gtid.parse_gtids(flavor, low.gtids).is_subset(gtid.parse_gtids(flavor, position.gtids))
 
-    def past(self, seen: Place, place: Place) -> bool:
+    def past(self, stream_position: BinlogPosition, view_position: BinlogPosition) -> bool:
         """Whether the stream has come to a view's place."""
-        if place.file:
-            return self.has(seen, place)
+        if view_position.file:
+            return self.has(stream_position, view_position)
         flavor = self.info.flavor
-        return gtid.parse(flavor, place.gtids).is_subset(gtid.parse(flavor, seen.gtids))
+        return gtid.parse_gtids(flavor, view_position.gtids).is_subset(gtid.parse_gtids(flavor, stream_position.gtids))
 
-    def _tell(self, begun: float, told: float, low: Place) -> float:
+    def _report_wait(self, started_s: float, reported_s: float, low: BinlogPosition) -> float:
         now = time.monotonic()
-        if now - max(begun, told) < _TELL_S:
-            return told
+        if now - max(started_s, reported_s) < _TELL_S:
+            return reported_s
         self._log.warning(
             "a full pull waits for %s to show what the stream has read already (%s): %s",
             self.info.address,

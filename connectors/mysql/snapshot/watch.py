@@ -9,14 +9,14 @@ from connectors.mysql.snapshot.model import Early
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.mysql.model import Place, TableName
+    from connectors.mysql.model import BinlogPosition, TableName
     from connectors.mysql.snapshot.model import Row
-    from connectors.mysql.snapshot.stretches import Stretch
-    from connectors.mysql.snapshot.windows import Window
-    from connectors.mysql.snapshot.work import TablePull
+    from connectors.mysql.snapshot.stretches import KeyRange
+    from connectors.mysql.snapshot.windows import ChangeWindow
+    from connectors.mysql.snapshot.work import TableSnapshot
 
 
-class Watch:
+class ChangeWatch:
     """The open windows by table.
 
     Attributes:
@@ -25,39 +25,41 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self.watched: dict[TableName, list[tuple[TablePull, Stretch]]] = {}
-        self.withheld: dict[TableName, TablePull] = {}
+        self.watched: dict[TableName, list[tuple[TableSnapshot, KeyRange]]] = {}
+        self.withheld: dict[TableName, TableSnapshot] = {}
         #: Tables without a key that are read as of a view to which the stream has not come.
-        self.unreached: list[TablePull] = []
+        self.unreached: list[TableSnapshot] = []
 
-    def begin(self, table: TablePull, stretch: Stretch) -> None:
+    def begin(self, table: TableSnapshot, stretch: KeyRange) -> None:
         """From now on the stretch wants to know."""
         watchers = self.watched.setdefault(table.name, [])
-        if not any(one is stretch for _, one in watchers):
+        if not any(watched is stretch for _, watched in watchers):
             watchers.append((table, stretch))
 
-    def end(self, table: TablePull, stretch: Stretch | None = None) -> None:
+    def end(self, table: TableSnapshot, stretch: KeyRange | None = None) -> None:
         """No more; None: nothing of the table."""
         if stretch is None and table in self.unreached:
             self.unreached.remove(table)
         watchers = self.watched.get(table.name)
         if watchers is not None:
-            watchers[:] = [one for one in watchers if not (one[0] is table and stretch in {None, one[1]})]
+            watchers[:] = [
+                watcher for watcher in watchers if not (watcher[0] is table and stretch in {None, watcher[1]})
+            ]
             if not watchers:
                 del self.watched[table.name]
 
-    def withhold(self, table: TablePull) -> None:
+    def withhold(self, table: TableSnapshot) -> None:
         """Keep the changes of a table back until the stream has come to its view, which has them."""
         if table.keyless and table.open and table.pull.request.origin in {"initial", "new"} and table.high is None:
             self.withheld[table.name] = table
 
-    def expect(self, table: TablePull) -> None:
+    def expect(self, table: TableSnapshot) -> None:
         """A view of a table without a key is about to be opened: its changes count from the view's place."""
         table.passed = False
         if table not in self.unreached:
             self.unreached.append(table)
 
-    def let_go(self, table: TablePull) -> None:
+    def let_go(self, table: TableSnapshot) -> None:
         """The stream has come to the table's view: changes may be sent."""
         table.passed = True
         if table in self.unreached:
@@ -65,7 +67,7 @@ class Watch:
         if self.withheld.get(table.name) is table:
             del self.withheld[table.name]
 
-    def advance(self, reached: Callable[[Place], bool]) -> None:
+    def advance(self, reached: Callable[[BinlogPosition], bool]) -> None:
         """A transaction is over."""
         if not self.unreached:
             return
@@ -78,19 +80,19 @@ class Watch:
             self.withheld[name].missed = True
             return []
         early: list[Early] = []
-        keyless: list[TablePull] = []
+        keyless: list[TableSnapshot] = []
         for table, stretch in self.watched.get(name, ()):
             if table.finder is None:
                 if table not in keyless and stretch.window is not None:
                     keyless.append(table)
-                    early += _early(table, stretch.window.low, op, rows)
+                    early += _find_early(table, stretch.window.low, op, rows)
                 continue
             window, key_of = stretch.window, table.finder
             if window is None:
                 continue
             if op == "u":
                 for before, after in zip(rows[::2], rows[1::2], strict=True):
-                    _update(window, key_of, before, after)
+                    _update_window(window, key_of, before, after)
             else:
                 for row in rows:
                     if row is not None:
@@ -98,7 +100,7 @@ class Watch:
         return early
 
 
-def _early(table: TablePull, low: Place, op: str, rows: Sequence[Row | None]) -> list[Early]:
+def _find_early(table: TableSnapshot, low: BinlogPosition, op: str, rows: Sequence[Row | None]) -> list[Early]:
     """What has to be sent before a change of a table without a key."""
     if not table.passed or table.images is None:
         # While the place of the view is not known, the view has to be newer than the change.
@@ -108,7 +110,9 @@ def _early(table: TablePull, low: Place, op: str, rows: Sequence[Row | None]) ->
     return [Early(table.pull.request.id, table.pull.request.origin, first, low)] if first else []
 
 
-def _update(window: Window, key_of: Callable[[Row], tuple[Any, ...]], before: Row | None, after: Row | None) -> None:
+def _update_window(
+    window: ChangeWindow, key_of: Callable[[Row], tuple[Any, ...]], before: Row | None, after: Row | None
+) -> None:
     old = None if before is None else key_of(before)
     if after is None:
         if old is not None:

@@ -12,29 +12,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.mysql.snapshot.model import image
+from connectors.mysql.snapshot.model import row_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.mysql.model import Place
+    from connectors.mysql.model import BinlogPosition
     from connectors.mysql.snapshot.model import Row
 
 _NOTHING: Final[Row] = {}
 
 
-class Window:
+class ChangeWindow:
     """Changes since a chunk's reading began.
 
     Args:
         low: where the stream was when it was opened.
         fields: how many fields a whole row has.
-        most: keys remembered before the rows are there.
+        max_marks: keys remembered before the rows are there.
     """
 
     __slots__ = ("_fields", "_marks", "_most", "low", "overflown", "rows")
 
-    def __init__(self, low: Place, fields: int, most: int) -> None:
+    def __init__(self, low: BinlogPosition, fields: int, max_marks: int) -> None:
         self.low = low
         #: Whether too many keys were changed: the rows have to be read again.
         self.overflown = False
@@ -42,7 +42,7 @@ class Window:
         self.rows: dict[tuple[Any, ...], Row] | None = None
         self._marks: dict[tuple[Any, ...], Row | None] = {}
         self._fields = fields
-        self._most = most
+        self._most = max_marks
 
     def touch(self, key: tuple[Any, ...], row: Row | None) -> None:
         """The stream has sent a change of a key: its row now, whole or not, or None."""
@@ -58,10 +58,10 @@ class Window:
         if not part:
             marks[key] = None
         else:
-            known = marks.get(key, _NOTHING)
-            if known is None:
+            old_row = marks.get(key, _NOTHING)
+            if old_row is None:
                 return
-            marks[key] = {**known, **row}  # type: ignore[dict-item]
+            marks[key] = {**old_row, **row}  # type: ignore[dict-item]
         if len(marks) > self._most:
             self.overflown = True
             marks.clear()
@@ -69,11 +69,11 @@ class Window:
     def arrived(self, rows: dict[tuple[Any, ...], Row]) -> int:
         """The chunk's rows: takes out and completes what has changed meanwhile, and keeps doing so; how many went."""
         before = len(rows)
-        for key, mark in self._marks.items():
-            if mark is None:
+        for key, changed_row in self._marks.items():
+            if changed_row is None:
                 rows.pop(key, None)
             elif key in rows:
-                rows[key].update(mark)
+                rows[key].update(changed_row)
         self._marks.clear()
         self.rows = rows
         return before - len(rows)
@@ -91,18 +91,18 @@ class Images:
 
     Args:
         fields: how many fields a whole row has.
-        most: different rows that are remembered.
+        max_images: different rows that are remembered.
     """
 
     __slots__ = ("_early", "_fields", "_most", "_sent")
 
-    def __init__(self, fields: int, most: int) -> None:
+    def __init__(self, fields: int, max_images: int) -> None:
         #: Image -> copies that a consumer has; None: too many to remember.
         self._sent: dict[bytes, int] | None = {}
         #: Image -> copies to leave out of chunks.
         self._early: dict[bytes, int] = {}
         self._fields = fields
-        self._most = most
+        self._most = max_images
 
     @property
     def forgotten(self) -> bool:
@@ -116,11 +116,11 @@ class Images:
 
     def leaves_out(self, row: Row) -> bool:
         """Whether a chunk's row was sent early; if not, it is sent now."""
-        digest = image(row)
+        digest = row_digest(row)
         if digest in self._early:
             _take_one(self._early, digest)
             return True
-        self._add(digest)
+        self._add_digest(digest)
         return False
 
     def changed(self, op: str, rows: Sequence[Row | None]) -> list[Row]:
@@ -133,32 +133,32 @@ class Images:
         before: Row | None = None
         for number, row in enumerate(rows):
             if op == "c":
-                self._added(row)
+                self._add_row(row)
             elif op == "u" and number % 2:
                 # Without FULL row images the image after has only what was set.
-                self._added({**before, **row} if before is not None and row is not None else row)
+                self._add_row({**before, **row} if before is not None and row is not None else row)
             else:
                 before = row
-                if row is not None and self._removed(row):
+                if row is not None and self._remove_row(row):
                     early.append(row)
         return early
 
-    def _added(self, row: Row | None) -> None:
+    def _add_row(self, row: Row | None) -> None:
         if row is not None and len(row) == self._fields:
-            self._add(image(row))
+            self._add_digest(row_digest(row))
 
-    def _add(self, digest: bytes) -> None:
+    def _add_digest(self, digest: bytes) -> None:
         if self._sent is None:
             return
         self._sent[digest] = self._sent.get(digest, 0) + 1
         if len(self._sent) + len(self._early) > self._most:
             self._sent = None
 
-    def _removed(self, row: Row) -> bool:
+    def _remove_row(self, row: Row) -> bool:
         """Whether no copy of a removed row was sent."""
         if self._sent is None or len(row) < self._fields:
             return False
-        digest = image(row)
+        digest = row_digest(row)
         if digest in self._sent:
             _take_one(self._sent, digest)
             return False

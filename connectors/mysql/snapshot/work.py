@@ -5,20 +5,20 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from connectors.snapshot.board import Share
+from connectors.snapshot.board import TaskShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.mysql.model import Place, Table, TableName
+    from connectors.mysql.model import BinlogPosition, MySqlTable, TableName
     from connectors.mysql.snapshot.keys import KeyColumn
-    from connectors.mysql.snapshot.model import Key, Row, RowDecoder
-    from connectors.mysql.snapshot.state import TableNote
-    from connectors.mysql.snapshot.stretches import Numbers, Stretch
+    from connectors.mysql.snapshot.model import Key, Row, SnapshotRowDecoder
+    from connectors.mysql.snapshot.state import MySqlTableNote
+    from connectors.mysql.snapshot.stretches import KeyRange, NumberDivider
     from connectors.mysql.snapshot.windows import Images
 
 
-class Found(NamedTuple):
+class RequestTable(NamedTuple):
     """A table of a request.
 
     Attributes:
@@ -34,7 +34,7 @@ class Found(NamedTuple):
     owned: bool = True
 
 
-class Layout(NamedTuple):
+class SnapshotLayout(NamedTuple):
     """What is known about a table when its reading begins.
 
     Attributes:
@@ -48,8 +48,8 @@ class Layout(NamedTuple):
         ranges: SQL conditions by which several connections divide a table without a key; (): one connection reads it.
     """
 
-    table: Table
-    decoder: RowDecoder
+    table: MySqlTable
+    decoder: SnapshotRowDecoder
     columns: tuple[KeyColumn, ...]
     low: int | None
     high: Key | None
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
     ranges: tuple[str, ...] = ()
 
 
-class TablePull:
+class TableSnapshot:
     """One table of a request."""
 
     __slots__ = (
@@ -84,18 +84,18 @@ class TablePull:
         "stretches",
     )
 
-    def __init__(self, pull: Pull, found: Found, note: TableNote) -> None:
+    def __init__(self, pull: Pull, request_table: RequestTable, note: MySqlTableNote) -> None:
         self.pull = pull
-        self.name = found.name
+        self.name = request_table.name
         self.note = note
-        self.keyless = found.keyless
-        self.layout: Layout | None = None
+        self.keyless = request_table.keyless
+        self.layout: SnapshotLayout | None = None
         self.finder: Callable[[Row], tuple[Any, ...]] | None = None
-        self.stretches: list[Stretch] = []
-        self.numbers: Numbers | None = None
+        self.stretches: list[KeyRange] = []
+        self.numbers: NumberDivider | None = None
         self.images: Images | None = None
         #: Of a table without a key: the place of its view, once that is open.
-        self.high: Place | None = None
+        self.high: BinlogPosition | None = None
         #: Whether the log says that its rows are too many to remember.
         self.forgot = False
         #: Whether the stream has come to that place.
@@ -117,10 +117,10 @@ class TablePull:
         return self.note.open
 
 
-Pull = Share[TablePull]
+Pull = TaskShare[TableSnapshot]
 
 
-class Job(NamedTuple):
+class TableReadJob(NamedTuple):
     """Something to be asked of the server.
 
     Attributes:
@@ -131,13 +131,13 @@ class Job(NamedTuple):
 
     kind: Literal["resolve", "prepare", "read"]
     pull: Pull
-    table: TablePull | None = None
-    stretch: Stretch | None = None
+    table: TableSnapshot | None = None
+    stretch: KeyRange | None = None
     epoch: int = 0
     token: int = 0
 
 
-def finder(fields: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
+def make_key_finder(fields: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
     """The function that takes a row's key."""
     if len(fields) == 1:
         (name,) = fields

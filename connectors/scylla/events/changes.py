@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.api import Position
-    from connectors.scylla.events.shape import Shape
-    from connectors.scylla.model import LogRow, Run
+    from connectors.scylla.events.shape import LogShape
+    from connectors.scylla.model import LogRow, StreamRun
 
 #: What was written, the old image, the new image.
 Joined = tuple["LogRow", "LogRow | None", "LogRow | None"]
@@ -28,9 +28,9 @@ Joined = tuple["LogRow", "LogRow | None", "LogRow | None"]
 _PARTITION_DELETE = 4
 
 
-def identity_of(shape: Shape) -> Callable[[LogRow], Any]:
+def identity_of(shape: LogShape) -> Callable[[LogRow], Any]:
     """A function that gives a row's identity, hashable, from a log row."""
-    indexes = [place.value for place in (*shape.partition, *shape.clustering)]
+    indexes = [log_column.value for log_column in (*shape.partition, *shape.clustering)]
     pick = itemgetter(*indexes) if len(indexes) > 1 else itemgetter(slice(indexes[0], indexes[0] + 1))
 
     def identity(row: LogRow) -> Any:
@@ -44,7 +44,9 @@ def identity_of(shape: Shape) -> Callable[[LogRow], Any]:
     return identity
 
 
-def join(rows: Sequence[LogRow], identity: Callable[[LogRow], Any], *, before: bool, after: bool) -> list[Joined]:
+def join_images(
+    rows: Sequence[LogRow], identity: Callable[[LogRow], Any], *, before: bool, after: bool
+) -> list[Joined]:
     """The writes of one whole change in their order, with their images.
 
     A write has the nearest old image above it if no new image of the row and no deletion of it stand between, and the nearest
@@ -84,7 +86,7 @@ def join(rows: Sequence[LogRow], identity: Callable[[LogRow], Any], *, before: b
     return result
 
 
-class Change(NamedTuple):
+class LogChange(NamedTuple):
     """A whole change, and what its records say of where they come from."""
 
     partition: Position
@@ -101,38 +103,38 @@ class ChangeCutter:
     """
 
     def __init__(self) -> None:
-        self._held: dict[bytes, Change] = {}
+        self._held: dict[bytes, LogChange] = {}
 
-    def feed(self, run: Run) -> list[Change]:
+    def feed(self, run: StreamRun) -> list[LogChange]:
         """The changes that are whole now, in order."""
-        whole: list[Change] = []
+        whole: list[LogChange] = []
         if not run.rows:
             if run.last:
-                self._flush(run, whole)
+                self._flush_changes(run, whole)
             return whole
         partition, offset, all_rows, skip, last, bad = run
         stream = all_rows[0][STREAM]
-        held = self._held.pop(stream, None)
+        pending = self._held.pop(stream, None)
         rows: list[LogRow] = []
         time = None
-        if held is not None:
-            if all_rows[0][TIME] == held.rows[0][TIME]:
-                rows, time, bad = held.rows, held.rows[0][TIME], bad or held.may_be_bad
+        if pending is not None:
+            if all_rows[0][TIME] == pending.rows[0][TIME]:
+                rows, time, bad = pending.rows, pending.rows[0][TIME], bad or pending.may_be_bad
             else:
-                whole.append(held)
+                whole.append(pending)
         for row in all_rows:
             if row[TIME] != time:
                 if rows:
-                    whole.append(Change(partition, offset, rows, skip, bad))
+                    whole.append(LogChange(partition, offset, rows, skip, bad))
                 rows = []
                 time = row[TIME]
             rows.append(row)
             if row[END_OF_BATCH]:
-                whole.append(Change(partition, offset, rows, skip, bad))
+                whole.append(LogChange(partition, offset, rows, skip, bad))
                 rows = []
                 time = None
         if rows:
-            change = Change(partition, offset, rows, skip, bad)
+            change = LogChange(partition, offset, rows, skip, bad)
             if last:
                 whole.append(change)
             else:
@@ -143,7 +145,7 @@ class ChangeCutter:
         """Forget what is held back."""
         self._held.clear()
 
-    def _flush(self, run: Run, whole: list[Change]) -> None:
+    def _flush_changes(self, run: StreamRun, whole: list[LogChange]) -> None:
         named = stream_of(run)
         for stream in [named] if named is not None else list(self._held):
             change = self._held.get(stream)
@@ -151,15 +153,15 @@ class ChangeCutter:
                 whole.append(self._held.pop(stream))
 
 
-def stream_of(run: Run) -> bytes | None:
+def stream_of(run: StreamRun) -> bytes | None:
     """The stream of a run, from its rows or, if it has none, from its offset; None if that has none either."""
     if run.rows:
         stream: bytes = run.rows[0][STREAM]
         return stream
-    text = run.offset.get(OFFSET_STREAM)
-    return bytes.fromhex(text[2:]) if isinstance(text, str) else None
+    stream_hex = run.offset.get(OFFSET_STREAM)
+    return bytes.fromhex(stream_hex[2:]) if isinstance(stream_hex, str) else None
 
 
 def is_delivered(row: LogRow, skip: tuple[bytes, int] | None) -> bool:
-    """Whether the event of ``row`` was delivered before (``Run.skip``)."""
+    """Whether the event of ``row`` was delivered before (``StreamRun.skip``)."""
     return skip is not None and row[TIME] == skip[0] and row[SEQ] <= skip[1]

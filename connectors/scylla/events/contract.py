@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import BadRecord, Position, SourceRecord
-    from connectors.cql.debezium_names import Names
+    from connectors.cql.debezium_names import ValueForms
     from connectors.formats.masking import Masks
-    from connectors.scylla.model import Run
+    from connectors.scylla.model import StreamRun
 
 
-class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ScyllaEventSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options that shape events, as plain values (names of the options in ``connectors.scylla.config``)."""
 
     topic_prefix: str
@@ -39,7 +39,7 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: ``scylla.compat``: wrong forms of the Java connector to be kept, see TYPES.md.
     compat: frozenset[str]
     #: ``decimal.handling.mode``, ``varint.handling.mode``, ``scylla.logical.types`` (legacy and advanced).
-    names: Names
+    names: ValueForms
     #: ``mask.rules``.
     masks: Masks
 
@@ -52,7 +52,7 @@ class EventBuilder(Protocol):
     records that one row gives (a delete and its tombstone) only the last may say n; those before it say n - 1.
     """
 
-    def feed(self, run: Run, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def feed(self, run: StreamRun, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """Append the records of ``run.rows``.
 
         A change whose rows may go on in the next run of this stream (no ``cdc$end_of_batch``, and not ``run.last``) is held

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.api import BadRecord, Position, SourceRecord
 from connectors.cql.values import BadCell
 from connectors.errors import Skippable
-from connectors.scylla.events.changes import ChangeCutter, identity_of, is_delivered, join, stream_of
+from connectors.scylla.events.changes import ChangeCutter, identity_of, is_delivered, join_images, stream_of
 from connectors.scylla.events.envelope import schemas_of
 from connectors.scylla.events.names import topic_name
 from connectors.scylla.events.shape import shape_of
@@ -32,7 +32,7 @@ from connectors.scylla.model import (
     TIME,
     TTL,
     LogRow,
-    Run,
+    StreamRun,
     TableVersion,
 )
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
@@ -40,9 +40,9 @@ from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.scylla.events.changes import Change, Joined
-    from connectors.scylla.events.contract import EventSettings
-    from connectors.scylla.events.shape import Place
+    from connectors.scylla.events.changes import Joined, LogChange
+    from connectors.scylla.events.contract import ScyllaEventSettings
+    from connectors.scylla.events.shape import LogColumn
 
 #: Read once: it is in a file.
 VERSION: Final = version_of("millrace")
@@ -72,7 +72,9 @@ class DebeziumBuilder:
             ``operation`` (``skipped.operations``).
     """
 
-    def __init__(self, version: TableVersion, settings: EventSettings, now: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, version: TableVersion, settings: ScyllaEventSettings, now: Callable[[], float] | None = None
+    ) -> None:
         self.version = version
         self.settings = settings
         self.topic = topic_name(settings.topic_prefix, version.id)
@@ -98,7 +100,8 @@ class DebeziumBuilder:
         self._cutter = ChangeCutter() if self.has_images else None
         self._identity = identity_of(self._shape)
         self._key_forms = {
-            place.name: event_form(place.column.type, settings.compat, settings.names) for place in self._shape.key
+            log_column.name: event_form(log_column.column.type, settings.compat, settings.names)
+            for log_column in self._shape.key
         }
         self._events = settings.deletes_mode == "events" and "d" not in settings.skipped_operations
         self._snapshots = "r" not in settings.skipped_operations
@@ -106,7 +109,7 @@ class DebeziumBuilder:
         self._ranges: dict[bytes, tuple[LogRow, Position, Position]] = {}
         self._now_ns = time.time_ns if now is None else lambda: round(now() * 1e6) * 1000
 
-    def feed(self, run: Run, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def feed(self, run: StreamRun, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """See ``EventBuilder.feed``."""
         clock = self.clock()
         if self._cutter is None:
@@ -130,7 +133,7 @@ class DebeziumBuilder:
         """Whether there are range deletes whose end was not seen yet."""
         return bool(self._ranges)
 
-    def plain_records(self, run: Run, clock: Clock) -> list[SourceRecord]:
+    def plain_records(self, run: StreamRun, clock: Clock) -> list[SourceRecord]:
         """The records of a run of ordinary rows, processed at ``clock``; has no effects. Only without images."""
         out: list[SourceRecord] = []
         self._feed_plain(run, run.rows, clock, out, [])
@@ -155,31 +158,35 @@ class DebeziumBuilder:
         if not self._snapshots:
             self.skipped["operation"] += 1
             return
-        for place in self.schemas.places:
-            cell = cells[place.base]
+        for log_column in self.schemas.places:
+            cell = cells[log_column.base]
             if type(cell) is BadCell:
                 keys = ", ".join(f"{key.name}={cells[key.base]!r}" for key in self._shape.key)
-                bad.append(BadRecord(partition, offset, self._bad_cell(place.name, keys, cell), cell.raw, self.topic))
+                bad.append(
+                    BadRecord(partition, offset, self._bad_cell(log_column.name, keys, cell), cell.raw, self.topic)
+                )
                 return
         out.append(self._functions.snapshot(cells, partition, offset, write_time_us, self.clock()))
 
     def _feed_plain(
-        self, run: Run, rows: list[LogRow], clock: Clock, out: list[SourceRecord], bad: list[BadRecord]
+        self, run: StreamRun, rows: list[LogRow], clock: Clock, out: list[SourceRecord], bad: list[BadRecord]
     ) -> None:
         skip_time, skip_seq = run.skip or (None, -1)
 
         def special(row: LogRow, time_text: str, source: dict[str, Any], *, skipped: bool = False) -> None:
-            self._special(row, run.partition, run.offset, time_text, source, clock, out, bad, skipped=skipped)
+            self._read_special(row, run.partition, run.offset, time_text, source, clock, out, bad, skipped=skipped)
 
         self._functions.feed(rows, run.partition, run.offset, skip_time, skip_seq, clock, out.append, special)
 
-    def _feed_in_pieces(self, run: Run, clock: Clock, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def _feed_in_pieces(self, run: StreamRun, clock: Clock, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """Rows one by one, where there is a bad cell in some."""
         for row in run.rows:
-            if not self._refused((row,), row, run.partition, run.offset, run.skip, bad):
+            if not self._report_refused((row,), row, run.partition, run.offset, run.skip, bad):
                 self._feed_plain(run, [row], clock, out, bad)
 
-    def _feed_changes(self, changes: list[Change], clock: Clock, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def _feed_changes(
+        self, changes: list[LogChange], clock: Clock, out: list[SourceRecord], bad: list[BadRecord]
+    ) -> None:
         """Changes in order; those that came with one run go through the generated code together."""
         start = 0
         for end, change in enumerate(changes, 1):
@@ -191,28 +198,32 @@ class DebeziumBuilder:
                 if len(rows) == 1 and rows[0][OPERATION] not in _IMAGES:
                     joined.append((rows[0], None, None))
                 else:
-                    joined += join(rows, self._identity, before=self._before, after=self._after)
+                    joined += join_images(rows, self._identity, before=self._before, after=self._after)
             start = end
             self._feed_joined(change, joined, clock, out, bad)
 
     def _feed_joined(
-        self, change: Change, joined: list[Joined], clock: Clock, out: list[SourceRecord], bad: list[BadRecord]
+        self, change: LogChange, joined: list[Joined], clock: Clock, out: list[SourceRecord], bad: list[BadRecord]
     ) -> None:
         partition, offset, skip = change.partition, change.offset, change.skip
         if change.may_be_bad and any(
             row is not None and BadCell in map(type, row) for row in chain.from_iterable(joined)
         ):
-            joined = [found for found in joined if not self._refused(found, found[0], partition, offset, skip, bad)]
+            joined = [
+                joined_row
+                for joined_row in joined
+                if not self._report_refused(joined_row, joined_row[0], partition, offset, skip, bad)
+            ]
         skip_time, skip_seq = skip or (None, -1)
 
         def special(row: LogRow, time_text: str, source: dict[str, Any], *, skipped: bool = False) -> None:
-            self._special(row, partition, offset, time_text, source, clock, out, bad, skipped=skipped)
+            self._read_special(row, partition, offset, time_text, source, clock, out, bad, skipped=skipped)
 
         self._functions.feed(joined, partition, offset, skip_time, skip_seq, clock, out.append, special)
 
     # -- deletions of more than one row
 
-    def _special(
+    def _read_special(
         self,
         row: LogRow,
         partition: Position,
@@ -239,14 +250,14 @@ class DebeziumBuilder:
                 self._ranges.pop(row[STREAM], None)
         elif operation == PARTITION_DELETE:
             if self._events:
-                out.append(self._deletion("partition", row, None, None, partition, position, source, clock))
+                out.append(self._make_deletion("partition", row, None, None, partition, position, source, clock))
             else:
                 self.skipped["partition_delete"] += 1
         elif operation in _STARTS:
             if not self._events:
                 self.skipped["range_delete"] += 1
                 return
-            self._unpaired(row[STREAM], bad)
+            self._drop_unpaired(row[STREAM], bad)
             self._ranges[row[STREAM]] = (row, partition, position)
         elif operation in _ENDS:
             if not self._events:
@@ -254,11 +265,11 @@ class DebeziumBuilder:
             start = self._ranges.pop(row[STREAM], None)
             if start is not None and start[0][TIME] == row[TIME]:
                 out.append(
-                    self._deletion(
+                    self._make_deletion(
                         "range",
                         row,
-                        self._bound(start[0], RANGE_START_INCLUSIVE),
-                        self._bound(row, RANGE_END_INCLUSIVE),
+                        self._read_bound(start[0], RANGE_START_INCLUSIVE),
+                        self._read_bound(row, RANGE_END_INCLUSIVE),
                         partition,
                         position,
                         source,
@@ -268,13 +279,13 @@ class DebeziumBuilder:
                 return
             if start is not None:
                 self._ranges[row[STREAM]] = start
-                self._unpaired(row[STREAM], bad)
+                self._drop_unpaired(row[STREAM], bad)
             bad.append(
                 BadRecord(
                     partition,
                     position,
                     Skippable(
-                        f"{self._where(row)}: the end of a range delete without its start; the row that should "
+                        f"{self._describe_row(row)}: the end of a range delete without its start; the row that should "
                         "precede it is missing from the log"
                     ),
                     topic=self.topic,
@@ -286,13 +297,14 @@ class DebeziumBuilder:
                     partition,
                     position,
                     Skippable(
-                        f"{self._where(row)}: cdc$operation {operation} is not known to this version; write to the project"
+                        f"{self._describe_row(row)}: cdc$operation {operation} is not known to this version; write to the "
+                        "project"
                     ),
                     topic=self.topic,
                 )
             )
 
-    def _deletion(
+    def _make_deletion(
         self,
         kind: str,
         row: LogRow,
@@ -303,10 +315,10 @@ class DebeziumBuilder:
         source: dict[str, Any],
         clock: Clock,
     ) -> SourceRecord:
-        key = dict.fromkeys(place.name for place in self.schemas.key_places)
-        for place in self.schemas.key_places:
-            if place.column.kind == "partition_key":
-                key[place.name] = self._key_value(place, row)
+        key = dict.fromkeys(log_column.name for log_column in self.schemas.key_places)
+        for log_column in self.schemas.key_places:
+            if log_column.column.kind == "partition_key":
+                key[log_column.name] = self._key_value(log_column, row)
         now_ms, now_us, now_ns = clock
         legacy = self.schemas.is_legacy
         value: dict[str, Any] = {"source": {**source, "ttl": row[TTL]}, "before": None, "after": None}
@@ -332,43 +344,43 @@ class DebeziumBuilder:
             self.schemas.key if self.keyed else None,
         )
 
-    def _bound(self, row: LogRow, inclusive: int) -> dict[str, Any] | None:
+    def _read_bound(self, row: LogRow, inclusive: int) -> dict[str, Any] | None:
         """A bound of a range delete: the leading columns of the clustering key that it has; None if it has none (open)."""
-        prefix = {place.name: self._key_value(place, row) for place in self._shape.clustering}
+        prefix = {log_column.name: self._key_value(log_column, row) for log_column in self._shape.clustering}
         if all(value is None for value in prefix.values()):
             return None
         return {"prefix": prefix, "inclusive": row[OPERATION] == inclusive}
 
-    def _key_value(self, place: Place, row: LogRow) -> Any:
-        form = self._key_forms[place.name]
-        return row[place.value] if form is None else form(row[place.value])
+    def _key_value(self, log_column: LogColumn, row: LogRow) -> Any:
+        form = self._key_forms[log_column.name]
+        return row[log_column.value] if form is None else form(row[log_column.value])
 
-    def _unpaired(self, stream: bytes, bad: list[BadRecord]) -> None:
+    def _drop_unpaired(self, stream: bytes, bad: list[BadRecord]) -> None:
         """Give up a range delete whose end did not come."""
-        held = self._ranges.pop(stream, None)
-        if held is not None:
-            row, partition, position = held
+        pending = self._ranges.pop(stream, None)
+        if pending is not None:
+            row, partition, position = pending
             bad.append(
                 BadRecord(
                     partition,
                     position,
                     Skippable(
-                        f"{self._where(row)}: the start of a range delete without its end; the row that should "
+                        f"{self._describe_row(row)}: the start of a range delete without its end; the row that should "
                         "follow it is missing from the log"
                     ),
                     topic=self.topic,
                 )
             )
 
-    def _close_ranges(self, run: Run, bad: list[BadRecord]) -> None:
+    def _close_ranges(self, run: StreamRun, bad: list[BadRecord]) -> None:
         ended = stream_of(run)
         for stream, (_, partition, _) in list(self._ranges.items()):
             if stream == ended or (ended is None and partition == run.partition):
-                self._unpaired(stream, bad)
+                self._drop_unpaired(stream, bad)
 
     # -- what can't be made a record
 
-    def _refused(
+    def _report_refused(
         self,
         rows: Sequence[LogRow | None],
         write: LogRow,
@@ -381,12 +393,12 @@ class DebeziumBuilder:
         for row in rows:
             if row is None:
                 continue
-            for place in (*self.schemas.places, *self._shape.key):
-                for index in (place.value, place.deleted, place.elements):
+            for log_column in (*self.schemas.places, *self._shape.key):
+                for index in (log_column.value, log_column.deleted, log_column.elements):
                     if index >= 0 and index in self._used and type(row[index]) is BadCell:
                         if not is_delivered(write, skip):
                             position = {**offset, OFFSET_TIME: uuid_text(write[TIME]), OFFSET_SEQ: write[SEQ]}
-                            error = self._bad_cell(place.name, self._keys(write), row[index])
+                            error = self._bad_cell(log_column.name, self._describe_keys(write), row[index])
                             bad.append(BadRecord(partition, position, error, row[index].raw, self.topic))
                         return True
         return False
@@ -397,8 +409,8 @@ class DebeziumBuilder:
             f"{cell.error}; raw bytes 0x{cell.raw[:64].hex()}"
         )
 
-    def _keys(self, row: LogRow) -> str:
-        return ", ".join(f"{place.name}={row[place.value]!r}" for place in self._shape.key)
+    def _describe_keys(self, row: LogRow) -> str:
+        return ", ".join(f"{log_column.name}={row[log_column.value]!r}" for log_column in self._shape.key)
 
-    def _where(self, row: LogRow) -> str:
-        return f"{self.version.id}, {self._keys(row)}, cdc$time {uuid_text(row[TIME])}, cdc$batch_seq_no {row[SEQ]}"
+    def _describe_row(self, row: LogRow) -> str:
+        return f"{self.version.id}, {self._describe_keys(row)}, cdc$time {uuid_text(row[TIME])}, cdc$batch_seq_no {row[SEQ]}"

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.cql.types import CqlType
-    from connectors.scylla.events.contract import EventSettings
-    from connectors.scylla.events.shape import Place, Shape
+    from connectors.scylla.events.contract import ScyllaEventSettings
+    from connectors.scylla.events.shape import LogColumn, LogShape
     from connectors.scylla.model import TableVersion
 
     SchemaOf = Callable[[CqlType], Schema]
@@ -40,7 +40,7 @@ _TRANSACTION: Final = struct(
 
 
 @dataclass(frozen=True, slots=True)
-class Schemas:
+class ScyllaSchemas:
     """The schemas of one table version and what they leave out.
 
     Attributes:
@@ -58,8 +58,8 @@ class Schemas:
 
     key: Schema
     value: Schema
-    places: tuple[Place, ...]
-    key_places: tuple[Place, ...]
+    places: tuple[LogColumn, ...]
+    key_places: tuple[LogColumn, ...]
     before_key: bool
     after_key: bool
     is_legacy: bool
@@ -68,7 +68,7 @@ class Schemas:
     has_ttl: bool
 
 
-def schemas_of(version: TableVersion, shape: Shape, settings: EventSettings) -> Schemas:
+def schemas_of(version: TableVersion, shape: LogShape, settings: ScyllaEventSettings) -> ScyllaSchemas:
     """The schemas of a table version in the form that the settings ask for."""
     name = table_name(settings.topic_prefix, version.id)
     legacy = settings.output_format == "legacy"
@@ -77,30 +77,32 @@ def schemas_of(version: TableVersion, shape: Shape, settings: EventSettings) -> 
     has_ttl = settings.deletes_mode == "events" or has_delta
     if legacy:
         with_all = settings.legacy_columns == "all"
-        places = tuple(place for place in shape.places if with_all or place.column.type.name not in _NOT_SCALAR)
-        key_places = tuple(place for place in places if place.is_key)
+        places = tuple(
+            log_column for log_column in shape.places if with_all or log_column.column.type.name not in _NOT_SCALAR
+        )
+        key_places = tuple(log_column for log_column in places if log_column.is_key)
         before_key = after_key = True
     else:
         places, key_places = shape.places, shape.key
         before_key, after_key = ("payload-before" in settings.key_placement, "payload-after" in settings.key_placement)
     of = partial(connect_schema, name_prefix=avro_name(name) + ".", names=settings.names)
-    key = struct(avro_name(name + ".Key"), _columns(key_places, of))
+    key = struct(avro_name(name + ".Key"), _column_schemas(key_places, of))
 
-    def cell(place: Place) -> Schema:
-        inner = of(place.column.type)
-        if place.is_key or not legacy:
+    def cell(log_column: LogColumn) -> Schema:
+        inner = of(log_column.column.type)
+        if log_column.is_key or not legacy:
             return inner
-        return struct(avro_name(f"{name}.{place.name}.Cell"), {"value": inner}, optional=True)
+        return struct(avro_name(f"{name}.{log_column.name}.Cell"), {"value": inner}, optional=True)
 
     def image(suffix: str, *, with_key: bool) -> Schema:
         return struct(
             avro_name(name + suffix),
-            {place.name: cell(place) for place in places if with_key or not place.is_key},
+            {log_column.name: cell(log_column) for log_column in places if with_key or not log_column.is_key},
             optional=True,
         )
 
     members = {
-        "source": _source(ttl=has_ttl),
+        "source": _source_schema(ttl=has_ttl),
         "before": image(".Before", with_key=before_key),
         "after": image(".After", with_key=after_key),
     }
@@ -114,10 +116,10 @@ def schemas_of(version: TableVersion, shape: Shape, settings: EventSettings) -> 
         "ts_ns": connect.OPTIONAL_INT64,
     }
     if has_deletion:
-        members["deletion"] = _deletion(shape, name, of)
+        members["deletion"] = _deletion_schema(shape, name, of)
     if has_delta:
-        members["delta"] = _delta(shape, name, of)
-    return Schemas(
+        members["delta"] = _delta_schema(shape, name, of)
+    return ScyllaSchemas(
         key,
         struct(avro_name(name + ".Envelope"), members),
         places,
@@ -131,11 +133,11 @@ def schemas_of(version: TableVersion, shape: Shape, settings: EventSettings) -> 
     )
 
 
-def _columns(places: tuple[Place, ...], of: SchemaOf) -> dict[str, Schema]:
-    return {place.name: of(place.column.type) for place in places}
+def _column_schemas(places: tuple[LogColumn, ...], of: SchemaOf) -> dict[str, Schema]:
+    return {log_column.name: of(log_column.column.type) for log_column in places}
 
 
-def _source(*, ttl: bool) -> Schema:
+def _source_schema(*, ttl: bool) -> Schema:
     members = {
         "version": connect.STRING,
         "connector": connect.STRING,
@@ -154,32 +156,32 @@ def _source(*, ttl: bool) -> Schema:
     return struct("com.scylladb.cdc.debezium.connector", members)
 
 
-def _deletion(shape: Shape, name: str, of: SchemaOf) -> Schema:
+def _deletion_schema(shape: LogShape, name: str, of: SchemaOf) -> Schema:
     """What a deletion of more than one row took away; null for all other events."""
-    clustering = struct(avro_name(name + ".ClusteringPrefix"), _columns(shape.clustering, of))
+    clustering = struct(avro_name(name + ".ClusteringPrefix"), _column_schemas(shape.clustering, of))
     bound = struct(avro_name(name + ".Bound"), {"prefix": clustering, "inclusive": connect.BOOLEAN}, optional=True)
     return struct(avro_name(name + ".Deletion"), {"kind": connect.STRING, "start": bound, "end": bound}, optional=True)
 
 
-def _delta(shape: Shape, name: str, of: SchemaOf) -> Schema:
+def _delta_schema(shape: LogShape, name: str, of: SchemaOf) -> Schema:
     """What was written, column by column; null for deletions and rows of a snapshot."""
     return struct(
         avro_name(name + ".Delta"),
-        {place.name: _column_delta(place, name, of) for place in shape.others},
+        {log_column.name: _column_delta(log_column, name, of) for log_column in shape.others},
         optional=True,
     )
 
 
-def _column_delta(place: Place, name: str, of: SchemaOf) -> Schema:
-    kind = place.column.type
-    label = avro_name(f"{name}.{place.name}.Delta")
+def _column_delta(log_column: LogColumn, name: str, of: SchemaOf) -> Schema:
+    kind = log_column.column.type
+    label = avro_name(f"{name}.{log_column.name}.Delta")
     if not kind.is_multicell:
         return struct(label, {"value": of(kind)}, optional=True)
-    added, removed = _elements(kind, name, place.name, of)
+    added, removed = _element_schemas(kind, name, log_column.name, of)
     return struct(label, {"mode": connect.STRING, "added": added, "removed": removed}, optional=True)
 
 
-def _elements(kind: CqlType, name: str, column: str, of: SchemaOf) -> tuple[Schema, Schema]:
+def _element_schemas(kind: CqlType, name: str, column: str, of: SchemaOf) -> tuple[Schema, Schema]:
     """The schemas of ``added`` and ``removed``."""
     if kind.name == "udt":
         return of(kind), array(connect.STRING, optional=True)

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord
     from connectors.encoded_parts import EncodedParts
     from connectors.formats.record_masks import RecordMasker
-    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.contract import ScyllaEventSettings
     from connectors.scylla.events.debezium import Clock
-    from connectors.scylla.events.shape import Place
-    from connectors.scylla.model import LogRow, Run
+    from connectors.scylla.events.shape import LogColumn
+    from connectors.scylla.model import LogRow, StreamRun
     from connectors.wire import RowForm, RowWriter, Shape, Wire
 
     #: ``(rows, ms, us, ns) -> (keys, values, numbers of values behind which a tombstone comes)``: structs to be encoded.
@@ -53,7 +53,7 @@ _TIMES: Final = {"ts_ms": "ms", "ts_us": "us", "ts_ns": "ms * 1000000"}
 _NOW: Final = {"ts_ms": "now_ms", "ts_us": "now_us", "ts_ns": "now_ns"}
 
 
-class OddRowError(Exception):
+class ScyllaOddRowError(Exception):
     """A row that is no write to, nor deletion of, one row: its run goes the general way."""
 
 
@@ -129,7 +129,7 @@ class FastFeed:
     Args:
         builder: makes the same records the general way.
         writer: of the table version.
-        masker: masks these records; None: nobody does.
+        masker: masks these records; None: no one does.
     """
 
     __slots__ = ("_build", "_builder", "_deletions", "_masker", "_writer")
@@ -138,11 +138,11 @@ class FastFeed:
         self._builder = builder
         self._masker = masker
         self._writer = writer
-        generator = _Generator(builder, writer)
+        generator = _RowsGenerator(builder, writer)
         self._build = generator.function()
         self._deletions = generator.deletions
 
-    def split_deletions(self, run: Run) -> Iterable[Run]:
+    def split_deletions(self, run: StreamRun) -> Iterable[StreamRun]:
         """Split a run, so that deletions that have to be records leave the rows around them to ``take``."""
         if self._deletions or all(row[OPERATION] in _WRITES for row in run.rows):
             return (run,)
@@ -150,7 +150,7 @@ class FastFeed:
         final = len(parts) - 1
         return [run._replace(rows=rows, last=run.last and index == final) for index, rows in enumerate(parts)]
 
-    def take(self, run: Run, after: int, parts: EncodedParts) -> Position | None:
+    def take(self, run: StreamRun, after: int, parts: EncodedParts) -> Position | None:
         """Encode a run's rows.
 
         Args:
@@ -179,7 +179,7 @@ class FastFeed:
         parts.add(self._writer, after, keys, values, lambda: self._records(run, clock))
         return {**run.offset, OFFSET_TIME: uuid_text(last[TIME]), OFFSET_SEQ: last[SEQ]}
 
-    def _records(self, run: Run, clock: Clock) -> list[SourceRecord]:
+    def _records(self, run: StreamRun, clock: Clock) -> list[SourceRecord]:
         """The same records the general way."""
         records = self._builder.plain_records(run, clock)
         return records if self._masker is None else [self._masker.mask(record) for record in records]
@@ -207,15 +207,15 @@ class FastFeed:
         return (None if key_form is None else keys), values
 
 
-class _Generator:
+class _RowsGenerator:
     """Writes the function of one table version."""
 
     def __init__(self, builder: DebeziumBuilder, writer: RowWriter) -> None:
         self._builder = builder
-        self._settings: EventSettings = builder.settings
+        self._settings: ScyllaEventSettings = builder.settings
         self._schemas = builder.schemas
         self._writer = writer
-        self._code = CodeBuilder(Odd=OddRowError, time_parts=struct.Struct(">IHH8x").unpack)
+        self._code = CodeBuilder(Odd=ScyllaOddRowError, time_parts=struct.Struct(">IHH8x").unpack)
         self._used = {TIME, OPERATION}
         #: Whether deletions are encoded too, see ``function``.
         self.deletions = True
@@ -226,7 +226,7 @@ class _Generator:
         """The function."""
         code, value, key = self._code, self._writer.value, self._writer.key
         add = code.add
-        body = self._body()
+        body = self._write_body()
         width = self._builder.width
         names = ", ".join(f"r{index}" if index in self._used else "_" for index in range(width))
         add(0, "def build(rows, now_ms, now_us, now_ns):")
@@ -246,22 +246,24 @@ class _Generator:
         code.names |= {**value.names, **({} if key is None else key.names)}
         return code.function("build", f"fast rows of {self._builder.topic}")
 
-    def _body(self) -> Iterable[tuple[int, str]]:
+    def _write_body(self) -> Iterable[tuple[int, str]]:
         """The lines of the loop, and how deep they are in it."""
         value, key, schemas = self._writer.value, self._writer.key, self._schemas
         times = {
-            name: value.leaf(("source", name), text if text.isidentifier() else f"({text})", nullable=False)
-            for name, text in _TIMES.items()
+            name: value.leaf(
+                ("source", name), expression if expression.isidentifier() else f"({expression})", nullable=False
+            )
+            for name, expression in _TIMES.items()
         }
         if schemas.has_ttl:
-            times["ttl"] = value.leaf(("source", "ttl"), self._cell(TTL))
+            times["ttl"] = value.leaf(("source", "ttl"), self._use_cell(TTL))
         source = f"source = {value.build(('source',), times)}"
         members = {"source": "source", "before": "None", "after": "None", "op": value.leaf(("op",), "op")}
         if self._builder.payload_key is not None:
             path = (self._builder.payload_key,)
-            members[path[0]] = value.build(path, self._key(value, path))
-        add_key = [] if key is None else [(1, f"add_key({key.build((), self._key(key, ()))})")]
-        images = {name: self._image((name,)) for name in ("before", "after")} if schemas.is_legacy else {}
+            members[path[0]] = value.build(path, self._write_key(value, path))
+        add_key = [] if key is None else [(1, f"add_key({key.build((), self._write_key(key, ()))})")]
+        images = {name: self._write_image((name,)) for name in ("before", "after")} if schemas.is_legacy else {}
         written = members | ({"after": images["after"]} if images else {})
         deleted = members | ({"before": images["before"]} if images else {})
         deletes = f"r{OPERATION} == {ROW_DELETE}"
@@ -291,34 +293,36 @@ class _Generator:
             (1, "raise Odd"),
         ]
 
-    def _cell(self, index: int) -> str:
+    def _use_cell(self, index: int) -> str:
         self._used.add(index)
         return f"r{index}"
 
-    def _leaf(self, form: RowForm, path: tuple[str, ...], column: Place) -> str:
+    def _write_leaf(self, form: RowForm, path: tuple[str, ...], column: LogColumn) -> str:
         """The expression of a column's value."""
-        kind, cell = column.column.type, self._cell(column.value)
+        kind, cell = column.column.type, self._use_cell(column.value)
         pairs = kind.name == "list" and kind.is_multicell
         change = event_form(kind, self._settings.compat, self._settings.names, pairs=pairs)
         if change is None:
             return form.leaf(path, cell)
         return form.leaf(path, f"{self._code.bind('form', change)}({cell})", checked=True)
 
-    def _key(self, form: RowForm, path: tuple[str, ...]) -> dict[str, str]:
-        return {column.name: self._leaf(form, (*path, column.name), column) for column in self._schemas.key_places}
+    def _write_key(self, form: RowForm, path: tuple[str, ...]) -> dict[str, str]:
+        return {
+            column.name: self._write_leaf(form, (*path, column.name), column) for column in self._schemas.key_places
+        }
 
-    def _image(self, path: tuple[str, ...]) -> str:
+    def _write_image(self, path: tuple[str, ...]) -> str:
         """``before`` or ``after`` of the legacy format, see ``source_text``."""
         form = self._writer.value
         members = {}
         for column in self._schemas.places:
             where = (*path, column.name)
             if column.is_key:
-                members[column.name] = self._leaf(form, where, column)
+                members[column.name] = self._write_leaf(form, where, column)
                 continue
-            cell = form.build(where, {"value": self._leaf(form, (*where, "value"), column)})
+            cell = form.build(where, {"value": self._write_leaf(form, (*where, "value"), column)})
             null = self._code.new_name("null")
             self._before_loop.append(f"{null} = {form.leaf(where, 'None', checked=True)}")
-            is_set = f"{self._cell(column.value)} is not None or {self._cell(column.deleted)}"
+            is_set = f"{self._use_cell(column.value)} is not None or {self._use_cell(column.deleted)}"
             members[column.name] = f"({cell} if {is_set} else {null})"
         return form.build(path, members)

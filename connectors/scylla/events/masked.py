@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from connectors.api import Position, SourceRecord
     from connectors.formats.masking import Masks
     from connectors.scylla.events.debezium import DebeziumBuilder
-    from connectors.scylla.model import Run, TableVersion
+    from connectors.scylla.model import StreamRun, TableVersion
 
 
 class MaskedBuilder:
@@ -55,14 +55,14 @@ class MaskedBuilder:
     @property
     def skipped(self) -> Counter[str]:
         """Changes that were left out, by kind."""
-        found: Counter[str] | None = getattr(self.inner, "skipped", None)
-        return Counter() if found is None else found
+        counter: Counter[str] | None = getattr(self.inner, "skipped", None)
+        return Counter() if counter is None else counter
 
-    def feed(self, run: Run, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def feed(self, run: StreamRun, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """See ``EventBuilder.feed``."""
-        made: list[SourceRecord] = []
-        self.inner.feed(run, made, bad)
-        self._mask(made, out, bad)
+        unmasked: list[SourceRecord] = []
+        self.inner.feed(run, unmasked, bad)
+        self._mask_records(unmasked, out, bad)
 
     def reset(self) -> None:
         """See ``EventBuilder.reset``."""
@@ -78,12 +78,12 @@ class MaskedBuilder:
         bad: list[BadRecord],
     ) -> None:
         """See ``EventBuilder.snapshot_row``."""
-        made: list[SourceRecord] = []
-        self.inner.snapshot_row(partition, offset, cells, write_time_us, made, bad)
-        self._mask(made, out, bad)
+        unmasked: list[SourceRecord] = []
+        self.inner.snapshot_row(partition, offset, cells, write_time_us, unmasked, bad)
+        self._mask_records(unmasked, out, bad)
 
-    def _mask(self, made: Iterable[SourceRecord], out: list[SourceRecord], bad: list[BadRecord]) -> None:
-        for record in made:
+    def _mask_records(self, unmasked: Iterable[SourceRecord], out: list[SourceRecord], bad: list[BadRecord]) -> None:
+        for record in unmasked:
             try:
                 out.append(self.masker.mask(record))
             except Skippable as error:

@@ -14,26 +14,28 @@ _NOT_IN_AVRO: Final = re.compile(r"[^A-Za-z0-9_.]")
 _NOT_IN_TOPIC: Final = re.compile(r"[^A-Za-z0-9_.\-]")
 
 
-def _replace(pattern: re.Pattern[str], text: str) -> str:
+def _replace_units(pattern: re.Pattern[str], name: str) -> str:
     """Each UTF-16 unit that the pattern matches as one underscore: Java looks at units, not at characters."""
-    return pattern.sub(lambda found: "_" * (len(found.group().encode("utf-16-le")) // 2), text)
+    return pattern.sub(lambda found: "_" * (len(found.group().encode("utf-16-le")) // 2), name)
 
 
-def avro_name(text: str) -> str:
-    """``text`` as a full name that Avro takes: underscores for other characters, and one before a leading digit."""
-    if not text:
-        return text
-    first = text[0]
+def avro_name(name: str) -> str:
+    """``name`` as a full name that Avro takes: underscores for other characters, and one before a leading digit."""
+    if not name:
+        return name
+    first = name[0]
     if first.isascii() and (first.isalpha() or first == "_"):
-        return _replace(_NOT_IN_AVRO, text)
+        return _replace_units(_NOT_IN_AVRO, name)
     if first.isdigit():
-        return "_" + _replace(_NOT_IN_AVRO, text)
-    return _replace(_NOT_IN_AVRO, "_" * (len(first.encode("utf-16-le")) // 2) + text[1:])
+        return "_" + _replace_units(_NOT_IN_AVRO, name)
+    return _replace_units(_NOT_IN_AVRO, "_" * (len(first.encode("utf-16-le")) // 2) + name[1:])
 
 
 def topic_name(prefix: str, table: TableId) -> str:
     """``<prefix>.<keyspace>.<table>``, with underscores for what a topic's name may not have."""
-    return _replace(_NOT_IN_TOPIC, ".".join(part for part in (prefix.strip(), *table) if part))[: topic_names.LONGEST]
+    return _replace_units(_NOT_IN_TOPIC, ".".join(part for part in (prefix.strip(), *table) if part))[
+        : topic_names.LONGEST
+    ]
 
 
 def table_name(prefix: str, table: TableId) -> str:

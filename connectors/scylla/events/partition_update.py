@@ -24,18 +24,18 @@ from connectors.cql.values import BadCell
 from connectors.errors import Fatal, Skippable
 from connectors.formats import timeuuid
 from connectors.formats.names import field_name
-from connectors.formats.partition_update import Layout, Source
+from connectors.formats.partition_update import UpdateLayout, UpdateSource
 from connectors.schema import BYTES, OPTIONAL_BYTES, OPTIONAL_INT32, OPTIONAL_INT64
-from connectors.scylla.events.changes import Change, ChangeCutter
+from connectors.scylla.events.changes import ChangeCutter, LogChange
 from connectors.scylla.events.names import topic_name
 from connectors.scylla.events.partition_update_cells import (
     cells_of,
     changes_of,
-    compiled,
+    compile_rows,
     indexes_of,
     key_encoder,
-    named,
-    picker,
+    make_picker,
+    name_values,
 )
 from connectors.scylla.events.shape import shape_of
 from connectors.scylla.model import (
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from connectors.api import Position
-    from connectors.scylla.events.contract import EventSettings
-    from connectors.scylla.events.shape import Place
-    from connectors.scylla.model import LogRow, Run, TableVersion
+    from connectors.scylla.events.contract import ScyllaEventSettings
+    from connectors.scylla.events.shape import LogColumn
+    from connectors.scylla.model import LogRow, StreamRun, TableVersion
 
 #: A message ends where one of these is passed; a row is never divided.
 MAX_ROWS: Final = 500
@@ -88,7 +88,12 @@ class PartitionUpdateBuilder:
     """
 
     def __init__(
-        self, version: TableVersion, settings: EventSettings, *, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
+        self,
+        version: TableVersion,
+        settings: ScyllaEventSettings,
+        *,
+        max_rows: int = MAX_ROWS,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         """Compile it.
 
@@ -101,8 +106,8 @@ class PartitionUpdateBuilder:
                 f"the log of {table} has keys and no values (cdc option 'delta': 'keys'), so partition updates can't "
                 "be made of it: ALTER TABLE ... WITH cdc = {..., 'delta': 'full'}, or choose another output format."
             )
-        self.layout = Layout(
-            source=Source(
+        self.layout = UpdateLayout(
+            source=UpdateSource(
                 connector="scylla",
                 cluster=settings.topic_prefix,
                 keyspace=table.keyspace,
@@ -115,7 +120,7 @@ class PartitionUpdateBuilder:
         )
         self.topic = topic_name(settings.topic_prefix, table)
         shape = shape_of(version)
-        places = {place.name: place for place in shape.places}
+        places = {log_column.name: log_column for log_column in shape.places}
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._cutter = ChangeCutter()
@@ -126,26 +131,26 @@ class PartitionUpdateBuilder:
         self._clustering = [places[column.name] for column in self.layout.clustering]
         self._static = [places[column.name] for column in self.layout.static]
         self._regular = [places[column.name] for column in self.layout.regular]
-        self._pick_key = picker([place.value for place in self._key_columns])
-        self._key_names = [field_name(place.name) for place in self._key_columns]
+        self._pick_key = make_picker([log_column.value for log_column in self._key_columns])
+        self._key_names = [field_name(log_column.name) for log_column in self._key_columns]
         self._key_changes = changes_of(self._key_columns)
         self._encode_key = key_encoder(self._key_columns)
-        self._pick_clustering = picker([place.value for place in self._clustering])
-        self._clustering_names = [field_name(place.name) for place in self._clustering]
+        self._pick_clustering = make_picker([log_column.value for log_column in self._clustering])
+        self._clustering_names = [field_name(log_column.name) for log_column in self._clustering]
         self._clustering_changes = changes_of(self._clustering)
         self._first_clustering = self._clustering[0].value if self._clustering else -1
-        self._pick_static = picker([index for place in self._static for index in indexes_of(place)])
-        self._no_static = (None,) * sum(len(indexes_of(place)) for place in self._static)
+        self._pick_static = make_picker([index for log_column in self._static for index in indexes_of(log_column)])
+        self._no_static = (None,) * sum(len(indexes_of(log_column)) for log_column in self._static)
         self._static_cells = cells_of(self._static)
-        self._entry, self._single = compiled(
+        self._entry, self._single = compile_rows(
             shape.width, self._key_columns, self._clustering, self._regular, self._row_tail()
         )
-        self._sizes = [place.value for place in shape.places]
+        self._sizes = [log_column.value for log_column in shape.places]
         self._source = self.layout.source.schema
 
     # -- the contract
 
-    def feed(self, run: Run, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def feed(self, run: StreamRun, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """See ``EventBuilder``."""
         read_ms = int(now() * 1000)
         self._suspicious = self._suspicious or run.may_be_bad
@@ -165,35 +170,35 @@ class PartitionUpdateBuilder:
                 if not rows:
                     continue
             if self._suspicious and BadCell in map(type, chain.from_iterable(rows)):
-                self._refuse(change, rows, bad)
+                self._refuse_change(change, rows, bad)
             elif len(rows) == 1 and rows[0][OPERATION] in {UPDATE, INSERT, ROW_DELETE, PARTITION_DELETE}:
-                self._message(change, rows, read_ms, out, bad)
+                self._add_message(change, rows, read_ms, out, bad)
             else:
-                for part in self._parts(rows):
-                    self._message(change, part, read_ms, out, bad)
+                for part in self._divide_rows(rows):
+                    self._add_message(change, part, read_ms, out, bad)
 
-    def _feed_single(self, run: Run, read_ms: int, out: list[SourceRecord], bad: list[BadRecord]) -> None:
-        """The usual case, a run of changes of one row each; gives what ``_message`` gives, without its detours."""
+    def _feed_single(self, run: StreamRun, read_ms: int, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+        """The usual case, a run of changes of one row each; gives what ``_add_message`` gives, without its detours."""
         parts, append, topic, schema, version = self._single, out.append, self.topic, self.layout.schema, self._source
         partition, shared, window, from_bytes = run.partition, run.offset, self._window_of(run.offset), int.from_bytes
         with_ranges = {"ranges": None} if self._clustering else {}
         for row in run.rows:
             stream, time, seq, operation, ttl, _ = row[:6]
             if operation != UPDATE and operation != INSERT:  # noqa: PLR1714 - a set costs more here
-                self._message(Change(partition, shared, [row], None), [row], read_ms, out, bad)
+                self._add_message(LogChange(partition, shared, [row], None), [row], read_ms, out, bad)
                 continue
             high = from_bytes(time[:8], "big")
             write_time = ((high & 0x0FFF) << 48 | (high & 0xFFFF0000) << 16 | high >> 32) // 10 - timeuuid.EPOCH_MICROS
             digits = time.hex()
-            text = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+            time_text = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
             try:
                 key, data, entry = parts(row, write_time)
             except _FAILURES as error:
                 bad.append(
                     BadRecord(
                         partition,
-                        {**shared, OFFSET_TIME: text, OFFSET_SEQ: seq},
-                        self._complaint(error, f"the change {text}"),
+                        {**shared, OFFSET_TIME: time_text, OFFSET_SEQ: seq},
+                        self._describe_failure(error, f"the change {time_text}"),
                         topic=topic,
                     )
                 )
@@ -201,7 +206,7 @@ class PartitionUpdateBuilder:
             append(
                 SourceRecord(
                     partition,
-                    {**shared, OFFSET_TIME: text, OFFSET_SEQ: seq},
+                    {**shared, OFFSET_TIME: time_text, OFFSET_SEQ: seq},
                     topic,
                     {
                         "source": {
@@ -251,7 +256,7 @@ class PartitionUpdateBuilder:
         row = self._log_form(cells, write_time_us)
         try:
             values = self._pick_key(row)
-            message = self._value(
+            message = self._make_value(
                 write_time_us,
                 None,
                 None,
@@ -259,14 +264,18 @@ class PartitionUpdateBuilder:
                 values,
             )
             if self._static and self._pick_static(row) != self._no_static:
-                message["static"] = self._relisted(
+                message["static"] = self._restore_lists(
                     self._static_row(row, write_time_us, None), self._static, write_time_us
                 )
             if not self._clustering or row[self._first_clustering] is not None:
-                message["rows"] = [self._relisted(self._entry(row, write_time_us, None), self._regular, write_time_us)]
+                message["rows"] = [
+                    self._restore_lists(self._entry(row, write_time_us, None), self._regular, write_time_us)
+                ]
             key = self._encode_key(values)
         except _FAILURES as error:
-            bad.append(BadRecord(partition, offset, self._complaint(error, "a row of the snapshot"), topic=self.topic))
+            bad.append(
+                BadRecord(partition, offset, self._describe_failure(error, "a row of the snapshot"), topic=self.topic)
+            )
             return
         out.append(
             SourceRecord(
@@ -276,7 +285,7 @@ class PartitionUpdateBuilder:
 
     # -- messages
 
-    def _parts(self, rows: list[LogRow]) -> list[list[LogRow]]:
+    def _divide_rows(self, rows: list[LogRow]) -> list[list[LogRow]]:
         """The rows of a change, cut where a message would become too large.
 
         Both ends of a range stay together; a message has one static row (a change has two where their TTLs differ).
@@ -291,7 +300,7 @@ class PartitionUpdateBuilder:
                 if part:  # its number is delivered with the rows before it
                     part.append(row)
                 continue
-            grown = _size([row[index] for index in self._sizes])
+            grown = _estimate_size([row[index] for index in self._sizes])
             here = self._pick_key(row)
             static = bool(self._static) and self._pick_static(row) != self._no_static
             full = len(part) >= self._max_rows or size + grown > self._max_bytes or (static and with_static)
@@ -307,15 +316,15 @@ class PartitionUpdateBuilder:
             parts.append(part)
         return parts
 
-    def _message(
-        self, change: Change, rows: list[LogRow], read_ms: int, out: list[SourceRecord], bad: list[BadRecord]
+    def _add_message(
+        self, change: LogChange, rows: list[LogRow], read_ms: int, out: list[SourceRecord], bad: list[BadRecord]
     ) -> None:
         first, last = rows[0], rows[-1]
         time = first[TIME]
-        text = timeuuid.text(time)
-        offset = {**change.offset, OFFSET_TIME: text, OFFSET_SEQ: last[SEQ]}
+        time_text = timeuuid.format_uuid(time)
+        offset = {**change.offset, OFFSET_TIME: time_text, OFFSET_SEQ: last[SEQ]}
         try:
-            write_time = timeuuid.micros(time)
+            write_time = timeuuid.read_micros(time)
             source = {
                 "schema": self._source,
                 "snapshot": False,
@@ -330,20 +339,22 @@ class PartitionUpdateBuilder:
             values = self._pick_key(first)
             if len(rows) == 1 and first[OPERATION] in {UPDATE, INSERT}:
                 ttl = first[TTL] or None
-                message = self._value(
+                message = self._make_value(
                     write_time, ttl, None if ttl is None else write_time // 1_000_000 + ttl, source, values
                 )
                 self._add_row(message, first, write_time, None)
             else:
                 ttl = next((row[TTL] for row in rows if row[TTL] and row[OPERATION] in {UPDATE, INSERT}), None)
-                message = self._value(
+                message = self._make_value(
                     write_time, ttl, None if ttl is None else write_time // 1_000_000 + ttl, source, values
                 )
-                self._fill(message, rows, write_time, ttl)
+                self._fill_message(message, rows, write_time, ttl)
             key = self._encode_key(values)
         except _FAILURES as error:
             bad.append(
-                BadRecord(change.partition, offset, self._complaint(error, f"the change {text}"), topic=self.topic)
+                BadRecord(
+                    change.partition, offset, self._describe_failure(error, f"the change {time_text}"), topic=self.topic
+                )
             )
             return
         out.append(
@@ -361,12 +372,12 @@ class PartitionUpdateBuilder:
             )
         )
 
-    def _value(
+    def _make_value(
         self, write_time: int, ttl: int | None, expires: int | None, source: dict[str, Any], key: tuple[Any, ...]
     ) -> dict[str, Any]:
         message: dict[str, Any] = {
             "source": source,
-            "key": named(self._key_names, key, self._key_changes),
+            "key": name_values(self._key_names, key, self._key_changes),
             "write_time": write_time,
             "ttl": ttl,
             "expires": expires,
@@ -379,7 +390,9 @@ class PartitionUpdateBuilder:
             message["ranges"] = None
         return message
 
-    def _fill(self, message: dict[str, Any], rows: list[LogRow], write_time: int, shared_ttl: int | None) -> None:
+    def _fill_message(
+        self, message: dict[str, Any], rows: list[LogRow], write_time: int, shared_ttl: int | None
+    ) -> None:
         """Put rows of any operation into ``message``."""
         opened: LogRow | None = None
         deletion = {"write_time": write_time, "local_deletion_time": write_time // 1_000_000}
@@ -387,7 +400,7 @@ class PartitionUpdateBuilder:
             operation = row[OPERATION]
             if operation in {UPDATE, INSERT}:
                 ttl = row[TTL] or None
-                own = (
+                own_stamp = (
                     None
                     if ttl == shared_ttl
                     else {
@@ -396,11 +409,11 @@ class PartitionUpdateBuilder:
                         "expires": None if ttl is None else write_time // 1_000_000 + ttl,
                     }
                 )
-                self._add_row(message, row, write_time, own)
+                self._add_row(message, row, write_time, own_stamp)
             elif operation == ROW_DELETE:
                 entry = {"liveness": None, "deletion": deletion, "stamp": None, **self._row_tail()}
                 if self._clustering:
-                    entry["clustering"] = named(
+                    entry["clustering"] = name_values(
                         self._clustering_names, self._pick_clustering(row), self._clustering_changes
                     )
                 message["rows"] = [*(message["rows"] or ()), entry]
@@ -417,10 +430,10 @@ class PartitionUpdateBuilder:
                     *(message["ranges"] or ()),
                     {
                         "start": {
-                            "prefix": self._prefix(opened),
+                            "prefix": self._read_prefix(opened),
                             "inclusive": opened[OPERATION] == RANGE_START_INCLUSIVE,
                         },
-                        "end": {"prefix": self._prefix(row), "inclusive": operation == RANGE_END_INCLUSIVE},
+                        "end": {"prefix": self._read_prefix(row), "inclusive": operation == RANGE_END_INCLUSIVE},
                         **deletion,
                     },
                 ]
@@ -428,19 +441,19 @@ class PartitionUpdateBuilder:
         if opened is not None:
             raise Skippable(f"a range delete begins in row {opened[SEQ]} and does not end")
 
-    def _prefix(self, row: LogRow) -> dict[str, Any]:
-        return named(self._clustering_names, self._pick_clustering(row), self._clustering_changes)
+    def _read_prefix(self, row: LogRow) -> dict[str, Any]:
+        return name_values(self._clustering_names, self._pick_clustering(row), self._clustering_changes)
 
-    def _add_row(self, message: dict[str, Any], row: LogRow, write_time: int, own: dict[str, Any] | None) -> None:
+    def _add_row(self, message: dict[str, Any], row: LogRow, write_time: int, own_stamp: dict[str, Any] | None) -> None:
         """Add what an INSERT or UPDATE wrote. A log row without clustering values is of the static row."""
         if self._static and self._pick_static(row) != self._no_static:
-            static = self._static_row(row, write_time, own)
+            static = self._static_row(row, write_time, own_stamp)
             message["static"] = static
             if row[self._first_clustering] is None:
                 return
         elif self._clustering and row[self._first_clustering] is None:
             return
-        entry = self._entry(row, write_time, own)
+        entry = self._entry(row, write_time, own_stamp)
         rows = message["rows"]
         if rows is None:
             message["rows"] = [entry]
@@ -450,15 +463,17 @@ class PartitionUpdateBuilder:
     def _row_tail(self) -> dict[str, None]:
         """The members of a row that its table has need of, as they are in a row without cells."""
         rows = self.layout.schema.field("rows")
-        known = rows.schema.value_schema.fields if rows and rows.schema.value_schema else ()
+        row_fields = rows.schema.value_schema.fields if rows and rows.schema.value_schema else ()
         return {
-            field.name: None for field in known if field.name in {"cells", "deleted", "stamps", "complex_deletions"}
+            field.name: None
+            for field in row_fields
+            if field.name in {"cells", "deleted", "stamps", "complex_deletions"}
         }
 
-    def _static_row(self, row: LogRow, write_time: int, own: dict[str, Any] | None) -> dict[str, Any]:
+    def _static_row(self, row: LogRow, write_time: int, own_stamp: dict[str, Any] | None) -> dict[str, Any]:
         deletions: list[dict[str, Any]] = []
         cells, deleted = self._static_cells(row, write_time, deletions)
-        entry: dict[str, Any] = {"stamp": own, "cells": cells}
+        entry: dict[str, Any] = {"stamp": own_stamp, "cells": cells}
         if deleted is not None:
             entry["deleted"] = deleted
         if deletions:
@@ -469,11 +484,13 @@ class PartitionUpdateBuilder:
 
     def _window_of(self, offset: Mapping[str, Any]) -> int | None:
         """The start of the window in ms, from its text in the offset."""
-        text = offset.get(WINDOW_START)
-        if self._window[0] is not text:
+        window_start = offset.get(WINDOW_START)
+        if self._window[0] is not window_start:
             self._window = (
-                text,
-                None if text is None else timeuuid.micros(bytes.fromhex(text.replace("-", ""))) // 1000,
+                window_start,
+                None
+                if window_start is None
+                else timeuuid.read_micros(bytes.fromhex(window_start.replace("-", ""))) // 1000,
             )
         return self._window[1]
 
@@ -482,9 +499,10 @@ class PartitionUpdateBuilder:
         row: list[Any] = [b"", b"", 0, INSERT, None, True]
         for column, value in zip(
             (
-                place.column
-                for place in sorted(
-                    (*self._key_columns, *self._clustering, *self._static, *self._regular), key=lambda place: place.base
+                log_column.column
+                for log_column in sorted(
+                    (*self._key_columns, *self._clustering, *self._static, *self._regular),
+                    key=lambda log_column: log_column.base,
                 )
             ),
             cells,
@@ -493,7 +511,7 @@ class PartitionUpdateBuilder:
             multicell = column.type.is_multicell
             if multicell and column.type.name == "list" and value is not None:
                 value = [  # noqa: PLW2901
-                    (timeuuid.make(write_time, index << 48 | 0x8000), item) for index, item in enumerate(value)
+                    (timeuuid.make_uuid(write_time, index << 48 | 0x8000), item) for index, item in enumerate(value)
                 ]
             row.append(value)
             if column.kind in {"static", "regular"}:
@@ -503,8 +521,12 @@ class PartitionUpdateBuilder:
         return tuple(row)
 
     @staticmethod
-    def _relisted(entry: dict[str, Any], places: Sequence[Place], write_time: int) -> dict[str, Any]:
-        lists = {place.name for place in places if place.column.type.is_multicell and place.column.type.name == "list"}
+    def _restore_lists(entry: dict[str, Any], places: Sequence[LogColumn], write_time: int) -> dict[str, Any]:
+        lists = {
+            log_column.name
+            for log_column in places
+            if log_column.column.type.is_multicell and log_column.column.type.name == "list"
+        }
         for deletion in entry.get("complex_deletions") or ():
             if deletion["column"] in lists:
                 deletion["write_time"] = write_time
@@ -512,23 +534,29 @@ class PartitionUpdateBuilder:
                     element["stamp"] = {"write_time": write_time + 1, "ttl": None, "expires": None}
         return entry
 
-    def _refuse(self, change: Change, rows: list[LogRow], bad: list[BadRecord]) -> None:
+    def _refuse_change(self, change: LogChange, rows: list[LogRow], bad: list[BadRecord]) -> None:
         """Report a change with a cell that could not be decoded: a part of a mutation would not be the mutation."""
-        text = timeuuid.text(rows[0][TIME])
+        time_text = timeuuid.format_uuid(rows[0][TIME])
         cell = next(cell for cell in chain.from_iterable(rows) if type(cell) is BadCell)
-        offset = {**change.offset, OFFSET_TIME: text, OFFSET_SEQ: rows[-1][SEQ]}
+        offset = {**change.offset, OFFSET_TIME: time_text, OFFSET_SEQ: rows[-1][SEQ]}
         bad.append(
-            BadRecord(change.partition, offset, self._complaint(cell.error, f"the change {text}"), cell.raw, self.topic)
+            BadRecord(
+                change.partition,
+                offset,
+                self._describe_failure(cell.error, f"the change {time_text}"),
+                cell.raw,
+                self.topic,
+            )
         )
 
-    def _complaint(self, error: Exception, what: str) -> Exception:
+    def _describe_failure(self, error: Exception, subject: str) -> Exception:
         return Skippable(
-            f"{what} of table {self.layout.source.keyspace}.{self.layout.source.table} can't be made a partition "
+            f"{subject} of table {self.layout.source.keyspace}.{self.layout.source.table} can't be made a partition "
             f"update: {error}"
         )
 
 
-def _size(values: Sequence[Any]) -> int:
+def _estimate_size(values: Sequence[Any]) -> int:
     """About how many bytes values take in a message."""
     size = 0
     for value in values:
@@ -536,9 +564,9 @@ def _size(values: Sequence[Any]) -> int:
         if kind is str or kind is bytes:
             size += len(value)
         elif kind is list or kind is tuple:
-            size += 8 + _size(value)
+            size += 8 + _estimate_size(value)
         elif kind is dict:
-            size += 8 + _size(list(value.values()))
+            size += 8 + _estimate_size(list(value.values()))
         else:
             size += 8
     return size

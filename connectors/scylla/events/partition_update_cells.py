@@ -7,16 +7,16 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.codegen import CodeBuilder, dict_display
-from connectors.cql.encoding import encoder, join_partition_key
+from connectors.cql.encoding import join_partition_key, make_encoder
 from connectors.formats import timeuuid
-from connectors.formats.cql_schema import renamer
+from connectors.formats.cql_schema import make_renamer
 from connectors.formats.names import field_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from connectors.cql.types import CqlType
-    from connectors.scylla.events.shape import Place
+    from connectors.scylla.events.shape import LogColumn
     from connectors.scylla.model import LogRow
 
     #: (row, write time, gets deletions of multicell columns) -> (member ``cells``, names of columns with tombstones)
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _INSERTED: Final = {"stamp": None}
 
 
-def picker(indexes: list[int]) -> Callable[[LogRow], tuple[Any, ...]]:
+def make_picker(indexes: list[int]) -> Callable[[LogRow], tuple[Any, ...]]:
     """The function that takes the members at ``indexes`` from a row, always as a tuple."""
     if len(indexes) == 1:
         only = indexes[0]
@@ -33,18 +33,18 @@ def picker(indexes: list[int]) -> Callable[[LogRow], tuple[Any, ...]]:
     return itemgetter(*indexes) if indexes else lambda _: ()
 
 
-def indexes_of(place: Place) -> tuple[int, ...]:
+def indexes_of(log_column: LogColumn) -> tuple[int, ...]:
     """Where a column's cells are in a row: value, deleted, deleted elements."""
-    return tuple(index for index in (place.value, place.deleted, place.elements) if index >= 0)
+    return tuple(index for index in (log_column.value, log_column.deleted, log_column.elements) if index >= 0)
 
 
-def changes_of(places: Sequence[Place]) -> list[Callable[[Any], Any] | None] | None:
+def changes_of(places: Sequence[LogColumn]) -> list[Callable[[Any], Any] | None] | None:
     """What values of ``places`` need before they are written; None if nothing."""
-    changes = [renamer(place.column.type) for place in places]
+    changes = [make_renamer(log_column.column.type) for log_column in places]
     return changes if any(changes) else None
 
 
-def named(
+def name_values(
     names: list[str], values: tuple[Any, ...], changes: list[Callable[[Any], Any] | None] | None
 ) -> dict[str, Any]:
     """``values`` as a struct."""
@@ -56,34 +56,44 @@ def named(
     }
 
 
-def key_encoder(places: Sequence[Place]) -> Callable[[tuple[Any, ...]], bytes]:
+def key_encoder(places: Sequence[LogColumn]) -> Callable[[tuple[Any, ...]], bytes]:
     """The function that serializes a partition key."""
-    encoders = [encoder(place.column.type) for place in places]
+    encoders = [make_encoder(log_column.column.type) for log_column in places]
     if len(encoders) == 1:
         only = encoders[0]
         return lambda values: only(values[0])
     return lambda values: join_partition_key([encode(value) for encode, value in zip(encoders, values, strict=True)])
 
 
-def cells_of(places: Sequence[Place]) -> Cells:
+def cells_of(places: Sequence[LogColumn]) -> Cells:
     """The function that takes the cells of ``places`` from a row."""
-    simple = [place for place in places if not place.column.type.is_multicell]
+    simple = [log_column for log_column in places if not log_column.column.type.is_multicell]
     multicell = [
-        (field_name(place.name), place.name, place.value, place.deleted, place.elements, elements_of(place.column.type))
-        for place in places
-        if place.column.type.is_multicell
+        (
+            field_name(log_column.name),
+            log_column.name,
+            log_column.value,
+            log_column.deleted,
+            log_column.elements,
+            elements_of(log_column.column.type),
+        )
+        for log_column in places
+        if log_column.column.type.is_multicell
     ]
-    names = [field_name(place.name) for place in simple]
-    columns = [place.name for place in simple]
+    names = [field_name(log_column.name) for log_column in simple]
+    columns = [log_column.name for log_column in simple]
     changes = changes_of(simple)
-    pick, pick_deleted = picker([place.value for place in simple]), picker([place.deleted for place in simple])
+    pick, pick_deleted = (
+        make_picker([log_column.value for log_column in simple]),
+        make_picker([log_column.deleted for log_column in simple]),
+    )
     nothing = (None,) * len(simple)
 
     def take(
         row: LogRow, write_time: int, deletions: list[dict[str, Any]]
     ) -> tuple[dict[str, Any] | None, list[str] | None]:
         values = pick(row)
-        cells = None if values == nothing and not multicell else named(names, values, changes)
+        cells = None if values == nothing and not multicell else name_values(names, values, changes)
         flags = pick_deleted(row)
         deleted = [name for name, flag in zip(columns, flags, strict=True) if flag] if True in flags else None
         for field, name, value, overwritten, elements, read in multicell:
@@ -98,8 +108,12 @@ def cells_of(places: Sequence[Place]) -> Cells:
     return take
 
 
-def compiled(
-    width: int, key: Sequence[Place], clustering: Sequence[Place], regular: Sequence[Place], tail: Mapping[str, None]
+def compile_rows(
+    width: int,
+    key: Sequence[LogColumn],
+    clustering: Sequence[LogColumn],
+    regular: Sequence[LogColumn],
+    tail: Mapping[str, None],
 ) -> tuple[Callable[..., dict[str, Any]], Callable[..., tuple[Any, bytes, Any]]]:
     """Two functions that are straight-line Python for the table's columns.
 
@@ -116,33 +130,38 @@ def compiled(
     """
     code = CodeBuilder(INSERTED=_INSERTED, join=join_partition_key)
 
-    def cell(place: Place) -> str:
-        change = renamer(place.column.type)
-        return f"c{place.value}" if change is None else f"{code.bind('change', change)}(c{place.value})"
+    def cell(log_column: LogColumn) -> str:
+        change = make_renamer(log_column.column.type)
+        return f"c{log_column.value}" if change is None else f"{code.bind('change', change)}(c{log_column.value})"
 
-    simple = [place for place in regular if not place.column.type.is_multicell]
-    cells = [(field_name(place.name), cell(place)) for place in simple]
-    lines, touched = [], [f"c{place.value} is None" for place in simple]
+    simple = [log_column for log_column in regular if not log_column.column.type.is_multicell]
+    cells = [(field_name(log_column.name), cell(log_column)) for log_column in simple]
+    lines, touched = [], [f"c{log_column.value} is None" for log_column in simple]
     if simple:
-        flags = " or ".join(f"c{place.deleted}" for place in simple)
-        listed = ", ".join(f"(c{place.deleted}, {place.name!r})" for place in simple)
+        flags = " or ".join(f"c{log_column.deleted}" for log_column in simple)
+        listed = ", ".join(f"(c{log_column.deleted}, {log_column.name!r})" for log_column in simple)
         lines.append(f"deleted = [name for flag, name in ({listed},) if flag] if {flags} else None")
-    multicell = [place for place in regular if place.column.type.is_multicell]
+    multicell = [log_column for log_column in regular if log_column.column.type.is_multicell]
     if multicell:
         lines.append("deletions = None")
-    for place in multicell:
-        read = code.bind("elements", elements_of(place.column.type))
+    for log_column in multicell:
+        read = code.bind("elements", elements_of(log_column.column.type))
         deletion = dict_display(
             (
-                ("column", repr(place.name)),
+                ("column", repr(log_column.name)),
                 ("write_time", "write_time - 1"),
                 ("local_deletion_time", "write_time // 1000000"),
             )
         )
-        lines += [f"if c{place.deleted}:", f"    deletions = [*(deletions or ()), {deletion}]"]
-        untouched = f"c{place.value} is None and c{place.elements} is None"
+        lines += [f"if c{log_column.deleted}:", f"    deletions = [*(deletions or ()), {deletion}]"]
+        untouched = f"c{log_column.value} is None and c{log_column.elements} is None"
         touched.append(untouched)
-        cells.append((field_name(place.name), f"None if {untouched} else {read}(c{place.value}, c{place.elements})"))
+        cells.append(
+            (
+                field_name(log_column.name),
+                f"None if {untouched} else {read}(c{log_column.value}, c{log_column.elements})",
+            )
+        )
     values = {
         "cells": f"None if {' and '.join(touched)} else {dict_display(cells)}",
         "deleted": "deleted",
@@ -151,32 +170,36 @@ def compiled(
     }
     members = []
     if clustering:
-        members.append(("clustering", dict_display((field_name(place.name), cell(place)) for place in clustering)))
+        members.append(
+            ("clustering", dict_display((field_name(log_column.name), cell(log_column)) for log_column in clustering))
+        )
     members += [
         ("liveness", "None if c3 == 1 else INSERTED"),
         ("deletion", "None"),
         ("stamp", "own"),
         *((name, values[name]) for name in tail),
     ]
-    encoded = [f"{code.bind('encode', encoder(place.column.type))}(c{place.value})" for place in key]
+    encoded = [
+        f"{code.bind('encode', make_encoder(log_column.column.type))}(c{log_column.value})" for log_column in key
+    ]
     data = encoded[0] if len(encoded) == 1 else f"join([{', '.join(encoded)}])"
     static = f"c{clustering[0].value} is None" if clustering else "False"
     unpack = f"{', '.join(f'c{index}' for index in range(width))} = row"
-    struct = dict_display((field_name(place.name), cell(place)) for place in key)
+    struct = dict_display((field_name(log_column.name), cell(log_column)) for log_column in key)
     code.define("entry(row, write_time, own)", [unpack, *lines, f"return {dict_display(members)}"])
     code.define(
         "single(row, write_time)",
         [unpack, "own = None", *lines, f"return {struct}, {data}, None if {static} else {dict_display(members)}"],
     )
-    made = code.compile("rows of partition updates")
-    return made["entry"], made["single"]
+    functions = code.compile("rows of partition updates")
+    return functions["entry"], functions["single"]
 
 
 def elements_of(kind: CqlType) -> Callable[[Any, Any], Any]:
     """The function that makes the member of ``cells`` from what was added to a multicell column and what was removed."""
     if kind.name == "udt":
         names = kind.field_names
-        change = renamer(replace(kind, frozen=True))
+        change = make_renamer(replace(kind, frozen=True))
         fields = {field_name(name): None for name in names}
 
         def of_udt(added: Any, removed: Any) -> dict[str, Any]:
@@ -188,13 +211,13 @@ def elements_of(kind: CqlType) -> Callable[[Any, Any], Any]:
             }
 
         return of_udt
-    path = renamer(kind.arguments[0]) or _same
-    value = renamer(kind.arguments[-1]) or _same
+    path = make_renamer(kind.arguments[0]) or _keep_value
+    value = make_renamer(kind.arguments[-1]) or _keep_value
 
     def of_list(added: Any, removed: Any) -> list[dict[str, Any]]:
         return [
-            *({"path": timeuuid.text(name), "value": value(item), "stamp": None} for name, item in added or ()),
-            *({"path": timeuuid.text(name), "value": None, "stamp": None} for name in removed or ()),
+            *({"path": timeuuid.format_uuid(name), "value": value(item), "stamp": None} for name, item in added or ()),
+            *({"path": timeuuid.format_uuid(name), "value": None, "stamp": None} for name in removed or ()),
         ]
 
     def of_set(added: Any, removed: Any) -> list[dict[str, Any]]:
@@ -212,5 +235,5 @@ def elements_of(kind: CqlType) -> Callable[[Any, Any], Any]:
     return {"list": of_list, "set": of_set, "map": of_map}[kind.name]
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from connectors.scylla.log_table import META_COLUMNS
 
 if TYPE_CHECKING:
-    from connectors.scylla.model import Column, TableVersion
+    from connectors.scylla.model import ScyllaColumn, TableVersion
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogColumn:
     """Where a column's cells are.
 
     Attributes:
@@ -23,7 +23,7 @@ class Place:
         base: index in ``TableVersion.columns``.
     """
 
-    column: Column
+    column: ScyllaColumn
     value: int
     deleted: int
     elements: int
@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LogShape:
     """A table version seen from its log rows.
 
     Attributes:
@@ -55,33 +55,34 @@ class Shape:
     """
 
     width: int
-    places: tuple[Place, ...]
-    key: tuple[Place, ...]
-    partition: tuple[Place, ...]
-    clustering: tuple[Place, ...]
+    places: tuple[LogColumn, ...]
+    key: tuple[LogColumn, ...]
+    partition: tuple[LogColumn, ...]
+    clustering: tuple[LogColumn, ...]
 
     @property
-    def others(self) -> tuple[Place, ...]:
+    def others(self) -> tuple[LogColumn, ...]:
         """All but the key columns, in the order of ``places``."""
-        return tuple(place for place in self.places if not place.is_key)
+        return tuple(log_column for log_column in self.places if not log_column.is_key)
 
 
-def shape_of(version: TableVersion) -> Shape:
+def shape_of(version: TableVersion) -> LogShape:
     """The shape of a table version; follows ``TableVersion.log_columns``."""
-    found: list[Place] = []
+    log_columns: list[LogColumn] = []
     index = len(META_COLUMNS)
     for base, column in enumerate(version.columns):
         if column.kind in {"partition_key", "clustering"}:
-            found.append(Place(column, index, -1, -1, base))
+            log_columns.append(LogColumn(column, index, -1, -1, base))
             index += 1
             continue
         multicell = column.type.is_multicell
-        found.append(Place(column, index, index + 1, index + 2 if multicell else -1, base))
+        log_columns.append(LogColumn(column, index, index + 1, index + 2 if multicell else -1, base))
         index += 3 if multicell else 2
-    by_name = tuple(sorted(found, key=lambda place: place.name.encode()))
+    by_name = tuple(sorted(log_columns, key=lambda log_column: log_column.name.encode()))
     of_kind = {
-        kind: tuple(place for place in by_name if place.column.kind == kind) for kind in ("partition_key", "clustering")
+        kind: tuple(log_column for log_column in by_name if log_column.column.kind == kind)
+        for kind in ("partition_key", "clustering")
     }
-    partition = tuple(sorted(of_kind["partition_key"], key=lambda place: place.column.position))
-    clustering = tuple(sorted(of_kind["clustering"], key=lambda place: place.column.position))
-    return Shape(index, by_name, of_kind["partition_key"] + of_kind["clustering"], partition, clustering)
+    partition = tuple(sorted(of_kind["partition_key"], key=lambda log_column: log_column.column.position))
+    clustering = tuple(sorted(of_kind["clustering"], key=lambda log_column: log_column.column.position))
+    return LogShape(index, by_name, of_kind["partition_key"] + of_kind["clustering"], partition, clustering)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from connectors.api import Header, SourceRecord
-from connectors.codegen import CodeBuilder, dict_display, indent
+from connectors.codegen import CodeBuilder, dict_display, indent_lines
 from connectors.cql.java_text import header_text
 from connectors.schema import STRING
 from connectors.scylla.events.values import UUID_EPOCH, delta_function, event_form
@@ -22,9 +22,9 @@ from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from connectors.scylla.events.contract import EventSettings
-    from connectors.scylla.events.envelope import Schemas
-    from connectors.scylla.events.shape import Place, Shape
+    from connectors.scylla.events.contract import ScyllaEventSettings
+    from connectors.scylla.events.envelope import ScyllaSchemas
+    from connectors.scylla.events.shape import LogColumn, LogShape
 
 #: From an index in a row to the expression for that cell.
 Cell = "Callable[[int], str]"
@@ -50,7 +50,12 @@ class SourceWriter:
     """Writes and compiles the functions of one table version."""
 
     def __init__(
-        self, shape: Shape, schemas: Schemas, settings: EventSettings, constants: Mapping[str, Any], topic: str
+        self,
+        shape: LogShape,
+        schemas: ScyllaSchemas,
+        settings: ScyllaEventSettings,
+        constants: Mapping[str, Any],
+        topic: str,
     ) -> None:
         self._shape = shape
         self._schemas = schemas
@@ -74,25 +79,28 @@ class SourceWriter:
 
     def compile(self, *, images: bool) -> tuple[Functions, frozenset[int]]:
         """The functions, and the indexes of the cells (beyond the first six) that events are made of."""
-        self._feed(joined=images)
-        self._snapshot()
-        made = self._code.compile(f"events of {self._topic}")
+        self._write_feed(joined=images)
+        self._write_snapshot()
+        functions = self._code.compile(f"events of {self._topic}")
         return (
-            Functions(made["feed"], made["snapshot"], "\n".join(self._code.lines)),
+            Functions(functions["feed"], functions["snapshot"], "\n".join(self._code.lines)),
             frozenset(index for index in self._used if index > TTL),
         )
 
     # -- expressions
 
-    def _value(self, place: Place, text: str, *, base: bool = False) -> str:
+    def _write_value(self, log_column: LogColumn, expression: str, *, base: bool = False) -> str:
         """The expression for a column's value from that of its cell; ``base``: the cell is of the base table."""
-        kind = place.column.type
+        kind = log_column.column.type
         pairs = not base and kind.name == "list" and kind.is_multicell
         form = event_form(kind, self._settings.compat, self._settings.names, pairs=pairs)
-        return text if form is None else f"{self._code.bind('form', form)}({text})"
+        return expression if form is None else f"{self._code.bind('form', form)}({expression})"
 
-    def _key(self, cell: Callable[[int], str]) -> str:
-        return dict_display((place.name, self._value(place, cell(place.value))) for place in self._schemas.key_places)
+    def _write_key(self, cell: Callable[[int], str]) -> str:
+        return dict_display(
+            (log_column.name, self._write_value(log_column, cell(log_column.value)))
+            for log_column in self._schemas.key_places
+        )
 
     def _source_template(self, snapshot: str) -> str:
         """The source struct without its times."""
@@ -115,7 +123,7 @@ class SourceWriter:
         return self._code.bind("source", dict(members))
 
     @staticmethod
-    def _source(template: str) -> list[str]:
+    def _write_source(template: str) -> list[str]:
         """Statements that make ``source`` from ``us``; like Java's, its nanoseconds are of the milliseconds."""
         return [
             "ms = us // 1000",
@@ -128,22 +136,24 @@ class SourceWriter:
     def _legacy_image(self, values: Callable[[int], str], change: Callable[[int], str]) -> str:
         """``before`` or ``after`` of the legacy format: values of one row, null only where the change says so."""
         members = []
-        for place in self._schemas.places:
-            value = values(place.value)
-            if place.is_key:
-                members.append((place.name, self._value(place, value)))
+        for log_column in self._schemas.places:
+            value = values(log_column.value)
+            if log_column.is_key:
+                members.append((log_column.name, self._write_value(log_column, value)))
             else:
-                wrapped = f"{{'value': {self._value(place, value)}}}"
-                members.append((place.name, f"{wrapped} if {value} is not None or {change(place.deleted)} else None"))
+                wrapped = f"{{'value': {self._write_value(log_column, value)}}}"
+                members.append(
+                    (log_column.name, f"{wrapped} if {value} is not None or {change(log_column.deleted)} else None")
+                )
         return dict_display(members)
 
-    def _modified(self, place: Place, change: Callable[[int], str]) -> str:
-        tests = [f"{change(place.value)} is not None", change(place.deleted)]
-        if place.elements >= 0:
-            tests.append(f"{change(place.elements)} is not None")
+    def _write_modified(self, log_column: LogColumn, change: Callable[[int], str]) -> str:
+        tests = [f"{change(log_column.value)} is not None", change(log_column.deleted)]
+        if log_column.elements >= 0:
+            tests.append(f"{change(log_column.elements)} is not None")
         return " or ".join(tests)
 
-    def _image(
+    def _write_image(
         self,
         image: Callable[[int], str],
         *,
@@ -160,39 +170,42 @@ class SourceWriter:
             otherwise: where the others come from then; None: they are null.
         """
         members = []
-        for place in self._schemas.places:
-            if place.is_key:
+        for log_column in self._schemas.places:
+            if log_column.is_key:
                 if with_key:
-                    members.append((place.name, self._value(place, (otherwise or image)(place.value))))
+                    members.append(
+                        (log_column.name, self._write_value(log_column, (otherwise or image)(log_column.value)))
+                    )
                 continue
-            value = self._value(place, image(place.value))
+            value = self._write_value(log_column, image(log_column.value))
             if change is not None:
-                other = "None" if otherwise is None else self._value(place, otherwise(place.value))
-                value = f"({value}) if {self._modified(place, change)} else {other}"
-            members.append((place.name, value))
+                fallback = "None" if otherwise is None else self._write_value(log_column, otherwise(log_column.value))
+                value = f"({value}) if {self._write_modified(log_column, change)} else {fallback}"
+            members.append((log_column.name, value))
         return dict_display(members)
 
-    def _delta(self, cell: Callable[[int], str]) -> str:
+    def _write_delta(self, cell: Callable[[int], str]) -> str:
         members = []
-        for place in self._shape.others:
-            value, deleted = cell(place.value), cell(place.deleted)
-            if place.column.type.is_multicell:
-                function = self._code.bind("delta", delta_function(place.column.type, self._settings.names))
-                members.append((place.name, f"{function}({value}, {deleted}, {cell(place.elements)})"))
+        for log_column in self._shape.others:
+            value, deleted = cell(log_column.value), cell(log_column.deleted)
+            if log_column.column.type.is_multicell:
+                function = self._code.bind("delta", delta_function(log_column.column.type, self._settings.names))
+                members.append((log_column.name, f"{function}({value}, {deleted}, {cell(log_column.elements)})"))
             else:
-                wrapped = f"{{'value': {self._value(place, value)}}}"
-                members.append((place.name, f"{wrapped} if {value} is not None or {deleted} else None"))
+                wrapped = f"{{'value': {self._write_value(log_column, value)}}}"
+                members.append((log_column.name, f"{wrapped} if {value} is not None or {deleted} else None"))
         return dict_display(members)
 
     def _headers_text(self, cell: Callable[[int], str]) -> str:
         """The statement that sets ``headers``; a null has none."""
         lines = []
-        for place in self._schemas.places:
-            if place.is_key:
-                prefix = "pk." if place.column.kind == "partition_key" else "ck."
-                text = self._code.bind("header", header_text(place.column.type))
+        for log_column in self._schemas.places:
+            if log_column.is_key:
+                prefix = "pk." if log_column.column.kind == "partition_key" else "ck."
+                formatter = self._code.bind("header", header_text(log_column.column.type))
                 lines.append(
-                    f"({cell(place.value)} is not None, {prefix + place.name!r}, {text}, {cell(place.value)}),"
+                    f"({cell(log_column.value)} is not None, {prefix + log_column.name!r}, {formatter}, "
+                    f"{cell(log_column.value)}),"
                 )
         return (
             "headers = tuple(Header(name, text(value), STRING) for given, name, text, value in ("
@@ -200,7 +213,7 @@ class SourceWriter:
             + ") if given)"
         )
 
-    def _template(self, op: str, *, clock: bool) -> str:
+    def _write_template(self, op: str, *, clock: bool) -> str:
         """An envelope without what differs from row to row, made once per call; a copy of it costs half of a new one."""
         members = [("source", "None"), ("before", "None"), ("after", "None")]
         if self._payload_key:
@@ -218,7 +231,9 @@ class SourceWriter:
             members.append(("delta", "None"))
         return dict_display(members)
 
-    def _envelope(self, template: str, *, before: str = "None", after: str = "None", delta: str = "None") -> list[str]:
+    def _write_envelope(
+        self, template: str, *, before: str = "None", after: str = "None", delta: str = "None"
+    ) -> list[str]:
         """Statements that make ``value``."""
         members = [("before", before), ("after", after), ("delta", delta)]
         if self._payload_key:
@@ -226,17 +241,17 @@ class SourceWriter:
         return [
             f"value = {template}.copy()",
             "value['source'] = source",
-            *(f"value[{name!r}] = {text}" for name, text in members if text != "None"),
+            *(f"value[{name!r}] = {expression}" for name, expression in members if expression != "None"),
         ]
 
     # -- functions
 
-    def _record(self, offset: str, value: str, *, schema: str = "VALUE_SCHEMA") -> str:
+    def _write_record(self, offset: str, value: str, *, schema: str = "VALUE_SCHEMA") -> str:
         key = "key" if self.keyed else "None"
         tail = ", None, headers" if self._headers else ""
         return f"SourceRecord(partition, {offset}, TOPIC, {value}, {schema}, {key}, KEY_SCHEMA{tail})"
 
-    def _feed(self, *, joined: bool) -> None:
+    def _write_feed(self, *, joined: bool) -> None:
         legacy = self._schemas.is_legacy
         used: set[int] = {TIME, SEQ, OPERATION}
 
@@ -258,14 +273,14 @@ class SourceWriter:
             if joined:
                 body += self._legacy_joined(row, of("old"), plain)
             else:
-                body.append(self._write(row, after=plain))
-                body.append(self._delete(before=plain))
+                body.append(self._write_change(row, after=plain))
+                body.append(self._write_delete(before=plain))
         elif joined:
             body += self._advanced_joined(row, of("old"), of("new"))
         else:
-            body.append(self._write(row))
-            body.append(self._delete())
-        key = f"key = {self._key(row)}"
+            body.append(self._write_change(row))
+            body.append(self._write_delete())
+        key = f"key = {self._write_key(row)}"
         headers = [self._headers_text(row)] if self._headers else []
         ttl = row(TTL) if self._schemas.has_ttl else ""
         unpacked = ""
@@ -293,11 +308,11 @@ class SourceWriter:
             [
                 "now_ms, now_us, now_ns = clock",
                 *(
-                    f"{name} = {self._template(op, clock=legacy)}"
+                    f"{name} = {self._write_template(op, clock=legacy)}"
                     for name, op in (("created", "c"), ("updated", "u"), ("deleted", "d"))
                 ),
                 *(
-                    f"{name}_over = {self._template(op, clock=False)}"
+                    f"{name}_over = {self._write_template(op, clock=False)}"
                     for name, op in (("created", "c"), ("updated", "u"))
                     if legacy and joined
                 ),
@@ -306,11 +321,11 @@ class SourceWriter:
                 f"    {unpacked}",
                 f"    if r{TIME} != last:",
                 f"        last = r{TIME}",
-                *indent(
+                *indent_lines(
                     [
                         "low, middle, high = time_parts(last)",
                         f"us = ((high & 4095) << 48 | middle << 32 | low) // 10 - {UUID_EPOCH // 10}",
-                        *self._source(self._source_template("false")),
+                        *self._write_source(self._source_template("false")),
                         *(["bare = source"] if ttl else []),
                         "text = last.hex('-', 2)",
                         "time_text = text[:4] + text[5:29] + text[30:34] + text[35:]",
@@ -329,9 +344,9 @@ class SourceWriter:
                 "        continue",
                 *([f"    source = {{**bare, 'ttl': {ttl}}}"] if ttl else []),
                 f"    if {writes or 'False'}:",
-                *indent([key, *headers, *body[0]], 2),
+                *indent_lines([key, *headers, *body[0]], 2),
                 f"    elif {deletes or 'False'}:",
-                *indent([key, *headers, *body[1]], 2),
+                *indent_lines([key, *headers, *body[1]], 2),
                 *images,
                 "    else:",
                 "        special(row, time_text, source)",
@@ -339,47 +354,47 @@ class SourceWriter:
         )
 
     @staticmethod
-    def _offset(number: str) -> list[str]:
+    def _write_offset(number: str) -> list[str]:
         """Statements that make ``offset``."""
         return ["offset = base.copy()", f"offset[{OFFSET_TIME!r}] = time_text", f"offset[{OFFSET_SEQ!r}] = {number}"]
 
-    def _write(
+    def _write_change(
         self, row: Callable[[int], str], *, before: str = "None", after: str = "None", suffix: str = ""
     ) -> list[str]:
         """An insert or update; ``suffix``: of the templates."""
         template = f"(created{suffix} if r{OPERATION} == 2 else updated{suffix})"
-        delta = self._delta(row) if self._schemas.has_delta else "None"
+        delta = self._write_delta(row) if self._schemas.has_delta else "None"
         return [
-            *self._envelope(template, before=before, after=after, delta=delta),
-            *self._offset(f"r{SEQ}"),
-            f"append({self._record('offset', 'value')})",
+            *self._write_envelope(template, before=before, after=after, delta=delta),
+            *self._write_offset(f"r{SEQ}"),
+            f"append({self._write_record('offset', 'value')})",
         ]
 
-    def _delete(self, *, before: str = "None") -> list[str]:
+    def _write_delete(self, *, before: str = "None") -> list[str]:
         """A delete and its tombstone. Without a key there is nothing that a tombstone could stand for."""
         tombstone = self._settings.tombstones and self.keyed
         lines = [
-            *self._envelope("deleted", before=before),
-            *self._offset(f"r{SEQ} - 1" if tombstone else f"r{SEQ}"),
-            f"append({self._record('offset', 'value')})",
+            *self._write_envelope("deleted", before=before),
+            *self._write_offset(f"r{SEQ} - 1" if tombstone else f"r{SEQ}"),
+            f"append({self._write_record('offset', 'value')})",
         ]
         if tombstone:
-            lines += [*self._offset(f"r{SEQ}"), f"append({self._record('offset', 'None', schema='None')})"]
+            lines += [*self._write_offset(f"r{SEQ}"), f"append({self._write_record('offset', 'None', schema='None')})"]
         return lines
 
     def _legacy_joined(self, row: Callable[[int], str], old: Callable[[int], str], plain: str) -> list[list[str]]:
         image = self._legacy_image(old, row)
-        without = self._write(row, after=plain)
-        with_old = self._write(row, before=image, after=plain, suffix="_over")
-        writes = ["if old is None:", *indent(without), "else:", *indent(with_old)]
-        return [writes, self._delete(before=f"{plain} if old is None else {image}")]
+        without = self._write_change(row, after=plain)
+        with_old = self._write_change(row, before=image, after=plain, suffix="_over")
+        writes = ["if old is None:", *indent_lines(without), "else:", *indent_lines(with_old)]
+        return [writes, self._write_delete(before=f"{plain} if old is None else {image}")]
 
     def _advanced_joined(
         self, row: Callable[[int], str], old: Callable[[int], str], new: Callable[[int], str]
     ) -> list[list[str]]:
         settings, schemas = self._settings, self._schemas
-        full_old = self._image(old, with_key=schemas.before_key)
-        full_new = self._image(new, with_key=schemas.after_key)
+        full_old = self._write_image(old, with_key=schemas.before_key)
+        full_new = self._write_image(new, with_key=schemas.after_key)
         lines = [
             f"if r{OPERATION} == 2:",
             f"    before = None if old is None else {full_old}",
@@ -388,49 +403,52 @@ class SourceWriter:
         ]
         if settings.include_after == "only-updated":
             lines.append(
-                f"    after = None if new is None else {self._image(new, with_key=schemas.after_key, change=row)}"
+                f"    after = None if new is None else {self._write_image(new, with_key=schemas.after_key, change=row)}"
             )
         else:
             lines.append(f"    after = None if new is None else {full_new}")
         if settings.include_before == "only-updated":
             lines.append(
-                f"    before = None if old is None else {self._image(old, with_key=schemas.before_key, change=row)}"
+                f"    before = None if old is None else {self._write_image(old, with_key=schemas.before_key, change=row)}"
             )
         else:
-            mixed = self._image(old, with_key=schemas.before_key, change=row, otherwise=new)
+            mixed = self._write_image(old, with_key=schemas.before_key, change=row, otherwise=new)
             lines.append(f"    before = None if old is None else {full_old} if new is None else {mixed}")
-        lines += self._write(row, before="before", after="after")
-        return [lines, self._delete(before=f"None if old is None else {full_old}")]
+        lines += self._write_change(row, before="before", after="after")
+        return [lines, self._write_delete(before=f"None if old is None else {full_old}")]
 
-    def _snapshot(self) -> None:
-        """From cells of the base table, which stand at ``Place.base``."""
+    def _write_snapshot(self) -> None:
+        """From cells of the base table, which stand at ``LogColumn.base``."""
 
-        def cell(place: Place) -> str:
-            return f"cells[{place.base}]"
+        def cell(log_column: LogColumn) -> str:
+            return f"cells[{log_column.base}]"
 
         members = []
-        for place in self._schemas.places:
-            value = self._value(place, cell(place), base=True)
-            if place.is_key:
+        for log_column in self._schemas.places:
+            value = self._write_value(log_column, cell(log_column), base=True)
+            if log_column.is_key:
                 if self._schemas.after_key:
-                    members.append((place.name, value))
+                    members.append((log_column.name, value))
             elif self._schemas.is_legacy:
-                members.append((place.name, f"{{'value': {value}}} if {cell(place)} is not None else None"))
+                members.append((log_column.name, f"{{'value': {value}}} if {cell(log_column)} is not None else None"))
             else:
-                members.append((place.name, value))
+                members.append((log_column.name, value))
         key = dict_display(
-            (place.name, self._value(place, cell(place), base=True)) for place in self._schemas.key_places
+            (log_column.name, self._write_value(log_column, cell(log_column), base=True))
+            for log_column in self._schemas.key_places
         )
-        by_value = {place.value: place for place in self._schemas.places}
+        by_value = {log_column.value: log_column for log_column in self._schemas.places}
         headers = [self._headers_text(lambda index: cell(by_value[index]))] if self._headers else []
         self._code.define(
             "snapshot(cells, partition, offset, us, clock)",
             [
                 "now_ms, now_us, now_ns = clock",
-                *self._source(self._source_template("true")),
+                *self._write_source(self._source_template("true")),
                 f"key = {key}",
                 *headers,
-                *self._envelope(self._template("r", clock=self._schemas.is_legacy), after=dict_display(members)),
-                f"return {self._record('offset', 'value')}",
+                *self._write_envelope(
+                    self._write_template("r", clock=self._schemas.is_legacy), after=dict_display(members)
+                ),
+                f"return {self._write_record('offset', 'value')}",
             ],
         )

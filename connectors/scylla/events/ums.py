@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 
     from connectors.api import Position
     from connectors.cql.types import CqlType
-    from connectors.scylla.events.changes import Change
-    from connectors.scylla.events.contract import EventSettings
-    from connectors.scylla.model import LogRow, Run, TableVersion
+    from connectors.scylla.events.changes import LogChange
+    from connectors.scylla.events.contract import ScyllaEventSettings
+    from connectors.scylla.model import LogRow, StreamRun, TableVersion
 
 MAX_ROWS: Final = 500
 MAX_BYTES: Final = 512 * 1024
@@ -75,16 +75,21 @@ class UmsBuilder:
     """Makes UMS messages of one table version; an ``EventBuilder``."""
 
     def __init__(
-        self, version: TableVersion, settings: EventSettings, *, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
+        self,
+        version: TableVersion,
+        settings: ScyllaEventSettings,
+        *,
+        max_rows: int = MAX_ROWS,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         """Compile it; see ``EventBuilder``."""
         shape = shape_of(version)
-        places = {place.name: place for place in shape.places}
-        self.topic, self.namespace = address(settings, version)
+        places = {log_column.name: log_column for log_column in shape.places}
+        self.topic, self.namespace = table_address(settings, version)
         self.fields = [
             *ums.SYSTEM_FIELDS,
             *(
-                ums.field(
+                ums.make_field(
                     column.name, ums_type(column.type), nullable=column.kind not in {"partition_key", "clustering"}
                 )
                 for column in version.columns
@@ -103,10 +108,10 @@ class UmsBuilder:
         self._cutter = ChangeCutter()
         if shape.clustering:  # of the static row they are null
             for member in self.fields:
-                if member["name"] in {place.name for place in shape.clustering}:
+                if member["name"] in {log_column.name for log_column in shape.clustering}:
                     member["nullable"] = True
 
-    def feed(self, run: Run, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+    def feed(self, run: StreamRun, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """See ``EventBuilder``. A record's position is that of the last change in its message.
 
         A change with more rows than a message may have goes over several; the offset of each says the number of the log row
@@ -115,29 +120,34 @@ class UmsBuilder:
         """
         tuples: list[Tuple] = []
         size = 0
-        last: Change | None = None
+        last: LogChange | None = None
         for change in self._cutter.feed(run):
             delivered = change.skip[1] if change.skip is not None and change.skip[0] == change.rows[0][TIME] else -1
             number = change.rows[-1][SEQ]
             if number <= delivered:
                 continue
             if last is not None and tuples and change.rows[0][STREAM] != last.rows[0][STREAM]:
-                self._message(last, last.rows[-1][SEQ], tuples, out)
+                self._add_message(last, last.rows[-1][SEQ], tuples, out)
                 tuples, size = [], 0
             last = change
             try:
-                made = self._tuples(change, delivered, bad)
+                numbered = self._collect_tuples(change, delivered, bad)
             except _FAILURES as error:
-                bad.append(self._bad(change, number, f"can't be made UMS rows: {error}"))
+                bad.append(self._make_bad_record(change, number, f"can't be made UMS rows: {error}"))
                 continue
-            for index, (marker, several) in enumerate(made, 1):
+            for index, (marker, several) in enumerate(numbered, 1):
                 tuples += several
-                size += sum(len(text) for each in several for text in each if text is not None)
+                size += sum(
+                    len(cell_text)
+                    for numbered_tuple in several
+                    for cell_text in numbered_tuple
+                    if cell_text is not None
+                )
                 if len(tuples) >= self._max_rows or size >= self._max_bytes:
-                    self._message(change, marker if index < len(made) else number, tuples, out)
+                    self._add_message(change, marker if index < len(numbered) else number, tuples, out)
                     tuples, size = [], 0
         if last is not None and tuples:
-            self._message(last, last.rows[-1][SEQ], tuples, out)
+            self._add_message(last, last.rows[-1][SEQ], tuples, out)
 
     def reset(self) -> None:
         """See ``EventBuilder``."""
@@ -154,7 +164,10 @@ class UmsBuilder:
     ) -> None:
         """See ``EventBuilder``: a message of the full pull with one row."""
         try:
-            texts = [None if value is None else text(value) for value, text in zip(cells, self._base, strict=True)]
+            cell_texts = [
+                None if value is None else to_cell_text(value)
+                for value, to_cell_text in zip(cells, self._base, strict=True)
+            ]
         except _FAILURES as error:
             complaint = f"a row of the snapshot of {self._table} can't be made a UMS row: {error}"
             bad.append(BadRecord(partition, offset, Skippable(complaint), topic=self.topic))
@@ -167,7 +180,7 @@ class UmsBuilder:
                 partition,
                 offset,
                 self.topic,
-                ums.message(ums.INITIAL, self.namespace, self.fields, [first + texts]),
+                ums.make_message(ums.INITIAL, self.namespace, self.fields, [first + cell_texts]),
                 ums.MESSAGE,
                 ums.kafka_key(ums.INITIAL, self.namespace),
                 STRING,
@@ -175,24 +188,24 @@ class UmsBuilder:
             )
         )
 
-    def _message(self, change: Change, number: int, tuples: list[Tuple], out: list[SourceRecord]) -> None:
+    def _add_message(self, change: LogChange, number: int, tuples: list[Tuple], out: list[SourceRecord]) -> None:
         time = change.rows[0][TIME]
         out.append(
             SourceRecord(
                 change.partition,
-                {**change.offset, OFFSET_TIME: timeuuid.text(time), OFFSET_SEQ: number},
+                {**change.offset, OFFSET_TIME: timeuuid.format_uuid(time), OFFSET_SEQ: number},
                 self.topic,
-                ums.message(ums.INCREMENT, self.namespace, self.fields, tuples),
+                ums.make_message(ums.INCREMENT, self.namespace, self.fields, tuples),
                 ums.MESSAGE,
                 ums.kafka_key(ums.INCREMENT, self.namespace, change.rows[0][STREAM].hex()),
                 STRING,
                 None,
                 (),
-                timeuuid.micros(time) // 1000,
+                timeuuid.read_micros(time) // 1000,
             )
         )
 
-    def _tuples(self, change: Change, delivered: int, bad: list[BadRecord]) -> list[tuple[int, list[Tuple]]]:
+    def _collect_tuples(self, change: LogChange, delivered: int, bad: list[BadRecord]) -> list[tuple[int, list[Tuple]]]:
         """The tuples of a change by table row, each with the number of the log row that first named the table row.
 
         Those that were named by a number up to ``delivered`` are left out.
@@ -200,21 +213,30 @@ class UmsBuilder:
         rows = change.rows
         if BadCell in map(type, chain.from_iterable(rows)):
             cell = next(cell for cell in chain.from_iterable(rows) if type(cell) is BadCell)
-            bad.append(self._bad(change, rows[-1][SEQ], f"has a cell that can't be decoded: {cell.error}", cell.raw))
+            bad.append(
+                self._make_bad_record(
+                    change, rows[-1][SEQ], f"has a cell that can't be decoded: {cell.error}", cell.raw
+                )
+            )
             return []
         time = rows[0][TIME]
-        write_time = timeuuid.micros(time)
-        stamp, text = ums.datetime_text(write_time), timeuuid.text(time)
+        write_time = timeuuid.read_micros(time)
+        stamp, time_text = ums.datetime_text(write_time), timeuuid.format_uuid(time)
         if len(rows) == 1 and UPDATE <= rows[0][OPERATION] <= ROW_DELETE:
             row = rows[0]
-            return [(row[SEQ], [self._tuple(write_time, stamp, text, row[SEQ], _OPERATIONS[row[OPERATION]], [row])])]
-        found: dict[Any, _Written] = {}
+            return [
+                (
+                    row[SEQ],
+                    [self._make_tuple(write_time, stamp, time_text, row[SEQ], _OPERATIONS[row[OPERATION]], [row])],
+                )
+            ]
+        written_rows: dict[Any, _WrittenRow] = {}
         for row in rows:
             operation = row[OPERATION]
             if operation > ROW_DELETE and operation != POSTIMAGE and (operation != PARTITION_DELETE or self._clustered):
                 if self._report and row[SEQ] > delivered:
                     bad.append(
-                        self._bad(
+                        self._make_bad_record(
                             change,
                             row[SEQ],
                             "deletes a partition or a range of rows, for which UMS has no form; "
@@ -223,33 +245,39 @@ class UmsBuilder:
                     )
                 continue
             key = self._identity(row)
-            written = found.get(key)
+            written = written_rows.get(key)
             if written is None:
-                written = found[key] = _Written(row[SEQ])
+                written = written_rows[key] = _WrittenRow(row[SEQ])
             written.add(row)
         return [
-            (written.first, self._of_row(written, write_time, stamp, text))
-            for written in found.values()
+            (written.first, self._of_row(written, write_time, stamp, time_text))
+            for written in written_rows.values()
             if written.changes and written.first > delivered
         ]
 
-    def _of_row(self, written: _Written, write_time: int, stamp: str, text: str) -> list[Tuple]:
+    def _of_row(self, written: _WrittenRow, write_time: int, stamp: str, time_text: str) -> list[Tuple]:
         number = written.changes[-1][SEQ]
         deleted = any(row[OPERATION] in {ROW_DELETE, PARTITION_DELETE} for row in written.changes)
         inserted = any(row[OPERATION] == INSERT for row in written.changes)
         before, after = written.before, written.after
         if deleted:
             source = written.changes if before is None else [before]
-            return [self._tuple(write_time, stamp, text, number, ums.DELETE, source)]
+            return [self._make_tuple(write_time, stamp, time_text, number, ums.DELETE, source)]
         operation = ums.INSERT if inserted else ums.UPDATE
-        made = [self._tuple(write_time, stamp, text, number, operation, written.changes if after is None else [after])]
+        tuples = [
+            self._make_tuple(
+                write_time, stamp, time_text, number, operation, written.changes if after is None else [after]
+            )
+        ]
         if before is not None and self._before:
-            made.insert(0, self._tuple(write_time, stamp, text, before[SEQ], ums.BEFORE, [before]))
-        return made
+            tuples.insert(0, self._make_tuple(write_time, stamp, time_text, before[SEQ], ums.BEFORE, [before]))
+        return tuples
 
-    def _tuple(self, write_time: int, stamp: str, text: str, number: int, operation: str, rows: list[LogRow]) -> Tuple:
+    def _make_tuple(
+        self, write_time: int, stamp: str, time_text: str, number: int, operation: str, rows: list[LogRow]
+    ) -> Tuple:
         """One tuple; of several rows a later one's values count."""
-        first = [str(write_time), stamp, operation, f"{text}.{number}"]
+        first = [str(write_time), stamp, operation, f"{time_text}.{number}"]
         row: Sequence[Any] = rows[0]
         if len(rows) > 1:
             row = [
@@ -257,18 +285,18 @@ class UmsBuilder:
             ]
         return first + [None if (value := row[index]) is None else convert(value) for index, convert in self._columns]
 
-    def _bad(self, change: Change, number: int, what: str, raw: bytes = b"") -> BadRecord:
-        text = timeuuid.text(change.rows[0][TIME])
+    def _make_bad_record(self, change: LogChange, number: int, reason: str, raw: bytes = b"") -> BadRecord:
+        time_text = timeuuid.format_uuid(change.rows[0][TIME])
         return BadRecord(
             change.partition,
-            {**change.offset, OFFSET_TIME: text, OFFSET_SEQ: number},
-            Skippable(f"the change {text} of {self._table} {what}"),
+            {**change.offset, OFFSET_TIME: time_text, OFFSET_SEQ: number},
+            Skippable(f"the change {time_text} of {self._table} {reason}"),
             raw,
             self.topic,
         )
 
 
-class _Written:
+class _WrittenRow:
     """The rows of one change that are about one row of the table."""
 
     __slots__ = ("after", "before", "changes", "first")
@@ -290,7 +318,7 @@ class _Written:
             self.changes.append(row)
 
 
-def address(settings: EventSettings, version: TableVersion) -> tuple[str, str]:
+def table_address(settings: ScyllaEventSettings, version: TableVersion) -> tuple[str, str]:
     """The topic and the namespace of a table's definition."""
     return (
         topic_name(settings.topic_prefix, version.id),
@@ -307,7 +335,7 @@ def table_version(version: TableVersion) -> str:
 
 
 def _log_text(kind: CqlType) -> Callable[[Any], str]:
-    text = text_of(kind)
+    to_cell_text = text_of(kind)
     if kind.is_multicell and kind.name == "list":
-        return lambda pairs: text([item for _, item in pairs])
-    return text
+        return lambda pairs: to_cell_text([item for _, item in pairs])
+    return to_cell_text

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from connectors.formats import ums
 from connectors.formats.ums_signals import Speaker
-from connectors.scylla.events.ums import address
+from connectors.scylla.events.ums import table_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from connectors.api import Position, SourceRecord
-    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.contract import ScyllaEventSettings
     from connectors.scylla.model import TableId, TableVersion
 
 
-class UmsSignals:
+class ScyllaUmsSignals:
     """Makes the messages of one task.
 
     Args:
@@ -28,7 +28,7 @@ class UmsSignals:
         parts: ``INDEX/COUNT`` of the task among those that have groups of a table, by ``keyspace.table``; none: it has all.
     """
 
-    def __init__(self, settings: EventSettings, parts: Mapping[str, str]) -> None:
+    def __init__(self, settings: ScyllaEventSettings, parts: Mapping[str, str]) -> None:
         self._settings = settings
         self._parts = parts
         #: The definition that was spoken of last, by table, and up to when its changes were promised (ms since 1970).
@@ -47,21 +47,21 @@ class UmsSignals:
         if time_ms <= said_ms:
             return []
         self._last[table] = version, time_ms
-        found = []
-        if address(self._settings, before) != address(self._settings, version):
+        records = []
+        if table_address(self._settings, before) != table_address(self._settings, version):
             # Nothing of the older definition comes any more.
-            found.append(self._record(ums.INCREMENT_TERMINATION, before, version.since_us, at))
-        found.append(self._record(ums.INCREMENT_HEARTBEAT, version, time_ms * 1000, at))
-        return found
+            records.append(self._make_record(ums.INCREMENT_TERMINATION, before, version.since_us, at))
+        records.append(self._make_record(ums.INCREMENT_HEARTBEAT, version, time_ms * 1000, at))
+        return records
 
     def read(self, version: TableVersion, time_ms: int, at: tuple[Position, Position]) -> SourceRecord:
         """All rows of the table's snapshot that are this task's were sent."""
-        return self._record(ums.BATCH_TERMINATION, version, time_ms * 1000, at, ums.INITIAL)
+        return self._make_record(ums.BATCH_TERMINATION, version, time_ms * 1000, at, ums.INITIAL)
 
-    def _record(
+    def _make_record(
         self, protocol: str, version: TableVersion, time_us: int, at: tuple[Position, Position], behind: str = ""
     ) -> SourceRecord:
-        topic, namespace = address(self._settings, version)
+        topic, namespace = table_address(self._settings, version)
         speaker = Speaker(self._parts.get(str(version.id), ""), bool(self._settings.masks))
         return speaker.record(protocol, topic, namespace, time_us, at, behind=behind)
 
@@ -72,9 +72,9 @@ def parts_of(shares: list[set[TableId]]) -> list[dict[str, str]]:
     Args:
         shares: the tables of which each task has groups.
     """
-    found: list[dict[str, str]] = [{} for _ in shares]
+    parts: list[dict[str, str]] = [{} for _ in shares]
     for table in set().union(*shares):
         having = [number for number, tables in enumerate(shares) if table in tables]
         for index, number in enumerate(having if len(having) > 1 else ()):
-            found[number][str(table)] = f"{index}/{len(having)}"
-    return found
+            parts[number][str(table)] = f"{index}/{len(having)}"
+    return parts

@@ -9,7 +9,7 @@ from connectors.cql.schemas import JAVA
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from connectors.cql.debezium_names import Names
+    from connectors.cql.debezium_names import ValueForms
     from connectors.cql.types import CqlType
 
     _Form = Callable[[Any], Any] | None
@@ -27,11 +27,11 @@ def list_values(pairs: list[tuple[bytes, Any]] | None) -> list[Any] | None:
 
 def uuid_text(raw: bytes) -> str:
     """The canonical text of a uuid of 16 bytes."""
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    digits = raw.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def overwritten(added: Any, deleted: Any, elements: Any) -> str | None:
+def change_mode(added: Any, deleted: Any, elements: Any) -> str | None:
     """How a write changed a multicell column: ``overwrite``, ``delete``, ``modify``, or None if it did not."""
     if deleted:
         return "overwrite" if added is not None else "delete"
@@ -40,7 +40,7 @@ def overwritten(added: Any, deleted: Any, elements: Any) -> str | None:
 
 def collection_delta(added: Any, deleted: Any, elements: Any) -> dict[str, Any] | None:
     """The delta of a set or a map."""
-    mode = overwritten(added, deleted, elements)
+    mode = change_mode(added, deleted, elements)
     return None if mode is None else {"mode": mode, "added": added, "removed": elements}
 
 
@@ -48,7 +48,7 @@ def list_delta(
     added: list[tuple[bytes, Any]] | None, deleted: Any, elements: list[bytes] | None
 ) -> dict[str, Any] | None:
     """The delta of a list: its elements are told apart by their time uuids, which order them."""
-    mode = overwritten(added, deleted, elements)
+    mode = change_mode(added, deleted, elements)
     if mode is None:
         return None
     return {
@@ -62,7 +62,7 @@ def udt_delta(names: tuple[str, ...]) -> Callable[[Any, Any, Any], dict[str, Any
     """The function for the deltas of a UDT with these fields; a removed field that it does not have is named by its number."""
 
     def delta(added: Any, deleted: Any, elements: list[int] | None) -> dict[str, Any] | None:
-        mode = overwritten(added, deleted, elements)
+        mode = change_mode(added, deleted, elements)
         if mode is None:
             return None
         removed = (
@@ -75,12 +75,12 @@ def udt_delta(names: tuple[str, ...]) -> Callable[[Any, Any, Any], dict[str, Any
     return delta
 
 
-def delta_function(kind: CqlType, names: Names = JAVA) -> Callable[[Any, Any, Any], dict[str, Any] | None]:
+def delta_function(kind: CqlType, names: ValueForms = JAVA) -> Callable[[Any, Any, Any], dict[str, Any] | None]:
     """The function from (value, ``cdc$deleted``, ``cdc$deleted_elements``) of a multicell column to its delta."""
     if kind.name == "list":
-        made: Callable[[Any, Any, Any], dict[str, Any] | None] = list_delta
+        make_delta: Callable[[Any, Any, Any], dict[str, Any] | None] = list_delta
     else:
-        made = udt_delta(kind.field_names) if kind.name == "udt" else collection_delta
+        make_delta = udt_delta(kind.field_names) if kind.name == "udt" else collection_delta
     element = event_form(kind.arguments[0], frozenset(), names)
     if kind.name == "list":
         added = None if element is None else _list_form(lambda pair: (pair[0], element(pair[1])), pairs=False)
@@ -89,16 +89,16 @@ def delta_function(kind: CqlType, names: Names = JAVA) -> Callable[[Any, Any, An
         added = event_form(kind, frozenset(), names)
         removed = None if kind.name == "udt" or element is None else _list_form(element, pairs=False)
     if added is None and removed is None:
-        return made
-    change_added, change_removed = added or _same, removed or _same
-    return lambda value, deleted, elements: made(change_added(value), deleted, change_removed(elements))
+        return make_delta
+    change_added, change_removed = added or _keep_value, removed or _keep_value
+    return lambda value, deleted, elements: make_delta(change_added(value), deleted, change_removed(elements))
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
-def event_form(kind: CqlType, compat: frozenset[str], names: Names = JAVA, *, pairs: bool = False) -> _Form:
+def event_form(kind: CqlType, compat: frozenset[str], names: ValueForms = JAVA, *, pairs: bool = False) -> _Form:
     """The function that gives a value the form that the options ask for (TYPES.md); None where it is right as it is.
 
     Args:
@@ -112,7 +112,7 @@ def event_form(kind: CqlType, compat: frozenset[str], names: Names = JAVA, *, pa
         return hybrid_date if compat & {"java", "hybrid-calendar"} else None
     form = names.form(kind.name)
     if form is not None:
-        return None if form.change is None else _nullable(form.change)
+        return None if form.change is None else _make_nullable(form.change)
     inner = [event_form(argument, compat, names) for argument in kind.arguments]
     if kind.name == "udt":
         null = bool(compat & {"java", "null-udt"})
@@ -129,7 +129,7 @@ def event_form(kind: CqlType, compat: frozenset[str], names: Names = JAVA, *, pa
     return _struct_form([(f"field_{index}", form) for index, form in enumerate(inner)])
 
 
-def _nullable(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _make_nullable(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else change(value)
 
 

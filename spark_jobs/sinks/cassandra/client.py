@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.failures import SchemaChanged, oversized
+from connectors.cql.failures import SchemaChanged, oversized_message
 from connectors.errors import Fatal, MillraceError, Retriable
 from spark_jobs.sinks.cassandra.cluster import open_connection
 from spark_jobs.sinks.cassandra.config import LONGEST_TTL_S, PREFIX
 from spark_jobs.sinks.cassandra.types import cell_of
 from spark_jobs.sinks.jdbc.config import INSERT
-from spark_jobs.sinks.shared.model import Unfinished, Written
+from spark_jobs.sinks.shared.model import Unfinished, WriteCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from connectors.cql.driver import Connection
-    from spark_jobs.sinks.cassandra.config import Settings
-    from spark_jobs.sinks.cassandra.tables import Target
-    from spark_jobs.sinks.shared.model import Refuse, Row, RowTable
+    from connectors.cql.driver import CqlConnection
+    from spark_jobs.sinks.cassandra.config import CassandraSinkSettings
+    from spark_jobs.sinks.cassandra.tables import CassandraSinkTarget
+    from spark_jobs.sinks.shared.model import Refuse, RowTable, SinkRow
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -36,12 +36,12 @@ _STATEMENT_BYTES: Final = 21
 _STATEMENTS: Final = 60_000
 
 
-class Misfit(ValueError):
+class CassandraMisfit(ValueError):
     """A row can't be written; the message says why."""
 
 
 @dataclass(slots=True)
-class Call:
+class CassandraCall:
     """A row as a request has it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Call:
         size: bytes, about.
     """
 
-    row: Row
+    row: SinkRow
     deleted: bool
     values: list[Any]
     key: bytes
@@ -60,7 +60,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Cells:
+class CassandraCells:
     """Makes calls of rows. Pure.
 
     Args:
@@ -69,12 +69,12 @@ class Cells:
         unset: the driver's word for a column that stays as it is.
     """
 
-    settings: Settings
-    target: Target
+    settings: CassandraSinkSettings
+    target: CassandraSinkTarget
     unset: Any
     _columns: list[tuple[str, Callable[[Any], bytes], bool]] = field(init=False)
     _names: dict[str, int] = field(init=False)
-    _system: list[Callable[[Row], bytes]] = field(init=False)
+    _system: list[Callable[[SinkRow], bytes]] = field(init=False)
 
     def __post_init__(self) -> None:
         target = self.target
@@ -92,15 +92,15 @@ class Cells:
         """Whether rows are written with the seconds they live."""
         return bool(self.settings.ttl_s or self.settings.ttl_column)
 
-    def call(self, row: Row) -> Call:
-        """The call of a row; raises ``Misfit``."""
+    def call(self, row: SinkRow) -> CassandraCall:
+        """The call of a row; raises ``CassandraMisfit``."""
         target = self.target
         deletes = row.deleted and not self.settings.soft and self.settings.rows.mode != INSERT
-        cells = self._cells(row)
+        cells = self._encode_cells(row)
         key = [cells[self._names[name]] for name in target.key]
         for name, cell in zip(target.key, key, strict=True):
             if not isinstance(cell, bytes):
-                raise Misfit(f"the column {name} is null, and belongs to the key")
+                raise CassandraMisfit(f"the column {name} is null, and belongs to the key")
         partition = key[: target.partition]
         routing = (
             partition[0]
@@ -110,12 +110,14 @@ class Cells:
         try:
             time = _LONG(row.order + self.settings.timestamp_offset)
         except struct.error:
-            raise Misfit(f"the order number {row.order} with {PREFIX}timestamp.offset is no 64-bit number") from None
-        values = [time, *key] if deletes else [*cells, time, *([self._ttl(row)] if self.with_ttl else [])]
+            raise CassandraMisfit(
+                f"the order number {row.order} with {PREFIX}timestamp.offset is no 64-bit number"
+            ) from None
+        values = [time, *key] if deletes else [*cells, time, *([self._find_ttl(row)] if self.with_ttl else [])]
         size = _STATEMENT_BYTES + sum([_CELL_BYTES + (len(cell) if cell.__class__ is bytes else 0) for cell in values])
-        return Call(row, deletes, values, routing, size)
+        return CassandraCall(row, deletes, values, routing, size)
 
-    def _cells(self, row: Row) -> list[Any]:
+    def _encode_cells(self, row: SinkRow) -> list[Any]:
         values, unset = row.values, self.unset
         keeps = row.deleted
         try:
@@ -124,11 +126,11 @@ class Cells:
                 for name, encode, lacking in self._columns
             ]
         except Exception as error:
-            raise Misfit(self._reason(row)) from error
+            raise CassandraMisfit(self._find_misfit_reason(row)) from error
         cells += [encode(row) for encode in self._system]
         return cells
 
-    def _reason(self, row: Row) -> str:
+    def _find_misfit_reason(self, row: SinkRow) -> str:
         for (name, encode, _), (_, kind) in zip(self._columns, self.target.columns, strict=True):
             try:
                 if row.values[name] is not None:
@@ -137,7 +139,7 @@ class Cells:
                 return f"the value of the column {name} does not fit its type {kind}: {error}"
         return "a value does not fit its column"
 
-    def _ttl(self, row: Row) -> Any:
+    def _find_ttl(self, row: SinkRow) -> Any:
         value = row.values.get(self.settings.ttl_column) if self.settings.ttl_column else None
         if value is None:
             return _INT(self.settings.ttl_s) if self.settings.ttl_s else self.unset
@@ -146,13 +148,13 @@ class Cells:
         except (TypeError, ValueError, OverflowError):
             seconds = -1
         if not 0 <= seconds <= LONGEST_TTL_S:
-            raise Misfit(
+            raise CassandraMisfit(
                 f"the column {self.settings.ttl_column} has {value!r}; a row lives 0 (forever) to {LONGEST_TTL_S} seconds"
             )
         return _INT(seconds)
 
 
-_SYSTEM_CELLS: Final[dict[str, Callable[[Row], bytes]]] = {
+_SYSTEM_CELLS: Final[dict[str, Callable[[SinkRow], bytes]]] = {
     "ums_id_": lambda row: _LONG(row.order),
     "ums_ts_": lambda row: _LONG((row.time - _EPOCH) // _MILLISECOND),
     "ums_op_": lambda row: row.op.encode(),
@@ -161,7 +163,7 @@ _SYSTEM_CELLS: Final[dict[str, Callable[[Row], bytes]]] = {
 }
 
 
-def groups_of(calls: Iterable[Call], node_of: Callable[[bytes], Any], size: int) -> list[list[Call]]:
+def groups_of(calls: Iterable[CassandraCall], node_of: Callable[[bytes], Any], size: int) -> list[list[CassandraCall]]:
     """Calls in groups that are sent together: of one node, up to a size. Pure but for ``node_of``.
 
     Args:
@@ -169,8 +171,8 @@ def groups_of(calls: Iterable[Call], node_of: Callable[[bytes], Any], size: int)
         node_of: the node that has a key.
         size: bytes of a group, at most, unless it is one call; 0: one call in each.
     """
-    done: list[list[Call]] = []
-    filling: dict[Any, tuple[list[Call], int]] = {}
+    done: list[list[CassandraCall]] = []
+    filling: dict[Any, tuple[list[CassandraCall], int]] = {}
     for call in calls:
         node = node_of(call.key)
         group, bytes_so_far = filling.get(node, ([], 0))
@@ -191,32 +193,32 @@ class CassandraClient:
         table: the rows' table.
     """
 
-    def __init__(self, settings: Settings, target: Target, table: RowTable) -> None:
+    def __init__(self, settings: CassandraSinkSettings, target: CassandraSinkTarget, table: RowTable) -> None:
         from cassandra.query import UNSET_VALUE
 
         del table  # the target says more
         self._settings = settings
         self._target = target
-        self._cells = Cells(settings, target, UNSET_VALUE)
-        self._connection: Connection | None = None
+        self._cells = CassandraCells(settings, target, UNSET_VALUE)
+        self._connection: CqlConnection | None = None
         self._statements: tuple[Any, Any] = (None, None)
 
-    def write(self, rows: Sequence[Row], refuse: Refuse) -> Written:
+    def write(self, rows: Sequence[SinkRow], refuse: Refuse) -> WriteCounts:
         """See ``RowClient.write``."""
-        calls: list[Call] = []
-        refused: list[tuple[Row, str]] = []
+        calls: list[CassandraCall] = []
+        refused: list[tuple[SinkRow, str]] = []
         for row in rows:
             try:
                 calls.append(self._cells.call(row))
-            except Misfit as error:
+            except CassandraMisfit as error:
                 refused.append((row, str(error)))
         refuse(refused)
-        connection = self._connect()
-        done = Written()
-        groups = groups_of(calls, self._nodes(connection), self._settings.statement_bytes)
-        alone = self._send(connection, groups, done, refuse)
+        connection = self._open_session()
+        done = WriteCounts()
+        groups = groups_of(calls, self._make_replica_finder(connection), self._settings.statement_bytes)
+        alone = self._send_groups(connection, groups, done, refuse)
         # A group with a bad row was refused as a whole: each row alone shows which it is.
-        self._send(connection, [[call] for call in alone], done, refuse)
+        self._send_groups(connection, [[call] for call in alone], done, refuse)
         return done
 
     def close(self) -> None:
@@ -225,7 +227,7 @@ class CassandraClient:
         if connection is not None:
             connection.close()
 
-    def _connect(self) -> Connection:
+    def _open_session(self) -> CqlConnection:
         if self._connection is None:
             connection = open_connection(self._settings)
             try:
@@ -238,7 +240,7 @@ class CassandraClient:
             self._connection = connection
         return self._connection
 
-    def _nodes(self, connection: Connection) -> Callable[[bytes], Any]:
+    def _make_replica_finder(self, connection: CqlConnection) -> Callable[[bytes], Any]:
         """The function from a key to the first of its replicas; of a single node nothing has to be computed."""
         metadata = connection.cluster.metadata
         ring = metadata.token_map
@@ -252,7 +254,9 @@ class CassandraClient:
 
         return node
 
-    def _send(self, connection: Connection, groups: Sequence[list[Call]], done: Written, refuse: Refuse) -> list[Call]:
+    def _send_groups(
+        self, connection: CqlConnection, groups: Sequence[list[CassandraCall]], done: WriteCounts, refuse: Refuse
+    ) -> list[CassandraCall]:
         """Send groups, a window of them at a time.
 
         Returns:
@@ -262,10 +266,10 @@ class CassandraClient:
             Retriable: some were not written.
             Fatal: the cluster refuses all rows.
         """
-        waiting: deque[tuple[list[Call], Any]] = deque()
-        alone: list[Call] = []
-        refused: list[tuple[Row, str]] = []
-        left: list[Row] = []
+        waiting: deque[tuple[list[CassandraCall], Any]] = deque()
+        alone: list[CassandraCall] = []
+        refused: list[tuple[SinkRow, str]] = []
+        left: list[SinkRow] = []
         failure: MillraceError | None = None
 
         def settle() -> None:
@@ -291,7 +295,7 @@ class CassandraClient:
             if failure is not None:
                 left.extend(call.row for call in group)
                 continue
-            waiting.append((group, connection.session.execute_async(self._batch(group))))
+            waiting.append((group, connection.session.execute_async(self._make_batch(group))))
             done.requests += 1
         while waiting:
             settle()
@@ -302,7 +306,7 @@ class CassandraClient:
             raise failure if isinstance(failure, Fatal) else Fatal(str(failure))
         return alone
 
-    def _batch(self, group: Sequence[Call]) -> Any:
+    def _make_batch(self, group: Sequence[CassandraCall]) -> Any:
         from cassandra.query import BatchStatement, BatchType
 
         insert, delete = self._statements
@@ -315,18 +319,18 @@ class CassandraClient:
         )
         return batch
 
-    def _row_error(self, connection: Connection, error: Exception) -> str:
+    def _row_error(self, connection: CqlConnection, error: Exception) -> str:
         """Why the cluster refuses a row for its own values; empty if the error is about something else."""
         from cassandra import InvalidRequest
 
-        if text := oversized(error):
-            return f"the row is larger than the cluster takes in one write (max_mutation_size): {text}"
+        if message := oversized_message(error):
+            return f"the row is larger than the cluster takes in one write (max_mutation_size): {message}"
         if not isinstance(error, InvalidRequest) or isinstance(connection.error(error, ""), SchemaChanged):
             return ""
-        text = str(error)
-        if "imestamp" in text and "future" in text:
+        message = str(error)
+        if "imestamp" in message and "future" in message:
             raise Fatal(
-                f"{text}. Order numbers are the write times of rows: set {PREFIX}timestamp.offset to a negative number that "
+                f"{message}. Order numbers are the write times of rows: set {PREFIX}timestamp.offset to a negative number that "
                 "brings them below the present time in µs"
             ) from error
-        return f"the cluster says: {text}"
+        return f"the cluster says: {message}"

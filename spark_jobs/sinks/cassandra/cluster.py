@@ -10,17 +10,17 @@ from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.contract import SchemaRefused
 from spark_jobs.sinks.cassandra import tables
 from spark_jobs.sinks.cassandra.config import PREFIX
-from spark_jobs.sinks.cassandra.tables import Existing, Target, usable_name
-from spark_jobs.sinks.jdbc.address import identity
+from spark_jobs.sinks.cassandra.tables import CassandraSinkTarget, CassandraTable, usable_name
+from spark_jobs.sinks.jdbc.address import find_identity
 from spark_jobs.sinks.jdbc.config import INSERT
 from spark_jobs.sinks.shared.writing import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from connectors.cql.driver import Connection
+    from connectors.cql.driver import CqlConnection
     from spark_jobs.contract import TableChanges, TableSchema
-    from spark_jobs.sinks.cassandra.config import Settings
+    from spark_jobs.sinks.cassandra.config import CassandraSinkSettings
 
 _KEYSPACE: Final = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?"
 _COLUMNS: Final = (
@@ -29,23 +29,23 @@ _COLUMNS: Final = (
 _ROWS_PER_PAGE: Final = 10_000
 
 
-def open_connection(settings: Settings) -> Connection:
+def open_connection(settings: CassandraSinkSettings) -> CqlConnection:
     """Connect. Blocks.
 
     Raises:
         Retriable: no node answers.
         Fatal: a refused login, files of TLS that can't be used, a data centre that does not exist.
     """
-    from connectors.cql.driver import Connection
+    from connectors.cql.driver import CqlConnection
 
     try:
-        return Connection.open_(settings.session, lambda: settings.access.password)
+        return CqlConnection.open_(settings.session, lambda: settings.access.password)
     except ConfigInvalid as error:
         raise Fatal(str(error)) from error
 
 
 @contextmanager
-def connected(settings: Settings) -> Iterator[Connection]:
+def open_cluster(settings: CassandraSinkSettings) -> Iterator[CqlConnection]:
     """A connection that is closed at the end; raises as ``open_connection``."""
     connection = open_connection(settings)
     try:
@@ -54,9 +54,9 @@ def connected(settings: Settings) -> Iterator[Connection]:
         connection.close()
 
 
-def read_table(connection: Connection, keyspace: str, table: str) -> Existing | None:
+def read_table(connection: CqlConnection, keyspace: str, table: str) -> CassandraTable | None:
     """A table as the cluster has it; None if it does not exist. Raises Retriable or Fatal. Blocks."""
-    rows = _read(connection, _COLUMNS, (keyspace, table))
+    rows = _read_rows(connection, _COLUMNS, (keyspace, table))
     if not rows:
         return None
 
@@ -65,34 +65,36 @@ def read_table(connection: Connection, keyspace: str, table: str) -> Existing | 
         return tuple(name for _, name in members)
 
     types = {name: kind for name, _, _, kind in rows}
-    return Existing(types, of_kind("partition_key"), of_kind("clustering"), frozenset(of_kind("static")))
+    return CassandraTable(types, of_kind("partition_key"), of_kind("clustering"), frozenset(of_kind("static")))
 
 
-def keyspace_exists(connection: Connection, keyspace: str) -> bool:
+def keyspace_exists(connection: CqlConnection, keyspace: str) -> bool:
     """Whether there is such a keyspace. Raises Retriable or Fatal. Blocks."""
-    return bool(_read(connection, _KEYSPACE, (keyspace,)))
+    return bool(_read_rows(connection, _KEYSPACE, (keyspace,)))
 
 
-def _read(connection: Connection, text: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    statement = connection.prepare(text, None)
+def _read_rows(connection: CqlConnection, query: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    statement = connection.prepare(query, None)
     try:
         page = connection.session.execute(statement.bind(parameters, _ROWS_PER_PAGE, "ONE", None)).one()
     except Exception as error:
-        raise connection.error(error, text) from error
+        raise connection.error(error, query) from error
     return statement.decode(page)
 
 
-def complaints(settings: Settings, declared: Sequence[TableSchema] = ()) -> list[str]:
+def check_cluster(settings: CassandraSinkSettings, declared: Sequence[TableSchema] = ()) -> list[str]:
     """Complaints that only the cluster can make: about the login, and tables that are there already.
 
     These are the one whose name does not depend on the source, and those of ``declared``: what is known of the source's tables
     before their records come. Raises as ``open_connection``.
     """
-    with connected(settings) as connection:
+    with open_cluster(settings) as connection:
         keyspace, table = settings.keyspace.text, settings.table.text
         if "${" not in keyspace and not settings.replication and not keyspace_exists(connection, usable_name(keyspace)):
-            text = f"there is no keyspace {keyspace}; create it, or set {PREFIX}replication so that the job creates it"
-            return [f"{PREFIX}keyspace: {text}"]
+            keyspace_problem = (
+                f"there is no keyspace {keyspace}; create it, or set {PREFIX}replication so that the job creates it"
+            )
+            return [f"{PREFIX}keyspace: {keyspace_problem}"]
         by_name: dict[tuple[str, str], list[TableSchema]] = {}
         if "${" not in keyspace + table:
             by_name[usable_name(keyspace), usable_name(table)] = []
@@ -103,32 +105,34 @@ def complaints(settings: Settings, declared: Sequence[TableSchema] = ()) -> list
             present = read_table(connection, *names) if all(names) else None
             if present is not None:
                 where = f"{PREFIX}table: table {'.'.join(names)} does not fit: "
-                problems += [where + problem for problem in _problems(settings, schemas, present)]
+                problems += [where + problem for problem in _find_problems(settings, schemas, present)]
         return problems
 
 
-def _problems(settings: Settings, schemas: Sequence[TableSchema], present: Existing) -> list[str]:
+def _find_problems(
+    settings: CassandraSinkSettings, schemas: Sequence[TableSchema], present: CassandraTable
+) -> list[str]:
     """Reasons why a table does not fit, as far as they show before records come. Pure."""
     problems = tables.table_problems(present)
     if settings.rows.key_columns and settings.rows.mode != INSERT:
         problems += tables.key_problems(present, settings.rows.key_columns, settings.partition_columns)
     for schema in schemas:
         if key_of(schema, settings.rows):
-            problems += tables.misfits(settings, schema, present)
+            problems += tables.find_misfits(settings, schema, present)
         else:  # the key may come with the records
             problems += tables.column_problems(schema, present)
     return list(dict.fromkeys(problems))
 
 
 @dataclass(slots=True)
-class Tables:
+class CassandraTables:
     """The tables that a run of the sink writes: each is looked up once, and again when its schema changes."""
 
-    settings: Settings
-    _targets: dict[str, tuple[TableSchema, Existing]] = field(default_factory=dict)
+    settings: CassandraSinkSettings
+    _targets: dict[str, tuple[TableSchema, CassandraTable]] = field(default_factory=dict)
     _owners: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def target(self, changes: TableChanges) -> Target:
+    def target(self, changes: TableChanges) -> CassandraSinkTarget:
         """How a table's rows are written; creates and changes the table where that is needed. Blocks.
 
         Raises:
@@ -138,7 +142,7 @@ class Tables:
         schema = changes.schema
         match = self._targets.get(schema.namespace)
         if match is None or match[0] != schema:
-            match = schema, self._prepare(schema)
+            match = schema, self._prepare_table(schema)
             self._targets[schema.namespace] = match
         return tables.target_of(self.settings, schema, match[1], changes.lacking)
 
@@ -146,36 +150,37 @@ class Tables:
         """Look the tables up again at the next batch: somebody may have changed them."""
         self._targets.clear()
 
-    def _prepare(self, schema: TableSchema) -> Existing:
+    def _prepare_table(self, schema: TableSchema) -> CassandraTable:
         settings = self.settings
         names = tables.names_of(settings, schema.namespace)
         where = ".".join(names)
-        owner = self._owners.setdefault(names, identity(schema.namespace))
-        if owner != identity(schema.namespace):
+        owner = self._owners.setdefault(names, find_identity(schema.namespace))
+        if owner != find_identity(schema.namespace):
             raise Fatal(
-                f"the source tables {owner} and {identity(schema.namespace)} would both be written to {where}: name more parts "
+                f"the source tables {owner} and {find_identity(schema.namespace)} would both be written to {where}: name more "
+                "parts "
                 f"in {PREFIX}table (${{database}}_${{table}})"
             )
-        with connected(settings) as connection:
+        with open_cluster(settings) as connection:
             present = read_table(connection, *names)
             if present is None:
-                self._create(connection, schema, names)
+                self._create_table(connection, schema, names)
                 present = read_table(connection, *names)
             if present is None:
                 raise Fatal(f"table {where} was created and can't be seen: may the user read system_schema?")
-            problems = tables.misfits(settings, schema, present)
+            problems = tables.find_misfits(settings, schema, present)
             if problems:
                 raise SchemaRefused(f"table {where} does not fit: {'; '.join(problems)}", schema.namespace)
             missing = tables.add_columns(settings, schema, present)
             if missing and not settings.auto_evolve:
-                text = f"table {where} lacks columns, and {PREFIX}auto.evolve is off; run:\n" + ";\n".join(missing)
-                raise SchemaRefused(text, schema.namespace)
+                message = f"table {where} lacks columns, and {PREFIX}auto.evolve is off; run:\n" + ";\n".join(missing)
+                raise SchemaRefused(message, schema.namespace)
             for statement in missing:
-                _run(connection, statement)
+                _change_schema(connection, statement)
             evolved = read_table(connection, *names) if missing else present
             return evolved or present
 
-    def _create(self, connection: Connection, schema: TableSchema, names: tuple[str, str]) -> None:
+    def _create_table(self, connection: CqlConnection, schema: TableSchema, names: tuple[str, str]) -> None:
         settings = self.settings
         statement = tables.create_table(settings, schema)
         if not settings.auto_create:
@@ -185,11 +190,11 @@ class Tables:
                 raise Fatal(
                     f"there is no keyspace {names[0]}; create it, or set {PREFIX}replication so that the job creates it"
                 )
-            _run(connection, tables.create_keyspace(names[0], settings.replication))
-        _run(connection, statement)
+            _change_schema(connection, tables.create_keyspace(names[0], settings.replication))
+        _change_schema(connection, statement)
 
 
-def _run(connection: Connection, statement: str) -> None:
+def _change_schema(connection: CqlConnection, statement: str) -> None:
     """Run a statement that changes the schema; waits until the nodes agree on it."""
     try:
         connection.session.execute(connection.simple(statement, 1, "LOCAL_ONE"))

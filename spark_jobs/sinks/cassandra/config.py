@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cql.options import session_settings
-from connectors.cql.tls import TlsSettings
+from connectors.cql.tls import CqlTlsSettings
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Password, at_least, between, one_of
 from spark_jobs.sinks.jdbc.config import INSERT, SOFT
 from spark_jobs.sinks.shared.options import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from connectors.cql.session import SessionSettings
     from spark_jobs.sinks.shared.options import RowSettings
-    from spark_jobs.steps.lookup.model import Access
+    from spark_jobs.steps.lookup.model import LookupAccess
 
 PREFIX: Final = "sink.cassandra."
 _PORT: Final = 9042
@@ -195,12 +195,12 @@ CONFIG_DEF: Final = ConfigDef(
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CassandraSinkSettings:
     """The options, parsed; picklable, its text holds no secret. Names as in ``CONFIG_DEF``."""
 
     hosts: tuple[tuple[str, int], ...]
     datacenter: str
-    access: Access = field(repr=False)
+    access: LookupAccess = field(repr=False)
     consistency: str
     keyspace: Template
     table: Template
@@ -223,7 +223,7 @@ class Settings:
         access = self.access
         tls = None
         if access.ssl_mode not in ("disable", "prefer"):
-            tls = TlsSettings(
+            tls = CqlTlsSettings(
                 truststore=access.ssl_root_cert,
                 truststore_password=None,
                 keystore=None,
@@ -247,7 +247,7 @@ class Settings:
         )
 
 
-def settings(config: Mapping[str, Any]) -> Settings:
+def parse_settings(config: Mapping[str, Any]) -> CassandraSinkSettings:
     """The parsed options. Pure.
 
     Args:
@@ -262,7 +262,7 @@ def settings(config: Mapping[str, Any]) -> Settings:
         match = _HOST.match(host)
         if match is not None:
             hosts.append((match["host"].strip("[]"), int(match["port"] or _PORT)))
-    return Settings(
+    return CassandraSinkSettings(
         hosts=tuple(hosts),
         datacenter=get("datacenter"),
         access=access_of(config, PREFIX, ",".join(f"{host}:{port}" for host, port in hosts)),
@@ -284,7 +284,7 @@ def settings(config: Mapping[str, Any]) -> Settings:
     )
 
 
-def complaints(config: Mapping[str, Any]) -> list[str]:
+def check_options(config: Mapping[str, Any]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
     problems = access_problems(config, PREFIX)
     keys = config[f"{PREFIX}key.columns"]

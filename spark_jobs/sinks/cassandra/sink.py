@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.cassandra import cluster
 from spark_jobs.sinks.cassandra.client import CassandraClient
-from spark_jobs.sinks.cassandra.config import CONFIG_DEF, PREFIX, complaints, settings
+from spark_jobs.sinks.cassandra.config import CONFIG_DEF, PREFIX, check_options, parse_settings
 from spark_jobs.sinks.cassandra.tables import name_refusal
-from spark_jobs.sinks.shared.writing import Totals, count, key_refusal, row_metrics, write_table
+from spark_jobs.sinks.shared.writing import RowTotals, count_totals, key_refusal, row_metrics, write_table
 from spark_jobs.write_ahead_log import WriteAheadLogSink
 
 if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import JobContext, TableSchema
     from spark_jobs.metrics import JobMetric
-    from spark_jobs.write_ahead_log import Section
+    from spark_jobs.write_ahead_log import BatchSection
 
 
 class CassandraSink(WriteAheadLogSink):
@@ -29,17 +29,17 @@ class CassandraSink(WriteAheadLogSink):
 
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
-        self._tables = cluster.Tables(settings(context.config))
+        self._tables = cluster.CassandraTables(parse_settings(context.config))
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
-        return complaints(config)
+        return check_options(config)
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
         """Where it writes, and how."""
-        chosen = settings(config)
+        chosen = parse_settings(config)
         line = (
             f"cassandra: {chosen.access.address}, table {chosen.keyspace.text}.{chosen.table.text}, mode {chosen.rows.mode}, "
             f"deletes {chosen.rows.delete_mode}, consistency {chosen.consistency}"
@@ -52,10 +52,10 @@ class CassandraSink(WriteAheadLogSink):
         from spark_jobs.sources.declared import declared_tables  # it needs Spark's types
 
         try:
-            return cluster.complaints(settings(config), declared_tables(config))
+            return cluster.check_cluster(parse_settings(config), declared_tables(config))
         except (Fatal, Retriable) as error:
-            text = str(error)
-            lowered = text.lower()
+            message = str(error)
+            lowered = message.lower()
             option = "hosts"
             if "credentials" in lowered:
                 option = "password"
@@ -63,18 +63,18 @@ class CassandraSink(WriteAheadLogSink):
                 option = "datacenter"
             elif "certificate" in lowered or "ssl" in lowered:
                 option = "ssl.root.cert"
-            return [f"{PREFIX}{option}: {text}"]
+            return [f"{PREFIX}{option}: {message}"]
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``contract.Sink``."""
-        chosen = settings(self.context.config)
+        chosen = parse_settings(self.context.config)
         return key_refusal(schema, chosen.rows) or name_refusal(chosen, schema)
 
-    def send(self, section: Section) -> int:
+    def send(self, section: BatchSection) -> int:
         """See ``WriteAheadLogSink.send``."""
-        chosen = settings(self.context.config)
+        chosen = parse_settings(self.context.config)
         self._tables.settings = chosen
-        totals = Totals()
+        totals = RowTotals()
         try:
             for changes in section.batch.changes():
                 target = self._tables.target(changes)
@@ -83,5 +83,5 @@ class CassandraSink(WriteAheadLogSink):
             self._tables.forget()
             raise
         finally:
-            count(self.context, "cassandra", totals)
+            count_totals(self.context, "cassandra", totals)
         return totals.written

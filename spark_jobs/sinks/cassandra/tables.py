@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.sinks.cassandra.types import SYSTEM, holds, type_of
+from spark_jobs.sinks.cassandra.types import SYSTEM, can_hold, type_of
 from spark_jobs.sinks.jdbc.config import INSERT
 from spark_jobs.sinks.shared.writing import key_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.sinks.cassandra.config import Settings
+    from spark_jobs.sinks.cassandra.config import CassandraSinkSettings
 
 _LONGEST_NAME: Final = 48
 _NO_LETTER: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -24,7 +24,7 @@ _CHANGE: Final = ("ums_id_", "ums_op_", "ums_uid_")
 
 
 @dataclass(frozen=True, slots=True)
-class Existing:
+class CassandraTable:
     """A table as the cluster has it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Existing:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CassandraSinkTarget:
     """How a source table is written; picklable.
 
     Attributes:
@@ -70,22 +70,22 @@ class Target:
     @property
     def full(self) -> str:
         """The name for statements."""
-        return f"{quoted(self.keyspace)}.{quoted(self.table)}"
+        return f"{quote_name(self.keyspace)}.{quote_name(self.table)}"
 
     def insert(self, *, ttl: bool) -> str:
         """The statement that writes a row: columns, ``system``, the write time, the seconds it lives."""
-        names = [quoted(name) for name in (*(name for name, _ in self.columns), *self.system)]
+        names = [quote_name(name) for name in (*(name for name, _ in self.columns), *self.system)]
         placeholders = ", ".join("?" * len(names))
         lives = " AND TTL ?" if ttl else ""
         return f"INSERT INTO {self.full} ({', '.join(names)}) VALUES ({placeholders}) USING TIMESTAMP ?{lives}"  # noqa: S608 - quoted
 
     def delete(self) -> str:
         """The statement that deletes a row: the write time, then the key."""
-        where = " AND ".join(f"{quoted(name)} = ?" for name in self.key)
+        where = " AND ".join(f"{quote_name(name)} = ?" for name in self.key)
         return f"DELETE FROM {self.full} USING TIMESTAMP ? WHERE {where}"  # noqa: S608 - quoted
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name for statements; its letters keep their case."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -99,7 +99,7 @@ def usable_name(name: str) -> str:
     return usable[: _LONGEST_NAME - len(suffix)] + suffix
 
 
-def names_of(settings: Settings, namespace: str) -> tuple[str, str]:
+def names_of(settings: CassandraSinkSettings, namespace: str) -> tuple[str, str]:
     """The keyspace and the table of a source table."""
     return (
         usable_name(settings.keyspace.of_table(namespace)),
@@ -107,7 +107,7 @@ def names_of(settings: Settings, namespace: str) -> tuple[str, str]:
     )
 
 
-def name_refusal(settings: Settings, schema: TableSchema) -> str:
+def name_refusal(settings: CassandraSinkSettings, schema: TableSchema) -> str:
     """Why a source table's names can't be used, and what to do; empty where they can."""
     if not names_of(settings, schema.namespace)[0]:
         return (
@@ -115,7 +115,7 @@ def name_refusal(settings: Settings, schema: TableSchema) -> str:
             f"{settings.keyspace.text}"
         )
     present = {column.name for column in schema.columns}
-    collisions = [name for name in _system(settings) if name in present]
+    collisions = [name for name in _list_system_columns(settings) if name in present]
     if collisions:
         return f"table {schema.namespace} has a column {collisions[0]}, a name that the sink needs; rename it in a step"
     if settings.ttl_column and settings.ttl_column not in present:
@@ -130,28 +130,28 @@ def name_refusal(settings: Settings, schema: TableSchema) -> str:
     return ""
 
 
-def _system(settings: Settings) -> tuple[str, ...]:
+def _list_system_columns(settings: CassandraSinkSettings) -> tuple[str, ...]:
     if settings.rows.mode == INSERT:
         return ("ums_id_", "ums_ts_", "ums_op_", "ums_uid_")
     return ("ums_id_", "ums_ts_", "ums_op_", *(("ums_active_",) if settings.soft else ()))
 
 
-def key_columns(settings: Settings, schema: TableSchema) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def key_columns(settings: CassandraSinkSettings, schema: TableSchema) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The columns of the partition, and the clustering columns, of a table that is created."""
     key = key_of(schema, settings.rows)
     partition = settings.partition_columns or key
-    rest = tuple(name for name in key if name not in partition)
+    clustering = tuple(name for name in key if name not in partition)
     if settings.rows.mode != INSERT:
-        return partition, rest
+        return partition, clustering
     partition = partition or ("ums_uid_",)
-    return partition, (*rest, *(name for name in _CHANGE if name not in partition))
+    return partition, (*clustering, *(name for name in _CHANGE if name not in partition))
 
 
-def wanted_types(settings: Settings, schema: TableSchema) -> dict[str, str]:
+def wanted_types(settings: CassandraSinkSettings, schema: TableSchema) -> dict[str, str]:
     """The columns of a table that is created, with their types."""
     return {
         **{column.name: type_of(column) for column in schema.columns},
-        **{name: SYSTEM[name] for name in _system(settings)},
+        **{name: SYSTEM[name] for name in _list_system_columns(settings)},
     }
 
 
@@ -165,35 +165,35 @@ def create_keyspace(keyspace: str, replication: str) -> str:
     pairs = [part.split(":") for part in replication.split(",")] if ":" in replication else []
     options = ", ".join(f"'{centre}': {copies}" for centre, copies in pairs) or f"'replication_factor': {replication}"
     return (
-        f"CREATE KEYSPACE IF NOT EXISTS {quoted(keyspace)} WITH replication = "
+        f"CREATE KEYSPACE IF NOT EXISTS {quote_name(keyspace)} WITH replication = "
         f"{{'class': 'NetworkTopologyStrategy', {options}}}"
     )
 
 
-def create_table(settings: Settings, schema: TableSchema) -> str:
+def create_table(settings: CassandraSinkSettings, schema: TableSchema) -> str:
     """The statement that creates a table."""
     keyspace, table = names_of(settings, schema.namespace)
     partition, clustering = key_columns(settings, schema)
-    columns = [f"{quoted(name)} {kind}" for name, kind in wanted_types(settings, schema).items()]
-    inner = ", ".join(quoted(name) for name in partition)
-    key = ", ".join([f"({inner})", *(quoted(name) for name in clustering)])
+    columns = [f"{quote_name(name)} {kind}" for name, kind in wanted_types(settings, schema).items()]
+    inner = ", ".join(quote_name(name) for name in partition)
+    key = ", ".join([f"({inner})", *(quote_name(name) for name in clustering)])
     return (
-        f"CREATE TABLE IF NOT EXISTS {quoted(keyspace)}.{quoted(table)} ({', '.join(columns)}, PRIMARY KEY ({key})) "
+        f"CREATE TABLE IF NOT EXISTS {quote_name(keyspace)}.{quote_name(table)} ({', '.join(columns)}, PRIMARY KEY ({key})) "
         f"WITH gc_grace_seconds = {settings.retention_s}"
     )
 
 
-def add_columns(settings: Settings, schema: TableSchema, present: Existing) -> list[str]:
+def add_columns(settings: CassandraSinkSettings, schema: TableSchema, present: CassandraTable) -> list[str]:
     """The statements that add the columns that a table lacks."""
     keyspace, table = names_of(settings, schema.namespace)
     return [
-        f"ALTER TABLE {quoted(keyspace)}.{quoted(table)} ADD {quoted(name)} {kind}"
+        f"ALTER TABLE {quote_name(keyspace)}.{quote_name(table)} ADD {quote_name(name)} {kind}"
         for name, kind in wanted_types(settings, schema).items()
         if name not in present.types
     ]
 
 
-def misfits(settings: Settings, schema: TableSchema, present: Existing) -> list[str]:
+def find_misfits(settings: CassandraSinkSettings, schema: TableSchema, present: CassandraTable) -> list[str]:
     """Why an existing table can't take the rows, and what to do; empty where it can once the missing columns are added."""
     problems = table_problems(present)
     partition, clustering = key_columns(settings, schema)
@@ -207,12 +207,12 @@ def misfits(settings: Settings, schema: TableSchema, present: Existing) -> list[
     return problems
 
 
-def column_problems(schema: TableSchema, present: Existing) -> list[str]:
+def column_problems(schema: TableSchema, present: CassandraTable) -> list[str]:
     """The columns of a table that don't take the values of the source's, each with the types and what to do."""
     problems = []
     for column in schema.columns:
         kind = present.types.get(column.name)
-        if kind is not None and not holds(kind, column):
+        if kind is not None and not can_hold(kind, column):
             problems.append(
                 f"column {column.name} has the type {kind}, which does not hold {type_of(column)}; Cassandra can't change "
                 "the type of a column: convert the values in a step (type sql, CAST), or write to another table "
@@ -223,19 +223,19 @@ def column_problems(schema: TableSchema, present: Existing) -> list[str]:
     return problems
 
 
-def table_problems(present: Existing) -> list[str]:
+def table_problems(present: CassandraTable) -> list[str]:
     """Why no rows can be written into a table."""
     counters = [name for name, kind in present.types.items() if kind == "counter"]
     if not counters:
         return []
-    text = (
+    problem = (
         f"column {counters[0]} is a counter: counters can only be added to, and an addition that is repeated after a crash "
         "counts twice; write to a table with a bigint"
     )
-    return [text]
+    return [problem]
 
 
-def key_problems(present: Existing, key: Collection[str], partition: Sequence[str]) -> list[str]:
+def key_problems(present: CassandraTable, key: Collection[str], partition: Sequence[str]) -> list[str]:
     """The problems of the key of an existing table.
 
     Args:
@@ -244,37 +244,39 @@ def key_problems(present: Existing, key: Collection[str], partition: Sequence[st
         partition: those that must make its partition; empty: any.
     """
     if set(present.key) != set(key):
-        text = (
+        problem = (
             f"its primary key is ({', '.join(present.key)}), and that of the rows ({', '.join(key)}); set "
             "sink.cassandra.key.columns to the columns of the table's key, or write to another table"
         )
-        return [text]
+        return [problem]
     if partition and tuple(partition) != present.partition:
-        text = (
+        problem = (
             f"its partition key is ({', '.join(present.partition)}), and sink.cassandra.partition.columns is "
             f"{','.join(partition)}; leave the option empty, or write to another table"
         )
-        return [text]
+        return [problem]
     return []
 
 
-def target_of(settings: Settings, schema: TableSchema, present: Existing, lacking: frozenset[str]) -> Target:
+def target_of(
+    settings: CassandraSinkSettings, schema: TableSchema, present: CassandraTable, lacking: frozenset[str]
+) -> CassandraSinkTarget:
     """How a table's rows are written.
 
     Args:
         settings: the options.
         schema: the source table.
         present: the table, with all columns.
-        lacking: see ``Target``.
+        lacking: see ``CassandraSinkTarget``.
     """
     keyspace, table = names_of(settings, schema.namespace)
-    return Target(
+    return CassandraSinkTarget(
         keyspace,
         table,
         tuple((column.name, present.types[column.name]) for column in schema.columns),
         tuple(column.type.typeName() for column in schema.columns),
         present.key,
         len(present.partition),
-        _system(settings),
+        _list_system_columns(settings),
         lacking,
     )

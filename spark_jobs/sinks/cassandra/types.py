@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.encoding import encoder
-from connectors.cql.types import CqlType, parse
+from connectors.cql.encoding import make_encoder
+from connectors.cql.types import CqlType, parse_type
 from connectors.errors import Fatal
 from spark_jobs.contract import NUMBER, TIME, UUID
 from spark_jobs.sinks.shared.values import text_of
@@ -57,11 +57,11 @@ def type_of(column: Column) -> str:
     return _MEANINGS.get(column.meaning) or _TYPES.get(column.type.typeName(), "text")
 
 
-def holds(present: str, column: Column) -> bool:
+def can_hold(present: str, column: Column) -> bool:
     """Whether a column of the type ``present`` takes every value of ``column`` without loss, or refuses single ones."""
     needed, kind = type_of(column), column.type.typeName()
     try:
-        name = parse(present).name
+        name = parse_type(present).name
     except Fatal:
         return False
     if name == needed:
@@ -86,19 +86,19 @@ def cell_of(column_type: str, kind: str) -> Callable[[Any], bytes]:
         column_type: of the column in the table.
         kind: the name of the value's type in Spark.
     """
-    cql = parse(column_type)
-    prepare, encode = _prepared(cql, kind), encoder(cql)
+    cql = parse_type(column_type)
+    prepare, encode = _make_value_converter(cql, kind), make_encoder(cql)
     return encode if prepare is None else lambda value: encode(prepare(value))
 
 
-def _prepared(cql: CqlType, kind: str) -> Callable[[Any], Any] | None:
+def _make_value_converter(cql: CqlType, kind: str) -> Callable[[Any], Any] | None:
     """The function from Arrow's value to the one that the encoder takes; None: it is the same."""
     name = cql.name
     if name in _STRINGS:
         return None if kind in ("string", "varchar", "char") else text_of
     if kind in _TIMES:
         unit = _MILLISECOND if name == "timestamp" else _MICROSECOND
-        return lambda value: (_instant(value) - _EPOCH) // unit
+        return lambda value: (_to_utc(value) - _EPOCH) // unit
     if kind == "date":
         if name == "timestamp":
             return lambda value: (value.toordinal() - _FIRST_DAY) * 86_400_000
@@ -112,7 +112,7 @@ def _prepared(cql: CqlType, kind: str) -> Callable[[Any], Any] | None:
     return None
 
 
-def _instant(value: datetime) -> datetime:
+def _to_utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value
 
 

@@ -9,7 +9,7 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.clickhouse.config import PREFIX
 
 if TYPE_CHECKING:
-    from spark_jobs.sinks.shared.http_requests import Answer
+    from spark_jobs.sinks.shared.http_requests import HttpAnswer
 
 #: Codes of ``src/Common/ErrorCodes.cpp``. Passing: timeouts, limits of load and memory, networks, read-only replicas, Keeper;
 #: and a table or column that is gone, which the driver creates again.
@@ -51,7 +51,7 @@ _PASSING_STATUS: Final = frozenset({408, 429, 502, 503, 504})
 _SHOWN: Final = 500
 
 
-def code_of(answer: Answer) -> int:
+def code_of(answer: HttpAnswer) -> int:
     """ClickHouse's code of an error; 0 where there is no error, -1 where it has no code (a proxy's answer)."""
     header = answer.headers.get("x-clickhouse-exception-code", "")
     if header.isdecimal():
@@ -62,24 +62,24 @@ def code_of(answer: Answer) -> int:
     return int(match[1]) if match else -1
 
 
-def words_of(answer: Answer, where: str) -> str:
+def words_of(answer: HttpAnswer, where: str) -> str:
     """An answer in words."""
-    text = " ".join(answer.content[:_SHOWN].decode(errors="replace").split())
-    return f"{where} answers {answer.status}: {text}"
+    message = " ".join(answer.content[:_SHOWN].decode(errors="replace").split())
+    return f"{where} answers {answer.status}: {message}"
 
 
-def refuses_login(answer: Answer) -> bool:
+def refuses_login(answer: HttpAnswer) -> bool:
     """Whether the login is not known."""
     return code_of(answer) in _LOGIN or answer.status == 401
 
 
-def error_of(answer: Answer, where: str) -> Fatal | Retriable:
+def error_of(answer: HttpAnswer, where: str) -> Fatal | Retriable:
     """The error for an answer that reports one."""
-    text, code = words_of(answer, where), code_of(answer)
+    message, code = words_of(answer, where), code_of(answer)
     if code in _PASSING or answer.status in _PASSING_STATUS:
-        return Retriable(text)
+        return Retriable(message)
     if refuses_login(answer):
-        return Fatal(f"{text}. Correct {PREFIX}user and {PREFIX}password")
+        return Fatal(f"{message}. Correct {PREFIX}user and {PREFIX}password")
     if code == _RIGHT:
-        return Fatal(f"{text}. Give the login ({PREFIX}user) the right to do that")
-    return Fatal(text)
+        return Fatal(f"{message}. Give the login ({PREFIX}user) the right to do that")
+    return Fatal(message)

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.sinks.clickhouse.answers import DATA, code_of, error_of, words_of
-from spark_jobs.sinks.clickhouse.columns import quoted, system_columns
+from spark_jobs.sinks.clickhouse.columns import quote_name, system_columns
 from spark_jobs.sinks.clickhouse.config import PREFIX
-from spark_jobs.sinks.shared.model import Written
+from spark_jobs.sinks.shared.model import WriteCounts
 from spark_jobs.sinks.shared.task import NUMBER, rows_of
 
 if TYPE_CHECKING:
-    from spark_jobs.sinks.clickhouse.config import Settings
-    from spark_jobs.sinks.shared.model import Refuse, Row, RowTable
+    from spark_jobs.sinks.clickhouse.config import ClickHouseSettings
+    from spark_jobs.sinks.shared.model import Refuse, RowTable, SinkRow
 
 #: A null in a column that has none is an error, not silently the type's default.
 _INSERT: Final = {"input_format_null_as_default": "0", "async_insert": "0", "wait_end_of_query": "1"}
@@ -32,24 +32,24 @@ class ClickHouseClient:
         table: the rows' table.
     """
 
-    def __init__(self, settings: Settings, table: RowTable) -> None:
+    def __init__(self, settings: ClickHouseSettings, table: RowTable) -> None:
         self._settings = settings
         self._table = table
         self._requests = settings.requests()
         self._names = (*table.columns, *system_columns(settings))
-        target = f"{quoted(settings.database)}.{quoted(settings.table.of_table(table.namespace))}"
-        self._query = f"INSERT INTO {target} ({', '.join(map(quoted, self._names))}) FORMAT ArrowStream"
+        target = f"{quote_name(settings.database)}.{quote_name(settings.table.of_table(table.namespace))}"
+        self._query = f"INSERT INTO {target} ({', '.join(map(quote_name, self._names))}) FORMAT ArrowStream"
 
-    def write(self, rows: pa.Table, refuse: Refuse) -> Written:
+    def write(self, rows: pa.Table, refuse: Refuse) -> WriteCounts:
         """See ``ArrowClient.write``."""
-        refused: list[tuple[Row, str]] = []
-        done = Written()
+        refused: list[tuple[SinkRow, str]] = []
+        done = WriteCounts()
         if not self._settings.append:
             rows = self._with_keys(rows, refused)
         waiting = [rows] if rows.num_rows else []
         while waiting:
             part = waiting.pop()
-            content = stream(self._columns(part))
+            content = write_stream(self._select_columns(part))
             # The same content is written once as long as the table remembers it; another content, as after a reload with other
             # steps, never takes its place.
             token = blake2b(content, digest_size=16).hexdigest()
@@ -62,7 +62,7 @@ class ClickHouseClient:
             elif code not in DATA:
                 raise error_of(answer, self._requests.where)
             elif part.num_rows == 1:
-                refused.append((self._rows(part)[0], words_of(answer, self._requests.where)))
+                refused.append((self._to_rows(part)[0], words_of(answer, self._requests.where)))
             else:
                 half = part.num_rows // 2
                 waiting += [part.slice(half), part.slice(0, half)]
@@ -73,7 +73,7 @@ class ClickHouseClient:
         """See ``ArrowClient.close``."""
         self._requests.close()
 
-    def _with_keys(self, rows: pa.Table, refused: list[tuple[Row, str]]) -> pa.Table:
+    def _with_keys(self, rows: pa.Table, refused: list[tuple[SinkRow, str]]) -> pa.Table:
         """The rows without those that have a null in their key, which are refused."""
         lacking: Any = None
         for name in self._table.keys:
@@ -83,12 +83,12 @@ class ClickHouseClient:
                 lacking = nulls if lacking is None else pc.or_(lacking, nulls)
         if lacking is None:
             return rows
-        for row in self._rows(rows.filter(lacking)):
+        for row in self._to_rows(rows.filter(lacking)):
             names = ", ".join(name for name in self._table.keys if row.values[name] is None)
             refused.append((row, f"the column {names} of its key ({PREFIX}key.columns) is null"))
         return rows.filter(pc.invert(lacking))
 
-    def _columns(self, rows: pa.Table) -> pa.Table:
+    def _select_columns(self, rows: pa.Table) -> pa.Table:
         """The columns to write, by ClickHouse's names."""
         deleted = pc.equal(rows.column("ums_op_"), "d")
         computed = {
@@ -97,10 +97,12 @@ class ClickHouseClient:
             "kafka_number_": lambda: rows.column(NUMBER),
         }
         values = [without_null_structs(column) for column in rows.columns[: len(self._table.columns)]]
-        more = [computed[name]() if name in computed else rows.column(name) for name in self._names[len(values) :]]
-        return pa.Table.from_arrays([*values, *more], names=list(self._names))
+        computed_columns = [
+            computed[name]() if name in computed else rows.column(name) for name in self._names[len(values) :]
+        ]
+        return pa.Table.from_arrays([*values, *computed_columns], names=list(self._names))
 
-    def _rows(self, rows: pa.Table) -> list[Row]:
+    def _to_rows(self, rows: pa.Table) -> list[SinkRow]:
         return rows_of(rows, self._table.columns)
 
 
@@ -108,18 +110,18 @@ def without_null_structs(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column with structs of nulls in place of structs that are null, since a tuple can't be null. Pure."""
     if not (pa.types.is_struct(column.type) and column.null_count):
         return column
-    return pa.chunked_array([_filled(chunk) for chunk in column.chunks], column.type)
+    return pa.chunked_array([_fill_nulls(chunk) for chunk in column.chunks], column.type)
 
 
-def _filled(structs: pa.Array) -> pa.Array:
+def _fill_nulls(structs: pa.Array) -> pa.Array:
     if not pa.types.is_struct(structs.type):
         return structs
     # Parts of a null are null.
-    parts = [_filled(part) for part in structs.flatten()]
+    parts = [_fill_nulls(part) for part in structs.flatten()]
     return pa.StructArray.from_arrays(parts, fields=list(structs.type))
 
 
-def stream(rows: pa.Table) -> pa.Buffer:
+def write_stream(rows: pa.Table) -> pa.Buffer:
     """Rows in Arrow's form for streams. Pure."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.sinks.clickhouse.config import Settings
+    from spark_jobs.sinks.clickhouse.config import ClickHouseSettings
 
 _PLAIN: Final[Mapping[str, str]] = {
     "byte": "Int8",
@@ -56,31 +56,31 @@ _SUITABLE: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class ClickHouseColumn:
     """A column that a table has: its type, and whether it belongs to the sorting key."""
 
     type: str
     in_key: bool
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as ClickHouse's SQL takes it."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
-def literal(text: str) -> str:
+def quote_string(value: str) -> str:
     """A string as ClickHouse's SQL takes it."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def system_columns(chosen: Settings) -> dict[str, str]:
+def system_columns(chosen: ClickHouseSettings) -> dict[str, str]:
     """The columns that follow a table's own -> types."""
     if chosen.append:
         return {**_VERSION, "ums_uid_": "String", **POSITION}
     return {**_VERSION, (_ACTIVE if chosen.soft else _DELETED): "UInt8"}
 
 
-def columns_of(schema: TableSchema, keys: Sequence[str], chosen: Settings) -> dict[str, str]:
+def columns_of(schema: TableSchema, keys: Sequence[str], chosen: ClickHouseSettings) -> dict[str, str]:
     """The columns of a table -> types. Those of a key that is upserted have no null, others may."""
     filled = () if chosen.append else keys
     columns = {column.name: type_of(column.type, nullable=column.name not in filled) for column in schema.columns}
@@ -97,7 +97,7 @@ def type_of(kind: DataType, *, nullable: bool = True) -> str:
             return f"Map({key}, {type_of(kind.valueType)})"  # type: ignore[attr-defined]
         case "struct":
             parts = kind.fields  # type: ignore[attr-defined]
-            return f"Tuple({', '.join(f'{quoted(part.name)} {type_of(part.dataType)}' for part in parts)})"
+            return f"Tuple({', '.join(f'{quote_name(part.name)} {type_of(part.dataType)}' for part in parts)})"
         case "decimal":
             name = f"Decimal({kind.precision}, {kind.scale})"  # type: ignore[attr-defined]
         case other:
@@ -105,16 +105,18 @@ def type_of(kind: DataType, *, nullable: bool = True) -> str:
     return f"Nullable({name})" if nullable else name
 
 
-def engine_of(chosen: Settings, keys: Sequence[str]) -> str:
+def engine_of(chosen: ClickHouseSettings, keys: Sequence[str]) -> str:
     """The engine and the sorting key of a table that the sink creates."""
     if chosen.append:
         version, order = "", tuple(POSITION)
     else:
         version, order = "ums_id_" if chosen.soft else f"ums_id_, {_DELETED}", tuple(keys)
-    return f"ReplacingMergeTree({version}) ORDER BY ({', '.join(map(quoted, order))})"
+    return f"ReplacingMergeTree({version}) ORDER BY ({', '.join(map(quote_name, order))})"
 
 
-def engine_problem(chosen: Settings, keys: Sequence[str], engine: str, present: Mapping[str, Present]) -> str:
+def engine_problem(
+    chosen: ClickHouseSettings, keys: Sequence[str], engine: str, present: Mapping[str, ClickHouseColumn]
+) -> str:
     """Why rows can't be upserted into a table with that engine; empty where they can.
 
     Args:
@@ -140,33 +142,36 @@ def engine_problem(chosen: Settings, keys: Sequence[str], engine: str, present: 
     return ""
 
 
-def widened(needed: str, present: str) -> bool:
+def needs_widening(needed: str, present: str) -> bool:
     """Whether a column has to become larger for the values of a type."""
-    new, old = _bare(needed), _bare(present)
+    new, old = _strip_type(needed), _strip_type(present)
     if any(new in ladder and old in ladder and ladder.index(new) > ladder.index(old) for ladder in _LADDERS):
         return True
     return (
-        new.startswith("Decimal(") and old.startswith("Decimal(") and _digits(new) != _digits(old) and _fits(old, new)
+        new.startswith("Decimal(")
+        and old.startswith("Decimal(")
+        and _split_digits(new) != _split_digits(old)
+        and _has_room(old, new)
     )
 
 
-def suits(needed: str, present: str) -> bool:
+def can_hold(needed: str, present: str) -> bool:
     """Whether a column of the type ``present`` takes values of the type ``needed``."""
-    new, old = _bare(needed), _bare(present)
+    new, old = _strip_type(needed), _strip_type(present)
     return new == old or any(new.startswith(begin) and old.startswith(types) for begin, types in _SUITABLE.items())
 
 
-def _bare(kind: str) -> str:
+def _strip_type(kind: str) -> str:
     while match := _WRAPPED.match(kind):
         kind = match[1]
     return kind
 
 
-def _digits(decimal: str) -> tuple[int, int]:
+def _split_digits(decimal: str) -> tuple[int, int]:
     """Digits before and after the point."""
     precision, scale = (int(number) for number in decimal[len("Decimal(") : -1].split(","))
     return precision - scale, scale
 
 
-def _fits(old: str, new: str) -> bool:
-    return all(before <= after for before, after in zip(_digits(old), _digits(new), strict=True))
+def _has_room(old: str, new: str) -> bool:
+    return all(before <= after for before, after in zip(_split_digits(old), _split_digits(new), strict=True))

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_jobs.sinks.shared.options import RowSettings
-    from spark_jobs.steps.lookup.model import Access
+    from spark_jobs.steps.lookup.model import LookupAccess
 
 PREFIX: Final = "sink.clickhouse."
 NAME: Final = "ClickHouse"
 _S: Final = ConfigType.STRING
 
 
-def _urls(name: str, value: Any) -> str | None:
+def _check_urls(name: str, value: Any) -> str | None:
     return nodes_problem(name, value, PREFIX)
 
 
@@ -45,7 +45,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=ConfigType.LIST,
             importance=Importance.HIGH,
             group=WHERE,
-            validator=_urls,
+            validator=_check_urls,
             example="https://clickhouse.example:8443",
             doc="Where ClickHouse's HTTP interface is; of several addresses the first one that answers is used.",
         ),
@@ -73,18 +73,18 @@ CONFIG_DEF: Final = ConfigDef(
         key_columns_key(PREFIX),
         mode_key(PREFIX),
         delete_mode_key(PREFIX, note="A removed row is hidden by `FINAL`, since the engine knows its `ums_deleted_`."),
-        *batch_keys(PREFIX, rows=200_000, size=64 << 20, most=1_000_000),
+        *batch_keys(PREFIX, rows=200_000, size=64 << 20, max_rows=1_000_000),
         *retry_keys(PREFIX),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClickHouseSettings:
     """The options, parsed; picklable, its text holds no secret. Names as in ``CONFIG_DEF``."""
 
     nodes: tuple[str, ...]
-    access: Access = field(repr=False)
+    access: LookupAccess = field(repr=False)
     database: str
     table: Template
     append: bool
@@ -96,13 +96,13 @@ class Settings:
         return HttpRequests(NAME, self.nodes, self.access)
 
 
-def settings(config: Mapping[str, Any]) -> Settings:
+def parse_settings(config: Mapping[str, Any]) -> ClickHouseSettings:
     """The parsed options. Pure."""
 
     def get(name: str) -> Any:
         return config[f"{PREFIX}{name}"]
 
-    return Settings(
+    return ClickHouseSettings(
         nodes=tuple(get("url")),
         access=access_of(config, PREFIX, ", ".join(get("url"))),
         database=get("database"),
@@ -113,6 +113,6 @@ def settings(config: Mapping[str, Any]) -> Settings:
     )
 
 
-def complaints(config: Mapping[str, Any]) -> list[str]:
+def check_options(config: Mapping[str, Any]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
     return access_problems(config, PREFIX)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs.contract import Sink
 from spark_jobs.sinks.clickhouse.client import ClickHouseClient
-from spark_jobs.sinks.clickhouse.config import CONFIG_DEF, PREFIX, complaints, settings
-from spark_jobs.sinks.clickhouse.tables import fit, ping
+from spark_jobs.sinks.clickhouse.config import CONFIG_DEF, PREFIX, check_options, parse_settings
+from spark_jobs.sinks.clickhouse.tables import check_database, fit_table
 from spark_jobs.sinks.shared.http_requests import is_about_tls
 from spark_jobs.sinks.shared.targets import Targets
 from spark_jobs.sinks.shared.writing import key_refusal, row_metrics, write_rows
@@ -34,12 +34,12 @@ class ClickHouseSink(Sink):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
-        return complaints(config)
+        return check_options(config)
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
         """Where it writes, and how."""
-        chosen = settings(config)
+        chosen = parse_settings(config)
         line = (
             f"clickhouse: {chosen.access.address}, database {chosen.database}, table {chosen.table.text}, mode "
             f"{chosen.rows.mode}, deletes {chosen.rows.delete_mode}"
@@ -49,33 +49,33 @@ class ClickHouseSink(Sink):
     @classmethod
     def check(cls, config: Config) -> list[str]:
         """Whether the server answers, takes the login and has the database. Blocks, at most for a timeout per address."""
-        chosen = settings(config)
+        chosen = parse_settings(config)
         requests = chosen.requests()
         try:
-            ping(requests, chosen)
+            check_database(requests, chosen)
         except Retriable as error:
             return [f"{PREFIX}{'ssl.root.cert' if is_about_tls(error) else 'url'}: {error}"]
         except ConfigInvalid as error:
             return [f"{PREFIX}ssl.root.cert: {error}"]
         except Fatal as error:
-            text = str(error)
+            message = str(error)
             options = {"password": "password", "database": "database"}
-            return [f"{PREFIX}{next((name for name in options if PREFIX + name in text), 'url')}: {text}"]
+            return [f"{PREFIX}{next((name for name in options if PREFIX + name in message), 'url')}: {message}"]
         finally:
             requests.close()
         return []
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``contract.Sink``."""
-        return key_refusal(schema, settings(self.context.config).rows)
+        return key_refusal(schema, parse_settings(self.context.config).rows)
 
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""
-        chosen = settings(self.context.config)
+        chosen = parse_settings(self.context.config)
 
         def prepare(schema: TableSchema) -> None:
             name = chosen.table.of_table(schema.namespace)
-            self._targets.fit(name, schema, partial(fit, chosen), shared=chosen.append)
+            self._targets.fit(name, schema, partial(fit_table, chosen), shared=chosen.append)
 
         try:
             return write_rows(

@@ -12,14 +12,14 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import SchemaRefused
 from spark_jobs.sinks.clickhouse.answers import code_of, error_of
 from spark_jobs.sinks.clickhouse.columns import (
-    Present,
+    ClickHouseColumn,
+    can_hold,
     columns_of,
     engine_of,
     engine_problem,
-    literal,
-    quoted,
-    suits,
-    widened,
+    needs_widening,
+    quote_name,
+    quote_string,
 )
 from spark_jobs.sinks.clickhouse.config import PREFIX
 from spark_jobs.sinks.shared.writing import key_of
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.sinks.clickhouse.config import Settings
+    from spark_jobs.sinks.clickhouse.config import ClickHouseSettings
     from spark_jobs.sinks.shared.http_requests import HttpRequests
 
 #: Blocks of rows that a table remembers, so that a repeated one is left out. A replicated table has a window of its own.
 _WINDOW = 1000
 
 
-def fit(settings: Settings, schema: TableSchema) -> None:
+def fit_table(settings: ClickHouseSettings, schema: TableSchema) -> None:
     """Create the table of a source table, or add and enlarge its columns. Blocks.
 
     Raises:
@@ -47,23 +47,28 @@ def fit(settings: Settings, schema: TableSchema) -> None:
     keys = key_of(schema, settings.rows)
     columns = columns_of(schema, keys, settings)
     name = settings.table.of_table(schema.namespace)
-    target = f"{quoted(settings.database)}.{quoted(name)}"
-    where = f"database = {literal(settings.database)} AND"
+    target = f"{quote_name(settings.database)}.{quote_name(name)}"
+    where = f"database = {quote_string(settings.database)} AND"
     requests = settings.requests()
     try:
-        engines = _ask(requests, f"SELECT engine_full FROM system.tables WHERE {where} name = {literal(name)}")
+        engines = _query_rows(
+            requests, f"SELECT engine_full FROM system.tables WHERE {where} name = {quote_string(name)}"
+        )
         if not engines:
-            definitions = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
+            definitions = ", ".join(f"{quote_name(column)} {kind}" for column, kind in columns.items())
             window = f"SETTINGS non_replicated_deduplication_window = {_WINDOW}"
             statement = (
                 f"CREATE TABLE IF NOT EXISTS {target} ({definitions}) ENGINE = {engine_of(settings, keys)} {window}"
             )
-            _alter(requests, statement, schema, name)
-            engines = _ask(requests, f"SELECT engine_full FROM system.tables WHERE {where} name = {literal(name)}")
-        columns_there = _ask(
-            requests, f"SELECT name, type, is_in_sorting_key FROM system.columns WHERE {where} table = {literal(name)}"
+            _alter_table(requests, statement, schema, name)
+            engines = _query_rows(
+                requests, f"SELECT engine_full FROM system.tables WHERE {where} name = {quote_string(name)}"
+            )
+        columns_there = _query_rows(
+            requests,
+            f"SELECT name, type, is_in_sorting_key FROM system.columns WHERE {where} table = {quote_string(name)}",
         )
-        present = {row["name"]: Present(row["type"], bool(row["is_in_sorting_key"])) for row in columns_there}
+        present = {row["name"]: ClickHouseColumn(row["type"], bool(row["is_in_sorting_key"])) for row in columns_there}
         problem = engine_problem(settings, keys, engines[0]["engine_full"], present) if engines else ""
         if problem:
             raise SchemaRefused(
@@ -71,15 +76,15 @@ def fit(settings: Settings, schema: TableSchema) -> None:
                 f"it again, or set {PREFIX}mode=insert",
                 schema.namespace,
             )
-        statements = _changes(columns, present, schema, name)
+        statements = _find_changes(columns, present, schema, name)
         if statements:
-            _alter(requests, f"ALTER TABLE {target} {', '.join(statements)}", schema, name)
+            _alter_table(requests, f"ALTER TABLE {target} {', '.join(statements)}", schema, name)
     finally:
         requests.close()
 
 
-def _changes(
-    columns: Mapping[str, str], present: Mapping[str, Present], schema: TableSchema, name: str
+def _find_changes(
+    columns: Mapping[str, str], present: Mapping[str, ClickHouseColumn], schema: TableSchema, name: str
 ) -> Sequence[str]:
     """The parts of ALTER TABLE that the columns need.
 
@@ -91,13 +96,13 @@ def _changes(
     for column, kind in columns.items():
         there = present.get(column)
         if there is None:
-            statements.append(f"ADD COLUMN IF NOT EXISTS {quoted(column)} {kind}")
-        elif widened(kind, there.type):
+            statements.append(f"ADD COLUMN IF NOT EXISTS {quote_name(column)} {kind}")
+        elif needs_widening(kind, there.type):
             if there.in_key:
                 wrong.append(f"{column} is {there.type} there and in the sorting key, and its values need {kind}")
             else:
-                statements.append(f"MODIFY COLUMN {quoted(column)} {kind}")
-        elif not suits(kind, there.type):
+                statements.append(f"MODIFY COLUMN {quote_name(column)} {kind}")
+        elif not can_hold(kind, there.type):
             wrong.append(f"{column} is {there.type} there, and its values need {kind}")
     if wrong:
         raise SchemaRefused(
@@ -108,14 +113,14 @@ def _changes(
     return statements
 
 
-def _ask(requests: HttpRequests, statement: str) -> list[dict[str, Any]]:
+def _query_rows(requests: HttpRequests, statement: str) -> list[dict[str, Any]]:
     answer = requests.exchange("POST", f"/?{urlencode({'default_format': 'JSONEachRow'})}", statement.encode())
     if code_of(answer):
         raise error_of(answer, requests.where)
     return [orjson.loads(line) for line in answer.content.splitlines()]
 
 
-def _alter(requests: HttpRequests, statement: str, schema: TableSchema, name: str) -> None:
+def _alter_table(requests: HttpRequests, statement: str, schema: TableSchema, name: str) -> None:
     answer = requests.exchange("POST", "/", statement.encode())
     if not code_of(answer):
         return
@@ -125,12 +130,12 @@ def _alter(requests: HttpRequests, statement: str, schema: TableSchema, name: st
     raise SchemaRefused(f"table {schema.namespace}: the table {name} can't be made to fit: {error}", schema.namespace)
 
 
-def ping(requests: HttpRequests, settings: Settings) -> None:
+def check_database(requests: HttpRequests, settings: ClickHouseSettings) -> None:
     """Ask whether the database is there. Blocks.
 
     Raises:
         Retriable: the server is unavailable.
         Fatal: it refuses the login, or has no such database.
     """
-    if not _ask(requests, f"SELECT name FROM system.databases WHERE name = {literal(settings.database)}"):
+    if not _query_rows(requests, f"SELECT name FROM system.databases WHERE name = {quote_string(settings.database)}"):
         raise Fatal(f"{requests.where} has no database {settings.database}: create it, or correct {PREFIX}database")

@@ -82,45 +82,49 @@ class ConsoleSink(Sink):
         """Show a batch; returns its rows (without ``sink.console.count``: those shown)."""
         config = self.context.config
         if config["sink.console.content"] == "records":
-            return self._show(batch, "records", _as_text(batch.raw))
+            return self._show_table(batch, "records", _as_text(batch.raw))
         tables = batch.changes()
         if not tables:
             print(f"batch {batch.id}: no changes", flush=True)  # noqa: T201 - that is what it is for
-        return sum(self._show(batch, each.schema.namespace, each.frame) for each in tables)
+        return sum(self._show_table(batch, changes.schema.namespace, changes.frame) for changes in tables)
 
-    def _show(self, batch: Batch, name: str, frame: DataFrame) -> int:
+    def _show_table(self, batch: Batch, name: str, frame: DataFrame) -> int:
         config = self.context.config
         limit: int = config["sink.console.rows"]
         shown = frame.limit(limit)
         lines: Sequence[str]
         if config["sink.console.format"] == "json":
-            found = _as_json(shown) if limit else []
-            head = f'{{"table_":{_quoted(name)},'
-            lines = [head + line[1:] if line != "{}" else head[:-1] + "}" for line in found]
-            rows = frame.count() if config["sink.console.count"] else len(found)
+            json_rows = _as_json(shown) if limit else []
+            head = f'{{"table_":{_quote_name(name)},'
+            lines = [head + line[1:] if line != "{}" else head[:-1] + "}" for line in json_rows]
+            rows = frame.count() if config["sink.console.count"] else len(json_rows)
         else:
             collected = shown.collect() if limit else []
             rows = frame.count() if config["sink.console.count"] else len(collected)
             title = f"batch {batch.id}, {name}: {rows} rows" + (
                 f", the first {len(collected)}" if rows > len(collected) else ""
             )
-            lines = [title, *table(frame.columns, collected, config["sink.console.truncate"])] if collected else [title]
+            lines = (
+                [title, *format_table(frame.columns, collected, config["sink.console.truncate"])]
+                if collected
+                else [title]
+            )
         sys.stdout.write("\n".join(lines) + "\n" if lines else "")
         sys.stdout.flush()
         return rows
 
 
-def table(names: Sequence[str], rows: Sequence[Sequence[object]], longest: int) -> list[str]:
+def format_table(names: Sequence[str], rows: Sequence[Sequence[object]], longest: int) -> list[str]:
     """Lines of a table with headings; cells are cut to ``longest`` characters (0: not)."""
-    cells = [[cut(text(name), longest) for name in names]] + [
-        [cut(text(value), longest) for value in row] for row in rows
+    cells = [[cut_cell(format_cell(name), longest) for name in names]] + [
+        [cut_cell(format_cell(value), longest) for value in row] for row in rows
     ]
     widths = [max(len(row[index]) for row in cells) for index in range(len(names))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
 
 
-def text(value: object) -> str:
+def format_cell(value: object) -> str:
     """A cell's text on one line."""
     if value is None:
         return "null"
@@ -129,7 +133,7 @@ def text(value: object) -> str:
     return str(value).replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
 
 
-def cut(cell: str, longest: int) -> str:
+def cut_cell(cell: str, longest: int) -> str:
     """``cell``, at most ``longest`` characters long."""
     return cell if longest < 1 or len(cell) <= longest else cell[: max(0, longest - 1)] + "…"
 
@@ -153,7 +157,7 @@ def _as_text(raw: DataFrame) -> DataFrame:
     )
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     import json
 
     return json.dumps(name)

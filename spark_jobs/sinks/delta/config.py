@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
-from spark_jobs.sinks.jdbc.address import render
-from spark_jobs.sinks.lake.options import WHERE, shared_keys, template
+from spark_jobs.sinks.jdbc.address import render_template
+from spark_jobs.sinks.lake.options import WHERE, check_name_template, shared_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ CONFIG: Final = ConfigDef(
             type=ConfigType.STRING,
             default="${database}/${table}",
             importance=Importance.HIGH,
-            validator=template,
+            validator=check_name_template,
             group=WHERE,
             example="${database}_${table}",
             doc="The table's folder below sink.delta.path. ${table}, ${database}, ${instance} and ${type} are parts of the "
@@ -49,7 +49,7 @@ CONFIG: Final = ConfigDef(
 
 def table_name(config: Mapping[str, Any], namespace: str) -> str:
     """The folder of a source table's table, below the path. Pure."""
-    return "/".join(part for part in render(config[TABLE], namespace).split("/") if part)
+    return "/".join(part for part in render_template(config[TABLE], namespace).split("/") if part)
 
 
 def name_problem(config: Mapping[str, Any], namespace: str) -> str:

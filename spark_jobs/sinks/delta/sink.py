@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 from spark_jobs.contract import Batch, JobContext, Sink, TableSchema
 from spark_jobs.sinks.delta.config import CONFIG, PATH, PREFIX, STORAGE, TABLE, name_problem, table_name
 from spark_jobs.sinks.lake.options import lake_settings
-from spark_jobs.sinks.lake.writing import LakeWriter, metrics
+from spark_jobs.sinks.lake.writing import LakeWriter, declare_metrics
 
 if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef
     from spark_jobs.metrics import JobMetric
 
-METRICS = metrics("delta")
+METRICS = declare_metrics("delta")
 
 
 class DeltaSink(Sink):
@@ -39,13 +39,13 @@ class DeltaSink(Sink):
         """See ``Sink``."""
         chosen = lake_settings(config, PREFIX)
         deletes = f", deletes {chosen.delete_mode}, {chosen.buckets} buckets" if chosen.upsert else ""
-        lines = [f"delta: tables {config[TABLE]} below {_root(config)}, mode {chosen.mode}{deletes}"]
+        lines = [f"delta: tables {config[TABLE]} below {_find_root(config)}, mode {chosen.mode}{deletes}"]
         return lines + [f"delta: {complaint}" for complaint in cls.check(config)]
 
     @classmethod
     def check(cls, config: Config) -> list[str]:
         """Whether the folder can be written, and a table of a fixed name fits."""
-        root = _root(config)
+        root = _find_root(config)
         if "://" not in root:
             while not os.path.exists(root):  # noqa: PTH110 - plain strings, as delta-rs takes them
                 root = os.path.dirname(root) or "."  # noqa: PTH120
@@ -55,18 +55,18 @@ class DeltaSink(Sink):
             return []
         from spark_jobs.sinks.delta.table import DeltaLake
 
-        lake = DeltaLake(_root(config), config.prefixed(STORAGE))
+        lake = DeltaLake(_find_root(config), config.prefixed(STORAGE))
         try:
             table = lake.find(table_name(config, "millrace.check"))
         except Exception as error:  # noqa: BLE001 - whatever a store's client raises is said
-            return [f"{PATH}: {_root(config)} can't be used: {' '.join(str(error).split())}"]
+            return [f"{PATH}: {_find_root(config)} can't be used: {' '.join(str(error).split())}"]
         chosen = lake_settings(config, PREFIX)
         if table is None or "${" in config[TABLE]:
             return []
         present = table.definition
         if bool(present.buckets) != chosen.upsert:
-            other = "upserts, with a row per key" if present.buckets else "mode=insert, or by another program"
-            return [f"{TABLE}: the table {table.address} was made for {other}; name another table"]
+            writer_kind = "upserts, with a row per key" if present.buckets else "mode=insert, or by another program"
+            return [f"{TABLE}: the table {table.address} was made for {writer_kind}; name another table"]
         if chosen.upsert and chosen.key_columns and present.key != chosen.key_columns:
             return [f"{PREFIX}key.columns: the key of the table {table.address} is ({', '.join(present.key)})"]
         return []
@@ -81,7 +81,7 @@ class DeltaSink(Sink):
         self._writer = LakeWriter(
             self.context,
             self._settings,
-            DeltaLake(_root(config), config.prefixed(STORAGE)),
+            DeltaLake(_find_root(config), config.prefixed(STORAGE)),
             "delta",
             lambda namespace: table_name(config, namespace),
             lambda name: name + self._settings.side_suffix,
@@ -89,34 +89,34 @@ class DeltaSink(Sink):
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``Sink``."""
-        from spark_jobs.sinks.lake.rows import refusal
+        from spark_jobs.sinks.lake.rows import describe_refusal
 
-        return name_problem(self.context.config, schema.namespace) or refusal(self._settings, schema)
+        return name_problem(self.context.config, schema.namespace) or describe_refusal(self._settings, schema)
 
     def write(self, batch: Batch) -> int:
         """See ``Sink``."""
-        from spark_jobs.sinks.delta.table import explained
+        from spark_jobs.sinks.delta.table import explain_error
 
         try:
-            return self._opened().write(batch)
+            return self._open_writer().write(batch)
         except Exception as error:
-            raise explained(error, _root(self.context.config)) from error
+            raise explain_error(error, _find_root(self.context.config)) from error
 
     def idle(self) -> None:
         """See ``Sink``: merges small files, deletes old ones."""
-        from spark_jobs.sinks.delta.table import explained
+        from spark_jobs.sinks.delta.table import explain_error
 
         try:
-            self._opened().idle()
+            self._open_writer().idle()
         except Exception as error:
-            raise explained(error, _root(self.context.config)) from error
+            raise explain_error(error, _find_root(self.context.config)) from error
 
-    def _opened(self) -> LakeWriter:
+    def _open_writer(self) -> LakeWriter:
         if self._writer is None:
             raise RuntimeError("the sink is not open")
         return self._writer
 
 
-def _root(config: Config) -> str:
+def _find_root(config: Config) -> str:
     root = str(config[PATH]).rstrip("/")
     return root.removeprefix("file://") if root.startswith("file:///") else root

@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import StructType
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.sinks.lake.files import Files, opened, read_rows
+from spark_jobs.sinks.lake.files import Files, open_file, read_rows
 from spark_jobs.sinks.lake.model import (
     BUCKET,
     BUCKETS_PROPERTY,
@@ -26,8 +26,8 @@ from spark_jobs.sinks.lake.model import (
     Commit,
     Conflict,
     DataFile,
-    Position,
-    TableDefinition,
+    LakePosition,
+    LakeTableDefinition,
 )
 from spark_jobs.sinks.lake.task import by_bucket
 
@@ -89,11 +89,11 @@ class DeltaFiles:
         """See ``FileTarget``."""
         partition = {BUCKET: str(bucket)} if self.bucketed else {}
         return json.dumps(
-            {"path": path, "size": size, "partition": partition, "stats": statistics(self.schema, metadata)}
+            {"path": path, "size": size, "partition": partition, "stats": read_statistics(self.schema, metadata)}
         ).encode()
 
 
-def statistics(schema: pa.Schema, metadata: Any) -> dict[str, Any]:
+def read_statistics(schema: pa.Schema, metadata: Any) -> dict[str, Any]:
     """The statistics of a file in the log: its number of rows, and bounds of columns of a few types. Pure.
 
     Source: Delta's protocol, "Per-file Statistics".
@@ -130,26 +130,26 @@ class DeltaLakeTable:
         return self.uri
 
     @property
-    def definition(self) -> TableDefinition:
+    def definition(self) -> LakeTableDefinition:
         """See ``LakeTable``."""
         properties = self.table.metadata().configuration
         columns = StructType.fromJson(json.loads(self.table.schema().to_json()))
         buckets = int(properties.get(BUCKETS_PROPERTY) or 0)
-        return TableDefinition(columns, tuple(json.loads(properties.get(KEY_PROPERTY) or "[]")), buckets)
+        return LakeTableDefinition(columns, tuple(json.loads(properties.get(KEY_PROPERTY) or "[]")), buckets)
 
     def refresh(self) -> None:
         """See ``LakeTable``."""
         self.table.update_incremental()
 
-    def position(self, job: str, partitions: Sequence[tuple[str, int]]) -> Position:
+    def position(self, job: str, partitions: Sequence[tuple[str, int]]) -> LakePosition:
         """See ``LakeTable``; kept as application transactions of the table's log, one for each partition of a topic."""
-        batch = self.table.transaction_version(_application(job))
+        batch = self.table.transaction_version(_make_application_id(job))
         offsets: dict[str, dict[str, int]] = {}
         for topic, partition in partitions:
-            after = self.table.transaction_version(_application(job, topic, str(partition)))
+            after = self.table.transaction_version(_make_application_id(job, topic, str(partition)))
             if after is not None:
                 offsets.setdefault(topic, {})[str(partition)] = after
-        return Position(-1 if batch is None else batch, offsets)
+        return LakePosition(-1 if batch is None else batch, offsets)
 
     def files(self) -> list[DataFile]:
         """See ``LakeTable``."""
@@ -164,10 +164,10 @@ class DeltaLakeTable:
 
     def target(self) -> DeltaFiles:
         """See ``LakeTable``."""
-        return self._target(self.definition.columns)
+        return self._make_file_target(self.definition.columns)
 
-    def _target(self, columns: StructType) -> DeltaFiles:
-        fields = [field_ for field_ in _arrow(columns) if field_.name != BUCKET]
+    def _make_file_target(self, columns: StructType) -> DeltaFiles:
+        fields = [field_ for field_ in _make_arrow_schema(columns) if field_.name != BUCKET]
         bucketed = b"1" if self.definition.buckets else b"0"
         return DeltaFiles(self.uri, self.options, pa.schema(fields, metadata={b"bucketed": bucketed}))
 
@@ -177,26 +177,26 @@ class DeltaLakeTable:
         wider = [column for column in present.fields if columns[column.name].dataType != column.dataType]
         with commits():
             if wider:
-                self._rewrite(columns)
+                self._rewrite_files(columns)
             else:
                 new = [column for column in columns.fields if column.name not in present.names]
                 self.table.alter.add_columns([deltalake.Field.from_json(column.json()) for column in new])
         self.refresh()
 
-    def _rewrite(self, columns: StructType) -> None:
-        target = self._target(columns)
+    def _rewrite_files(self, columns: StructType) -> None:
+        target = self._make_file_target(columns)
         added = []
         for bucket, group in sorted(by_bucket(self.files()).items()):
             files = Files(target, bucket, _REWRITTEN_BYTES, "zstd")
             for file in group:
-                with opened(target, file.path) as parquet:
+                with open_file(target, file.path) as parquet:
                     for rows in read_rows(target, parquet):
                         files.add(rows)
             files.close()
             added += files.added
         # What it removes is what the table has: it counts only if no other commit was made since the table was read.
         self.table.create_write_transaction(
-            [*_adding(added, data_change=True)],
+            [*_add_actions(added, data_change=True)],
             "overwrite",
             deltalake.Schema.from_json(columns.json()),
             [BUCKET] if self.definition.buckets else None,
@@ -207,7 +207,7 @@ class DeltaLakeTable:
         """See ``LakeTable``. It counts only if no other commit was made since the table was read."""
         now = int(time.time() * 1000)
         data_change = change.position is not None
-        actions: list[AddAction | RemoveAction] = [*_adding(change.added, data_change=data_change)]
+        actions: list[AddAction | RemoveAction] = [*_add_actions(change.added, data_change=data_change)]
         for path in change.removed:
             old = self._files[path]
             partition: dict[str, str | None] = {BUCKET: str(old.bucket)} if self.definition.buckets else {}
@@ -215,7 +215,7 @@ class DeltaLakeTable:
         properties = CommitProperties(
             custom_metadata={"millrace.job": change.job},
             max_commit_retries=0,
-            app_transactions=transactions(change.job, change.position),
+            app_transactions=make_transactions(change.job, change.position),
         )
         with commits():
             self.table.create_write_transaction(
@@ -251,7 +251,7 @@ class DeltaLake:
             return None
         return DeltaLakeTable(DeltaTable(uri, storage_options=dict(self.options)), uri, self.options)
 
-    def create(self, name: str, definition: TableDefinition) -> DeltaLakeTable:
+    def create(self, name: str, definition: LakeTableDefinition) -> DeltaLakeTable:
         """See ``Lake``."""
         uri = f"{self.root}/{name}"
         properties = {}
@@ -274,12 +274,12 @@ class DeltaLake:
         return DeltaLakeTable(table, uri, self.options)
 
 
-def _arrow(columns: StructType) -> pa.Schema:
+def _make_arrow_schema(columns: StructType) -> pa.Schema:
     """Delta's columns in Arrow's types."""
     return pa.schema(deltalake.Schema.from_json(columns.json()).to_arrow())
 
 
-def _adding(files: Sequence[bytes], *, data_change: bool) -> list[AddAction]:
+def _add_actions(files: Sequence[bytes], *, data_change: bool) -> list[AddAction]:
     """The log's actions for files as ``DeltaFiles.describe`` gives them."""
     now = int(time.time() * 1000)
     descriptions = [json.loads(file) for file in files]
@@ -289,18 +289,18 @@ def _adding(files: Sequence[bytes], *, data_change: bool) -> list[AddAction]:
     ]
 
 
-def _application(*parts: str) -> str:
+def _make_application_id(*parts: str) -> str:
     return ":".join(("millrace", *parts))
 
 
-def transactions(job: str, position: Position | None) -> list[Transaction]:
+def make_transactions(job: str, position: LakePosition | None) -> list[Transaction]:
     """A position as application transactions; none where it stays. Pure."""
     if position is None:
         return []
     return [
-        Transaction(_application(job), position.batch),
+        Transaction(_make_application_id(job), position.batch),
         *(
-            Transaction(_application(job, topic, partition), after)
+            Transaction(_make_application_id(job, topic, partition), after)
             for topic, parts in sorted(position.offsets.items())
             for partition, after in sorted(parts.items())
         ),
@@ -318,15 +318,15 @@ class commits:  # noqa: N801 - used as a statement
             raise Conflict(str(error)) from error
 
 
-def explained(error: Exception, address: str) -> Exception:
+def explain_error(error: Exception, address: str) -> Exception:
     """An error of delta-rs as the frame wants it. Pure."""
-    text = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     if isinstance(error, DeltaProtocolError):
-        return Fatal(f"{address}: the table needs what this writer does not have: {text}")
+        return Fatal(f"{address}: the table needs what this writer does not have: {message}")
     if isinstance(error, (DeltaError, OSError)):
         if isinstance(error, (PermissionError, TableNotFoundError)) or any(
-            word.replace(" ", "") in text.lower().replace(" ", "") for word in _REFUSED
+            word.replace(" ", "") in message.lower().replace(" ", "") for word in _REFUSED
         ):
-            return Fatal(f"{address}: {text}. Check sink.delta.path and its rights (sink.delta.storage.*)")
-        return Retriable(f"{address}: {text}")
+            return Fatal(f"{address}: {message}. Check sink.delta.path and its rights (sink.delta.storage.*)")
+        return Retriable(f"{address}: {message}")
     return error

@@ -61,7 +61,7 @@ COMPRESSIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def _partition_by(name: str, value: Any) -> str | None:
     try:
-        layout.parse(value)
+        layout.parse_layout(value)
     except ConfigInvalid as error:
         return invalid(name, value, str(error))
     return None
@@ -71,7 +71,7 @@ def _time_of_day(name: str, value: Any) -> str | None:
     return None if not value or is_time_of_day(value) else invalid(name, value, "must be a time of day such as 02:30")
 
 
-def _zone(name: str, value: Any) -> str | None:
+def _check_zone(name: str, value: Any) -> str | None:
     if value and time_zone(value) is not None:
         return None
     return invalid(name, value, "must be a time zone that this machine knows, such as Europe/Berlin")
@@ -255,7 +255,7 @@ CONFIG: Final = ConfigDef(
             name=COMPACT_ZONE,
             type=ConfigType.STRING,
             default="UTC",
-            validator=_zone,
+            validator=_check_zone,
             group=_ROLLING,
             importance=Importance.LOW,
             example="Europe/Berlin",
@@ -296,7 +296,7 @@ CONFIG: Final = ConfigDef(
 )
 
 
-def problems(config: Mapping[str, Any]) -> list[str]:
+def find_problems(config: Mapping[str, Any]) -> list[str]:
     """What single options can't say."""
     if config[COMPACT_AT] and config[FORMAT] == "delta":
         return [f"{COMPACT_AT}: not with {FORMAT}=delta; run `millrace job compact` at that time"]
@@ -316,11 +316,11 @@ def hive_problems(config: Config) -> list[str]:
     if config[FORMAT] not in ("parquet", "orc"):
         return [f"{HIVE_DATABASE}: not with {FORMAT}={config[FORMAT]}; use parquet or orc"]
     if config.raw.get("spark.sql.catalogImplementation") != "hive":
-        text = (
+        problem = (
             f"{HIVE_DATABASE}: the job's Spark has no metastore: set spark.sql.catalogImplementation=hive, and where it is by "
             "spark.hadoop.hive.metastore.uris"
         )
-        return [text]
+        return [problem]
     return []
 
 
@@ -342,7 +342,7 @@ def writing_of(config: Mapping[str, Any]) -> Writing:
     """How a job writes."""
     return Writing(
         format=config[FORMAT],
-        layout=layout.parse(config[PARTITION_BY]),
+        layout=layout.parse_layout(config[PARTITION_BY]),
         compression=config[COMPRESSION],
         by_processing_time=config[PARTITION_TIME] == "processing",
         immediate=config[LISTING] == "immediate",

@@ -20,11 +20,11 @@ from spark_jobs.sinks.files import config as options
 
 if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef
-    from spark_jobs.history.delta import Progress
+    from spark_jobs.history.delta import DeltaProgress
     from spark_jobs.history.hive import HiveTable
-    from spark_jobs.history.table import Table
-    from spark_jobs.history.upkeep import Done
-    from spark_jobs.history.writing import Appended, Writer
+    from spark_jobs.history.table import HistoryDirectory
+    from spark_jobs.history.upkeep import UpkeepResult
+    from spark_jobs.history.writing import Appended, HistoryWriter
 
 #: How long ``idle`` may begin new pieces of work, in seconds; a piece that has begun is finished.
 _IDLE_S: Final = 1.0
@@ -65,7 +65,7 @@ class FilesSink(Sink):
         self._writing = options.writing_of(self._config)
         self._rolling = options.rolling_of(self._config)
         self._delta = self._writing.format == "delta"
-        self._tables: dict[str, tuple[Table, Writer]] = {}
+        self._tables: dict[str, tuple[HistoryDirectory, HistoryWriter]] = {}
         #: Tables found at the start that no batch has touched yet.
         self._found: deque[str] = deque()
         #: Tables in the order in which they are looked after.
@@ -76,7 +76,7 @@ class FilesSink(Sink):
         self._database = str(self._config[options.HIVE_DATABASE])
         self._registered: dict[str, HiveTable] = {}
         #: What this run last put into its Delta tables.
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, DeltaProgress] = {}
 
     @classmethod
     def jars(cls, config: Config) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class FilesSink(Sink):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """See ``Sink``."""
-        return [*options.problems(config), *options.hive_problems(config)]
+        return [*options.find_problems(config), *options.hive_problems(config)]
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
@@ -128,7 +128,7 @@ class FilesSink(Sink):
 
         from spark_jobs.history.schema import name_problem
 
-        columns = StructType([StructField(each.name, each.type) for each in schema.columns])
+        columns = StructType([StructField(column.name, column.type) for column in schema.columns])
         problem = name_problem(schema.namespace, self._writing.format, columns)
         if problem or not self._database:
             return problem
@@ -141,21 +141,21 @@ class FilesSink(Sink):
         groups: dict[str, list[TableChanges]] = defaultdict(list)
         layout = self._writing.layout
         for changes in batch.changes():
-            parts = divided(changes) if layout.by_shard and changes.schema.sharded else [(None, changes)]
+            parts = divide_by_shard(changes) if layout.by_shard and changes.schema.sharded else [(None, changes)]
             for shard, part in parts:
                 groups[layout.directory(changes.schema.namespace, shard)].append(part)
         written = 0
         for name, group in sorted(groups.items()):
             try:
-                done = self._append_delta(name, group, batch) if self._delta else self._append(name, group, batch)
+                done = self._append_delta(name, group, batch) if self._delta else self._append_files(name, group, batch)
             except Exception as error:
-                raise _explained(error, f"{self._root}/{name}") from error
+                raise _explain_error(error, f"{self._root}/{name}") from error
             written += done.rows
-            self._count(name, done)
+            self._count_append(name, done)
         return written
 
-    def _append(self, name: str, group: list[TableChanges], batch: Batch) -> Appended:
-        table, writer = self._table(name)
+    def _append_files(self, name: str, group: list[TableChanges], batch: Batch) -> Appended:
+        table, writer = self._open_table(name)
         return table.append(
             group,
             batch.ranges,
@@ -168,10 +168,10 @@ class FilesSink(Sink):
     def _append_delta(self, name: str, group: list[TableChanges], batch: Batch) -> Appended:
         from spark_jobs.history import delta
 
-        known = self._progress.get(name)
-        if known is None:
-            known = delta.progress(self.context.spark, f"{self._root}/{name}")
-        done, self._progress[name] = delta.append(
+        progress = self._progress.get(name)
+        if progress is None:
+            progress = delta.read_progress(self.context.spark, f"{self._root}/{name}")
+        done, self._progress[name] = delta.append_changes(
             self.context.spark,
             f"{self._root}/{name}",
             group,
@@ -179,33 +179,33 @@ class FilesSink(Sink):
             job=self.context.name,
             writing=self._writing,
             source=self._config[options.SOURCE_ID],
-            known=known,
+            progress_before=progress,
         )
         return done
 
-    def _count(self, name: str, done: Appended) -> None:
-        self._add("files_replays_total", int(done.replayed))
-        self._add("files_commits_total", int(bool(done.files)))
-        self._add("files_written_total", done.files)
-        self._add("files_bytes_total", done.bytes)
+    def _count_append(self, name: str, done: Appended) -> None:
+        self._add_metric("files_replays_total", int(done.replayed))
+        self._add_metric("files_commits_total", int(bool(done.files)))
+        self._add_metric("files_written_total", done.files)
+        self._add_metric("files_bytes_total", done.bytes)
         self._appends[name] += bool(done.files)
-        self._gauges()
+        self._set_gauges()
 
-    def _add(self, name: str, value: float) -> None:
+    def _add_metric(self, name: str, value: float) -> None:
         self.context.metrics[name] = self.context.metrics.get(name, 0) + value
 
-    def _gauges(self) -> None:
+    def _set_gauges(self) -> None:
         self.context.metrics["files_tables"] = len(self._appends.keys() | self._tables.keys()) + len(self._found)
         self.context.metrics["files_small"] = sum(
             file.small for table, _ in self._tables.values() for file in table.log.state(refresh=False).files.values()
         )
 
-    def _table(self, name: str) -> tuple[Table, Writer]:
+    def _open_table(self, name: str) -> tuple[HistoryDirectory, HistoryWriter]:
         if name not in self._tables:
             from spark_jobs.history.storage import HadoopStorage
-            from spark_jobs.history.table import Table
+            from spark_jobs.history.table import HistoryDirectory
 
-            table = Table(
+            table = HistoryDirectory(
                 self.context.spark,
                 HadoopStorage(self.context.spark, f"{self._root}/{name}"),
                 interval=self._config[options.CHECKPOINT_INTERVAL],
@@ -221,14 +221,14 @@ class FilesSink(Sink):
             self._idle_delta()
             return
         if self._found:
-            self._table(self._found.popleft())
+            self._open_table(self._found.popleft())
         for _ in range(len(self._turn)):
             if time.monotonic() >= until:
                 break
             name = self._turn[0]
             self._turn.rotate(-1)
             self._look_after(name, until)
-        self._gauges()
+        self._set_gauges()
 
     def _look_after(self, name: str, until: float) -> None:
         """Upkeep of one table; what is due when the time is up waits for the next turn."""
@@ -236,26 +236,26 @@ class FilesSink(Sink):
 
         table, writer = self._tables[name]
         try:
-            for done in upkeep.steps(
+            for done in upkeep.run_upkeep(
                 table, self._rolling, writer, kind=self._writing.format, compression=self._writing.compression
             ):
                 self._count_upkeep(done)
                 if time.monotonic() >= until:
                     break
             self._manifest(name)
-            self._register(name)
+            self._register_table(name)
             if (time.monotonic() - self._vacuumed.get(name, 0)) * 1000 >= min(
                 _VACUUM_MS, max(self._rolling.retention, 1000)
             ):
                 self._vacuumed[name] = time.monotonic()
-                self._count_upkeep(upkeep.vacuum(table, self._rolling.retention, writer))
+                self._count_upkeep(upkeep.vacuum_files(table, self._rolling.retention, writer))
         except Exception as error:
-            raise _explained(error, f"{self._root}/{name}") from error
+            raise _explain_error(error, f"{self._root}/{name}") from error
 
-    def _count_upkeep(self, done: Done) -> None:
-        self._add("files_compactions_total", done.outputs)
-        self._add("files_compacted_bytes_total", done.bytes)
-        self._add("files_deleted_total", done.deleted)
+    def _count_upkeep(self, done: UpkeepResult) -> None:
+        self._add_metric("files_compactions_total", done.outputs)
+        self._add_metric("files_compacted_bytes_total", done.bytes)
+        self._add_metric("files_deleted_total", done.deleted)
 
     def _manifest(self, name: str) -> None:
         from spark_jobs.history import upkeep
@@ -268,7 +268,7 @@ class FilesSink(Sink):
             upkeep.write_manifest(table)
             self._listed[name] = newest, time.monotonic()
 
-    def _register(self, name: str) -> None:
+    def _register_table(self, name: str) -> None:
         if not self._database:
             return
         from spark_jobs.history.hive import HiveTable, table_name
@@ -290,19 +290,19 @@ class FilesSink(Sink):
 
         for name, appends in self._appends.items():
             if appends >= _DELTA_APPENDS:
-                removed, added = delta.compact(self.context.spark, f"{self._root}/{name}")
+                removed, added = delta.optimize_table(self.context.spark, f"{self._root}/{name}")
                 self.context.log.info("%s: %d files merged into %d", name, removed, added)
-                self._add("files_compactions_total", added)
+                self._add_metric("files_compactions_total", added)
                 self._appends[name] = 0
                 break
 
     def close(self) -> None:
         """See ``Sink``: rolls what is left where the job will not come back to it."""
-        wish = self._config[options.ROLL_ON_CLOSE]
+        roll_mode = self._config[options.ROLL_ON_CLOSE]
         if (
             self._delta
-            or wish == "never"
-            or (wish == "auto" and self._config.raw.get("trigger.mode") != "available-now")
+            or roll_mode == "never"
+            or (roll_mode == "auto" and self._config.raw.get("trigger.mode") != "available-now")
         ):
             return
         from spark_jobs.history import upkeep
@@ -311,7 +311,7 @@ class FilesSink(Sink):
             try:
                 for bucket in small_files(table.guard(writer)):
                     self._count_upkeep(
-                        upkeep.roll(
+                        upkeep.roll_bucket(
                             table,
                             bucket,
                             self._rolling.size,
@@ -321,37 +321,45 @@ class FilesSink(Sink):
                         )
                     )
                 self._manifest(name)
-                self._register(name)
+                self._register_table(name)
             except Exception as error:  # noqa: BLE001 - the rows are in; the next run or `millrace job compact` rolls them
                 self.context.log.warning("%s: small files were not merged at the end: %s", name, error)
 
 
-def divided(changes: TableChanges) -> list[tuple[tuple[int, int] | None, TableChanges]]:
+def divide_by_shard(changes: TableChanges) -> list[tuple[tuple[int, int] | None, TableChanges]]:
     """The changes of each shard of a table; runs a Spark job that looks which shards there are."""
     from pyspark.sql import functions as f
 
-    one, two = NUMBERS
-    pairs = sorted((row[one], row[two]) for row in changes.frame.select(one, two).distinct().collect())
+    first_name, second_name = NUMBERS
+    pairs = sorted(
+        (row[first_name], row[second_name])
+        for row in changes.frame.select(first_name, second_name).distinct().collect()
+    )
     return [
-        (pair, TableChanges(changes.schema, changes.frame.where((f.col(one) == pair[0]) & (f.col(two) == pair[1]))))
+        (
+            pair,
+            TableChanges(
+                changes.schema, changes.frame.where((f.col(first_name) == pair[0]) & (f.col(second_name) == pair[1]))
+            ),
+        )
         for pair in pairs
     ]
 
 
-def _explained(error: Exception, where: str) -> Exception:
+def _explain_error(error: Exception, where: str) -> Exception:
     """``error`` as the frame wants it: passing faults of the file system as ``Retriable``, with the place."""
     if isinstance(cause_of(error), WorkerCrashed):
         return error  # the frame counts these
     java = getattr(error, "java_exception", None)
-    seen = 0
-    while java is not None and seen < 20:  # causes of causes: Spark wraps what its tasks met
+    depth = 0
+    while java is not None and depth < 20:  # causes of causes: Spark wraps what its tasks met
         kind = str(java.getClass().getName())
         if kind.endswith(("AccessControlException", "AccessDeniedException")):
             return Fatal(f"{where}: no right to write there: {java.getMessage()}")
         if kind.startswith("java.net.") or kind in _PASSING:
             return Retriable(f"{where}: {kind}: {java.getMessage()}")
         java = java.getCause()
-        seen += 1
+        depth += 1
     return error
 
 

@@ -20,7 +20,7 @@ from spark_jobs.sinks.shared.options import (
     row_settings,
 )
 from spark_jobs.sinks.shared.templates import Template, template_validator
-from spark_jobs.steps.lookup.model import Access
+from spark_jobs.steps.lookup.model import LookupAccess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -175,13 +175,13 @@ CONFIG_DEF: Final = ConfigDef(
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class HbaseSettings:
     """The options, parsed; picklable. Names as in ``CONFIG_DEF``."""
 
     host: str
     port: int
     framed: bool
-    access: Access = field(repr=False)
+    access: LookupAccess = field(repr=False)
     table: Template
     row_key: Template
     row_key_form: str
@@ -201,7 +201,7 @@ class Settings:
         return self.families.get(column) or self.family.of_table(namespace)
 
 
-def settings(config: Mapping[str, Any]) -> Settings:
+def parse_settings(config: Mapping[str, Any]) -> HbaseSettings:
     """The parsed options. Pure.
 
     Args:
@@ -213,11 +213,11 @@ def settings(config: Mapping[str, Any]) -> Settings:
 
     host, _, port = get("address").rpartition(":")
     pairs = [pair.rpartition("=") for pair in get("column.families")]
-    return Settings(
+    return HbaseSettings(
         host=host.strip("[]"),
         port=int(port),
         framed=get("framed"),
-        access=Access(
+        access=LookupAccess(
             address=get("address"),
             user="",
             password="",
@@ -243,7 +243,7 @@ def settings(config: Mapping[str, Any]) -> Settings:
     )
 
 
-def complaints(config: Mapping[str, Any]) -> list[str]:
+def check_options(config: Mapping[str, Any]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
     problems = []
     if bool(config[f"{PREFIX}ssl.cert"]) != bool(config[f"{PREFIX}ssl.key"]):

@@ -13,12 +13,12 @@ from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.steps.lookup.tls import context
+from spark_jobs.steps.lookup.tls import make_tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spark_jobs.sinks.hbase.config import Settings
+    from spark_jobs.sinks.hbase.config import HbaseSettings
 
 _INTERFACE: Final = """
 struct Cell { 1: binary family, 2: binary qualifier, 3: binary value, 4: i64 timestamp }
@@ -59,7 +59,7 @@ _COLUMNS: Final = b"\x08\x00\x04\x00\x00\x00\x01"
 
 
 @cache
-def interface() -> Any:
+def load_interface() -> Any:
     """The interface, for thriftpy2."""
     from thriftpy2 import load_fp
 
@@ -72,12 +72,12 @@ def head_of_cell(family: str, qualifier: str) -> bytes:
     return b"".join((_BYTES_1, _LENGTH(len(first)), first, _BYTES_2, _LENGTH(len(second)), second))
 
 
-def cell(head: bytes, value: bytes) -> bytes:
+def make_cell(head: bytes, value: bytes) -> bytes:
     """A cell of a put. Pure."""
     return b"".join((head, _BYTES_3, _LENGTH(len(value)), value, _END))
 
 
-def put(row: bytes, cells: Sequence[bytes], version: int) -> bytes:
+def make_put(row: bytes, cells: Sequence[bytes], version: int) -> bytes:
     """A row with its cells, all of one version. Pure."""
     return b"".join(
         (
@@ -87,7 +87,7 @@ def put(row: bytes, cells: Sequence[bytes], version: int) -> bytes:
     )
 
 
-def delete(row: bytes, version: int, columns: Sequence[bytes] = ()) -> bytes:
+def make_delete(row: bytes, version: int, columns: Sequence[bytes] = ()) -> bytes:
     """A mark that hides cells of a row up to a version, also those that come later. Pure.
 
     Args:
@@ -102,7 +102,7 @@ def delete(row: bytes, version: int, columns: Sequence[bytes] = ()) -> bytes:
     return b"".join((_BYTES_1, _LENGTH(len(row)), row, _STRUCTURES_2, _LENGTH(len(columns)), *parts, _COLUMNS, _END))
 
 
-class Connection:
+class HbaseConnection:
     """A connection to the server; blocks, each step for a timeout at most. Used by one thread.
 
     Args:
@@ -113,13 +113,13 @@ class Connection:
         ConfigInvalid: a file of TLS can't be read.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: HbaseSettings) -> None:
         from thriftpy2.protocol import TCyBinaryProtocolFactory
         from thriftpy2.thrift import TClient
         from thriftpy2.transport import TCyBufferedTransportFactory, TCyFramedTransportFactory, TSocket
 
         access = settings.access
-        tls = context(access)
+        tls = make_tls_context(access)
         # Not with thriftpy2's own: it keeps the reason of a failure to itself, and knows no IPv6.
         plain = socket.create_connection((settings.host, settings.port), access.timeout_s)
         try:
@@ -130,25 +130,25 @@ class Connection:
             raise
         frames = TCyFramedTransportFactory() if settings.framed else TCyBufferedTransportFactory()
         transport = frames.get_transport(TSocket(sock=wire))
-        self._client = TClient(interface().HBase, TCyBinaryProtocolFactory().get_protocol(transport))
+        self._client = TClient(load_interface().HBase, TCyBinaryProtocolFactory().get_protocol(transport))
 
     def ask(self, name: str, *arguments: Any) -> Any:
         """The answer to a request of the interface."""
         return getattr(self._client, name)(*arguments)
 
     def put_rows(self, table: bytes, puts: Sequence[bytes]) -> None:
-        """Write rows of ``put``."""
-        self._send("putMultiple", table, puts)
+        """Write rows of ``make_put``."""
+        self._send_call("putMultiple", table, puts)
 
     def delete_rows(self, table: bytes, deletes: Sequence[bytes]) -> None:
-        """Write marks of ``delete``."""
-        self._send("deleteMultiple", table, deletes)
+        """Write marks of ``make_delete``."""
+        self._send_call("deleteMultiple", table, deletes)
 
     def close(self) -> None:
         """Close it."""
         self._client.close()
 
-    def _send(self, name: str, table: bytes, changes: Sequence[bytes]) -> None:
+    def _send_call(self, name: str, table: bytes, changes: Sequence[bytes]) -> None:
         from thriftpy2.thrift import TMessageType
 
         protocol = self._client._oprot  # noqa: SLF001 - what the client does, for arguments that are bytes already

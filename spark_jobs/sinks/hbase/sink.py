@@ -9,11 +9,11 @@ from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs.contract import Sink
 from spark_jobs.sinks.hbase import tables
 from spark_jobs.sinks.hbase.client import HBaseClient
-from spark_jobs.sinks.hbase.config import CONFIG_DEF, PREFIX, complaints, settings
+from spark_jobs.sinks.hbase.config import CONFIG_DEF, PREFIX, check_options, parse_settings
 from spark_jobs.sinks.shared.targets import Targets
 from spark_jobs.sinks.shared.writing import (
-    Totals,
-    count,
+    RowTotals,
+    count_totals,
     key_of,
     key_refusal,
     row_metrics,
@@ -41,12 +41,12 @@ class HBaseSink(Sink):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
-        return complaints(config)
+        return check_options(config)
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
         """Where it writes, and how."""
-        chosen = settings(config)
+        chosen = parse_settings(config)
         line = (
             f"hbase: {chosen.access.address}, table {chosen.table.text}, row key {chosen.row_key.text} "
             f"({chosen.row_key_form}), mode {chosen.rows.mode}, deletes {chosen.rows.delete_mode}"
@@ -57,17 +57,17 @@ class HBaseSink(Sink):
     def check(cls, config: Config) -> list[str]:
         """Whether the server can be reached, and has a table that fits. Blocks, at most for some timeouts."""
         try:
-            return tables.complaints(settings(config))
+            return tables.check_server(parse_settings(config))
         except ConfigInvalid as error:
             return [f"{PREFIX}ssl.root.cert: {error}"]
         except (Fatal, Retriable) as error:
-            text = str(error)
-            option = "ssl.root.cert" if any(sign in text.lower() for sign in ("ssl", "certificate")) else "address"
-            return [f"{PREFIX}{option}: {text}"]
+            message = str(error)
+            option = "ssl.root.cert" if any(sign in message.lower() for sign in ("ssl", "certificate")) else "address"
+            return [f"{PREFIX}{option}: {message}"]
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``contract.Sink``."""
-        chosen = settings(self.context.config)
+        chosen = parse_settings(self.context.config)
         problem = key_refusal(schema, chosen.rows)
         if problem or chosen.append:
             return problem
@@ -75,13 +75,13 @@ class HBaseSink(Sink):
 
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""
-        chosen = settings(self.context.config)
-        totals = Totals()
+        chosen = parse_settings(self.context.config)
+        totals = RowTotals()
         try:
             for changes in batch.changes():
                 schema = changes.schema
                 name = tables.name_of(chosen, schema.namespace)
-                self._targets.fit(name, schema, partial(tables.fit, chosen, name))
+                self._targets.fit(name, schema, partial(tables.fit_table, chosen, name))
                 kinds = {column.name: column.type.typeName() for column in schema.columns}
                 client = partial(HBaseClient, chosen, name, kinds)
                 totals.add(write_table(self.context, changes, chosen.rows, client))
@@ -89,5 +89,5 @@ class HBaseSink(Sink):
             self._targets.forget()  # a table or a family may have been dropped
             raise
         finally:
-            count(self.context, "hbase", totals)
+            count_totals(self.context, "hbase", totals)
         return totals.written

@@ -8,15 +8,15 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.contract import SchemaRefused
-from spark_jobs.sinks.hbase.client import faults, system_columns
+from spark_jobs.sinks.hbase.client import system_columns, translate_errors
 from spark_jobs.sinks.hbase.config import PREFIX
-from spark_jobs.sinks.hbase.protocol import Connection, interface
+from spark_jobs.sinks.hbase.protocol import HbaseConnection, load_interface
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.sinks.hbase.config import Settings
+    from spark_jobs.sinks.hbase.config import HbaseSettings
 
 _NO_LETTER: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _NO_START: Final = re.compile(r"[.-]")
@@ -38,7 +38,7 @@ def usable_name(name: str) -> str:
     return usable[: _LONGEST_NAME - len(suffix)] + suffix
 
 
-def name_of(settings: Settings, namespace: str) -> str:
+def name_of(settings: HbaseSettings, namespace: str) -> str:
     """The table of a source table, with HBase's namespace where the option has one. Pure."""
     space, colon, _ = settings.table.text.partition(":")
     name = settings.table.of_table(namespace)
@@ -47,13 +47,13 @@ def name_of(settings: Settings, namespace: str) -> str:
     return f"{space}:{usable_name(name.removeprefix(f'{space}:'))}"
 
 
-def families_of(settings: Settings, schema: TableSchema) -> list[str]:
+def families_of(settings: HbaseSettings, schema: TableSchema) -> list[str]:
     """The families that rows of a source table are in. Pure."""
     names = [*(column.name for column in schema.columns), *system_columns(settings)]
     return sorted({settings.family_of(name, schema.namespace) for name in names})
 
 
-def table_problem(name: str, ttls: Mapping[str, int], families: Iterable[str], settings: Settings) -> str:
+def table_problem(name: str, ttls: Mapping[str, int], families: Iterable[str], settings: HbaseSettings) -> str:
     """Why a table can't be written as it is, and what to do; empty where it can. Pure.
 
     Args:
@@ -77,7 +77,7 @@ def table_problem(name: str, ttls: Mapping[str, int], families: Iterable[str], s
     return ""
 
 
-def fit(settings: Settings, name: str, schema: TableSchema) -> None:
+def fit_table(settings: HbaseSettings, name: str, schema: TableSchema) -> None:
     """Create the table of a source table, or add the families that it lacks. Blocks.
 
     Args:
@@ -91,7 +91,7 @@ def fit(settings: Settings, name: str, schema: TableSchema) -> None:
         SchemaRefused: the table can't be written as it is.
     """
     families = families_of(settings, schema)
-    with faults(settings), closing(Connection(settings)) as connection:
+    with translate_errors(settings), closing(HbaseConnection(settings)) as connection:
         ttls = ttls_of(connection, name)
         if ttls is None and not settings.auto_create:
             raise SchemaRefused(
@@ -99,7 +99,7 @@ def fit(settings: Settings, name: str, schema: TableSchema) -> None:
                 f"{', '.join(repr(family) for family in families)}, or set {PREFIX}auto.create=true",
                 schema.namespace,
             )
-        if ttls is None and _create(connection, settings, name, families):
+        if ttls is None and _create_table(connection, settings, name, families):
             return
         ttls = ttls or ttls_of(connection, name) or {}
         problem = table_problem(name, ttls, families, settings)
@@ -107,10 +107,10 @@ def fit(settings: Settings, name: str, schema: TableSchema) -> None:
             raise SchemaRefused(f"table {schema.namespace}: {problem}", schema.namespace)
         for family in families:
             if family not in ttls:
-                connection.ask("addColumnFamily", _name(name), _family(settings, family))
+                connection.ask("addColumnFamily", _make_table_name(name), _make_family(settings, family))
 
 
-def complaints(settings: Settings) -> list[str]:
+def check_server(settings: HbaseSettings) -> list[str]:
     """Complaints of a server about the options, as ``<option>: <text>``. Blocks.
 
     Raises:
@@ -118,11 +118,13 @@ def complaints(settings: Settings) -> list[str]:
     """
     from spark_jobs.sinks.hbase.protocol import SECOND
 
-    with faults(settings), closing(Connection(settings)) as connection:
+    with translate_errors(settings), closing(HbaseConnection(settings)) as connection:
         version = connection.ask("getThriftServerType")
         if version != SECOND:
-            text = f"{settings.access.address} is a Thrift server of version {version}; name one of version 2"
-            return [f"{PREFIX}address: {text} (hbase thrift2 start), which has a version per row"]
+            version_problem = (
+                f"{settings.access.address} is a Thrift server of version {version}; name one of version 2"
+            )
+            return [f"{PREFIX}address: {version_problem} (hbase thrift2 start), which has a version per row"]
         if "${" in settings.table.text:
             return []
         name = name_of(settings, "")
@@ -136,33 +138,35 @@ def complaints(settings: Settings) -> list[str]:
     return [f"{PREFIX}table: {problem}"] if problem else []
 
 
-def ttls_of(connection: Connection, name: str) -> dict[str, int] | None:
+def ttls_of(connection: HbaseConnection, name: str) -> dict[str, int] | None:
     """The families of a table, with the seconds that their cells live; None where there is no table. Blocks."""
-    if not connection.ask("tableExists", _name(name)):
+    if not connection.ask("tableExists", _make_table_name(name)):
         return None
-    described = connection.ask("getTableDescriptor", _name(name))
+    described = connection.ask("getTableDescriptor", _make_table_name(name))
     return {family.name.decode(): family.ttl_s for family in described.families or []}
 
 
-def _create(connection: Connection, settings: Settings, name: str, families: Iterable[str]) -> bool:
+def _create_table(connection: HbaseConnection, settings: HbaseSettings, name: str, families: Iterable[str]) -> bool:
     """Whether the table was created; else another job was faster."""
-    table = interface().Table(name=_name(name), families=[_family(settings, family) for family in families])
+    table = load_interface().Table(
+        name=_make_table_name(name), families=[_make_family(settings, family) for family in families]
+    )
     try:
         connection.ask("createTable", table, None)
-    except interface().ServerError as error:
+    except load_interface().ServerError as error:
         if "TableExists" in str(error.message):
             return False
         raise
     return True
 
 
-def _name(name: str) -> Any:
+def _make_table_name(name: str) -> Any:
     space, _, qualifier = name.rpartition(":")
-    return interface().TableName(space=space.encode() or None, qualifier=qualifier.encode())
+    return load_interface().TableName(space=space.encode() or None, qualifier=qualifier.encode())
 
 
-def _family(settings: Settings, name: str) -> Any:
-    return interface().Family(
+def _make_family(settings: HbaseSettings, name: str) -> Any:
+    return load_interface().Family(
         name=name.encode(),
         versions=settings.versions,
         configuration=_KEEP if settings.keep_deletes else None,

@@ -22,7 +22,7 @@ _NUMBERS: Final = {
 _SCALE: Final = Struct(">i").pack
 
 
-def encoder(kind: str, *, binary: bool) -> Callable[[Any], bytes]:
+def make_cell_encoder(kind: str, *, binary: bool) -> Callable[[Any], bytes]:
     """The function from a value that is not null to a cell's bytes; it raises ``NoText`` for one that has none.
 
     Args:
@@ -36,7 +36,7 @@ def encoder(kind: str, *, binary: bool) -> Callable[[Any], bytes]:
     if binary and kind == "boolean":
         return lambda value: b"\xff" if value else b"\x00"
     if binary and kind == "decimal":
-        return _decimal
+        return _encode_decimal
     if kind in ("string", "varchar", "char"):
         return _utf_8
     return lambda value: text_of(value).encode()
@@ -49,7 +49,7 @@ def _utf_8(value: str) -> bytes:
         raise NoText(f"the string is not valid Unicode: {error}") from None
 
 
-def _decimal(value: Decimal) -> bytes:
+def _encode_decimal(value: Decimal) -> bytes:
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise NoText(f"{value} is no number")

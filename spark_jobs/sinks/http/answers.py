@@ -40,19 +40,20 @@ def of_status(status: int, reason: str, answers: Answers, where: str) -> Verdict
     Raises:
         Fatal: it means neither a passing fault nor a bad row.
     """
-    text = f"{where} answers {status}{': ' + reason if reason else ''}"
+    message = f"{where} answers {status}{': ' + reason if reason else ''}"
     if status in answers.stale:
         return Verdict(Fate.STALE)
     if 200 <= status < 300:
         return Verdict(Fate.WRITTEN)
     if status in answers.retry:
-        return Verdict(Fate.RETRY, text)
+        return Verdict(Fate.RETRY, message)
     if status in answers.refused:
-        return Verdict(Fate.REFUSED, text)
+        return Verdict(Fate.REFUSED, message)
     if status in (401, 403):
-        raise Fatal(f"{text}. Correct sink.http.user and sink.http.password, sink.http.token or sink.http.oauth.*")
+        raise Fatal(f"{message}. Correct sink.http.user and sink.http.password, sink.http.token or sink.http.oauth.*")
     raise Fatal(
-        f"{text}. Correct sink.http.url, sink.http.body or the headers; sink.http.status.retry, sink.http.status.refused and "
+        f"{message}. Correct sink.http.url, sink.http.body or the headers; sink.http.status.retry, sink.http.status.refused "
+        "and "
         "sink.http.status.stale say what other statuses mean"
     )
 
@@ -78,7 +79,8 @@ def of_records(content: bytes, count: int, answers: Answers, where: str) -> list
     if not isinstance(items, list) or len(items) != count:
         size = f"{len(items)} outcomes" if isinstance(items, list) else "no array of outcomes"
         raise Fatal(
-            f"{where}: the answer to {count} records has {size} in {answers.path} (sink.http.outcome.path): {shown(content)}"
+            f"{where}: the answer to {count} records has {size} in {answers.path} (sink.http.outcome.path): "
+            f"{show_content(content)}"
         )
     return [_of_record(item, answers, where) for item in items]
 
@@ -93,10 +95,10 @@ def _of_record(item: Any, answers: Answers, where: str) -> Verdict:
         return of_status(status, reason[:_SHOWN], answers, where)
     raise Fatal(
         f"{where}: an outcome has no status (a number, true or false) in {answers.status} (sink.http.outcome.status): "
-        f"{shown(orjson.dumps(item))}"
+        f"{show_content(orjson.dumps(item))}"
     )
 
 
-def shown(content: bytes) -> str:
+def show_content(content: bytes) -> str:
     """The beginning of an answer, in one line."""
     return " ".join(content[:_SHOWN].decode(errors="replace").split())

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.sinks.shared.templates import ROW_PARTS, TABLE_PARTS, Template
-from spark_jobs.sinks.shared.values import document, json_of
+from spark_jobs.sinks.shared.values import build_document, json_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spark_jobs.sinks.shared.model import Row, RowTable
+    from spark_jobs.sinks.shared.model import RowTable, SinkRow
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
 _COLUMN: Final = "column:"
@@ -34,31 +34,31 @@ def check_body(template: str) -> str | None:
     return None
 
 
-def body_of(template: str, table: RowTable) -> Callable[[Row], bytes]:
+def body_of(template: str, table: RowTable) -> Callable[[SinkRow], bytes]:
     """The function that makes the JSON of a row.
 
     Args:
         template: one that ``check_body`` accepts.
         table: the rows' table.
     """
-    parts: list[bytes | Callable[[Row], bytes]] = []
+    parts: list[bytes | Callable[[SinkRow], bytes]] = []
     for number, part in enumerate(_PLACEHOLDER.split(template)):
         if number % 2 == 0:
             parts.append(part.encode())
         elif part in TABLE_PARTS:
             parts.append(json_of(Template(f"${{{part}}}").of_table(table.namespace)))
         else:
-            parts.append(_getter(part, table))
+            parts.append(_make_part_getter(part, table))
     return lambda row: b"".join([part if isinstance(part, bytes) else part(row) for part in parts])
 
 
-def _getter(part: str, table: RowTable) -> Callable[[Row], bytes]:
+def _make_part_getter(part: str, table: RowTable) -> Callable[[SinkRow], bytes]:
     if part == "row":
-        return lambda row: json_of(document(row))
+        return lambda row: json_of(build_document(row))
     if part.startswith(_COLUMN):
         name = part.removeprefix(_COLUMN)
         return lambda row: json_of(row.values.get(name))
-    ways: dict[str, Callable[[Row], Any]] = {
+    ways: dict[str, Callable[[SinkRow], Any]] = {
         "id": lambda row: id_of(row, table),
         "key": Template("${key}").bind(table),
         "topic": lambda row: row.topic,
@@ -71,6 +71,6 @@ def _getter(part: str, table: RowTable) -> Callable[[Row], bytes]:
     return lambda row: json_of(way(row))
 
 
-def id_of(row: Row, table: RowTable) -> str:
+def id_of(row: SinkRow, table: RowTable) -> str:
     """The identity of a change, the same in every replay: table, topic, partition, offset, and number within the record."""
     return f"{table.namespace}/{row.topic}-{row.partition}-{row.offset}-{row.number}"

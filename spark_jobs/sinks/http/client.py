@@ -15,22 +15,22 @@ from zlib import crc32
 import aiohttp
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.sinks.http.answers import Fate, Verdict, of_records, of_status, shown
+from spark_jobs.sinks.http.answers import Fate, Verdict, of_records, of_status, show_content
 from spark_jobs.sinks.http.body import body_of, id_of
 from spark_jobs.sinks.http.config import ARRAY, NDJSON, RECORD
 from spark_jobs.sinks.shared.http_requests import retry_after
-from spark_jobs.sinks.shared.model import Unfinished, Written
+from spark_jobs.sinks.shared.model import Unfinished, WriteCounts
 from spark_jobs.sinks.shared.templates import Unfilled
 from spark_jobs.sinks.shared.values import NoText, text_of
-from spark_jobs.steps.lookup.tls import context
+from spark_jobs.steps.lookup.tls import make_tls_context
 from worker.converters.registry_auth import Credentials, basic_header
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
-    from spark_jobs.sinks.http.config import Settings
-    from spark_jobs.sinks.shared.model import Refuse, Row, RowTable
+    from spark_jobs.sinks.http.config import HttpSettings
+    from spark_jobs.sinks.shared.model import Refuse, RowTable, SinkRow
 
 _TYPES: Final = {NDJSON: "application/x-ndjson"}
 _LARGEST: Final = 64 << 20
@@ -47,7 +47,7 @@ class _Request:
     method: str
     url: str
     headers: dict[str, str]
-    rows: list[Row]
+    rows: list[SinkRow]
     bodies: list[bytes]
 
     def part(self, begin: int, end: int) -> _Request:
@@ -58,14 +58,14 @@ class _Request:
 class _Result:
     """The result of requests: rows counted, rows refused with reasons, rows left with the reason and the asked pause."""
 
-    done: Written = field(default_factory=Written)
-    refused: list[tuple[Row, str]] = field(default_factory=list)
-    left: list[Row] = field(default_factory=list)
+    done: WriteCounts = field(default_factory=WriteCounts)
+    refused: list[tuple[SinkRow, str]] = field(default_factory=list)
+    left: list[SinkRow] = field(default_factory=list)
     reason: str = ""
     after_s: float = 0.0
 
 
-class HttpClient:
+class HttpSinkClient:
     """See ``shared.model.RowClient``.
 
     Args:
@@ -73,18 +73,18 @@ class HttpClient:
         table: the rows' table.
     """
 
-    def __init__(self, settings: Settings, table: RowTable) -> None:
+    def __init__(self, settings: HttpSettings, table: RowTable) -> None:
         self._settings = settings
         self._table = table
         self._url = settings.url.bind(table, lambda text: quote(text, safe=""))
         self._headers = [(name, template.bind(table)) for name, template in settings.headers]
         self._body = body_of(settings.body, table)
 
-    def write(self, rows: Sequence[Row], refuse: Refuse) -> Written:
+    def write(self, rows: Sequence[SinkRow], refuse: Refuse) -> WriteCounts:
         """See ``RowClient.write``."""
         service = SERVICES.get(self._settings)
         result = _Result()
-        lanes = self._lanes(rows, result)
+        lanes = self._split_lanes(rows, result)
         service.run(self._send_all(service, lanes, result))
         refuse(result.refused)
         if result.left:
@@ -95,7 +95,7 @@ class HttpClient:
     def close(self) -> None:
         """See ``RowClient.close``; connections stay with the process, which has further tasks."""
 
-    def _lanes(self, rows: Sequence[Row], result: _Result) -> list[list[_Request]]:
+    def _split_lanes(self, rows: Sequence[SinkRow], result: _Result) -> list[list[_Request]]:
         """The requests, in lists that are sent one after the other; rows of a key are in one list."""
         chosen = self._settings
         lanes: dict[Any, list[_Request]] = defaultdict(list)
@@ -115,10 +115,10 @@ class HttpClient:
                 lanes[lane][0].bodies.append(body)
                 continue
             method = chosen.delete_method if row.deleted and chosen.delete_method else chosen.method
-            lanes[self._lane(row)].append(_Request(method, url, headers, [row], [body]))
+            lanes[self._find_lane(row)].append(_Request(method, url, headers, [row], [body]))
         return list(lanes.values())
 
-    def _lane(self, row: Row) -> int:
+    def _find_lane(self, row: SinkRow) -> int:
         """The number of the list in which a row is sent alone."""
         if not self._table.keys:
             return row.partition % self._settings.requests
@@ -135,24 +135,24 @@ class HttpClient:
                     if result.left:
                         result.left += request.rows
                     else:
-                        await self._send(service, request, result)
+                        await self._send_request(service, request, result)
 
         outcomes = await asyncio.gather(*(send(lane) for lane in lanes), return_exceptions=True)
         for error in outcomes:
             if isinstance(error, BaseException):
                 raise error
 
-    async def _send(self, service: _Service, request: _Request, result: _Result) -> None:
+    async def _send_request(self, service: _Service, request: _Request, result: _Result) -> None:
         """Send a request; where it is refused as a whole, in halves."""
-        verdicts = await self._verdicts(service, request, result)
+        verdicts = await self._judge_rows(service, request, result)
         if len(verdicts) == 1 < len(request.rows) and verdicts[0].fate is Fate.REFUSED:
             half = len(request.rows) // 2
-            await self._send(service, request.part(0, half), result)
-            rest = request.part(half, len(request.rows))
+            await self._send_request(service, request.part(0, half), result)
+            second_half = request.part(half, len(request.rows))
             if result.left:
-                result.left += rest.rows
+                result.left += second_half.rows
             else:
-                await self._send(service, rest, result)
+                await self._send_request(service, second_half, result)
             return
         if len(verdicts) == 1:
             verdicts = verdicts * len(request.rows)
@@ -167,14 +167,14 @@ class HttpClient:
                 result.left.append(row)
                 result.reason = verdict.reason
 
-    async def _verdicts(self, service: _Service, request: _Request, result: _Result) -> list[Verdict]:
+    async def _judge_rows(self, service: _Service, request: _Request, result: _Result) -> list[Verdict]:
         """The verdicts of the request's rows, or one for all of them."""
         chosen = self._settings
         await service.pace(len(request.rows))
         result.done.requests += 1
         try:
             status, after_s, content = await service.exchange(
-                request.method, request.url, self._all_headers(request), self._content(request)
+                request.method, request.url, self._all_headers(request), self._request_body(request)
             )
         except Retriable as error:
             return [Verdict(Fate.RETRY, str(error))]
@@ -184,7 +184,7 @@ class HttpClient:
         where = f"{request.method} {chosen.where}"
         if 200 <= status < 300 and chosen.answers.path:
             return of_records(content, len(request.rows), chosen.answers, where)
-        return [of_status(status, shown(content), chosen.answers, where)]
+        return [of_status(status, show_content(content), chosen.answers, where)]
 
     def _all_headers(self, request: _Request) -> dict[str, str]:
         chosen = self._settings
@@ -197,7 +197,7 @@ class HttpClient:
             headers[chosen.idempotency_header] = ids[0] if alone else sha256("\n".join(ids).encode()).hexdigest()
         return headers | request.headers
 
-    def _content(self, request: _Request) -> bytes | None:
+    def _request_body(self, request: _Request) -> bytes | None:
         if request.method == "DELETE":
             return None
         if self._settings.format == ARRAY:
@@ -214,7 +214,7 @@ def _key_text(value: Any) -> str:
         return repr(value)
 
 
-def credentials(settings: Settings) -> Credentials:
+def make_login_headers(settings: HttpSettings) -> Credentials:
     """Gives the headers of logins."""
     fixed = {}
     if settings.access.user:
@@ -228,11 +228,11 @@ def credentials(settings: Settings) -> Credentials:
 class _Service:
     """Connections to one service, its tokens and the pace of requests; an event loop that runs only during a call."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
         self._loop = asyncio.new_event_loop()
         self._session: aiohttp.ClientSession | None = None
-        self._credentials = credentials(settings)
+        self._credentials = make_login_headers(settings)
         self._tls: ssl.SSLContext | None = None
         self._free_at = 0.0
 
@@ -262,7 +262,7 @@ class _Service:
             Retriable: the service, or the endpoint of tokens, does not answer.
             Fatal: the endpoint refuses the client; the answer is too large.
         """
-        session = self._open()
+        session = self._open_session()
         for attempt in (1, 2):
             logins = await self._credentials.headers(session, self._tls, None)
             try:
@@ -276,7 +276,7 @@ class _Service:
                 ) as response:
                     if response.status == 401 and attempt == 1 and self._credentials.reject():
                         continue
-                    body = await _read(response, self._settings.where)
+                    body = await _read_answer(response, self._settings.where)
                     return response.status, retry_after(response.headers.get("Retry-After")), body
             except aiohttp.InvalidURL as error:
                 raise Fatal(f"{self._settings.where}: {url} is not a URL: correct sink.http.url") from error
@@ -286,10 +286,10 @@ class _Service:
                 ) from error
         raise AssertionError("the second attempt answers or raises")
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             access = self._settings.access
-            self._tls = context(access, always=self._settings.where.startswith("https:"))
+            self._tls = make_tls_context(access, always=self._settings.where.startswith("https:"))
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._settings.requests),
                 timeout=aiohttp.ClientTimeout(total=access.timeout_s),
@@ -305,7 +305,7 @@ class _Service:
         self._loop.close()
 
 
-async def _read(response: aiohttp.ClientResponse, where: str) -> bytes:
+async def _read_answer(response: aiohttp.ClientResponse, where: str) -> bytes:
     content = bytearray()
     async for chunk in response.content.iter_chunked(1 << 16):
         content += chunk
@@ -321,9 +321,9 @@ class _Services:
     """
 
     def __init__(self) -> None:
-        self._services: OrderedDict[Settings, _Service] = OrderedDict()
+        self._services: OrderedDict[HttpSettings, _Service] = OrderedDict()
 
-    def get(self, settings: Settings) -> _Service:
+    def get(self, settings: HttpSettings) -> _Service:
         """The connections for these settings."""
         service = self._services.get(settings)
         if service is None:
@@ -338,7 +338,7 @@ class _Services:
 SERVICES: Final = _Services()
 
 
-def ask(settings: Settings) -> int:
+def request_status(settings: HttpSettings) -> int:
     """The status of the service's answer to OPTIONS, which changes nothing. Blocks.
 
     Raises:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_jobs.sinks.shared.options import RowSettings
-    from spark_jobs.steps.lookup.model import Access
+    from spark_jobs.steps.lookup.model import LookupAccess
 
 PREFIX: Final = "sink.http."
 #: Begins the properties that are headers of requests.
@@ -60,7 +60,7 @@ _HIGH, _LOW = Importance.HIGH, Importance.LOW
 _url_template: Final = template_validator(rows=("key",), columns=True)
 
 
-def _url(name: str, value: Any) -> str | None:
+def _check_url(name: str, value: Any) -> str | None:
     problem = _url_template(name, value)
     if problem:
         return problem
@@ -74,19 +74,19 @@ def _url(name: str, value: Any) -> str | None:
     return None
 
 
-def _body(name: str, value: Any) -> str | None:
+def _check_template(name: str, value: Any) -> str | None:
     problem = check_body(value or "")
     return invalid(name, value, problem) if problem else None
 
 
-def _statuses(name: str, value: Any) -> str | None:
-    wrong = [text for text in value if not text.isdecimal() or not _LOWEST <= int(text) <= _HIGHEST]
+def _check_statuses(name: str, value: Any) -> str | None:
+    wrong = [status for status in value if not status.isdecimal() or not _LOWEST <= int(status) <= _HIGHEST]
     return invalid(name, value, f"{wrong[0]} is not a status from {_LOWEST} to {_HIGHEST}") if wrong else None
 
 
 def _status_key(name: str, default: list[str], doc: str) -> ConfigKey:
     return ConfigKey(
-        name=f"{PREFIX}status.{name}", type=_LIST, default=default, group=_ANSWERS, validator=_statuses, doc=doc
+        name=f"{PREFIX}status.{name}", type=_LIST, default=default, group=_ANSWERS, validator=_check_statuses, doc=doc
     )
 
 
@@ -97,7 +97,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             importance=_HIGH,
             group=WHERE,
-            validator=_url,
+            validator=_check_url,
             example="https://api.example/v1/${table}/${key}",
             doc="Where requests go, by template: `${namespace}`, `${database}` and `${table}` are parts of the table's name, "
             "`${key}` is the row's key (several columns joined by `:`), `${column:<name>}` the value of a column; all are "
@@ -175,7 +175,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             default="",
             group=CONTENT,
-            validator=_body,
+            validator=_check_template,
             example='{"id": ${id}, "table": ${table}, "row": ${row}}',
             doc="What a row becomes, by template; each placeholder is a JSON value: `${row}` (the columns, and `ums_id_`, "
             "`ums_ts_`, `ums_op_`), `${column:<name>}`, `${key}`, `${id}` (the same for the same change in every replay), "
@@ -233,7 +233,7 @@ CONFIG_DEF: Final = ConfigDef(
             group=_ANSWERS,
             doc="The field of an outcome with the reason, for dead letters.",
         ),
-        *batch_keys(PREFIX, rows=500, size=1 << 20, most=100_000),
+        *batch_keys(PREFIX, rows=500, size=1 << 20, max_rows=100_000),
         ConfigKey(
             name=f"{PREFIX}requests",
             type=_I,
@@ -278,13 +278,13 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class HttpSettings:
     """The options, parsed; picklable, its text holds no secret. Names as in ``CONFIG_DEF``."""
 
     url: Template
     method: str
     delete_method: str
-    access: Access = field(repr=False)
+    access: LookupAccess = field(repr=False)
     token: str = field(repr=False)
     token_header: str
     oauth: OAuthSettings | None
@@ -304,7 +304,7 @@ class Settings:
         return self.access.address
 
 
-def settings(config: Mapping[str, Any], headers: Mapping[str, str]) -> Settings:
+def parse_settings(config: Mapping[str, Any], headers: Mapping[str, str]) -> HttpSettings:
     """The parsed options. Pure.
 
     Args:
@@ -326,7 +326,7 @@ def settings(config: Mapping[str, Any], headers: Mapping[str, str]) -> Settings:
             url_option=f"{PREFIX}oauth.url",
             client_options=f"{PREFIX}oauth.client.id, {PREFIX}oauth.client.secret and {PREFIX}oauth.scope",
         )
-    return Settings(
+    return HttpSettings(
         url=Template(get("url")),
         method=get("method"),
         delete_method=get("delete.method"),
@@ -334,7 +334,7 @@ def settings(config: Mapping[str, Any], headers: Mapping[str, str]) -> Settings:
         token=get("token").value,
         token_header=get("token.header"),
         oauth=oauth,
-        headers=tuple((name, Template(text)) for name, text in sorted(headers.items())),
+        headers=tuple((name, Template(template)) for name, template in sorted(headers.items())),
         format=get("format"),
         body=get("body") or "${row}",
         idempotency_header=get("idempotency.header"),
@@ -353,10 +353,10 @@ def settings(config: Mapping[str, Any], headers: Mapping[str, str]) -> Settings:
     )
 
 
-def complaints(config: Mapping[str, Any], headers: Mapping[str, str]) -> list[str]:
+def check_options(config: Mapping[str, Any], headers: Mapping[str, str]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
     problems = access_problems(config, PREFIX)
-    chosen = settings(config, headers)
+    chosen = parse_settings(config, headers)
     logins = {"user": chosen.access.user, "token": chosen.token, "oauth.url": chosen.oauth}
     if chosen.token_header.lower() != _AUTHORIZATION.lower():
         del logins["token"]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs.contract import Sink
-from spark_jobs.sinks.http.client import HttpClient, ask
-from spark_jobs.sinks.http.config import CONFIG_DEF, HEADER, PREFIX, complaints, settings
+from spark_jobs.sinks.http.client import HttpSinkClient, request_status
+from spark_jobs.sinks.http.config import CONFIG_DEF, HEADER, PREFIX, check_options, parse_settings
 from spark_jobs.sinks.shared.writing import key_refusal, row_metrics, write_rows
 
 if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import Batch, TableSchema
     from spark_jobs.metrics import JobMetric
-    from spark_jobs.sinks.http.config import Settings
+    from spark_jobs.sinks.http.config import HttpSettings
 
 
 class HttpSink(Sink):
@@ -29,35 +29,35 @@ class HttpSink(Sink):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
-        return complaints(config, config.prefixed(HEADER))
+        return check_options(config, config.prefixed(HEADER))
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
         """Where it sends rows, and how."""
-        chosen = _settings(config)
+        chosen = _parse_config(config)
         line = f"http: {chosen.method} {chosen.url.text}, {chosen.format}, mode {chosen.rows.mode}"
         return [line, *(f"http: {complaint}" for complaint in cls.check(config))]
 
     @classmethod
     def check(cls, config: Config) -> list[str]:
         """Whether the service answers and does not refuse the login. Blocks, at most for a timeout."""
-        chosen = _settings(config)
+        chosen = _parse_config(config)
         login = "user" if chosen.access.user else "token" if chosen.token else "oauth.client.id"
         try:
-            status = ask(chosen)
+            status = request_status(chosen)
         except Fatal as error:
             return [f"{PREFIX}{login}: {error}"]
         except Retriable as error:
-            text = str(error)
-            tls = any(sign in text.lower() for sign in ("ssl", "certificate"))
-            return [f"{PREFIX}{'ssl.root.cert' if tls else 'url'}: {text}"]
+            message = str(error)
+            tls = any(sign in message.lower() for sign in ("ssl", "certificate"))
+            return [f"{PREFIX}{'ssl.root.cert' if tls else 'url'}: {message}"]
         except ConfigInvalid as error:
             return [f"{PREFIX}ssl.root.cert: {error}"]
         return [f"{PREFIX}{login}: {chosen.where} answers {status} to the login"] if status in (401, 403) else []
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``contract.Sink``."""
-        chosen = _settings(self.context.config)
+        chosen = _parse_config(self.context.config)
         problem = key_refusal(schema, chosen.rows)
         if problem:
             return problem
@@ -74,9 +74,9 @@ class HttpSink(Sink):
 
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""
-        chosen = _settings(self.context.config)
-        return write_rows(self.context, "http", batch, chosen.rows, partial(HttpClient, chosen))
+        chosen = _parse_config(self.context.config)
+        return write_rows(self.context, "http", batch, chosen.rows, partial(HttpSinkClient, chosen))
 
 
-def _settings(config: Config) -> Settings:
-    return settings(config, config.prefixed(HEADER))
+def _parse_config(config: Config) -> HttpSettings:
+    return parse_settings(config, config.prefixed(HEADER))

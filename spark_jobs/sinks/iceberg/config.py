@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
-from spark_jobs.sinks.jdbc.address import render
-from spark_jobs.sinks.lake.options import WHERE, shared_keys, template
+from spark_jobs.sinks.jdbc.address import render_template
+from spark_jobs.sinks.lake.options import WHERE, check_name_template, shared_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ CONFIG: Final = ConfigDef(
             name=NAMESPACE,
             type=ConfigType.STRING,
             default="${database}",
-            validator=template,
+            validator=check_name_template,
             group=WHERE,
             example="shop",
             doc="The namespace of the tables, with points between its levels; it is created where it is missing. The parts of "
@@ -50,11 +50,11 @@ CONFIG: Final = ConfigDef(
 
 def table_name(config: Mapping[str, Any], namespace: str) -> tuple[str, ...]:
     """The identifier of a source table's table: the levels of its namespace, and its name. Pure."""
-    levels = [level for level in render(config[NAMESPACE], namespace).split(".") if level]
-    return (*(levels or ["default"]), render(config[TABLE], namespace))
+    levels = [level for level in render_template(config[NAMESPACE], namespace).split(".") if level]
+    return (*(levels or ["default"]), render_template(config[TABLE], namespace))
 
 
-def complaints(properties: Mapping[str, str]) -> list[str]:
+def check_catalog(properties: Mapping[str, str]) -> list[str]:
     """Properties of the catalog that are missing, as ``<option>: <text>``. Pure."""
     if not properties.get("type") and not properties.get("py-catalog-impl"):
         return [f"{NAMESPACE}: there is no catalog; set {TYPE} to sql, rest, hive or glue, and {CATALOG}uri"]

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from spark_jobs.contract import Batch, JobContext, Sink, TableSchema
-from spark_jobs.sinks.iceberg.config import CATALOG, CONFIG, NAMESPACE, PREFIX, TABLE, TYPE, complaints, table_name
+from spark_jobs.sinks.iceberg.config import CATALOG, CONFIG, NAMESPACE, PREFIX, TABLE, TYPE, check_catalog, table_name
 from spark_jobs.sinks.lake.options import lake_settings
-from spark_jobs.sinks.lake.writing import LakeWriter, metrics
+from spark_jobs.sinks.lake.writing import LakeWriter, declare_metrics
 
 if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef
     from spark_jobs.metrics import JobMetric
 
-METRICS = metrics("iceberg")
+METRICS = declare_metrics("iceberg")
 
 
 class IcebergSink(Sink):
@@ -36,14 +36,14 @@ class IcebergSink(Sink):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """See ``Sink``."""
-        return complaints(config.prefixed(CATALOG))
+        return check_catalog(config.prefixed(CATALOG))
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
         """See ``Sink``."""
         chosen = lake_settings(config, PREFIX)
         deletes = f", deletes {chosen.delete_mode}, {chosen.buckets} buckets" if chosen.upsert else ""
-        where = f"{config[NAMESPACE]}.{config[TABLE]} of the {_kind(config)} catalog"
+        where = f"{config[NAMESPACE]}.{config[TABLE]} of the {_read_catalog_type(config)} catalog"
         lines = [f"iceberg: tables {where}, mode {chosen.mode}{deletes}"]
         return lines + [f"iceberg: {complaint}" for complaint in cls.check(config)]
 
@@ -59,21 +59,21 @@ class IcebergSink(Sink):
             name = table_name(config, "millrace.check")
             table = IcebergLake(catalog).find(LEVELS.join(name))
         except Exception as error:  # noqa: BLE001 - whatever a catalog's client raises is said
-            text = " ".join(str(error).split())[:500]
-            return [f"{NAMESPACE}: the {_kind(config)} catalog can't be used ({CATALOG}*): {text}"]
+            message = " ".join(str(error).split())[:500]
+            return [f"{NAMESPACE}: the {_read_catalog_type(config)} catalog can't be used ({CATALOG}*): {message}"]
         if table is None or "${" in config[TABLE] + config[NAMESPACE]:
             return []
         present = table.definition
         if bool(present.buckets) != chosen.upsert:
-            other = "upserts, with a row per key" if present.buckets else "mode=insert, or by another program"
-            return [f"{TABLE}: the table {table.address} was made for {other}; name another table"]
+            writer_kind = "upserts, with a row per key" if present.buckets else "mode=insert, or by another program"
+            return [f"{TABLE}: the table {table.address} was made for {writer_kind}; name another table"]
         if chosen.upsert and chosen.key_columns and present.key != chosen.key_columns:
             return [f"{PREFIX}key.columns: the key of the table {table.address} is ({', '.join(present.key)})"]
         return []
 
     def open(self) -> None:
         """See ``Sink``."""
-        from spark_jobs.sinks.iceberg.table import LEVELS, IcebergLake, catalog_of, explained
+        from spark_jobs.sinks.iceberg.table import LEVELS, IcebergLake, catalog_of, explain_error
 
         for metric in METRICS:
             self.context.metrics.setdefault(metric.name, 0)
@@ -81,7 +81,7 @@ class IcebergSink(Sink):
         try:
             catalog = catalog_of(config.prefixed(CATALOG))
         except Exception as error:
-            raise explained(error, f"the {_kind(config)} catalog") from error
+            raise explain_error(error, f"the {_read_catalog_type(config)} catalog") from error
         self._writer = LakeWriter(
             self.context,
             self._settings,
@@ -93,33 +93,33 @@ class IcebergSink(Sink):
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``Sink``."""
-        from spark_jobs.sinks.lake.rows import refusal
+        from spark_jobs.sinks.lake.rows import describe_refusal
 
-        return refusal(self._settings, schema)
+        return describe_refusal(self._settings, schema)
 
     def write(self, batch: Batch) -> int:
         """See ``Sink``."""
-        from spark_jobs.sinks.iceberg.table import explained
+        from spark_jobs.sinks.iceberg.table import explain_error
 
         try:
-            return self._opened().write(batch)
+            return self._open_writer().write(batch)
         except Exception as error:
-            raise explained(error, f"the {_kind(self.context.config)} catalog") from error
+            raise explain_error(error, f"the {_read_catalog_type(self.context.config)} catalog") from error
 
     def idle(self) -> None:
         """See ``Sink``: merges small files, expires snapshots."""
-        from spark_jobs.sinks.iceberg.table import explained
+        from spark_jobs.sinks.iceberg.table import explain_error
 
         try:
-            self._opened().idle()
+            self._open_writer().idle()
         except Exception as error:
-            raise explained(error, f"the {_kind(self.context.config)} catalog") from error
+            raise explain_error(error, f"the {_read_catalog_type(self.context.config)} catalog") from error
 
-    def _opened(self) -> LakeWriter:
+    def _open_writer(self) -> LakeWriter:
         if self._writer is None:
             raise RuntimeError("the sink is not open")
         return self._writer
 
 
-def _kind(config: Config) -> str:
+def _read_catalog_type(config: Config) -> str:
     return str(config.raw.get(TYPE, "unnamed"))

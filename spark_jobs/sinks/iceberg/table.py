@@ -39,7 +39,15 @@ from pyspark.sql.types import StructField, StructType
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.iceberg.types import schema_of, to_iceberg, to_spark
-from spark_jobs.sinks.lake.model import BUCKET, BUCKETS_PROPERTY, Commit, Conflict, DataFile, Position, TableDefinition
+from spark_jobs.sinks.lake.model import (
+    BUCKET,
+    BUCKETS_PROPERTY,
+    Commit,
+    Conflict,
+    DataFile,
+    LakePosition,
+    LakeTableDefinition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,11 +88,11 @@ class IcebergFiles:
 
     def create(self, bucket: int) -> tuple[str, Any]:
         """See ``FileTarget``."""
-        folder = f"{BUCKET}={bucket}/" if self._bucketed() else ""
+        folder = f"{BUCKET}={bucket}/" if self._has_buckets() else ""
         path = f"{self.location.rstrip('/')}/data/{folder}{uuid.uuid4().hex}.parquet"
         return path, self.io.new_output(path).create()
 
-    def _bucketed(self) -> bool:
+    def _has_buckets(self) -> bool:
         return BUCKET in self.schema.names
 
     def describe(self, path: str, bucket: int, size: int, metadata: Any) -> bytes:
@@ -97,7 +105,7 @@ class IcebergFiles:
                 "content": DataFileContent.DATA,
                 "file_path": path,
                 "file_format": FileFormat.PARQUET,
-                "partition": Record(bucket) if self._bucketed() else Record(),
+                "partition": Record(bucket) if self._has_buckets() else Record(),
                 "file_size_in_bytes": size,
                 "sort_order_id": None,
                 "spec_id": self.spec_id,
@@ -121,7 +129,7 @@ class IcebergTable:
         return ".".join(self.table.name())
 
     @property
-    def definition(self) -> TableDefinition:
+    def definition(self) -> LakeTableDefinition:
         """See ``LakeTable``."""
         schema = self.table.schema()
         try:
@@ -129,24 +137,24 @@ class IcebergTable:
         except KeyError as error:
             raise Fatal(f"table {self.address} has a column of a type that Spark does not have: {error}") from error
         keys = tuple(column.name for column in schema.fields if column.field_id in schema.identifier_field_ids)
-        return TableDefinition(columns, keys, int(self.table.properties.get(BUCKETS_PROPERTY, 0)))
+        return LakeTableDefinition(columns, keys, int(self.table.properties.get(BUCKETS_PROPERTY, 0)))
 
     def refresh(self) -> None:
         """See ``LakeTable``."""
         self.table.refresh()
 
-    def position(self, job: str, partitions: Sequence[tuple[str, int]]) -> Position:
+    def position(self, job: str, partitions: Sequence[tuple[str, int]]) -> LakePosition:
         """See ``LakeTable``; kept as a property, which is changed in the commit of the rows and outlives their snapshot."""
-        text = self.table.properties.get(f"{_POSITION}{job}")
-        if text is None:
-            return Position()
-        saved = json.loads(text)
+        position_json = self.table.properties.get(f"{_POSITION}{job}")
+        if position_json is None:
+            return LakePosition()
+        saved = json.loads(position_json)
         offsets: dict[str, dict[str, int]] = {}
         for topic, partition in partitions:
             after = saved["offsets"].get(topic, {}).get(str(partition))
             if after is not None:
                 offsets.setdefault(topic, {})[str(partition)] = after
-        return Position(saved["batch"], offsets)
+        return LakePosition(saved["batch"], offsets)
 
     def files(self) -> list[DataFile]:
         """See ``LakeTable``."""
@@ -169,7 +177,11 @@ class IcebergTable:
         schema = self.table.schema()
         properties = {key: str(value) for key, value in self.table.io.properties.items()}
         return IcebergFiles(
-            self.table.location(), properties, schema, self.table.spec().spec_id, nullable(schema_to_pyarrow(schema))
+            self.table.location(),
+            properties,
+            schema,
+            self.table.spec().spec_id,
+            make_nullable(schema_to_pyarrow(schema)),
         )
 
     def evolve(self, columns: StructType) -> None:
@@ -181,7 +193,7 @@ class IcebergTable:
                     if column.name not in present.columns.names:
                         update.add_column((column.name,), to_iceberg(column.dataType, iter(range(1, 1 << 20))))
                     else:
-                        _widen(update, (column.name,), present.columns[column.name].dataType, column.dataType)
+                        _widen_column(update, (column.name,), present.columns[column.name].dataType, column.dataType)
         except CommitFailedException as error:
             raise Conflict(str(error)) from error
         except (ValidationError, ValueError) as error:
@@ -205,15 +217,17 @@ class IcebergTable:
                         arguments = pickle.loads(file)  # noqa: S301 - from our own tasks
                         snapshot.append_data_file(IcebergFile.from_args(**arguments))
                 if change.position is not None:
-                    transaction.set_properties({f"{_POSITION}{change.job}": self._saved(change.job, change.position)})
+                    transaction.set_properties(
+                        {f"{_POSITION}{change.job}": self._merge_position(change.job, change.position)}
+                    )
         except CommitFailedException as error:
             raise Conflict(str(error)) from error
         self.refresh()
 
-    def _saved(self, job: str, position: Position) -> str:
+    def _merge_position(self, job: str, position: LakePosition) -> str:
         """The job's position with what the table knows of other partitions."""
-        text = self.table.properties.get(f"{_POSITION}{job}")
-        offsets = json.loads(text)["offsets"] if text else {}
+        position_json = self.table.properties.get(f"{_POSITION}{job}")
+        offsets = json.loads(position_json)["offsets"] if position_json else {}
         for topic, parts in position.offsets.items():
             offsets.setdefault(topic, {}).update(parts)
         return json.dumps({"batch": position.batch, "offsets": offsets}, sort_keys=True)
@@ -269,7 +283,7 @@ class IcebergLake:
             )
         return table
 
-    def create(self, name: str, definition: TableDefinition) -> IcebergTable:
+    def create(self, name: str, definition: LakeTableDefinition) -> IcebergTable:
         """See ``Lake``."""
         identifier = tuple(name.split(LEVELS))
         schema = schema_of(definition)
@@ -301,12 +315,12 @@ def catalog_of(properties: Mapping[str, str]) -> Catalog:
     return load_catalog(**{"name": "millrace", **properties})
 
 
-def nullable(schema: pa.Schema) -> pa.Schema:
+def make_nullable(schema: pa.Schema) -> pa.Schema:
     """A schema whose columns may all be null: rows are checked by the format, not by Arrow. Pure."""
     return pa.schema([column.with_nullable(True) for column in schema], metadata=schema.metadata)
 
 
-def _widen(update: Any, path: tuple[str, ...], present: Any, asked: Any) -> None:
+def _widen_column(update: Any, path: tuple[str, ...], present: Any, asked: Any) -> None:
     """Change a column's type, and those of fields in it."""
     if present == asked:
         return
@@ -314,7 +328,7 @@ def _widen(update: Any, path: tuple[str, ...], present: Any, asked: Any) -> None
         for column in asked.fields:
             inner = (*path, column.name)
             if column.name in present.names:
-                _widen(update, inner, present[column.name].dataType, column.dataType)
+                _widen_column(update, inner, present[column.name].dataType, column.dataType)
             else:
                 update.add_column(inner, to_iceberg(column.dataType, iter(range(1, 1 << 20))))
         return
@@ -323,15 +337,15 @@ def _widen(update: Any, path: tuple[str, ...], present: Any, asked: Any) -> None
         update.update_column(path, field_type=kind)
 
 
-def explained(error: Exception, address: str) -> Exception:
+def explain_error(error: Exception, address: str) -> Exception:
     """An error of pyiceberg or of its catalog as the frame wants it. Pure."""
-    text = " ".join(str(error).split())[:1000]
+    message = " ".join(str(error).split())[:1000]
     if isinstance(error, (UnauthorizedError, ForbiddenError, PermissionError)):
-        return Fatal(f"{address}: {text}. Check the login in sink.iceberg.catalog.*")
+        return Fatal(f"{address}: {message}. Check the login in sink.iceberg.catalog.*")
     module = type(error).__module__
     passing = (CommitStateUnknownException, OSError)
     if isinstance(error, passing) or module.startswith(
         ("pyiceberg.", "sqlalchemy.", "requests.", "thrift.", "botocore.")
     ):
-        return Retriable(f"{address}: {text}")
+        return Retriable(f"{address}: {message}")
     return error

@@ -12,7 +12,7 @@ from pyspark.sql import types as spark
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spark_jobs.sinks.lake.model import TableDefinition
+    from spark_jobs.sinks.lake.model import LakeTableDefinition
 
 _TO_ICEBERG: Final[dict[type[spark.DataType], iceberg.IcebergType]] = {
     spark.ByteType: iceberg.IntegerType(),
@@ -44,7 +44,7 @@ _TO_SPARK: Final[dict[type[iceberg.IcebergType], spark.DataType]] = {
 }
 
 
-def schema_of(definition: TableDefinition) -> Schema:
+def schema_of(definition: LakeTableDefinition) -> Schema:
     """A new table's schema; the key's columns are its identifier."""
     numbers = count(1)
     fields = [

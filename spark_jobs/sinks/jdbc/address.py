@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from connectors.errors import ConfigInvalid
-from spark_jobs.sinks.jdbc.dialects import dialect, names
+from spark_jobs.sinks.jdbc.dialects import list_dialects, load_dialect
 
 _SECRET: Final = re.compile(r"passw|pwd|secret", re.IGNORECASE)
 _URL: Final = re.compile(r"jdbc:(?P<kind>[a-z0-9_]+):(?P<rest>.*)\Z")
@@ -17,13 +17,13 @@ _SERVER: Final = re.compile(r"//(?P<hosts>[^/?]*)(?:/(?P<database>[^?]*))?(?:\?(
 _FILE: Final = re.compile(r"(?P<path>/[^/?][^?]*)(?:\?(?P<query>.*))?\Z")
 _HOST: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::(?P<port>\d+))?\Z")
 _PART: Final = re.compile(r"\$\{(?P<name>[^}]*)\}")
-#: What a template may name; see ``parts``.
+#: What a template may name; see ``split_namespace``.
 PARTS: Final = ("table", "database", "schema", "namespace", "instance", "type")
 _UMS_PARTS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class JdbcAddress:
     """Where a database is.
 
     Attributes:
@@ -45,7 +45,7 @@ class Address:
         return f"{self.dialect} at {hosts}/{self.database}" if hosts else f"{self.dialect} at {self.database}"
 
 
-def parse_url(url: str) -> Address:
+def parse_url(url: str) -> JdbcAddress:
     """The parts of ``jdbc:<dialect>://host[:port][,host[:port]]/database[?name=value&...]`` or ``jdbc:<dialect>:/path``.
 
     Imports the dialect, with its driver.
@@ -53,16 +53,16 @@ def parse_url(url: str) -> Address:
     Raises:
         ConfigInvalid: it is none; the text names what is wrong and never repeats a password.
     """
-    found = _URL.match(url.strip())
-    if found is None:
+    match = _URL.match(url.strip())
+    if match is None:
         raise ConfigInvalid(
             "not a JDBC URL; it must be jdbc:postgresql://host:port/database, jdbc:mariadb://..., jdbc:mysql://... or "
             "jdbc:sqlite:/path/of/file"
         )
-    kind, rest = found["kind"], found["rest"]
+    kind, remainder = match["kind"], match["rest"]
     usual = _usual_port(kind)
     shape = f"it must be jdbc:{kind}://host:port/database" if usual else f"it must be jdbc:{kind}:/path/of/file"
-    part = (_SERVER if usual else _FILE).match(rest)
+    part = (_SERVER if usual else _FILE).match(remainder)
     if part is None:
         raise ConfigInvalid(f"not a JDBC URL; {shape}")
     query = tuple(parse_qsl(part["query"] or "", keep_blank_values=True))
@@ -70,19 +70,19 @@ def parse_url(url: str) -> Address:
         if _SECRET.search(name) or name == "user":
             raise ConfigInvalid(f"the URL must not hold '{name}': use sink.jdbc.user and sink.jdbc.password")
     if not usual:
-        return Address(kind, (), part["path"], query)
+        return JdbcAddress(kind, (), part["path"], query)
     if "@" in part["hosts"]:
         raise ConfigInvalid("the URL must not hold a login: use sink.jdbc.user and sink.jdbc.password")
     hosts: list[tuple[str, int]] = []
-    for each in part["hosts"].split(","):
-        host = _HOST.match(each)
+    for host_port in part["hosts"].split(","):
+        host = _HOST.match(host_port)
         if host is None or not 0 < int(host["port"] or usual) < 1 << 16:
-            raise ConfigInvalid(f"'{each}' is no host:port; {shape}")
+            raise ConfigInvalid(f"'{host_port}' is no host:port; {shape}")
         hosts.append((host["host"].strip("[]"), int(host["port"] or usual)))
     database = unquote(part["database"] or "")
     if not database:
         raise ConfigInvalid(f"the URL names no database; {shape}")
-    return Address(kind, tuple(hosts), database, query)
+    return JdbcAddress(kind, tuple(hosts), database, query)
 
 
 def _usual_port(kind: str) -> int:
@@ -92,16 +92,17 @@ def _usual_port(kind: str) -> int:
         ConfigInvalid: there is no such dialect, or it can't be imported.
     """
     try:
-        return dialect(kind).port
+        return load_dialect(kind).port
     except KeyError:
         raise ConfigInvalid(
-            f"jdbc:{kind} has no dialect here; there are: {', '.join(names())} (docs/jobs/jdbc.md says how one is added)"
+            f"jdbc:{kind} has no dialect here; there are: {', '.join(list_dialects())} (docs/jobs/jdbc.md says how one is "
+            "added)"
         ) from None
     except (ImportError, AttributeError) as error:
         raise ConfigInvalid(f"the dialect {kind} can't be used: {error}; install what it needs") from error
 
 
-def parts(namespace: str) -> dict[str, str]:
+def split_namespace(namespace: str) -> dict[str, str]:
     """What templates may name, from UMS's seven parts, else ``[...].<database>.<table>``, else a bare name. Pure."""
     pieces = namespace.split(".")
     if len(pieces) == _UMS_PARTS:
@@ -120,7 +121,7 @@ def parts(namespace: str) -> dict[str, str]:
     }
 
 
-def identity(namespace: str) -> str:
+def find_identity(namespace: str) -> str:
     """The namespace without what changes over a table's life or splits it (UMS: version and the two partition parts). Pure."""
     pieces = namespace.split(".")
     return ".".join(pieces[:4]) if len(pieces) == _UMS_PARTS else namespace
@@ -128,19 +129,19 @@ def identity(namespace: str) -> str:
 
 def check_template(template: str) -> str | None:
     """What is wrong with a template, or None. Pure."""
-    unknown = [found["name"] for found in _PART.finditer(template) if found["name"] not in PARTS]
+    unknown = [part_match["name"] for part_match in _PART.finditer(template) if part_match["name"] not in PARTS]
     if unknown:
         return f"${{{unknown[0]}}} is not known; there are: " + ", ".join(f"${{{name}}}" for name in PARTS)
     return None
 
 
-def render(template: str, namespace: str) -> str:
+def render_template(template: str, namespace: str) -> str:
     """The template with a namespace's parts put in. Pure."""
-    values = parts(namespace)
+    values = split_namespace(namespace)
     return _PART.sub(lambda found: values[found["name"]], template)
 
 
-def shorten(name: str, limit: int, *, octets: bool) -> str:
+def shorten_name(name: str, limit: int, *, octets: bool) -> str:
     """A name that the database can hold: one that is too long is cut and ends with a hash of the whole. Pure.
 
     Args:
@@ -149,13 +150,13 @@ def shorten(name: str, limit: int, *, octets: bool) -> str:
         octets: whether the limit counts bytes of UTF-8 (PostgreSQL) or characters (MariaDB).
     """
 
-    def size(text: str) -> int:
-        return len(text.encode()) if octets else len(text)
+    def size(name_part: str) -> int:
+        return len(name_part.encode()) if octets else len(name_part)
 
     if size(name) <= limit:
         return name
-    mark = "_" + hashlib.sha256(name.encode()).hexdigest()[:8]
+    suffix = "_" + hashlib.sha256(name.encode()).hexdigest()[:8]
     kept = name[:limit]
-    while size(kept) + len(mark) > limit:
+    while size(kept) + len(suffix) > limit:
         kept = kept[:-1]
-    return kept + mark
+    return kept + suffix

@@ -28,10 +28,10 @@ _ABSENT: Final = "42704"
 _MARIADB_SINCE: Final = (10, 5)
 
 
-def problem(dialect: Dialect, connection: Connection) -> str:
+def check_server(dialect: Dialect, connection: Connection) -> str:
     """Why a server can't take part, and what to do; empty where it can. Blocks."""
     if _is_postgresql(connection):
-        limit = int(_run(connection, "SHOW max_prepared_transactions")[0][0])
+        limit = int(_run_statement(connection, "SHOW max_prepared_transactions")[0][0])
         if limit > 0:
             return ""
         return (
@@ -48,44 +48,47 @@ def problem(dialect: Dialect, connection: Connection) -> str:
     return ""
 
 
-def begin(connection: Connection, branch: str) -> None:
+def begin_branch(connection: Connection, branch: str) -> None:
     """Begin a branch. Blocks.
 
     Raises:
         Retriable: it is prepared already, by an earlier attempt of this task.
     """
-    if branch in prepared(connection):
+    if branch in list_branches(connection):
         raise Retriable(
             f"the transaction {branch} is prepared already, by a task that was lost; the batch begins again"
         )
     connection.commit()
     if not _is_postgresql(connection):
-        _run(connection, f"XA START '{branch}'")
+        _run_statement(connection, f"XA START '{branch}'")
 
 
-def prepare(connection: Connection, branch: str) -> None:
+def prepare_branch(connection: Connection, branch: str) -> None:
     """Prepare a branch; afterwards the connection must be closed. Blocks."""
     if _is_postgresql(connection):
-        _run(connection, f"PREPARE TRANSACTION '{branch}'")
+        _run_statement(connection, f"PREPARE TRANSACTION '{branch}'")
         return
-    _run(connection, f"XA END '{branch}'")
-    _run(connection, f"XA PREPARE '{branch}'")
+    _run_statement(connection, f"XA END '{branch}'")
+    _run_statement(connection, f"XA PREPARE '{branch}'")
 
 
-def prepared(connection: Connection) -> list[str]:
+def list_branches(connection: Connection) -> list[str]:
     """The names of all prepared branches of the database. Blocks."""
     if _is_postgresql(connection):
         return [
-            row[0] for row in _run(connection, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")
+            row[0]
+            for row in _run_statement(
+                connection, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+            )
         ]
     names = []
-    for _, length, _, data in _run(connection, "XA RECOVER"):
-        text = data.decode("latin-1") if isinstance(data, bytes) else str(data)
-        names.append(text[: int(length)])
+    for _, length, _, data in _run_statement(connection, "XA RECOVER"):
+        branch_name = data.decode("latin-1") if isinstance(data, bytes) else str(data)
+        names.append(branch_name[: int(length)])
     return names
 
 
-def end(connection: Connection, transaction: str, *, commit: bool) -> None:
+def end_transaction(connection: Connection, transaction: str, *, commit: bool) -> None:
     """Commit or roll back all prepared branches of a transaction; those that have ended already are left alone. Blocks.
 
     Raises:
@@ -93,24 +96,24 @@ def end(connection: Connection, transaction: str, *, commit: bool) -> None:
     """
     _commit_each_statement(connection)
     deadline = time.monotonic() + _UNBOUND_S
-    while branches := [name for name in prepared(connection) if name.startswith(f"{transaction}-")]:
+    while branches := [name for name in list_branches(connection) if name.startswith(f"{transaction}-")]:
         for branch in branches:
-            _end(connection, branch, commit=commit)
+            _end_branch(connection, branch, commit=commit)
         if time.monotonic() > deadline:
             raise Retriable(f"the prepared transaction {branches[0]} is still bound to the connection that made it")
         time.sleep(_PAUSE_S)
 
 
-def _end(connection: Connection, branch: str, *, commit: bool) -> None:
+def _end_branch(connection: Connection, branch: str, *, commit: bool) -> None:
     if _is_postgresql(connection):
         try:
-            _run(connection, f"{'COMMIT' if commit else 'ROLLBACK'} PREPARED '{branch}'")
+            _run_statement(connection, f"{'COMMIT' if commit else 'ROLLBACK'} PREPARED '{branch}'")
         except Exception as error:
             if getattr(error, "sqlstate", "") != _ABSENT:
                 raise
         return
     try:
-        _run(connection, f"XA {'COMMIT' if commit else 'ROLLBACK'} '{branch}'")
+        _run_statement(connection, f"XA {'COMMIT' if commit else 'ROLLBACK'} '{branch}'")
     except Exception as error:
         if not error.args or error.args[0] != _NOT_OURS:
             raise
@@ -128,7 +131,7 @@ def _is_postgresql(connection: Connection) -> bool:
     return type(connection).__module__.partition(".")[0] == _POSTGRESQL
 
 
-def _run(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
+def _run_statement(connection: Connection, statement: str) -> list[tuple[Any, ...]]:
     with closing(connection.cursor()) as cursor:
         cursor.execute(statement)
         return list(cursor.fetchall()) if cursor.description else []

@@ -18,9 +18,9 @@ from connectors.options import (
     non_empty,
     one_of,
 )
-from spark_jobs.sinks.jdbc.address import Address, check_template, parse_url
+from spark_jobs.sinks.jdbc.address import JdbcAddress, check_template, parse_url
 from spark_jobs.sinks.jdbc.branches import DIALECTS
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ _WHERE, _WHAT, _TABLES, _SPEED = "Connection", "What is written", "Tables", "Spe
 _WEEK_MS: Final = 7 * 24 * 3_600_000
 
 
-def _url(name: str, value: Any) -> str | None:
+def _check_url(name: str, value: Any) -> str | None:
     try:
         parse_url(value or "")
     except ConfigInvalid as error:
@@ -48,7 +48,7 @@ def _url(name: str, value: Any) -> str | None:
     return None
 
 
-def _template(name: str, value: Any) -> str | None:
+def _check_name_template(name: str, value: Any) -> str | None:
     complaint = check_template(value or "")
     return None if complaint is None else invalid(name, value, complaint)
 
@@ -60,7 +60,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             importance=_HIGH,
             group=_WHERE,
-            validator=_url,
+            validator=_check_url,
             example="jdbc:postgresql://db.example:5432/shop",
             doc="Where the database is: jdbc:postgresql://host:port/database, jdbc:mariadb://..., jdbc:mysql://..., "
             "jdbc:sqlite:/path/of/file, or what a dialect of your own is called. PostgreSQL takes several hosts, separated "
@@ -130,7 +130,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             default=None,
             group=_WHERE,
-            validator=lambda name, value: None if value is None else _url(name, value),
+            validator=lambda name, value: None if value is None else _check_url(name, value),
             example="jdbc:mariadb://other.example:3306/shop",
             doc="A second database that gets the same rows. With guarantee=exactly-once a batch is one transaction over both, "
             "PostgreSQL and MariaDB in any combination: all of it is committed in both, or nothing in either. All other "
@@ -155,7 +155,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             default="",
             group=_WHERE,
-            validator=_template,
+            validator=_check_name_template,
             doc="The schema of the second database; see sink.jdbc.schema.",
         ),
         ConfigKey(
@@ -214,7 +214,7 @@ CONFIG_DEF: Final = ConfigDef(
             default="${table}",
             importance=_HIGH,
             group=_TABLES,
-            validator=_template,
+            validator=_check_name_template,
             example="${database}_${table}",
             doc="The table's name. ${table}, ${database}, ${instance} and ${type} are parts of the source's namespace, "
             "${namespace} is all of it with _ for dots. Too long a name is cut and gets a hash.",
@@ -224,7 +224,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             default="",
             group=_TABLES,
-            validator=_template,
+            validator=_check_name_template,
             example="${database}",
             doc="The schema (PostgreSQL) or database (MariaDB, MySQL) of the tables; empty for the connection's own (SQLite "
             "has none). It must exist. The same parts may be named as in sink.jdbc.table.",
@@ -371,7 +371,7 @@ CONFIG_DEF: Final = ConfigDef(
 class Login:
     """All that a connection needs; picklable, its text holds no secret."""
 
-    address: Address
+    address: JdbcAddress
     user: str
     password: str = field(repr=False)
     ssl_mode: str
@@ -388,7 +388,7 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class JdbcSettings:
     """The options, parsed; picklable. Names as in ``CONFIG_DEF``."""
 
     login: Login
@@ -418,9 +418,9 @@ class Settings:
     together: bool
 
 
-def all_settings(config: Mapping[str, Any]) -> list[Settings]:
-    """The settings of each database. Pure; raises as ``settings``."""
-    first = settings(config)
+def all_settings(config: Mapping[str, Any]) -> list[JdbcSettings]:
+    """The settings of each database. Pure; raises as ``parse_settings``."""
+    first = parse_settings(config)
     url = config["sink.jdbc.with.url"]
     if not url:
         return [first]
@@ -436,7 +436,7 @@ def all_settings(config: Mapping[str, Any]) -> list[Settings]:
     return [first, replace(first, login=login, schema=config["sink.jdbc.with.schema"])]
 
 
-def settings(config: Mapping[str, Any]) -> Settings:
+def parse_settings(config: Mapping[str, Any]) -> JdbcSettings:
     """What the parsed options say. Pure.
 
     Raises:
@@ -458,7 +458,7 @@ def settings(config: Mapping[str, Any]) -> Settings:
         connect_timeout_ms=get("connect.timeout.ms"),
         statement_timeout_ms=get("statement.timeout.ms"),
     )
-    return Settings(
+    return JdbcSettings(
         login=login,
         mode=get("mode"),
         delete_mode=get("delete.mode"),
@@ -486,33 +486,33 @@ def settings(config: Mapping[str, Any]) -> Settings:
     )
 
 
-def complaints(config: Mapping[str, Any]) -> list[str]:
+def check_options(config: Mapping[str, Any]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
-    chosen = settings(config)
+    chosen = parse_settings(config)
     address = chosen.login.address
-    found = dialect(address.dialect).complaints(chosen, config)
+    problems = load_dialect(address.dialect).complaints(chosen, config)
     for name, _ in address.query:
-        found.append(
+        problems.append(
             f"sink.jdbc.url: the parameter '{name}' is not known; options are properties (sink.jdbc.ssl.mode ...)"
         )
     if chosen.kafka_columns and chosen.mode == SPLIT:
-        found.append(
+        problems.append(
             "sink.jdbc.kafka.columns: not with sink.jdbc.mode=split, whose table has the source's columns only"
         )
     if chosen.login.ssl_mode in ("verify-ca", "verify-full") and not chosen.login.ssl_root_cert:
-        found.append(
+        problems.append(
             f"sink.jdbc.ssl.root.cert: sink.jdbc.ssl.mode={chosen.login.ssl_mode} needs the file of authorities"
         )
     if bool(chosen.login.ssl_cert) != bool(chosen.login.ssl_key):
-        found.append(
+        problems.append(
             "sink.jdbc.ssl.cert: a client's certificate needs its key (sink.jdbc.ssl.key), and the other way round"
         )
     if not chosen.table:
-        found.append("sink.jdbc.table: is empty")
-    return [*found, *_complaints_together(all_settings(config), config)]
+        problems.append("sink.jdbc.table: is empty")
+    return [*problems, *_complaints_together(all_settings(config), config)]
 
 
-def _complaints_together(databases: Sequence[Settings], config: Mapping[str, Any]) -> list[str]:
+def _complaints_together(databases: Sequence[JdbcSettings], config: Mapping[str, Any]) -> list[str]:
     """Complaints about a second database. Pure."""
     if len(databases) == 1:
         names = ("sink.jdbc.with.user", "sink.jdbc.with.schema")
@@ -520,7 +520,7 @@ def _complaints_together(databases: Sequence[Settings], config: Mapping[str, Any
     first, second = databases
     messages = [
         complaint.replace("sink.jdbc.", "sink.jdbc.with.", 1)
-        for complaint in dialect(second.login.address.dialect).complaints(second, config)
+        for complaint in load_dialect(second.login.address.dialect).complaints(second, config)
     ]
     if first.login.address == second.login.address and first.schema == second.schema:
         messages.append("sink.jdbc.with.url: it is the database of sink.jdbc.url; name another one")

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import SchemaRefused
-from spark_jobs.frames import numbered
+from spark_jobs.frames import number_columns
 from spark_jobs.gateway import count_partitions
 from spark_jobs.json_options import WHOLE
 from spark_jobs.sinks.jdbc.config import INSERT
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault
-from spark_jobs.sinks.jdbc.packed import system_columns, writing
+from spark_jobs.sinks.jdbc.packed import system_columns, write_unpacked
 from spark_jobs.sinks.jdbc.rows import POSITION
 from spark_jobs.sinks.jdbc.small_batches import SmallBatches
-from spark_jobs.sinks.jdbc.tables import Columns, Tables, refusal
+from spark_jobs.sinks.jdbc.tables import Columns, JdbcTargetTables, describe_refusal
 from spark_jobs.sinks.jdbc.task import OUTCOME_DDL, TaskWriter
 from spark_jobs.worker_memory import frozen_after
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import JobContext, Packed, TableChanges, TableSchema
     from spark_jobs.dead_letters import DeadLetters
-    from spark_jobs.sinks.jdbc.config import Settings
-    from spark_jobs.sinks.jdbc.model import Connection, Dialect, Plan
+    from spark_jobs.sinks.jdbc.config import JdbcSettings
+    from spark_jobs.sinks.jdbc.model import Connection, Dialect, JdbcPlan
     from spark_jobs.sinks.jdbc.small_batches import Task
 
 _NESTED: Final = ("array", "map", "struct", "variant")
@@ -58,7 +58,7 @@ _EXPIRE_EVERY_S: Final = 60.0
 
 
 @dataclass(slots=True)
-class Totals:
+class JdbcTotals:
     """What a batch did, over all its tables and tasks; see ``task.Outcome``."""
 
     rows: int = 0
@@ -76,36 +76,36 @@ class Database:
         chosen: the settings of this database.
     """
 
-    def __init__(self, context: JobContext, chosen: Settings) -> None:
+    def __init__(self, context: JobContext, chosen: JdbcSettings) -> None:
         self.context = context
-        self.settings: Settings = chosen
-        self.dialect: Dialect = dialect(chosen.login.address.dialect)
-        self._tables = Tables(chosen, self.dialect, context.name)
+        self.settings: JdbcSettings = chosen
+        self.dialect: Dialect = load_dialect(chosen.login.address.dialect)
+        self._tables = JdbcTargetTables(chosen, self.dialect, context.name)
         self._expired_at = time.monotonic()
         self._small = SmallBatches()
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``contract.Sink``."""
-        return refusal(self.settings, self.dialect, schema)
+        return describe_refusal(self.settings, self.dialect, schema)
 
-    def write(self, tables: Sequence[TableChanges], branch: str = "") -> Totals:
+    def write(self, tables: Sequence[TableChanges], branch: str = "") -> JdbcTotals:
         """Write the changes of a batch.
 
         Args:
             tables: the changes by table.
             branch: the name of a transaction that is prepared and not committed; empty: commit.
         """
-        prepared = self._prepared(tables)
-        letters = self._letters()
-        totals = Totals()
+        prepared = self._prepare_tables(tables)
+        letters = self._make_dead_letters()
+        totals = JdbcTotals()
         parallel = 1 if branch else min(self.settings.parallel_tables, len(prepared))
         if parallel <= 1:
             for changes, plan, names in prepared:
-                self._add(totals, self._table(changes, replace(plan, branch=branch), names, letters))
+                self._add_totals(totals, self._write_table(changes, replace(plan, branch=branch), names, letters))
         else:
             with ThreadPoolExecutor(parallel) as pool:
-                for done in pool.map(lambda each: self._table(each[0], each[1], each[2], letters), prepared):
-                    self._add(totals, done)
+                for done in pool.map(lambda each: self._write_table(each[0], each[1], each[2], letters), prepared):
+                    self._add_totals(totals, done)
         return totals
 
     def give_up(self) -> None:
@@ -136,31 +136,31 @@ class Database:
             if fault is None:
                 raise
             said = f"{self.settings.login.text}: {' '.join(str(error).split())}"
-            text = said if connected else login_problem(self.settings, error)
+            message = said if connected else login_problem(self.settings, error)
             if fault is Fault.RETRY:
-                raise Retriable(text) from error
-            raise Fatal(text) from error
+                raise Retriable(message) from error
+            raise Fatal(message) from error
 
-    def _prepared(self, tables: Sequence[TableChanges]) -> list[tuple[TableChanges, Plan, Columns]]:
+    def _prepare_tables(self, tables: Sequence[TableChanges]) -> list[tuple[TableChanges, JdbcPlan, Columns]]:
         """How each table is written; asks the database only about schemas that were not there before."""
         for changes in tables:
             self._tables.check(changes.schema)
         with contextlib.ExitStack() as stack:
             connection: Connection = None
-            found: list[tuple[TableChanges, Plan, Columns]] = []
+            prepared: list[tuple[TableChanges, JdbcPlan, Columns]] = []
             for changes in tables:
-                known = self._tables.known(changes.schema)
-                if known is None:
+                plan_entry = self._tables.known(changes.schema)
+                if plan_entry is None:
                     connection = connection or stack.enter_context(self.connection())
-                    plan, names, run = self._planned(changes.schema, connection)
+                    plan, names, run = self._plan_table(changes.schema, connection)
                     for statement in run:
                         self.context.log.info("%s", statement)
-                    known = plan, names
-                found.append((changes, *known))
-            return found
+                    plan_entry = plan, names
+                prepared.append((changes, *plan_entry))
+            return prepared
 
-    def _planned(self, schema: TableSchema, connection: Connection) -> tuple[Plan, Columns, list[str]]:
-        """``Tables.plan``.
+    def _plan_table(self, schema: TableSchema, connection: Connection) -> tuple[JdbcPlan, Columns, list[str]]:
+        """``JdbcTargetTables.plan``.
 
         Raises:
             SchemaRefused: the table can't follow, or the database refuses a statement for good.
@@ -172,23 +172,25 @@ class Database:
         except Exception as error:
             if self.dialect.classify(error) in (None, Fault.RETRY):
                 raise
-            text = f"table {schema.namespace}: {self.settings.login.text}: {' '.join(str(error).split())}"
-            raise SchemaRefused(text, schema.namespace) from error
+            message = f"table {schema.namespace}: {self.settings.login.text}: {' '.join(str(error).split())}"
+            raise SchemaRefused(message, schema.namespace) from error
 
-    def _letters(self) -> DeadLetters | None:
+    def _make_dead_letters(self) -> DeadLetters | None:
         if self.context.config.get("errors.tolerance") != "all":
             return None
         from spark_jobs.dead_letters import DeadLetters
 
         return DeadLetters.of(self.context)
 
-    def _table(self, changes: TableChanges, plan: Plan, names: Columns, letters: DeadLetters | None) -> Totals:
+    def _write_table(
+        self, changes: TableChanges, plan: JdbcPlan, names: Columns, letters: DeadLetters | None
+    ) -> JdbcTotals:
         packed, columns, chosen = changes.packed, len(changes.schema.columns), self.settings
         takes_packed = packed is not None and self._takes_packed(changes, plan)
         if packed is not None and packed.rows is not None and takes_packed and self._writes_here(plan, letters):
             # Without a dead letter topic: a call into Kafka that hangs would end the driver. Tasks put bad rows aside, below.
-            totals = self._checked(
-                self._small.write(packed.rows, writing(packed, columns, chosen, TaskWriter(plan))),
+            totals = self._check_reports(
+                self._small.write(packed.rows, write_unpacked(packed, columns, chosen, TaskWriter(plan))),
                 then_tasks=letters is not None,
             )
             if totals is not None:
@@ -196,21 +198,21 @@ class Database:
         write: Task = frozen_after("jdbc", TaskWriter(plan, letters))
         if packed is not None and takes_packed and self._has_enough_parts(packed):
             frame = packed.frame.coalesce(chosen.connections)
-            write = writing(packed, columns, chosen, write)
+            write = write_unpacked(packed, columns, chosen, write)
         else:
-            frame = self._spread(projected(changes, names, chosen), plan)
-        totals = self._checked(frame.mapInArrow(write, OUTCOME_DDL).collect(), then_tasks=False)
+            frame = self._spread_rows(project_rows(changes, names, chosen), plan)
+        totals = self._check_reports(frame.mapInArrow(write, OUTCOME_DDL).collect(), then_tasks=False)
         assert totals is not None, "it raises"  # noqa: S101 - for the type checker
         return totals
 
-    def _writes_here(self, plan: Plan, letters: DeadLetters | None) -> bool:
+    def _writes_here(self, plan: JdbcPlan, letters: DeadLetters | None) -> bool:
         """Whether the driver may write rows: where a bad one is put aside, tasks write them all once more.
 
         They can't in a transaction over several databases: its name may still be taken by the first try.
         """
         return letters is None or (self.settings.mode != INSERT and not plan.branch)
 
-    def _checked(self, reports: Sequence[Any], *, then_tasks: bool) -> Totals | None:
+    def _check_reports(self, reports: Sequence[Any], *, then_tasks: bool) -> JdbcTotals | None:
         """The sums of what tasks report; None where the database refuses a row and ``then_tasks``.
 
         Raises:
@@ -223,11 +225,13 @@ class Database:
             fatal = [row for row in failed if not row["passing"]]
             if fatal and then_tasks:
                 return None
-            text = (fatal or failed)[0]["error"]
-            raise Fatal(text) if fatal else Retriable(text)
-        return Totals(*(sum(row[name] for row in reports) for name in ("rows", "loaded", "skipped", "bad", "retries")))
+            message = (fatal or failed)[0]["error"]
+            raise Fatal(message) if fatal else Retriable(message)
+        return JdbcTotals(
+            *(sum(row[name] for row in reports) for name in ("rows", "loaded", "skipped", "bad", "retries"))
+        )
 
-    def _takes_packed(self, changes: TableChanges, plan: Plan) -> bool:
+    def _takes_packed(self, changes: TableChanges, plan: JdbcPlan) -> bool:
         """Whether rows may go from Arrow to the database as they are, and in the parts in which they come."""
         kinds = {column.type.typeName() for column in changes.schema.columns}
         if not kinds.issubset(_PLAIN):
@@ -236,9 +240,11 @@ class Database:
 
     def _has_enough_parts(self, packed: Packed) -> bool:
         chosen = self.settings
-        return chosen.mode == INSERT or chosen.repartition == "never" or _parts(packed.frame) >= chosen.connections
+        return (
+            chosen.mode == INSERT or chosen.repartition == "never" or _count_parts(packed.frame) >= chosen.connections
+        )
 
-    def _spread(self, frame: DataFrame, plan: Plan) -> DataFrame:
+    def _spread_rows(self, frame: DataFrame, plan: JdbcPlan) -> DataFrame:
         """The rows in as many parts as there are connections."""
         chosen, count = self.settings, self.settings.connections
         if chosen.mode == INSERT:
@@ -246,12 +252,12 @@ class Database:
                 return frame.coalesce(count)
             # One task per Kafka partition, in order: its positions are one number. Kafka's own parts may be cut smaller.
             return frame.repartition(count, "kafka_topic_", "kafka_partition_").sortWithinPartitions(*POSITION)
-        if chosen.repartition == "always" or (chosen.repartition == "auto" and _parts(frame) < count):
+        if chosen.repartition == "always" or (chosen.repartition == "auto" and _count_parts(frame) < count):
             return frame.repartition(count, *(f"c{plan.columns.index(key)}" for key in plan.keys))
         return frame.coalesce(count)
 
     @staticmethod
-    def _add(totals: Totals, done: Totals) -> None:
+    def _add_totals(totals: JdbcTotals, done: JdbcTotals) -> None:
         totals.rows += done.rows
         totals.loaded += done.loaded
         totals.skipped += done.skipped
@@ -259,11 +265,11 @@ class Database:
         totals.retries += done.retries
 
 
-def projected(changes: TableChanges, names: Columns, chosen: Settings) -> DataFrame:
+def project_rows(changes: TableChanges, names: Columns, chosen: JdbcSettings) -> DataFrame:
     """The rows as they are loaded: the source's columns as c0, c1 ..., nested ones as JSON, then the system's columns."""
     from pyspark.sql import functions
 
-    frame = numbered(changes.frame, len(changes.schema.columns))
+    frame = number_columns(changes.frame, len(changes.schema.columns))
     if chosen.mode != INSERT:
         frame = frame.where(functions.col("ums_op_") != "b")  # the image before an update is history only
     kinds = {column.name: column.type.typeName() for column in changes.schema.columns}
@@ -278,21 +284,23 @@ def projected(changes: TableChanges, names: Columns, chosen: Settings) -> DataFr
     version = functions.col("ums_id_" if chosen.position == "ums_id" else "kafka_offset_").alias("ums_id_")
     selected += [version, functions.col("ums_ts_"), functions.col("ums_op_")]
     active = functions.when(functions.col("ums_op_") == "d", 0).otherwise(1).cast("tinyint").alias("ums_active_")
-    more = system_columns(chosen)[3:]
-    return frame.select(*selected, *(active if name == "ums_active_" else functions.col(name) for name in more))
+    extra_columns = system_columns(chosen)[3:]
+    return frame.select(
+        *selected, *(active if name == "ums_active_" else functions.col(name) for name in extra_columns)
+    )
 
 
-def _parts(frame: DataFrame) -> int:
+def _count_parts(frame: DataFrame) -> int:
     return count_partitions(frame)
 
 
-def login_problem(chosen: Settings, error: Exception) -> str:
+def login_problem(chosen: JdbcSettings, error: Exception) -> str:
     """The complaint about a connection that can't be made, by the option that it is about. Pure."""
-    text = " ".join(str(error).split())
-    lowered = text.lower()
+    message = " ".join(str(error).split())
+    lowered = message.lower()
     name = "sink.jdbc.url"
     if "password" in lowered or "access denied" in lowered or "authentication" in lowered or "role" in lowered:
         name = "sink.jdbc.user"
     elif "ssl" in lowered or "tls" in lowered or "certificate" in lowered:
         name = "sink.jdbc.ssl.mode"
-    return f"{name}: {chosen.login.text} can't be used: {text}"
+    return f"{name}: {chosen.login.text} can't be used: {message}"

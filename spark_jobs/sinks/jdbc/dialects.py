@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.registry import load, targets
+from spark_jobs.registry import list_entry_points, load_class
 
 if TYPE_CHECKING:
     from spark_jobs.sinks.jdbc.model import Dialect
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 GROUP: Final = "millrace.jdbc_dialects"
 
 
-def names() -> list[str]:
+def list_dialects() -> list[str]:
     """The names of all dialects."""
-    return list(targets(GROUP))
+    return list(list_entry_points(GROUP))
 
 
-def dialect(name: str) -> Dialect:
+def load_dialect(name: str) -> Dialect:
     """The dialect of that name; imports its driver only now.
 
     Raises:
         KeyError: no package declares it.
         ImportError, AttributeError: it, or its driver, can't be imported.
     """
-    chosen: Dialect = load(targets(GROUP)[name])
+    chosen: Dialect = load_class(list_entry_points(GROUP)[name])
     return chosen

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_jobs.contract import Column
-    from spark_jobs.sinks.jdbc.config import Login, Settings
-    from spark_jobs.sinks.jdbc.types import Kind
+    from spark_jobs.sinks.jdbc.config import JdbcSettings, Login
+    from spark_jobs.sinks.jdbc.types import JdbcKind
 
 #: A DB-API connection of the dialect's driver.
 Connection = Any
@@ -28,7 +28,7 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class JdbcColumn:
     """A column as it is in the database: its type as SQL text, whether null is allowed, whether there is a default."""
 
     name: str
@@ -38,10 +38,10 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Existing:
+class JdbcTable:
     """A table as it is in the database; ``unique`` are the column sets of its unique indexes, the primary key first."""
 
-    columns: dict[str, Present]
+    columns: dict[str, JdbcColumn]
     unique: tuple[tuple[str, ...], ...]
 
 
@@ -55,7 +55,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JdbcStep:
     """One statement that is run for each chunk after its rows are loaded; ``deletes``: only where the chunk has a delete."""
 
     sql: str
@@ -63,7 +63,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class JdbcNames:
     """Quoted, full names of a target table's tables."""
 
     table: str
@@ -73,7 +73,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JdbcPlan:
     """All that a task needs to write one table's rows.
 
     Attributes:
@@ -109,7 +109,7 @@ class Plan:
     into: str
     setup: tuple[str, ...]
     clear: str
-    steps: tuple[Step, ...]
+    steps: tuple[JdbcStep, ...]
     commits: str
     job: str
     batch_rows: int
@@ -155,7 +155,7 @@ class Dialect(Protocol):
     def refuses(self, name: str) -> str:
         """Why the database can hold no table or column of that name (``it is empty``); empty where it can. Pure."""
 
-    def complaints(self, chosen: Settings, config: Mapping[str, Any]) -> list[str]:
+    def complaints(self, chosen: JdbcSettings, config: Mapping[str, Any]) -> list[str]:
         """Options that the database can't follow, as ``<option>: <text>``; ``config`` is all of the job's. Pure."""
 
     def column_type(self, column: Column, key_length: int) -> str:
@@ -167,7 +167,7 @@ class Dialect(Protocol):
     def suited(self, connection: Connection) -> Dialect:
         """This dialect for the version of the server; sends nothing."""
 
-    def kind(self, text: str) -> Kind:
+    def kind(self, text: str) -> JdbcKind:
         """A type by family and size, from its text in the database."""
 
     def fits(self, wanted: str, present: str) -> str | None:
@@ -182,10 +182,10 @@ class Dialect(Protocol):
     def add_key(self, table: str, keys: tuple[str, ...]) -> str:
         """The statement that gives a table that is there a unique index over the key."""
 
-    def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
+    def setup(self, names: JdbcNames, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table: ``columns`` as in the table, ``system`` as in the side table."""
 
-    def analyze(self, stage: str) -> tuple[Step, ...]:
+    def analyze(self, stage: str) -> tuple[JdbcStep, ...]:
         """What lets the planner know how many rows were loaded; empty where it knows."""
 
     def merge(self, into: str, source: str, columns: tuple[str, ...], keys: tuple[str, ...], *, newer: bool) -> str:
@@ -214,7 +214,7 @@ class Dialect(Protocol):
     def classify(self, error: BaseException) -> Fault | None:
         """What to do about an error; None for one that is not the database's."""
 
-    def describe(self, connection: Connection, schema: str, table: str) -> Existing | None:
+    def describe(self, connection: Connection, schema: str, table: str) -> JdbcTable | None:
         """A table's columns and unique indexes; None where it is missing."""
 
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:

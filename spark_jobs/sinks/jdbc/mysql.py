@@ -18,9 +18,9 @@ from pymysql.constants import CLIENT
 
 from connectors.errors import Fatal
 from spark_jobs.contract import TIME, UUID
-from spark_jobs.sinks.jdbc.model import Existing, Fault, Present
+from spark_jobs.sinks.jdbc.model import Fault, JdbcColumn, JdbcTable
 from spark_jobs.sinks.jdbc.standard import add_primary_key, missing_user
-from spark_jobs.sinks.jdbc.types import Kind, holds, joined, kind
+from spark_jobs.sinks.jdbc.types import JdbcKind, can_hold, join_kinds, parse_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_jobs.contract import Column
-    from spark_jobs.sinks.jdbc.config import Login, Settings
-    from spark_jobs.sinks.jdbc.model import Connection, Names, Step, Wanted
+    from spark_jobs.sinks.jdbc.config import JdbcSettings, Login
+    from spark_jobs.sinks.jdbc.model import Connection, JdbcNames, JdbcStep, Wanted
 
 _TYPES: Final = {
     "byte": "tinyint",
@@ -136,7 +136,7 @@ _DATA: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class MySql:
+class MySqlDialect:
     """The dialect of MariaDB and MySQL; see ``model.Dialect``.
 
     Attributes:
@@ -168,12 +168,12 @@ class MySql:
             return "it is empty"
         if name.endswith(" "):
             return "it ends with a space"
-        beyond = next((each for each in name if each > "\uffff"), "")
+        beyond = next((character for character in name if character > "\uffff"), "")
         if beyond:
             return f"it has the character {beyond} (U+{ord(beyond):X}), and names have characters up to U+FFFF only"
         return "it has a NUL character" if "\0" in name else ""
 
-    def complaints(self, chosen: Settings, config: Mapping[str, Any]) -> list[str]:
+    def complaints(self, chosen: JdbcSettings, config: Mapping[str, Any]) -> list[str]:
         """It needs a login, and takes one host."""
         del config
         messages = missing_user(chosen.login)
@@ -208,21 +208,21 @@ class MySql:
         """The SQL type of a column that the sink adds."""
         return _SYSTEM[name]
 
-    def suited(self, connection: Connection) -> MySql:
+    def suited(self, connection: Connection) -> MySqlDialect:
         """An old MariaDB has no type for UUIDs."""
         return replace(self, uuid=_UUID_TEXT) if version_of(connection.get_server_info()) < _UUID_SINCE else self
 
-    def kind(self, text: str) -> Kind:
+    def kind(self, text: str) -> JdbcKind:
         """A type by family and size."""
-        return kind(text, bounded_text=True)
+        return parse_kind(text, bounded_text=True)
 
     def fits(self, wanted: str, present: str) -> str | None:
         """How a present column serves; see ``model.Dialect``."""
-        have, need = self.kind(present), self.kind(wanted)
-        if holds(have, need):
+        present_kind, need = self.kind(present), self.kind(wanted)
+        if can_hold(present_kind, need):
             return present
-        both = joined(have, need)
-        return None if both is None else wanted if both == need else _name(both)
+        both = join_kinds(present_kind, need)
+        return None if both is None else wanted if both == need else _format_type(both)
 
     def widen(self, table: str, wanted: Wanted) -> str:
         """The statement that changes a column's type."""
@@ -232,10 +232,10 @@ class MySql:
     def create(self, table: str, columns: tuple[Wanted, ...], key: tuple[str, ...]) -> str:
         """The statement that makes a table where it is missing."""
         lines = []
-        for each in columns:
-            kind_of, _, default = each.type.partition(" DEFAULT ")
-            null = "NULL" if each.nullable else "NOT NULL"
-            lines.append(f"{self.quote(each.name)} {kind_of} {null}" + (f" DEFAULT {default}" if default else ""))
+        for column in columns:
+            kind_of, _, default = column.type.partition(" DEFAULT ")
+            null = "NULL" if column.nullable else "NOT NULL"
+            lines.append(f"{self.quote(column.name)} {kind_of} {null}" + (f" DEFAULT {default}" if default else ""))
         if key:
             lines.append(f"PRIMARY KEY ({', '.join(map(self.quote, key))})")
         return (
@@ -248,7 +248,7 @@ class MySql:
         """The statement that makes the key of a table that is there."""
         return add_primary_key(self.quote, table, keys)
 
-    def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
+    def setup(self, names: JdbcNames, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table."""
         chosen = ", ".join(
             [*(f"t.{self.quote(name)}" for name in columns), *(f"u.{self.quote(name)}" for name in system)]
@@ -256,7 +256,7 @@ class MySql:
         tables = f"{names.table} AS t" + (f" JOIN {names.side} AS u ON 1 = 0" if system else "")
         return (f"CREATE TEMPORARY TABLE {names.stage} ENGINE=InnoDB AS SELECT {chosen} FROM {tables} LIMIT 0",)
 
-    def analyze(self, stage: str) -> tuple[Step, ...]:
+    def analyze(self, stage: str) -> tuple[JdbcStep, ...]:
         """Nothing: InnoDB counts as it goes."""
         del stage
         return ()
@@ -265,19 +265,19 @@ class MySql:
         """Insert or update; see ``model.Dialect``."""
         quoted = ", ".join(map(self.quote, columns))
         chosen = ", ".join(f"s.{self.quote(name)}" for name in columns)
-        text = f"INSERT INTO {into} ({quoted}) SELECT {chosen} FROM {source} ON DUPLICATE KEY UPDATE "
+        insert_sql = f"INSERT INTO {into} ({quoted}) SELECT {chosen} FROM {source} ON DUPLICATE KEY UPDATE "
         others = [self.quote(name) for name in columns if name not in keys]
         if not others:
             key = self.quote(keys[0])
-            return f"{text}{into}.{key} = {into}.{key}"
+            return f"{insert_sql}{into}.{key} = {into}.{key}"
         # Not VALUES(c), which MySQL has deprecated and MariaDB calls VALUE(c).
         if not newer:
-            return text + ", ".join(f"{into}.{name} = s.{name}" for name in others)
+            return insert_sql + ", ".join(f"{into}.{name} = s.{name}" for name in others)
         version = self.quote("ums_id_")
         condition = f"COALESCE({into}.{version} <= s.{version}, TRUE)"
         # Assignments are made from left to right: the one that the conditions look at comes last.
         others = [name for name in others if name != version] + [version]
-        return text + ", ".join(f"{into}.{name} = IF({condition}, s.{name}, {into}.{name})" for name in others)
+        return insert_sql + ", ".join(f"{into}.{name} = IF({condition}, s.{name}, {into}.{name})" for name in others)
 
     def delete(self, table: str, tables: str, condition: str) -> str:
         """Delete rows of a table joined with others."""
@@ -342,13 +342,15 @@ class MySql:
         if number in _DATA:
             return Fault.DATA
         if number in _RETRY or number == 0:  # 0: the connection is closed
-            text = str(error)
+            message = str(error)
             return (
-                Fault.FATAL if number == 2003 and ("Name or service" in text or "CERTIFICATE" in text) else Fault.RETRY
+                Fault.FATAL
+                if number == 2003 and ("Name or service" in message or "CERTIFICATE" in message)
+                else Fault.RETRY
             )
         return Fault.DATA if isinstance(error, pymysql.err.DataError) else Fault.FATAL
 
-    def describe(self, connection: Connection, schema: str, table: str) -> Existing | None:
+    def describe(self, connection: Connection, schema: str, table: str) -> JdbcTable | None:
         """A table's columns and unique indexes; None where it is missing. Blocks."""
         with connection.cursor() as cursor:
             where = "table_schema = COALESCE(NULLIF(%s, ''), DATABASE()) AND table_name = %s"
@@ -357,7 +359,7 @@ class MySql:
                 f"FROM information_schema.columns WHERE {where} ORDER BY ordinal_position",
                 (schema, table),
             )
-            columns = {row[0]: Present(row[0], row[1], bool(row[2]), bool(row[3])) for row in cursor.fetchall()}
+            columns = {row[0]: JdbcColumn(row[0], row[1], bool(row[2]), bool(row[3])) for row in cursor.fetchall()}
             if not columns:
                 return None
             cursor.execute(
@@ -368,7 +370,7 @@ class MySql:
             unique: dict[str, list[str]] = {}
             for index, name in cursor.fetchall():
                 unique.setdefault(index, []).append(name)
-        return Existing(columns, tuple(tuple(names) for names in unique.values()))
+        return JdbcTable(columns, tuple(tuple(names) for names in unique.values()))
 
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
         """What the login may not do and the sink needs. Blocks."""
@@ -398,10 +400,10 @@ class MySql:
                 "SELECT privilege_type FROM information_schema.schema_privileges WHERE grantee = %s AND %s LIKE table_schema",
                 (f"'{account}'@'{host}'", f"'{account}'@'{host}'", database),
             )
-            held = {row[0].upper() for row in cursor.fetchall()}
+            granted = {row[0].upper() for row in cursor.fetchall()}
             cursor.execute("SELECT COUNT(*) FROM information_schema.applicable_roles")
             roles = int(cursor.fetchone()[0])
-        wanted = [
+        needed_rights = [
             "SELECT",
             "INSERT",
             "UPDATE",
@@ -409,7 +411,7 @@ class MySql:
             "CREATE TEMPORARY TABLES",
             *(["CREATE", "ALTER"] if create else []),
         ]
-        lacking = [right for right in wanted if right not in held]
+        lacking = [right for right in needed_rights if right not in granted]
         if lacking and not roles:  # those of a role are not listed: the first batch will show
             missing.append(
                 f"{user} lacks {', '.join(lacking)} on {database}; run: "
@@ -419,29 +421,29 @@ class MySql:
 
     def load(self, connection: Connection, into: str, rows: pa.Table, columns: tuple[str, ...]) -> None:
         """Put rows into a table as they are, by INSERT statements of a quarter of what the server takes at once. Blocks."""
-        from spark_jobs.sinks.jdbc.rows import literal_rows, statements
+        from spark_jobs.sinks.jdbc.rows import literal_rows, split_statements
 
         head = f"INSERT INTO {into} ({', '.join(map(self.quote, columns))}) VALUES ".encode()
         with connection.cursor() as cursor:
             cursor.execute("SELECT @@max_allowed_packet")
             limit = min(max(int(cursor.fetchone()[0]) // 4, 1 << 16), 4 << 20)
-        for part in statements(literal_rows(rows, columns), limit):
+        for part in split_statements(literal_rows(rows, columns), limit):
             connection.query(head + part)
 
 
-def version_of(text: str) -> tuple[int, ...]:
+def version_of(version_text: str) -> tuple[int, ...]:
     """A server's version from how it calls itself (``5.5.5-10.11.2-MariaDB-log``). Pure."""
-    found = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)", version_text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-MARIADB: Final = MySql("MariaDB", "utf8mb4_nopad_bin", "SET SESSION max_statement_time = {seconds}", "uuid")
-MYSQL: Final = MySql(
+MARIADB: Final = MySqlDialect("MariaDB", "utf8mb4_nopad_bin", "SET SESSION max_statement_time = {seconds}", "uuid")
+MYSQL: Final = MySqlDialect(
     "MySQL", "utf8mb4_0900_bin", "SET SESSION innodb_lock_wait_timeout = {whole}, lock_wait_timeout = {whole}"
 )
 
 
-def _name(wide: Kind) -> str:
+def _format_type(wide: JdbcKind) -> str:
     if wide.family != "decimal" or wide.size > 65:
         raise Fatal(f"no type of MariaDB or MySQL for {wide}")
     return f"decimal({wide.size},{wide.scale})"
@@ -450,7 +452,13 @@ def _name(wide: Kind) -> str:
 def key_bytes(types: Sequence[str]) -> int:
     """Bytes of a key with columns of these types, as InnoDB counts them. Pure."""
     total = 0
-    for text in types:
-        each = kind(text, bounded_text=True)
-        total += each.size * 4 if each.family == "text" else each.size if each.family == "bytes" else 8
+    for type_text in types:
+        kind_of_type = parse_kind(type_text, bounded_text=True)
+        total += (
+            kind_of_type.size * 4
+            if kind_of_type.family == "text"
+            else kind_of_type.size
+            if kind_of_type.family == "bytes"
+            else 8
+        )
     return total

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_jobs.contract import Packed
-    from spark_jobs.sinks.jdbc.config import Settings
+    from spark_jobs.sinks.jdbc.config import JdbcSettings
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def system_columns(chosen: Settings) -> tuple[str, ...]:
+def system_columns(chosen: JdbcSettings) -> tuple[str, ...]:
     """The columns that follow a table's own in the rows that tasks load."""
     present = (*plans.table_system(chosen), *(plans.SPLIT_SYSTEM if chosen.mode == SPLIT else ()))
-    more = [name for name in ("ums_uid_", "ums_active_") if name in present]
-    return ("ums_id_", "ums_ts_", "ums_op_", *more, *POSITION)
+    extra_names = [name for name in ("ums_uid_", "ums_active_") if name in present]
+    return ("ums_id_", "ums_ts_", "ums_op_", *extra_names, *POSITION)
 
 
-def writing(packed: Packed, columns: int, chosen: Settings, writer: Task) -> Task:
+def write_unpacked(packed: Packed, columns: int, chosen: JdbcSettings, writer: Task) -> Task:
     """``unpacked_for`` a writer that takes rows as ``sink.projected`` gives them.
 
     Args:

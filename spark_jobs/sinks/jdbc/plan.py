@@ -18,13 +18,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.sinks.jdbc.address import render, shorten
+from spark_jobs.sinks.jdbc.address import render_template, shorten_name
 from spark_jobs.sinks.jdbc.config import INSERT, REAL, SPLIT
-from spark_jobs.sinks.jdbc.model import Names, Plan, Step, Wanted
+from spark_jobs.sinks.jdbc.model import JdbcNames, JdbcPlan, JdbcStep, Wanted
 
 if TYPE_CHECKING:
     from spark_jobs.contract import TableSchema
-    from spark_jobs.sinks.jdbc.config import Settings
+    from spark_jobs.sinks.jdbc.config import JdbcSettings
     from spark_jobs.sinks.jdbc.model import Dialect
 
 #: System columns of the table itself.
@@ -40,21 +40,21 @@ COMMIT_COLUMNS: Final = ("job_", "table_", "kafka_topic_", "kafka_partition_", "
 _STAGE: Final = "millrace_stage"
 
 
-def target(settings: Settings, dialect: Dialect, namespace: str) -> tuple[str, str]:
+def find_target(settings: JdbcSettings, dialect: Dialect, namespace: str) -> tuple[str, str]:
     """Schema (empty for the connection's own) and name of the table for a namespace."""
 
-    def short(text: str) -> str:
-        return shorten(text, dialect.max_name, octets=dialect.octets)
+    def short(name: str) -> str:
+        return shorten_name(name, dialect.max_name, octets=dialect.octets)
 
-    return short(render(settings.schema, namespace)), short(render(settings.table, namespace))
+    return short(render_template(settings.schema, namespace)), short(render_template(settings.table, namespace))
 
 
-def side_name(settings: Settings, dialect: Dialect, table: str) -> str:
+def side_name(settings: JdbcSettings, dialect: Dialect, table: str) -> str:
     """The side table's name."""
-    return shorten(table + settings.side_suffix, dialect.max_name, octets=dialect.octets)
+    return shorten_name(table + settings.side_suffix, dialect.max_name, octets=dialect.octets)
 
 
-def names(settings: Settings, dialect: Dialect, schema: str, table: str) -> Names:
+def quote_table_names(settings: JdbcSettings, dialect: Dialect, schema: str, table: str) -> JdbcNames:
     """Quoted, full names."""
 
     def full(name: str) -> str:
@@ -62,11 +62,11 @@ def names(settings: Settings, dialect: Dialect, schema: str, table: str) -> Name
 
     stage = dialect.quote(_STAGE)
     if settings.together and hasattr(dialect, "setup_in_branch"):
-        stage = full(shorten(f"{table}{settings.side_suffix}_stage", dialect.max_name, octets=dialect.octets))
-    return Names(full(table), full(side_name(settings, dialect, table)), stage, full(settings.commit_table))
+        stage = full(shorten_name(f"{table}{settings.side_suffix}_stage", dialect.max_name, octets=dialect.octets))
+    return JdbcNames(full(table), full(side_name(settings, dialect, table)), stage, full(settings.commit_table))
 
 
-def table_system(settings: Settings) -> tuple[str, ...]:
+def table_system(settings: JdbcSettings) -> tuple[str, ...]:
     """System columns that stand in the table itself."""
     kafka = KAFKA_SYSTEM if settings.kafka_columns else ()
     if settings.mode == SPLIT:
@@ -77,13 +77,13 @@ def table_system(settings: Settings) -> tuple[str, ...]:
 
 
 def wanted_columns(
-    settings: Settings, dialect: Dialect, schema: TableSchema, keys: tuple[str, ...]
+    settings: JdbcSettings, dialect: Dialect, schema: TableSchema, keys: tuple[str, ...]
 ) -> tuple[Wanted, ...]:
     """Columns of the table: the source's, then the system's.
 
     Only key columns are NOT NULL: a delete may bring nothing but the key, and a source's column may be dropped later.
     """
-    own = [
+    source_columns = [
         Wanted(
             column.name,
             dialect.column_type(replace(column, key=column.name in keys), settings.key_length),
@@ -91,11 +91,11 @@ def wanted_columns(
         )
         for column in schema.columns
     ]
-    return (*own, *(Wanted(name, dialect.system_type(name)) for name in table_system(settings)))
+    return (*source_columns, *(Wanted(name, dialect.system_type(name)) for name in table_system(settings)))
 
 
 def side_columns(
-    settings: Settings, dialect: Dialect, columns: tuple[Wanted, ...], keys: tuple[str, ...]
+    settings: JdbcSettings, dialect: Dialect, columns: tuple[Wanted, ...], keys: tuple[str, ...]
 ) -> tuple[Wanted, ...]:
     """Columns of the side table; empty where the mode has none."""
     system: tuple[str, ...] = ()
@@ -105,8 +105,11 @@ def side_columns(
         system = ("ums_id_",)
     if not system:
         return ()
-    own = {each.name: each for each in columns}
-    return (*(own[key] for key in keys), *(Wanted(name, dialect.system_type(name)) for name in (*system, WRITTEN)))
+    columns_by_name = {column.name: column for column in columns}
+    return (
+        *(columns_by_name[key] for key in keys),
+        *(Wanted(name, dialect.system_type(name)) for name in (*system, WRITTEN)),
+    )
 
 
 def commit_columns(dialect: Dialect) -> tuple[Wanted, ...]:
@@ -117,15 +120,15 @@ def commit_columns(dialect: Dialect) -> tuple[Wanted, ...]:
     )
 
 
-def make(
-    settings: Settings,
+def make_plan(
+    settings: JdbcSettings,
     dialect: Dialect,
     job: str,
     namespace: str,
     where: tuple[str, str],
-    own: tuple[str, ...],
+    own_columns: tuple[str, ...],
     keys: tuple[str, ...],
-) -> Plan:
+) -> JdbcPlan:
     """The plan for one table.
 
     Args:
@@ -134,104 +137,124 @@ def make(
         job: the job's name.
         namespace: the source's table.
         where: schema and name of the table.
-        own: the source's columns.
+        own_columns: the source's columns.
         keys: the key; empty with mode insert.
     """
-    found = names(settings, dialect, *where)
+    target_names = quote_table_names(settings, dialect, *where)
     system = table_system(settings)
     if settings.mode == INSERT:
-        columns, into, clear = (*own, *system), found.table, ""
+        columns, into, clear = (*own_columns, *system), target_names.table, ""
         setup: tuple[str, ...] = ()
-        steps: tuple[Step, ...] = ()
+        steps: tuple[JdbcStep, ...] = ()
     else:
         side_system = SPLIT_SYSTEM if settings.mode == SPLIT else ()
-        columns, into, clear = (*own, *system, *side_system), found.stage, f"DELETE FROM {found.stage}"
+        columns, into, clear = (
+            (*own_columns, *system, *side_system),
+            target_names.stage,
+            f"DELETE FROM {target_names.stage}",
+        )
         make_stage = (settings.together and getattr(dialect, "setup_in_branch", None)) or dialect.setup
-        setup = make_stage(found, (*own, *system), side_system)
+        setup = make_stage(target_names, (*own_columns, *system), side_system)
         if settings.mode == SPLIT:
-            steps = _split(dialect, found, own, keys)
+            steps = _split_steps(dialect, target_names, own_columns, keys)
         elif settings.delete_mode == REAL:
-            steps = _real(dialect, found, columns, keys)
+            steps = _merge_steps(dialect, target_names, columns, keys)
         else:
-            steps = (Step(dialect.merge(found.table, f"{found.stage} AS s", columns, keys, newer=True)),)
+            steps = (
+                JdbcStep(dialect.merge(target_names.table, f"{target_names.stage} AS s", columns, keys, newer=True)),
+            )
     keep = settings.mode == INSERT and settings.exactly_once
-    return Plan(
+    return JdbcPlan(
         namespace=namespace,
         target=where[1],
         login=settings.login,
         columns=columns,
-        own=len(own),
+        own=len(own_columns),
         keys=() if settings.mode == INSERT else keys,
         into=into,
         setup=setup,
         clear=clear,
         steps=steps,
-        commits=found.commits if keep else "",
+        commits=target_names.commits if keep else "",
         job=job,
         batch_rows=settings.batch_rows,
         batch_bytes=settings.batch_bytes,
         retries=settings.retries,
         backoff_ms=settings.backoff_ms,
-        teardown=(f"DROP TABLE {found.stage}",) if setup and found.stage != dialect.quote(_STAGE) else (),
+        teardown=(f"DROP TABLE {target_names.stage}",) if setup and target_names.stage != dialect.quote(_STAGE) else (),
     )
 
 
-def _on(dialect: Dialect, left: str, right: str, keys: tuple[str, ...]) -> str:
+def _join_condition(dialect: Dialect, left: str, right: str, keys: tuple[str, ...]) -> str:
     return " AND ".join(f"{left}.{dialect.quote(key)} = {right}.{dialect.quote(key)}" for key in keys)
 
 
-def _real(dialect: Dialect, found: Names, columns: tuple[str, ...], keys: tuple[str, ...]) -> tuple[Step, ...]:
+def _merge_steps(
+    dialect: Dialect, target_names: JdbcNames, columns: tuple[str, ...], keys: tuple[str, ...]
+) -> tuple[JdbcStep, ...]:
     version, operation = dialect.quote("ums_id_"), dialect.quote("ums_op_")
-    stage, side = f"{found.stage} AS s", f"{found.side} AS d"
-    ours, remembered = _on(dialect, "t", "s", keys), _on(dialect, "d", "s", keys)
+    stage, side = f"{target_names.stage} AS s", f"{target_names.side} AS d"
+    ours, remembered = _join_condition(dialect, "t", "s", keys), _join_condition(dialect, "d", "s", keys)
     dead = (
         f"(SELECT {', '.join(f't.{dialect.quote(key)}' for key in keys)}, t.{version}, CURRENT_TIMESTAMP AS "
-        f"{dialect.quote(WRITTEN)} FROM {found.table} AS t JOIN {stage} ON {ours} WHERE t.{operation} = 'd') AS s"
+        f"{dialect.quote(WRITTEN)} FROM {target_names.table} AS t JOIN {stage} ON {ours} WHERE t.{operation} = 'd') AS s"
     )
-    alive = f"{found.table} AS a, {stage}"
+    alive = f"{target_names.table} AS a, {stage}"
     return (
-        *dialect.analyze(found.stage),
-        Step(dialect.merge(found.table, stage, columns, keys, newer=True)),
+        *dialect.analyze(target_names.stage),
+        JdbcStep(dialect.merge(target_names.table, stage, columns, keys, newer=True)),
         # Late changes of rows whose newer delete is remembered.
-        Step(dialect.delete(found.table, f"{stage}, {side}", f"{ours} AND {remembered} AND d.{version} > t.{version}")),
-        Step(dialect.merge(found.side, dead, (*keys, "ums_id_", WRITTEN), keys, newer=True), deletes=True),
-        Step(dialect.delete(found.table, stage, f"{ours} AND t.{operation} = 'd'"), deletes=True),
-        # Deletes before the row that stands there now: nothing to remember any more.
-        Step(
+        JdbcStep(
             dialect.delete(
-                found.side, alive, f"{ours} AND {_on(dialect, 'a', 's', keys)} AND t.{version} <= a.{version}"
+                target_names.table, f"{stage}, {side}", f"{ours} AND {remembered} AND d.{version} > t.{version}"
+            )
+        ),
+        JdbcStep(dialect.merge(target_names.side, dead, (*keys, "ums_id_", WRITTEN), keys, newer=True), deletes=True),
+        JdbcStep(dialect.delete(target_names.table, stage, f"{ours} AND t.{operation} = 'd'"), deletes=True),
+        # Deletes before the row that stands there now: nothing to remember any more.
+        JdbcStep(
+            dialect.delete(
+                target_names.side,
+                alive,
+                f"{ours} AND {_join_condition(dialect, 'a', 's', keys)} AND t.{version} <= a.{version}",
             )
         ),
     )
 
 
-def _split(dialect: Dialect, found: Names, own: tuple[str, ...], keys: tuple[str, ...]) -> tuple[Step, ...]:
+def _split_steps(
+    dialect: Dialect, target_names: JdbcNames, own_columns: tuple[str, ...], keys: tuple[str, ...]
+) -> tuple[JdbcStep, ...]:
     operation, version, uid = (dialect.quote(name) for name in ("ums_op_", "ums_id_", "ums_uid_"))
-    stage, side = f"{found.stage} AS s", f"{found.side} AS u"
+    stage, side = f"{target_names.stage} AS s", f"{target_names.side} AS u"
     # The side table's row is this one: it has won now, or has been written before (then it does no harm again).
-    won = f"{_on(dialect, 'u', 's', keys)} AND u.{version} = s.{version} AND " + dialect.same(f"u.{uid}", f"s.{uid}")
+    won = f"{_join_condition(dialect, 'u', 's', keys)} AND u.{version} = s.{version} AND " + dialect.same(
+        f"u.{uid}", f"s.{uid}"
+    )
     living = (
-        f"(SELECT {', '.join(f's.{dialect.quote(name)}' for name in own)} FROM {stage} JOIN {side} ON {won} "
+        f"(SELECT {', '.join(f's.{dialect.quote(name)}' for name in own_columns)} FROM {stage} JOIN {side} ON {won} "
         f"WHERE s.{operation} <> 'd') AS s"
     )
     chosen = ", ".join(f"x.{dialect.quote(name)}" for name in (*keys, *SPLIT_SYSTEM))
-    system = f"(SELECT {chosen}, CURRENT_TIMESTAMP AS {dialect.quote(WRITTEN)} FROM {found.stage} AS x) AS s"
+    system = f"(SELECT {chosen}, CURRENT_TIMESTAMP AS {dialect.quote(WRITTEN)} FROM {target_names.stage} AS x) AS s"
     return (
-        *dialect.analyze(found.stage),
-        Step(dialect.merge(found.side, system, (*keys, *SPLIT_SYSTEM, WRITTEN), keys, newer=True)),
-        Step(dialect.merge(found.table, living, own, keys, newer=False)),
-        Step(
+        *dialect.analyze(target_names.stage),
+        JdbcStep(dialect.merge(target_names.side, system, (*keys, *SPLIT_SYSTEM, WRITTEN), keys, newer=True)),
+        JdbcStep(dialect.merge(target_names.table, living, own_columns, keys, newer=False)),
+        JdbcStep(
             dialect.delete(
-                found.table, f"{stage}, {side}", f"{_on(dialect, 't', 's', keys)} AND {won} AND s.{operation} = 'd'"
+                target_names.table,
+                f"{stage}, {side}",
+                f"{_join_condition(dialect, 't', 's', keys)} AND {won} AND s.{operation} = 'd'",
             ),
             deletes=True,
         ),
     )
 
 
-def expiries(settings: Settings, dialect: Dialect, found: Names) -> str:
+def build_expiry(settings: JdbcSettings, dialect: Dialect, target_names: JdbcNames) -> str:
     """The statement that forgets old deletes; empty where there are none to forget."""
     if settings.mode == INSERT or settings.delete_mode != REAL:
         return ""
     condition = f"{dialect.quote('ums_active_')} = 0" if settings.mode == SPLIT else "1 = 1"
-    return dialect.expire(found.side, condition, settings.delete_retention_ms)
+    return dialect.expire(target_names.side, condition, settings.delete_retention_ms)

@@ -9,9 +9,9 @@ import psycopg
 
 from connectors.errors import Fatal
 from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, ZONED_TIME
-from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Step
+from spark_jobs.sinks.jdbc.model import Fault, JdbcColumn, JdbcStep, JdbcTable
 from spark_jobs.sinks.jdbc.standard import add_primary_key, create_table, insert_on_conflict, missing_user
-from spark_jobs.sinks.jdbc.types import Kind, holds, joined, kind
+from spark_jobs.sinks.jdbc.types import JdbcKind, can_hold, join_kinds, parse_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_jobs.contract import Column
-    from spark_jobs.sinks.jdbc.config import Login, Settings
-    from spark_jobs.sinks.jdbc.model import Connection, Names, Wanted
+    from spark_jobs.sinks.jdbc.config import JdbcSettings, Login
+    from spark_jobs.sinks.jdbc.model import Connection, JdbcNames, Wanted
 
 _TYPES: Final = {
     "byte": "smallint",
@@ -94,7 +94,7 @@ class PostgreSql:
             return "PostgreSQL has a system column of that name"
         return "it has a NUL character" if "\0" in name else ""
 
-    def complaints(self, chosen: Settings, config: Mapping[str, Any]) -> list[str]:
+    def complaints(self, chosen: JdbcSettings, config: Mapping[str, Any]) -> list[str]:
         """A server needs a login."""
         del config
         return missing_user(chosen.login)
@@ -118,17 +118,17 @@ class PostgreSql:
         del connection
         return self
 
-    def kind(self, text: str) -> Kind:
+    def kind(self, text: str) -> JdbcKind:
         """A type by family and size."""
-        return kind(text, bounded_text=False)
+        return parse_kind(text, bounded_text=False)
 
     def fits(self, wanted: str, present: str) -> str | None:
         """How a present column serves; see ``model.Dialect``."""
-        have, need = self.kind(present), self.kind(wanted)
-        if holds(have, need):
+        present_kind, need = self.kind(present), self.kind(wanted)
+        if can_hold(present_kind, need):
             return present
-        both = joined(have, need)
-        return None if both is None else wanted if both == need else _name(both)
+        both = join_kinds(present_kind, need)
+        return None if both is None else wanted if both == need else _format_type(both)
 
     def widen(self, table: str, wanted: Wanted) -> str:
         """The statement that changes a column's type."""
@@ -142,24 +142,26 @@ class PostgreSql:
         """The statement that makes the key of a table that is there."""
         return add_primary_key(self.quote, table, keys)
 
-    def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
+    def setup(self, names: JdbcNames, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table."""
-        return (self._stage("TEMPORARY", " ON COMMIT DELETE ROWS", names, columns, system),)
+        return (self._build_staging("TEMPORARY", " ON COMMIT DELETE ROWS", names, columns, system),)
 
-    def setup_in_branch(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
+    def setup_in_branch(self, names: JdbcNames, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """The same for a transaction that is prepared, which must not touch temporary tables: it makes and drops this one."""
-        return (self._stage("UNLOGGED", "", names, columns, system),)
+        return (self._build_staging("UNLOGGED", "", names, columns, system),)
 
-    def _stage(self, kind_of: str, end: str, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> str:
+    def _build_staging(
+        self, kind_of: str, end: str, names: JdbcNames, columns: tuple[str, ...], system: tuple[str, ...]
+    ) -> str:
         chosen = ", ".join(
             [*(f"t.{self.quote(name)}" for name in columns), *(f"u.{self.quote(name)}" for name in system)]
         )
         tables = f"{names.table} AS t" + (f" JOIN {names.side} AS u ON false" if system else "")
         return f"CREATE {kind_of} TABLE {names.stage}{end} AS SELECT {chosen} FROM {tables} WITH NO DATA"
 
-    def analyze(self, stage: str) -> tuple[Step, ...]:
+    def analyze(self, stage: str) -> tuple[JdbcStep, ...]:
         """Temporary tables are not analyzed by the server itself, and joins with them would be planned blindly."""
-        return (Step(f"ANALYZE {stage}"),)
+        return (JdbcStep(f"ANALYZE {stage}"),)
 
     def merge(self, into: str, source: str, columns: tuple[str, ...], keys: tuple[str, ...], *, newer: bool) -> str:
         """Insert or update; see ``model.Dialect``."""
@@ -223,7 +225,7 @@ class PostgreSql:
         state = error.sqlstate
         if state is None:
             # Before the server says a state: no connection, or it broke. A refused login comes here too.
-            text = str(error)
+            message = str(error)
             refused = (
                 "authentication failed",
                 "no pg_hba.conf entry",
@@ -234,61 +236,64 @@ class PostgreSql:
                 "could not translate host name",
                 "not permitted to log in",
             )
-            starting = "starting up" in text or "shutting down" in text or "closed" in text
+            starting = "starting up" in message or "shutting down" in message or "closed" in message
             if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-                return Fault.FATAL if any(each in text for each in refused) and not starting else Fault.RETRY
+                return Fault.FATAL if any(phrase in message for phrase in refused) and not starting else Fault.RETRY
             return Fault.DATA if isinstance(error, psycopg.DataError) else Fault.FATAL
         if state.startswith(_RETRY):
             return Fault.RETRY
         return Fault.DATA if state.startswith(_DATA) else Fault.FATAL
 
-    def describe(self, connection: Connection, schema: str, table: str) -> Existing | None:
+    def describe(self, connection: Connection, schema: str, table: str) -> JdbcTable | None:
         """A table's columns and unique indexes; None where it is missing. Blocks."""
         name = self.quote(table) if not schema else f"{self.quote(schema)}.{self.quote(table)}"
-        found = connection.execute("SELECT to_regclass(%s)::oid", (name,)).fetchone()
-        if found is None or found[0] is None:
+        table_row = connection.execute("SELECT to_regclass(%s)::oid", (name,)).fetchone()
+        if table_row is None or table_row[0] is None:
             return None
         rows = connection.execute(
             "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, atthasdef OR attidentity <> '' "
             "FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-            (found[0],),
+            (table_row[0],),
         ).fetchall()
         unique = connection.execute(
             "SELECT ARRAY(SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place) "
             "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number WHERE place <= i.indnkeyatts "
             "ORDER BY place) FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indpred IS NULL "
             "AND i.indexprs IS NULL AND i.indisvalid ORDER BY NOT i.indisprimary, i.indexrelid",
-            (found[0],),
+            (table_row[0],),
         ).fetchall()
-        return Existing({row[0]: Present(*row) for row in rows}, tuple(tuple(row[0]) for row in unique))
+        return JdbcTable({row[0]: JdbcColumn(*row) for row in rows}, tuple(tuple(row[0]) for row in unique))
 
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
         """What the login may not do and the sink needs. Blocks."""
         missing: list[str] = []
-        database, user, current, recovering = _one(
+        database, user, current, recovering = _fetch_row(
             connection, "SELECT current_database(), current_user, current_schema(), pg_is_in_recovery()"
         )
         if recovering:
             return ["the server is a read-only standby; name the primary in sink.jdbc.url"]
-        if not _one(connection, "SELECT has_database_privilege(current_database(), 'TEMPORARY')")[0]:
+        if not _fetch_row(connection, "SELECT has_database_privilege(current_database(), 'TEMPORARY')")[0]:
             missing.append(
                 f"{user} may not make temporary tables; run: "
                 f"GRANT TEMPORARY ON DATABASE {self.quote(database)} TO {self.quote(user)}"
             )
         name = schema or current
-        if not name or not _one(connection, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", (name,))[0]:
-            text = (
+        if (
+            not name
+            or not _fetch_row(connection, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", (name,))[0]
+        ):
+            problem = (
                 f"there is no schema {name}; run: CREATE SCHEMA {self.quote(name)}"
                 if name
                 else "the login has no schema of its own (search_path is empty); set sink.jdbc.schema"
             )
-            return [*missing, text]
-        wanted = ("USAGE", "CREATE") if create else ("USAGE",)
-        for right in wanted:
-            if not _one(connection, "SELECT has_schema_privilege(%s, %s)", (name, right))[0]:
-                what = "make tables in" if right == "CREATE" else "use"
+            return [*missing, problem]
+        needed_rights = ("USAGE", "CREATE") if create else ("USAGE",)
+        for right in needed_rights:
+            if not _fetch_row(connection, "SELECT has_schema_privilege(%s, %s)", (name, right))[0]:
+                action = "make tables in" if right == "CREATE" else "use"
                 missing.append(
-                    f"{user} may not {what} schema {name}; run: "
+                    f"{user} may not {action} schema {name}; run: "
                     f"GRANT {right} ON SCHEMA {self.quote(name)} TO {self.quote(user)}"
                     + (", or set sink.jdbc.auto.create=false and make the tables" if right == "CREATE" else "")
                 )
@@ -298,19 +303,21 @@ class PostgreSql:
         """Put rows into a table as they are, by COPY. Blocks."""
         from spark_jobs.sinks.jdbc.rows import copy_buffer
 
-        text = memoryview(copy_buffer(rows, columns))
+        copy_data = memoryview(copy_buffer(rows, columns))
         statement = f"COPY {into} ({', '.join(map(self.quote, columns))}) FROM STDIN"
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            for start in range(0, len(text), _COPY_PIECE):  # one huge piece would be copied by the client as a whole
-                copy.write(text[start : start + _COPY_PIECE])
+            for start in range(
+                0, len(copy_data), _COPY_PIECE
+            ):  # one huge piece would be copied by the client as a whole
+                copy.write(copy_data[start : start + _COPY_PIECE])
 
 
-def _one(connection: Connection, statement: str, arguments: Sequence[Any] = ()) -> tuple[Any, ...]:
+def _fetch_row(connection: Connection, statement: str, arguments: Sequence[Any] = ()) -> tuple[Any, ...]:
     row: tuple[Any, ...] = connection.execute(statement, arguments).fetchone()
     return row
 
 
-def _name(wide: Kind) -> str:
+def _format_type(wide: JdbcKind) -> str:
     if wide.family != "decimal" or wide.size > 1000:
         raise Fatal(f"no type of PostgreSQL for {wide}")
     return f"numeric({wide.size},{wide.scale})"

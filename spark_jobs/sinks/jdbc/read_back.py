@@ -9,8 +9,8 @@ from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef
 from spark_jobs.config_keys import FRAME
 from spark_jobs.sinks.jdbc import plan as plans
-from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, settings
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, parse_settings
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ class JdbcTables:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         definition = ConfigDef([*CONFIG_DEF.keys.values(), FRAME.keys["guarantee"]])
-        self._settings = settings(
+        self._settings = parse_settings(
             definition.parse({name: value for name, value in properties.items() if name in definition.keys})
         )
-        self._dialect = dialect(self._settings.login.address.dialect)
+        self._dialect = load_dialect(self._settings.login.address.dialect)
         if self._settings.mode == INSERT:
             raise Fatal(f"sink.jdbc.mode={INSERT} keeps every change as a row: there is no row of a key to compare")
 
     def name(self, namespace: str) -> str:
         """The table that a source table is written to."""
-        return ".".join(filter(None, plans.target(self._settings, self._dialect, namespace)))
+        return ".".join(filter(None, plans.find_target(self._settings, self._dialect, namespace)))
 
     def rows(self, namespace: str) -> Iterator[list[dict[str, Any]]]:
         """The rows of that table, some at a time, without those that are deleted.
@@ -48,7 +48,7 @@ class JdbcTables:
             Retriable: the database is unavailable.
             Fatal: it refuses.
         """
-        schema, table = plans.target(self._settings, self._dialect, namespace)
+        schema, table = plans.find_target(self._settings, self._dialect, namespace)
         quoted = ".".join(self._dialect.quote(part) for part in (schema, table) if part)
         try:
             with closing(self._dialect.connect(self._settings.login)) as connection:

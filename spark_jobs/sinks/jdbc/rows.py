@@ -25,7 +25,7 @@ _COPY_ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\
 _LITERAL_ESCAPES: Final = (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0"))
 
 
-def newest(rows: pa.Table, keys: Sequence[str], version: str = "ums_id_") -> pa.Table:
+def select_newest(rows: pa.Table, keys: Sequence[str], version: str = "ums_id_") -> pa.Table:
     """One row per key, the one with the largest version, sorted by key (so that all writers lock in one order). Pure.
 
     Of rows with the same key and version the one that stood last in Kafka is kept, and of those of one message the last; the
@@ -36,8 +36,8 @@ def newest(rows: pa.Table, keys: Sequence[str], version: str = "ums_id_") -> pa.
     rows = rows.combine_chunks()
     order = [*((key, "ascending") for key in keys), (version, "ascending")]
     ordered = rows.take(pc.sort_indices(rows, sort_keys=order))
-    differs = _changes(ordered, keys)
-    ties = ~(differs | _changes(ordered, [version]))
+    differs = _find_changes(ordered, keys)
+    ties = ~(differs | _find_changes(ordered, [version]))
     if ties.any():
         order += [(name, "ascending") for name in POSITION]
         ordered = rows.take(pc.sort_indices(rows, sort_keys=order))  # a stable sort: rows of one message stay in order
@@ -46,7 +46,7 @@ def newest(rows: pa.Table, keys: Sequence[str], version: str = "ums_id_") -> pa.
     return ordered.filter(pa.array(np.concatenate((differs, [True]))))
 
 
-def _changes(rows: pa.Table, columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _find_changes(rows: pa.Table, columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """For each row but the first, whether it differs from the one before it in any of the columns."""
     result = np.zeros(rows.num_rows - 1, dtype=np.bool_)
     for name in columns:
@@ -67,7 +67,7 @@ def at_offset_boundary(rows: pa.Table) -> int:
     """
     if rows.num_rows < 2:
         return 0
-    changes = np.flatnonzero(_changes(rows, POSITION))
+    changes = np.flatnonzero(_find_changes(rows, POSITION))
     return int(changes[-1]) + 1 if len(changes) else 0
 
 
@@ -87,13 +87,13 @@ def with_uuids(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 def uuid_text(column: pa.Array) -> pa.Array:
     """UUIDs in lower case with hyphens (8-4-4-4-12), also from digits alone or in braces; other text is kept. Pure."""
-    text = pa.string()
-    digits = pc.replace_substring_regex(pc.utf8_lower(column.cast(text)), "[-{}]", "")
+    string_type = pa.string()
+    digits = pc.replace_substring_regex(pc.utf8_lower(column.cast(string_type)), "[-{}]", "")
     parts = [
         pc.utf8_slice_codeunits(digits, start, stop) for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
     ]
-    spelled = pc.binary_join_element_wise(*parts, pa.scalar("-", text))
-    return pc.if_else(pc.match_substring_regex(digits, "^[0-9a-f]{32}$"), spelled, column.cast(text))
+    spelled = pc.binary_join_element_wise(*parts, pa.scalar("-", string_type))
+    return pc.if_else(pc.match_substring_regex(digits, "^[0-9a-f]{32}$"), spelled, column.cast(string_type))
 
 
 def clock_text(nanoseconds: pa.Array) -> pa.Array:
@@ -102,17 +102,17 @@ def clock_text(nanoseconds: pa.Array) -> pa.Array:
     # Both divisions are of whole numbers and round to zero; the smallest number of 64 bits has no absolute value before one.
     micros = pc.abs(pc.divide(nanoseconds, 1000))
     hours = pc.divide(micros, _HOUR_US)
-    rest = pc.subtract(micros, pc.multiply(hours, _HOUR_US)).cast(pa.time64("us")).cast(pa.large_string())
-    text = pa.large_string()
+    time_of_hour = pc.subtract(micros, pc.multiply(hours, _HOUR_US)).cast(pa.time64("us")).cast(pa.large_string())
+    string_type = pa.large_string()
     parts = (
-        pc.if_else(negative, pa.scalar("-", text), pa.scalar("", text)),
-        pc.utf8_lpad(hours.cast(text), 2, "0"),
-        pc.utf8_slice_codeunits(rest, 2),
+        pc.if_else(negative, pa.scalar("-", string_type), pa.scalar("", string_type)),
+        pc.utf8_lpad(hours.cast(string_type), 2, "0"),
+        pc.utf8_slice_codeunits(time_of_hour, 2),
     )
-    return pc.binary_join_element_wise(*parts, pa.scalar("", text))
+    return pc.binary_join_element_wise(*parts, pa.scalar("", string_type))
 
 
-def hexadecimal(column: pa.Array) -> pa.Array:
+def to_hexadecimal(column: pa.Array) -> pa.Array:
     """Bytes as hexadecimal digits, nulls kept. Pure."""
     column = column.cast(pa.large_binary())
     offsets = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column) + 1]
@@ -126,13 +126,15 @@ def hexadecimal(column: pa.Array) -> pa.Array:
     return result
 
 
-def _escaped(column: pa.Array, escapes: Sequence[tuple[str, str]]) -> pa.Array:
+def _escape_column(column: pa.Array, escapes: Sequence[tuple[str, str]]) -> pa.Array:
     data = column.buffers()[2]
     if data is None:
         return column
-    seen = data.to_pybytes()
+    column_bytes = data.to_pybytes()
     for character, replacement in escapes:
-        if character.encode() in seen:  # one pass of memchr instead of a new column, where there is nothing to escape
+        if (
+            character.encode() in column_bytes
+        ):  # one pass of memchr instead of a new column, where there is nothing to escape
             column = pc.replace_substring(column, pattern=character, replacement=replacement)
     return column
 
@@ -158,21 +160,21 @@ def copy_buffer(rows: pa.Table, columns: Sequence[str]) -> pa.Buffer:
 
     Source: PostgreSQL's manual, COPY, "Text Format". Bytes are written as ``bytea``'s hex form.
     """
-    texts: list[pa.Array] = []
+    text_columns: list[pa.Array] = []
     for name in columns:
         column = rows.column(name).combine_chunks()
         if _is_text(column.type):
-            texts.append(_escaped(column.cast(pa.large_string()), _COPY_ESCAPES))
+            text_columns.append(_escape_column(column.cast(pa.large_string()), _COPY_ESCAPES))
         elif _is_bytes(column.type):
-            texts.append(
+            text_columns.append(
                 pc.binary_join_element_wise(
-                    pa.scalar("\\\\x", pa.large_string()), hexadecimal(column), pa.scalar("", pa.large_string())
+                    pa.scalar("\\\\x", pa.large_string()), to_hexadecimal(column), pa.scalar("", pa.large_string())
                 )
             )
         else:
-            texts.append(plain_text(column, zone=True))
-    lines = _joined(texts, "\t", "\\N", "", "\n")
-    return _data(lines)
+            text_columns.append(plain_text(column, zone=True))
+    lines = _join_columns(text_columns, "\t", "\\N", "", "\n")
+    return _read_column_bytes(lines)
 
 
 def literal_rows(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
@@ -180,24 +182,24 @@ def literal_rows(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
 
     Numbers with fractions are quoted, because an unquoted one with an exponent would become a double on its way to a decimal.
     """
-    texts: list[pa.Array] = []
+    text_columns: list[pa.Array] = []
     for name in columns:
         column = rows.column(name).combine_chunks()
         kind = column.type
         if pa.types.is_boolean(kind):
-            texts.append(column.cast(pa.int8()).cast(pa.large_string()))
+            text_columns.append(column.cast(pa.int8()).cast(pa.large_string()))
         elif pa.types.is_integer(kind):
-            texts.append(column.cast(pa.large_string()))
+            text_columns.append(column.cast(pa.large_string()))
         elif _is_bytes(kind):
-            texts.append(_quoted(hexadecimal(column), "x'"))
+            text_columns.append(_quote_column(to_hexadecimal(column), "x'"))
         elif _is_text(kind):
-            texts.append(_quoted(_escaped(column.cast(pa.large_string()), _LITERAL_ESCAPES), "'"))
+            text_columns.append(_quote_column(_escape_column(column.cast(pa.large_string()), _LITERAL_ESCAPES), "'"))
         else:
-            texts.append(_quoted(plain_text(column, zone=False), "'"))
-    return _joined(texts, ",", "NULL", "(", "),")
+            text_columns.append(_quote_column(plain_text(column, zone=False), "'"))
+    return _join_columns(text_columns, ",", "NULL", "(", "),")
 
 
-def statements(rows: pa.Array, limit: int) -> Iterator[bytes]:
+def split_statements(rows: pa.Array, limit: int) -> Iterator[bytes]:
     """The rows of ``literal_rows`` as lists of at most about ``limit`` bytes (a row may be longer), without the last comma."""
     if not len(rows):
         return
@@ -211,20 +213,24 @@ def statements(rows: pa.Array, limit: int) -> Iterator[bytes]:
         first = last
 
 
-def _quoted(column: pa.Array, opening: str) -> pa.Array:
-    text = pa.large_string()
-    return pc.binary_join_element_wise(pa.scalar(opening, text), column, pa.scalar("'", text), pa.scalar("", text))
-
-
-def _joined(texts: Sequence[pa.Array], separator: str, null: str, opening: str, closing: str) -> pa.Array:
-    text = pa.large_string()
-    line = pc.binary_join_element_wise(
-        *texts, pa.scalar(separator, text), null_handling="replace", null_replacement=null
+def _quote_column(column: pa.Array, opening: str) -> pa.Array:
+    string_type = pa.large_string()
+    return pc.binary_join_element_wise(
+        pa.scalar(opening, string_type), column, pa.scalar("'", string_type), pa.scalar("", string_type)
     )
-    return pc.binary_join_element_wise(pa.scalar(opening, text), line, pa.scalar(closing, text), pa.scalar("", text))
 
 
-def _data(column: pa.Array) -> pa.Buffer:
+def _join_columns(text_columns: Sequence[pa.Array], separator: str, null: str, opening: str, closing: str) -> pa.Array:
+    string_type = pa.large_string()
+    line = pc.binary_join_element_wise(
+        *text_columns, pa.scalar(separator, string_type), null_handling="replace", null_replacement=null
+    )
+    return pc.binary_join_element_wise(
+        pa.scalar(opening, string_type), line, pa.scalar(closing, string_type), pa.scalar("", string_type)
+    )
+
+
+def _read_column_bytes(column: pa.Array) -> pa.Buffer:
     """All values of a column without nulls, one after the other."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()

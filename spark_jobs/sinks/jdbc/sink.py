@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.jdbc import branches
-from spark_jobs.sinks.jdbc.config import CONFIG_DEF, all_settings, complaints
-from spark_jobs.sinks.jdbc.database import Database, Totals, login_problem
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.config import CONFIG_DEF, all_settings, check_options
+from spark_jobs.sinks.jdbc.database import Database, JdbcTotals, login_problem
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 from spark_jobs.two_phase_commit import Transaction, TwoPhaseCommitSink
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import Batch, JobContext, TableSchema
-    from spark_jobs.sinks.jdbc.config import Settings
+    from spark_jobs.sinks.jdbc.config import JdbcSettings
     from spark_jobs.sinks.jdbc.read_back import JdbcTables
 
 METRICS: Final = (
@@ -63,7 +63,7 @@ class JdbcSink(TwoPhaseCommitSink):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
-        return complaints(config)
+        return check_options(config)
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
@@ -107,10 +107,10 @@ class JdbcSink(TwoPhaseCommitSink):
         for number, database in enumerate(self._databases):
             totals.append(database.write(tables, "" if transaction is None else f"{transaction.name}-{number}"))
             self.points(f"written {number}")
-        self._count(totals[0], batch.id)
+        self._count_append(totals[0], batch.id)
         return totals[0].loaded
 
-    def _count(self, totals: Totals, batch: int) -> None:
+    def _count_append(self, totals: JdbcTotals, batch: int) -> None:
         metrics = self.context.metrics
         for name in ("rows", "loaded", "skipped", "bad", "retries"):
             key = f"jdbc_{name}_total"
@@ -122,21 +122,21 @@ class JdbcSink(TwoPhaseCommitSink):
         """See ``TwoPhaseCommitSink``."""
         for number, database in enumerate(self._databases):
             with database.connection() as connection:
-                branches.end(connection, transaction.name, commit=True)
+                branches.end_transaction(connection, transaction.name, commit=True)
             self.points(f"committed {number}")
 
     def abort(self, transaction: Transaction) -> None:
         """See ``TwoPhaseCommitSink``."""
         for database in self._databases:
             with database.connection() as connection:
-                branches.end(connection, transaction.name, commit=False)
+                branches.end_transaction(connection, transaction.name, commit=False)
 
     def in_doubt(self, job: str) -> Iterable[Transaction]:
         """See ``TwoPhaseCommitSink``."""
         names: set[str] = set()
         for database in self._databases:
             with database.connection() as connection:
-                names.update(branches.prepared(connection))
+                names.update(branches.list_branches(connection))
         transactions = {Transaction.parse(name) for name in names}
         return sorted(
             (transaction for transaction in transactions if transaction is not None and transaction.job == job),
@@ -154,15 +154,15 @@ class JdbcSink(TwoPhaseCommitSink):
             database.idle()
 
 
-def _complaints_of(chosen: Settings, *, together: bool) -> list[str]:
+def _complaints_of(chosen: JdbcSettings, *, together: bool) -> list[str]:
     """The complaints of one database; ``together``: it is one of several in a transaction. Blocks."""
-    kind = dialect(chosen.login.address.dialect)
+    kind = load_dialect(chosen.login.address.dialect)
     try:
         with contextlib.closing(kind.connect(chosen.login)) as connection:
             schema = "" if "${" in chosen.schema else chosen.schema
             lacking = kind.rights(connection, schema, create=chosen.auto_create)
             messages = [f"sink.jdbc.user: {problem}" for problem in lacking]
-            problem = branches.problem(kind, connection) if together else ""
+            problem = branches.check_server(kind, connection) if together else ""
             return [*messages, *([f"sink.jdbc.url: {problem}"] if problem else [])]
     except Exception as error:
         fault = kind.classify(error)

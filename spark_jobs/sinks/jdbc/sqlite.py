@@ -18,17 +18,17 @@ import pyarrow.compute as pc
 
 from connectors.errors import Fatal
 from spark_jobs.contract import TIME
-from spark_jobs.sinks.jdbc.model import Existing, Fault, Present
+from spark_jobs.sinks.jdbc.model import Fault, JdbcColumn, JdbcTable
 from spark_jobs.sinks.jdbc.rows import plain_text
 from spark_jobs.sinks.jdbc.standard import create_table, insert_on_conflict
-from spark_jobs.sinks.jdbc.types import Kind, holds, kind
+from spark_jobs.sinks.jdbc.types import JdbcKind, can_hold, parse_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spark_jobs.contract import Column
-    from spark_jobs.sinks.jdbc.config import Login, Settings
-    from spark_jobs.sinks.jdbc.model import Connection, Names, Step, Wanted
+    from spark_jobs.sinks.jdbc.config import JdbcSettings, Login
+    from spark_jobs.sinks.jdbc.model import Connection, JdbcNames, JdbcStep, Wanted
 
 _TYPES: Final = {
     "byte": "integer",
@@ -81,10 +81,10 @@ _FOREVER_S: Final = 10**6
 _OF_SERVERS: Final = ("user", "password", "ssl.mode", "ssl.root.cert", "ssl.cert", "ssl.key", "schema")
 
 
-class _Cursor(sqlite3.Cursor):
+class _SqliteCursor(sqlite3.Cursor):
     """Begins a transaction before a statement that is in none."""
 
-    def execute(self, sql: str, parameters: Any = (), /) -> _Cursor:
+    def execute(self, sql: str, parameters: Any = (), /) -> _SqliteCursor:
         """As ``sqlite3.Cursor.execute``. Blocks while another connection writes."""
         if not self.connection.in_transaction:
             super().execute("BEGIN IMMEDIATE")
@@ -92,10 +92,10 @@ class _Cursor(sqlite3.Cursor):
         return self
 
 
-class _Connection(sqlite3.Connection):
+class _SqliteConnection(sqlite3.Connection):
     """One whose transactions have the file's lock from their begin."""
 
-    def cursor(self, factory: Any = _Cursor) -> Any:
+    def cursor(self, factory: Any = _SqliteCursor) -> Any:
         """As ``sqlite3.Connection.cursor``."""
         return super().cursor(factory)
 
@@ -124,7 +124,7 @@ class Sqlite:
             return "it is SQLite's name for the place of a row"
         return "it has a NUL character" if "\0" in name else ""
 
-    def complaints(self, chosen: Settings, config: Mapping[str, Any]) -> list[str]:
+    def complaints(self, chosen: JdbcSettings, config: Mapping[str, Any]) -> list[str]:
         """It has no logins and no schemas, and tasks must run on the machine that has the file."""
         options = {
             "user": chosen.login.user,
@@ -164,25 +164,25 @@ class Sqlite:
         del connection
         return self
 
-    def kind(self, text: str) -> Kind:
+    def kind(self, text: str) -> JdbcKind:
         """A declared type by family and size. Source: the manual, "Determination Of Column Affinity"."""
         name = text.lower()
         if "int" in name:
-            return Kind("integer", 8)
+            return JdbcKind("integer", 8)
         if any(part in name for part in ("char", "clob", "text")):
-            return Kind("text", 1 << 32)
+            return JdbcKind("text", 1 << 32)
         if "blob" in name:
-            return Kind("bytes", 1 << 32)
+            return JdbcKind("bytes", 1 << 32)
         if any(part in name for part in ("real", "floa", "doub")):
-            return Kind("float", 8)
-        return kind(name, bounded_text=False)
+            return JdbcKind("float", 8)
+        return parse_kind(name, bounded_text=False)
 
     def fits(self, needed: str, present: str) -> str | None:
         """How a present column serves: as it is, or not at all, because a column's type can't be changed."""
         has, need = self.kind(present), self.kind(needed)
         # A column without a type takes everything as it comes, one for numbers all numbers.
         numbers = {has.family, need.family} <= {"integer", "decimal"} and need.size <= max(_EXACT_DIGITS, 8)
-        return present if not present or numbers or holds(has, need) else None
+        return present if not present or numbers or can_hold(has, need) else None
 
     def widen(self, table: str, column: Wanted) -> str:
         """Statements for a person: SQLite can't change a column's type, so the sink never does it."""
@@ -201,7 +201,7 @@ class Sqlite:
         name = self.quote(f"{table.strip(chr(34))}_key")
         return f"CREATE UNIQUE INDEX {name} ON {table} ({', '.join(map(self.quote, keys))})"
 
-    def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
+    def setup(self, names: JdbcNames, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
         """Statements that make the staging table."""
         # Of a column named true or false, CREATE TABLE AS makes one with another name.
         renamed = {name: f"{name} of the table" for name in columns if name.lower() in ("true", "false")}
@@ -213,12 +213,12 @@ class Sqlite:
         return (
             f"CREATE TEMPORARY TABLE {names.stage} AS SELECT {chosen} FROM {tables} LIMIT 0",
             *(
-                f"ALTER TABLE {names.stage} RENAME COLUMN {self.quote(other)} TO {self.quote(name)}"
-                for name, other in renamed.items()
+                f"ALTER TABLE {names.stage} RENAME COLUMN {self.quote(source_name)} TO {self.quote(name)}"
+                for name, source_name in renamed.items()
             ),
         )
 
-    def analyze(self, stage: str) -> tuple[Step, ...]:
+    def analyze(self, stage: str) -> tuple[JdbcStep, ...]:
         """Nothing: with the key's unique index there is one good plan."""
         del stage
         return ()
@@ -250,7 +250,7 @@ class Sqlite:
             path,
             timeout=login.statement_timeout_ms / 1000 or _FOREVER_S,
             isolation_level=None,  # _Cursor begins transactions
-            factory=_Connection,
+            factory=_SqliteConnection,
             check_same_thread=False,
         )
 
@@ -265,14 +265,14 @@ class Sqlite:
             return Fault.DATA
         return Fault.RETRY if code in _RETRY else Fault.FATAL
 
-    def describe(self, connection: Connection, schema: str, table: str) -> Existing | None:
+    def describe(self, connection: Connection, schema: str, table: str) -> JdbcTable | None:
         """A table's columns and unique indexes; None where it is missing. Takes no lock.
 
         Raises:
             Fatal: it is a view, or a table WITHOUT ROWID.
         """
         del schema
-        tables = _all(
+        tables = _fetch_rows(
             connection, "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND lower(name) = lower(?)", table
         )
         if not tables:
@@ -280,24 +280,24 @@ class Sqlite:
         if tables[0] != ("table", 0):
             form = "WITHOUT ROWID" if tables[0][0] == "table" else f"a {tables[0][0]}"
             raise Fatal(f"{table} is {form}, which the sink can't write; write a table with row ids")
-        rows = _all(
+        rows = _fetch_rows(
             connection,
             'SELECT name, type, "notnull", dflt_value IS NOT NULL OR hidden > 0, pk FROM pragma_table_xinfo(?)',
             table,
         )
         primary = tuple(row[0] for row in sorted(rows, key=lambda row: int(row[4])) if row[4])
         unique = [primary] if primary else []
-        for name, origin in _all(
+        for name, origin in _fetch_rows(
             connection,
             'SELECT name, origin FROM pragma_index_list(?) WHERE "unique" AND NOT partial ORDER BY seq',
             table,
         ):
             columns = tuple(
-                row[0] for row in _all(connection, "SELECT name FROM pragma_index_info(?) ORDER BY seqno", name)
+                row[0] for row in _fetch_rows(connection, "SELECT name FROM pragma_index_info(?) ORDER BY seqno", name)
             )
             if origin != "pk" and None not in columns:  # None: an expression
                 unique.append(columns)
-        return Existing({row[0]: Present(row[0], row[1], not row[2], bool(row[3])) for row in rows}, tuple(unique))
+        return JdbcTable({row[0]: JdbcColumn(row[0], row[1], not row[2], bool(row[3])) for row in rows}, tuple(unique))
 
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
         """Nothing to grant; the file is locked for writing and let go, which fails where it can't be written. Blocks."""
@@ -322,11 +322,14 @@ class Sqlite:
                 chunk = rows.slice(start, _CHUNK_ROWS)
                 cursor.executemany(
                     f"INSERT INTO {into} ({names}) VALUES ({values})",
-                    zip(*(_values(name, chunk.column(name).combine_chunks()) for name in columns), strict=True),
+                    zip(
+                        *(_read_column_values(name, chunk.column(name).combine_chunks()) for name in columns),
+                        strict=True,
+                    ),
                 )
 
 
-def _values(name: str, column: pa.Array) -> Iterable[Any]:
+def _read_column_values(name: str, column: pa.Array) -> Iterable[Any]:
     """A column as the driver takes it."""
     kind_of = column.type
     if pa.types.is_boolean(kind_of):
@@ -348,7 +351,7 @@ def _values(name: str, column: pa.Array) -> Iterable[Any]:
     return values
 
 
-def _all(connection: Connection, statement: str, *arguments: Any) -> Sequence[tuple[Any, ...]]:
+def _fetch_rows(connection: Connection, statement: str, *arguments: Any) -> Sequence[tuple[Any, ...]]:
     """The rows of a query outside of a transaction."""
     with closing(sqlite3.Cursor(connection)) as cursor:
         return cursor.execute(statement, arguments).fetchall()

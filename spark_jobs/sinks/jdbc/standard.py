@@ -35,12 +35,12 @@ def insert_on_conflict(
     others = [quote(name) for name in columns if name not in keys]
     key = ", ".join(map(quote, keys))
     # SQLite would read ON as a part of FROM, were there no WHERE; true may be the name of a column.
-    text = f"INSERT INTO {into} AS t ({quoted}) SELECT {chosen} FROM {source} WHERE 1 = 1 ON CONFLICT ({key})"
+    insert_sql = f"INSERT INTO {into} AS t ({quoted}) SELECT {chosen} FROM {source} WHERE 1 = 1 ON CONFLICT ({key})"
     if not others:
-        return f"{text} DO NOTHING"
-    text += " DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
+        return f"{insert_sql} DO NOTHING"
+    insert_sql += " DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
     version = quote("ums_id_")
-    return f"{text} WHERE t.{version} IS NULL OR t.{version} <= excluded.{version}" if newer else text
+    return f"{insert_sql} WHERE t.{version} IS NULL OR t.{version} <= excluded.{version}" if newer else insert_sql
 
 
 def add_primary_key(quote: Callable[[str], str], table: str, keys: tuple[str, ...]) -> str:

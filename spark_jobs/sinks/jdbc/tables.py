@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 from connectors.errors import Fatal
 from spark_jobs.contract import SYSTEM_COLUMNS, TIME
 from spark_jobs.sinks.jdbc import plan as plans
-from spark_jobs.sinks.jdbc.address import identity, shorten
+from spark_jobs.sinks.jdbc.address import find_identity, shorten_name
 from spark_jobs.sinks.jdbc.config import INSERT, SPLIT
 from spark_jobs.sinks.jdbc.model import Wanted
 from spark_jobs.sinks.jdbc.types import takes_nanoseconds
 
 if TYPE_CHECKING:
     from spark_jobs.contract import TableSchema
-    from spark_jobs.sinks.jdbc.config import Settings
-    from spark_jobs.sinks.jdbc.model import Connection, Dialect, Existing, Plan
+    from spark_jobs.sinks.jdbc.config import JdbcSettings
+    from spark_jobs.sinks.jdbc.model import Connection, Dialect, JdbcPlan, JdbcTable
 
 _RESERVED: Final = frozenset((*SYSTEM_COLUMNS, "ums_active_"))
 
@@ -30,10 +30,10 @@ class Columns:
     keys: tuple[str, ...]
 
 
-def name_problem(settings: Settings, dialect: Dialect, schema: TableSchema) -> str:
+def name_problem(settings: JdbcSettings, dialect: Dialect, schema: TableSchema) -> str:
     """Why the database can't hold a table by its name or those of its columns, and what to do; empty where it can. Pure."""
-    seen: dict[str, str] = {}
-    where, table = plans.target(settings, dialect, schema.namespace)
+    names_by_key: dict[str, str] = {}
+    where, table = plans.find_target(settings, dialect, schema.namespace)
     for name in (*([where] if where else []), table, plans.side_name(settings, dialect, table), settings.commit_table):
         reason = dialect.refuses(name)
         if reason:
@@ -42,7 +42,7 @@ def name_problem(settings: Settings, dialect: Dialect, schema: TableSchema) -> s
                 "sink.jdbc.table, sink.jdbc.schema, sink.jdbc.side.table.suffix or sink.jdbc.commit.table"
             )
     for column in schema.columns:
-        name = _short(dialect, column.name)
+        name = _shorten_name(dialect, column.name)
         reason = dialect.refuses(name)
         if reason:
             return (
@@ -55,20 +55,20 @@ def name_problem(settings: Settings, dialect: Dialect, schema: TableSchema) -> s
                 f"table {schema.namespace} has a column {column.name}, which is the name of a column of the sink; "
                 "rename it in the source's view of it"
             )
-        if same in seen:
+        if same in names_by_key:
             return (
-                f"table {schema.namespace}: the columns {seen[same]} and {column.name} have one name in the database; "
+                f"table {schema.namespace}: the columns {names_by_key[same]} and {column.name} have one name in the database; "
                 "rename one in the source or on its way (transform ReplaceField)"
             )
-        seen[same] = column.name
+        names_by_key[same] = column.name
     return ""
 
 
-def _short(dialect: Dialect, name: str) -> str:
-    return shorten(name, dialect.max_name, octets=dialect.octets)
+def _shorten_name(dialect: Dialect, name: str) -> str:
+    return shorten_name(name, dialect.max_name, octets=dialect.octets)
 
 
-def _keys(settings: Settings, schema: TableSchema) -> tuple[str, ...]:
+def _key_names(settings: JdbcSettings, schema: TableSchema) -> tuple[str, ...]:
     """The source's names of the key's columns: the table's own, or those that an option names."""
     primary_key = tuple(column.name for column in schema.key)
     if primary_key or settings.mode == INSERT or not settings.key_columns:
@@ -76,12 +76,12 @@ def _keys(settings: Settings, schema: TableSchema) -> tuple[str, ...]:
     return schema.key_with_shard(settings.key_columns)
 
 
-def refusal(settings: Settings, dialect: Dialect, schema: TableSchema) -> str:
+def describe_refusal(settings: JdbcSettings, dialect: Dialect, schema: TableSchema) -> str:
     """Why a table can't be written, and what to do; empty where it can: its names, or no key where the mode needs one. Pure."""
     problem = name_problem(settings, dialect, schema)
     if problem or settings.mode == INSERT:
         return problem
-    keys, present = _keys(settings, schema), {column.name for column in schema.columns}
+    keys, present = _key_names(settings, schema), {column.name for column in schema.columns}
     missing = [name for name in keys if name not in present]
     if keys and not missing:
         return ""
@@ -92,24 +92,24 @@ def refusal(settings: Settings, dialect: Dialect, schema: TableSchema) -> str:
     )
 
 
-def columns(settings: Settings, dialect: Dialect, schema: TableSchema) -> Columns:
+def find_columns(settings: JdbcSettings, dialect: Dialect, schema: TableSchema) -> Columns:
     """Names of a table's columns. Pure.
 
     Raises:
-        Fatal: the table can't be written (``refusal``).
+        Fatal: the table can't be written (``describe_refusal``).
     """
-    problem = refusal(settings, dialect, schema)
+    problem = describe_refusal(settings, dialect, schema)
     if problem:
         raise Fatal(problem)
-    keys = _keys(settings, schema)
+    keys = _key_names(settings, schema)
     return Columns(
-        tuple((column.name, _short(dialect, column.name)) for column in schema.columns),
-        tuple(_short(dialect, name) for name in keys),
+        tuple((column.name, _shorten_name(dialect, column.name)) for column in schema.columns),
+        tuple(_shorten_name(dialect, name) for name in keys),
     )
 
 
-def changes(
-    dialect: Dialect, table: str, present: Existing, wanted: tuple[Wanted, ...], *, strict_null: bool
+def find_changes(
+    dialect: Dialect, table: str, present: JdbcTable, needed_columns: tuple[Wanted, ...], *, strict_null: bool
 ) -> tuple[list[str], list[str], dict[str, str]]:
     """Statements that make a table fit, complaints about what no statement fixes without a person, and types. Pure.
 
@@ -119,36 +119,36 @@ def changes(
         dialect: of the database.
         table: its quoted name.
         present: as it is.
-        wanted: columns that rows will bring.
+        needed_columns: columns that rows will bring.
         strict_null: whether a NOT NULL column that rows may leave null is a complaint.
     """
     statements: list[str] = []
     problems: list[str] = []
     types: dict[str, str] = {}
     by_name = {(name if dialect.octets else name.lower()): column for name, column in present.columns.items()}
-    for each in wanted:
-        column = by_name.get(each.name if dialect.octets else each.name.lower())
-        kind = each.type.partition(" DEFAULT ")[0]
-        types[each.name] = kind
+    for needed in needed_columns:
+        column = by_name.get(needed.name if dialect.octets else needed.name.lower())
+        kind = needed.type.partition(" DEFAULT ")[0]
+        types[needed.name] = kind
         if column is None:
             # Rows that are there already have no value for it, so it can't be NOT NULL.
-            statements.append(f"ALTER TABLE {table} ADD COLUMN {dialect.quote(each.name)} {each.type}")
+            statements.append(f"ALTER TABLE {table} ADD COLUMN {dialect.quote(needed.name)} {needed.type}")
             continue
         serves = dialect.fits(kind, column.type)
-        types[each.name] = serves or kind
+        types[needed.name] = serves or kind
         if serves is None:
-            other = dialect.widen(table, Wanted(each.name, kind, each.nullable))
+            example = dialect.widen(table, Wanted(needed.name, kind, needed.nullable))
             problems.append(
-                f"column {each.name} is {column.type} but the source's values are {kind}, which it can't hold and "
-                f"can't be widened to; change it yourself, for instance (say how old values are changed): {other}"
+                f"column {needed.name} is {column.type} but the source's values are {kind}, which it can't hold and "
+                f"can't be widened to; change it yourself, for instance (say how old values are changed): {example}"
             )
         elif serves != column.type:
-            statements.append(dialect.widen(table, Wanted(each.name, serves, each.nullable)))
-        if strict_null and each.nullable and not column.nullable:
+            statements.append(dialect.widen(table, Wanted(needed.name, serves, needed.nullable)))
+        if strict_null and needed.nullable and not column.nullable:
             problems.append(
-                f"column {each.name} is NOT NULL, but a change may have no value for it (a delete has a key only)"
+                f"column {needed.name} is NOT NULL, but a change may have no value for it (a delete has a key only)"
             )
-    named = {(each.name if dialect.octets else each.name.lower()) for each in wanted}
+    named = {(needed.name if dialect.octets else needed.name.lower()) for needed in needed_columns}
     problems += [
         f"column {column.name} is NOT NULL without a default, and the source has no such column"
         for name, column in by_name.items()
@@ -157,7 +157,7 @@ def changes(
     return statements, problems, types
 
 
-def unique_problem(dialect: Dialect, table: str, present: Existing, keys: tuple[str, ...]) -> str | None:
+def unique_problem(dialect: Dialect, table: str, present: JdbcTable, keys: tuple[str, ...]) -> str | None:
     """What is wrong with a table's unique indexes for an upsert by ``keys``. Pure."""
 
     def same(names: tuple[str, ...]) -> frozenset[str]:
@@ -180,30 +180,30 @@ def unique_problem(dialect: Dialect, table: str, present: Existing, keys: tuple[
 
 
 @dataclass(slots=True)
-class Tables:
+class JdbcTargetTables:
     """The tables that a run of the sink writes: made and checked once, and again when a schema changes."""
 
-    settings: Settings
+    settings: JdbcSettings
     dialect: Dialect
     job: str
-    _plans: dict[str, tuple[TableSchema, Plan, Columns]] = field(default_factory=dict)
+    _plans: dict[str, tuple[TableSchema, JdbcPlan, Columns]] = field(default_factory=dict)
     _owners: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def known(self, schema: TableSchema) -> tuple[Plan, Columns] | None:
+    def known(self, schema: TableSchema) -> tuple[JdbcPlan, Columns] | None:
         """What ``plan`` found for this very schema before; None where the database has to be asked."""
-        known = self._plans.get(schema.namespace)
-        return known[1:] if known is not None and known[0] == schema else None
+        cached_plan = self._plans.get(schema.namespace)
+        return cached_plan[1:] if cached_plan is not None and cached_plan[0] == schema else None
 
     def check(self, schema: TableSchema) -> None:
         """Refuse a table that can't be written before anything is made in the database for it or for others. Pure.
 
         Raises:
-            Fatal: as ``columns``.
+            Fatal: as ``find_columns``.
         """
         if self.known(schema) is None:
-            columns(self.settings, self.dialect, schema)
+            find_columns(self.settings, self.dialect, schema)
 
-    def plan(self, schema: TableSchema, connection: Connection) -> tuple[Plan, Columns, list[str]]:
+    def plan(self, schema: TableSchema, connection: Connection) -> tuple[JdbcPlan, Columns, list[str]]:
         """How a table's rows are written; makes and changes the table where that is needed. Blocks.
 
         Returns:
@@ -212,48 +212,48 @@ class Tables:
         Raises:
             Fatal: the table does not fit; the text says the statement to run.
         """
-        known = self.known(schema)
-        if known is not None:
-            return *known, []
+        cached_plan = self.known(schema)
+        if cached_plan is not None:
+            return *cached_plan, []
         self.dialect = self.dialect.suited(connection)
-        where = plans.target(self.settings, self.dialect, schema.namespace)
-        owner = self._owners.setdefault(where, identity(schema.namespace))
-        if owner != identity(schema.namespace) and not self.settings.shared:
+        where = plans.find_target(self.settings, self.dialect, schema.namespace)
+        owner = self._owners.setdefault(where, find_identity(schema.namespace))
+        if owner != find_identity(schema.namespace) and not self.settings.shared:
             raise Fatal(
-                f"the source tables {owner} and {identity(schema.namespace)} would both be written to {where[1]}: "
+                f"the source tables {owner} and {find_identity(schema.namespace)} would both be written to {where[1]}: "
                 "name more parts in sink.jdbc.table (${database}_${table}), or set sink.jdbc.table.shared=true if "
                 "their keys differ"
             )
-        found = columns(self.settings, self.dialect, schema)
-        renamed = dict(found.pairs)
+        column_names = find_columns(self.settings, self.dialect, schema)
+        renamed = dict(column_names.pairs)
         type_of = {column.name: column for column in schema.columns}
-        own = tuple(
-            Wanted(renamed[each.name], each.type, each.nullable) if each.name in type_of else each
-            for each in plans.wanted_columns(self.settings, self.dialect, schema, self._source_keys(found))
+        own_columns = tuple(
+            Wanted(renamed[needed.name], needed.type, needed.nullable) if needed.name in type_of else needed
+            for needed in plans.wanted_columns(self.settings, self.dialect, schema, self._source_keys(column_names))
         )
-        run, types = self._ensure(connection, where, own, found.keys)
+        run, types = self._ensure_tables(connection, where, own_columns, column_names.keys)
         clocks = tuple(
             name
-            for source, name in found.pairs
+            for source, name in column_names.pairs
             if type_of[source].meaning == TIME and not takes_nanoseconds(self.dialect.kind(types[name]))
         )
         # A column of text tells spellings apart: its rows keep the one that they have.
-        uuids = tuple(name for name in found.keys if types[name] == "uuid")
+        uuids = tuple(name for name in column_names.keys if types[name] == "uuid")
         plan = replace(
-            plans.make(
+            plans.make_plan(
                 self.settings,
                 self.dialect,
                 self.job,
                 schema.namespace,
                 where,
-                tuple(name for _, name in found.pairs),
-                found.keys,
+                tuple(name for _, name in column_names.pairs),
+                column_names.keys,
             ),
             clocks=clocks,
             uuids=uuids,
         )
-        self._plans[schema.namespace] = (schema, plan, found)
-        return plan, found, run
+        self._plans[schema.namespace] = (schema, plan, column_names)
+        return plan, column_names, run
 
     def forget(self) -> None:
         """Look at the database again at the next batch: somebody may have changed a table."""
@@ -263,8 +263,8 @@ class Tables:
         """Forget deletes that are older than the retention; rows removed. Blocks."""
         removed = 0
         for where in self._owners:
-            names = plans.names(self.settings, self.dialect, *where)
-            statement = plans.expiries(self.settings, self.dialect, names)
+            names = plans.quote_table_names(self.settings, self.dialect, *where)
+            statement = plans.build_expiry(self.settings, self.dialect, names)
             if statement:
                 with closing(connection.cursor()) as cursor:
                     cursor.execute(statement)
@@ -272,62 +272,64 @@ class Tables:
                 connection.commit()
         return removed
 
-    def _source_keys(self, found: Columns) -> tuple[str, ...]:
+    def _source_keys(self, column_names: Columns) -> tuple[str, ...]:
         if self.settings.mode == INSERT:
             return ()
-        return tuple(source for source, name in found.pairs if name in found.keys)
+        return tuple(source for source, name in column_names.pairs if name in column_names.keys)
 
-    def _ensure(
+    def _ensure_tables(
         self, connection: Connection, where: tuple[str, str], own: tuple[Wanted, ...], keys: tuple[str, ...]
     ) -> tuple[list[str], dict[str, str]]:
         """Make and change the tables; the statements that were run, and the types of the table's own columns as they are."""
         schema, table = where
         settings, dialect = self.settings, self.dialect
-        names = plans.names(settings, dialect, schema, table)
+        names = plans.quote_table_names(settings, dialect, schema, table)
         upsert = settings.mode != INSERT
-        run, types = self._one(connection, schema, table, names.table, own, keys if upsert else ())
+        run, types = self._ensure_table(connection, schema, table, names.table, own, keys if upsert else ())
         # Keys of the side table are compared with the table's: a table that was there may have other types than we would make.
-        own = tuple(replace(each, type=types[each.name]) if each.name in keys else each for each in own)
+        own = tuple(replace(column, type=types[column.name]) if column.name in keys else column for column in own)
         side = plans.side_columns(settings, dialect, own, keys)
         if side:
-            run += self._one(connection, schema, plans.side_name(settings, dialect, table), names.side, side, keys)[0]
+            run += self._ensure_table(
+                connection, schema, plans.side_name(settings, dialect, table), names.side, side, keys
+            )[0]
         if not upsert and settings.exactly_once:
             columns_ = plans.commit_columns(dialect)
             key = plans.COMMIT_COLUMNS[:4]
-            run += self._one(connection, schema, settings.commit_table, names.commits, columns_, key)[0]
+            run += self._ensure_table(connection, schema, settings.commit_table, names.commits, columns_, key)[0]
         return run, types
 
-    def _one(
+    def _ensure_table(
         self,
         connection: Connection,
         schema: str,
         table: str,
         quoted: str,
-        wanted: tuple[Wanted, ...],
+        needed_columns: tuple[Wanted, ...],
         keys: tuple[str, ...],
     ) -> tuple[list[str], dict[str, str]]:
         """Make and change one table; the statements that were run, and the types of the wanted columns as they are."""
         dialect, settings = self.dialect, self.settings
         present = dialect.describe(connection, schema, table)
         if present is None:
-            statement = dialect.create(quoted, wanted, keys)
+            statement = dialect.create(quoted, needed_columns, keys)
             if not settings.auto_create:
                 raise Fatal(f"table {table} does not exist and sink.jdbc.auto.create is off; run:\n{statement}")
-            self._run(connection, [statement])
+            self._run_statements(connection, [statement])
             present = dialect.describe(connection, schema, table)
             if present is None:
                 raise Fatal(f"table {table} was made but can't be seen: is {quoted} in the search path?")
-            made = [statement]
+            statements_run = [statement]
         else:
-            made = []
+            statements_run = []
         business = (
             settings.mode == SPLIT
             and quoted.endswith(dialect.quote(table))
-            and not any(each.name == "ums_id_" for each in wanted)
+            and not any(column.name == "ums_id_" for column in needed_columns)
         )
         # The table of split gets no rows of deletes, so that it may have NOT NULL columns.
         strict_null = not business and settings.mode != INSERT
-        statements, problems, types = changes(dialect, quoted, present, wanted, strict_null=strict_null)
+        statements, problems, types = find_changes(dialect, quoted, present, needed_columns, strict_null=strict_null)
         problem = unique_problem(dialect, quoted, present, keys) if keys else None
         problems += [problem] if problem else []
         if problems:
@@ -337,11 +339,11 @@ class Tables:
                 raise Fatal(
                     f"table {table} lacks something and sink.jdbc.auto.evolve is off; run:\n" + ";\n".join(statements)
                 )
-            self._run(connection, statements)
-        return made + statements, types
+            self._run_statements(connection, statements)
+        return statements_run + statements, types
 
     @staticmethod
-    def _run(connection: Connection, statements: list[str]) -> None:
+    def _run_statements(connection: Connection, statements: list[str]) -> None:
         with closing(connection.cursor()) as cursor:
             for statement in statements:
                 cursor.execute(statement)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc import branches
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault
 from spark_jobs.sinks.jdbc.rows import (
     DAY_NS,
@@ -29,7 +29,7 @@ from spark_jobs.sinks.jdbc.rows import (
     PARTITION,
     TOPIC,
     at_offset_boundary,
-    newest,
+    select_newest,
     with_clocks,
     with_uuids,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from spark_jobs.dead_letters import DeadLetters
-    from spark_jobs.sinks.jdbc.model import Connection, Dialect, Plan
+    from spark_jobs.sinks.jdbc.model import Connection, Dialect, JdbcPlan
 
 #: Columns of a task's report, as Spark's schema text and as Arrow's.
 OUTCOME_DDL: Final = "rows long, loaded long, skipped long, bad long, retries long, error string, passing boolean"
@@ -61,7 +61,7 @@ _COLUMN: Final = re.compile(r"[Cc]olumn (?:'(.+?)'|(?:`[^`]*`\.)*`(.+?)`)(?: at 
 
 
 @dataclass(slots=True)
-class Outcome:
+class JdbcOutcome:
     """What a task did: rows it was given, rows loaded (after reduction), rows committed before, bad rows put aside."""
 
     rows: int = 0
@@ -94,12 +94,12 @@ class _Collision(Exception):
 class TaskWriter:
     """The function of ``mapInArrow``; picklable. ``letters``: where bad rows go; None stops the job at the first."""
 
-    plan: Plan
+    plan: JdbcPlan
     letters: DeadLetters | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task."""
-        writer = _Writer(self.plan, dialect(self.plan.login.address.dialect), self.letters)
+        writer = _Writer(self.plan, load_dialect(self.plan.login.address.dialect), self.letters)
         try:
             writer.run(batches)
         finally:
@@ -109,15 +109,15 @@ class TaskWriter:
 
 @dataclass(slots=True)
 class _Writer:
-    plan: Plan
+    plan: JdbcPlan
     dialect: Dialect
     letters: DeadLetters | None
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: JdbcOutcome = field(default_factory=JdbcOutcome)
     _connection: Connection | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Write all rows. A fault of the database ends it and is in the outcome; those of the source are raised."""
-        chunks = self._chunks(batches)
+        chunks = self._split_chunks(batches)
         while True:
             try:
                 if self.plan.branch:
@@ -126,7 +126,7 @@ class _Writer:
                 chunk = next(chunks, None)
                 if chunk is None:
                     return
-                self._transaction(chunk)
+                self._write_transaction(chunk)
             except Retriable as error:
                 self.outcome.error, self.outcome.passing = str(error), True
                 return
@@ -141,38 +141,38 @@ class _Writer:
                 self._connection.close()
             self._connection = None
 
-    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    def _split_chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         """The rows in pieces of one transaction each; with positions kept, the rows of a record are never cut apart."""
-        held: list[pa.RecordBatch] = []
+        pending: list[pa.RecordBatch] = []
         rows = size = 0
-        own = self.plan.columns[: self.plan.own]
-        for given in batches:
-            batch = given.rename_columns([*own, *given.schema.names[len(own) :]])
+        own_columns = self.plan.columns[: self.plan.own]
+        for record_batch in batches:
+            batch = record_batch.rename_columns([*own_columns, *record_batch.schema.names[len(own_columns) :]])
             for start in range(0, batch.num_rows, self.plan.batch_rows):
                 piece = batch.slice(start, self.plan.batch_rows)
-                held.append(piece)
+                pending.append(piece)
                 rows += piece.num_rows
                 size += piece.nbytes
                 self.outcome.rows += piece.num_rows
                 if rows < self.plan.batch_rows and size < self.plan.batch_bytes:
                     continue
-                table = pa.Table.from_batches(held)
+                table = pa.Table.from_batches(pending)
                 cut = at_offset_boundary(table) if self.plan.commits else table.num_rows
                 if cut:
                     yield table.slice(0, cut)
-                rest = table.slice(cut)
-                held, rows, size = rest.to_batches(), rest.num_rows, rest.nbytes
+                remainder = table.slice(cut)
+                pending, rows, size = remainder.to_batches(), remainder.num_rows, remainder.nbytes
         if rows:
-            yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(pending)
 
-    def _transaction(self, chunk: pa.Table) -> None:
+    def _write_transaction(self, chunk: pa.Table) -> None:
         # One statement can't write a row twice, so each key has to have one spelling.
-        rows = newest(with_uuids(chunk, self.plan.uuids), self.plan.keys) if self.plan.keys else chunk
+        rows = select_newest(with_uuids(chunk, self.plan.uuids), self.plan.keys) if self.plan.keys else chunk
         pauses = Backoff(self.plan.backoff_ms / 1000, _LONGEST_PAUSE_S, low=0.5, high=1.5)
         for attempt in range(self.plan.retries + 1):
             try:
-                connection = self._connected()
-                loaded, skipped, bad = self._write(connection, rows)
+                connection = self._open_connection()
+                loaded, skipped, bad = self._write_rows(connection, rows)
                 # Bad rows are put aside before the commit: a crash in between puts them aside twice, never not at all.
                 self._put_aside(bad)
                 connection.commit()
@@ -181,12 +181,12 @@ class _Writer:
                 if fault is None:
                     raise
                 if fault is not Fault.RETRY:
-                    raise Fatal(f"{self._table()} can't be written: {_text(error)}") from error
+                    raise Fatal(f"{self._describe_table()} can't be written: {_format_error(error)}") from error
                 self.close()  # whatever was begun is rolled back by the server
                 self.outcome.retries += 1
                 if attempt == self.plan.retries:
                     raise Retriable(
-                        f"{self._table()} could not be written {attempt + 1} times: {_text(error)}"
+                        f"{self._describe_table()} could not be written {attempt + 1} times: {_format_error(error)}"
                     ) from error
                 time.sleep(pauses.next_s())
             else:
@@ -205,103 +205,103 @@ class _Writer:
             connection = self._connection = self.dialect.connect(self.plan.login)
             if not self.plan.teardown:
                 self._execute_all(connection, self.plan.setup)
-            branches.begin(connection, branch)
+            branches.begin_branch(connection, branch)
             if self.plan.teardown:
                 self._execute_all(connection, self.plan.setup)
             for chunk in itertools.chain([first], chunks):
-                rows = newest(with_uuids(chunk, self.plan.uuids), self.plan.keys) if self.plan.keys else chunk
-                loaded, skipped, bad = self._write(connection, rows)
+                rows = select_newest(with_uuids(chunk, self.plan.uuids), self.plan.keys) if self.plan.keys else chunk
+                loaded, skipped, bad = self._write_rows(connection, rows)
                 self._put_aside(bad)
                 self.outcome.loaded += loaded
                 self.outcome.skipped += skipped
                 self.outcome.bad += len(bad)
             self._execute_all(connection, self.plan.teardown)
-            branches.prepare(connection, branch)
+            branches.prepare_branch(connection, branch)
         except Exception as error:
             fault = Fault.RETRY if isinstance(error, _Collision) else self.dialect.classify(error)
             if fault is None:
                 raise
             kind = Retriable if fault is Fault.RETRY else Fatal
-            raise kind(f"{self._table()} can't be written: {_text(error)}") from error
+            raise kind(f"{self._describe_table()} can't be written: {_format_error(error)}") from error
         finally:
             self.close()  # MariaDB: no other connection can end the branch before
 
     def _execute_all(self, connection: Connection, statements: Sequence[str]) -> None:
         for statement in statements:
-            self._execute(connection, statement)
+            self._execute_statement(connection, statement)
 
-    def _connected(self) -> Connection:
+    def _open_connection(self) -> Connection:
         if self._connection is None:
             self._connection = self.dialect.connect(self.plan.login)
             for statement in self.plan.setup:
-                self._execute(self._connection, statement)
+                self._execute_statement(self._connection, statement)
             self._connection.commit()
         return self._connection
 
-    def _table(self) -> str:
+    def _describe_table(self) -> str:
         return f"table {self.plan.target} ({self.plan.login.text})"
 
     @staticmethod
-    def _execute(
+    def _execute_statement(
         connection: Connection, statement: str, arguments: tuple[Any, ...] | None = None
     ) -> list[tuple[Any, ...]]:
         with contextlib.closing(connection.cursor()) as cursor:
             cursor.execute(statement, *(() if arguments is None else (arguments,)))
             return list(cursor.fetchall()) if cursor.description else []
 
-    def _write(self, connection: Connection, rows: pa.Table) -> tuple[int, int, list[_Bad]]:
+    def _write_rows(self, connection: Connection, rows: pa.Table) -> tuple[int, int, list[_Bad]]:
         """Load one transaction's rows; rows loaded, rows that were there already, bad ones."""
-        given = rows.num_rows
+        row_count = rows.num_rows
         if self.plan.commits:
             rows = self._not_committed(connection, rows)
         bad: list[_Bad] = []
         if rows.num_rows:
-            self._load(connection, rows, bad)
+            self._load_rows(connection, rows, bad)
         if bad and self.letters is None:
-            raise Fatal(self._complaint(bad[0]))
-        return rows.num_rows - len(bad), given - rows.num_rows, bad
+            raise Fatal(self._describe_bad_row(bad[0]))
+        return rows.num_rows - len(bad), row_count - rows.num_rows, bad
 
-    def _load(self, connection: Connection, rows: pa.Table, bad: list[_Bad]) -> None:
+    def _load_rows(self, connection: Connection, rows: pa.Table, bad: list[_Bad]) -> None:
         """Load and merge; where the database refuses a value, find the row by halves."""
-        self._execute(connection, "SAVEPOINT rows_")
+        self._execute_statement(connection, "SAVEPOINT rows_")
         try:
             if self.plan.clear:
-                self._execute(connection, self.plan.clear)
+                self._execute_statement(connection, self.plan.clear)
             self.dialect.load(connection, self.plan.into, with_clocks(rows, self.plan.clocks), self.plan.columns)
             deletes = self.plan.steps and bool(pc.any(pc.equal(rows.column("ums_op_"), "d")).as_py())
             for step in self.plan.steps:
                 if deletes or not step.deletes:
-                    self._execute(connection, step.sql)
+                    self._execute_statement(connection, step.sql)
         except Exception as error:
             if self.dialect.classify(error) is not Fault.DATA:
                 raise
-            self._execute(connection, "ROLLBACK TO SAVEPOINT rows_")
+            self._execute_statement(connection, "ROLLBACK TO SAVEPOINT rows_")
             if rows.num_rows == 1:
                 bad.append(_Bad(rows, error))
                 return
             half = rows.num_rows // 2
-            self._load(connection, rows.slice(0, half), bad)
+            self._load_rows(connection, rows.slice(0, half), bad)
             if bad and self.letters is None:
                 return  # the job stops; the rest will be seen when the first is mended
-            self._load(connection, rows.slice(half), bad)
+            self._load_rows(connection, rows.slice(half), bad)
         else:
-            self._execute(connection, "RELEASE SAVEPOINT rows_")
+            self._execute_statement(connection, "RELEASE SAVEPOINT rows_")
 
     def _not_committed(self, connection: Connection, rows: pa.Table) -> pa.Table:
         """Rows at or after the positions of the table of positions, which is locked and moved on in this transaction."""
         ends = rows.group_by([TOPIC, PARTITION], use_threads=False).aggregate([(OFFSET, "max")]).to_pylist()
         quote, commits, value = self.dialect.quote, self.plan.commits, self.dialect.placeholder
-        place = " AND ".join(f"{quote(name)} = {value}" for name in _COMMIT[:4])
+        partition_condition = " AND ".join(f"{quote(name)} = {value}" for name in _COMMIT[:4])
         for end in sorted(ends, key=lambda each: (each[TOPIC], each[PARTITION])):
             where = (self.plan.job, self.plan.target, end[TOPIC], end[PARTITION])
-            found = self._execute(
+            position_rows = self._execute_statement(
                 connection,
-                f"SELECT {quote('next_offset_')} FROM {commits} WHERE {place}{self.dialect.row_lock}",
+                f"SELECT {quote('next_offset_')} FROM {commits} WHERE {partition_condition}{self.dialect.row_lock}",
                 where,
             )
-            if not found:
+            if not position_rows:
                 try:
-                    self._execute(
+                    self._execute_statement(
                         connection,
                         f"INSERT INTO {commits} ({', '.join(map(quote, _COMMIT))}) "
                         f"VALUES ({value}, {value}, {value}, {value}, 0)",
@@ -311,8 +311,8 @@ class _Writer:
                     if self.dialect.classify(error) is Fault.DATA:  # a duplicate: another writer found nothing, too
                         raise _Collision("another writer writes the same positions") from error
                     raise
-                found = [(0,)]
-            done = int(found[0][0])
+                position_rows = [(0,)]
+            done = int(position_rows[0][0])
             after = int(end[f"{OFFSET}_max"]) + 1
             if done > 0:
                 here = pc.and_(
@@ -320,10 +320,10 @@ class _Writer:
                 )
                 rows = rows.filter(pc.invert(pc.and_(here, pc.less(rows.column(OFFSET), done))))
             if after > done:
-                self._execute(
+                self._execute_statement(
                     connection,
                     f"UPDATE {commits} SET {quote('next_offset_')} = {value}, {quote('written_at_')} = "
-                    f"CURRENT_TIMESTAMP WHERE {place}",
+                    f"CURRENT_TIMESTAMP WHERE {partition_condition}",
                     (after, *where),
                 )
         return rows
@@ -332,19 +332,19 @@ class _Writer:
         if not bad or self.letters is None:
             return
         with self.letters:
-            for each in bad:
-                (row,) = each.row.to_pylist()
+            for bad_row in bad:
+                (row,) = bad_row.row.to_pylist()
                 self.letters.report(
                     row[TOPIC],
                     row[PARTITION],
                     row[OFFSET],
                     None,
-                    repr(_own(row)).encode(),
-                    Fatal(self._complaint(each)),
+                    repr(_own_values(row)).encode(),
+                    Fatal(self._describe_bad_row(bad_row)),
                     stage="TASK_PUT",
                 )
 
-    def _complaint(self, bad: _Bad) -> str:
+    def _describe_bad_row(self, bad: _Bad) -> str:
         (row,) = bad.row.to_pylist()
         key = ", ".join(f"{name}={row[name]!r}"[:_VALUE_SHOWN] for name in self.plan.keys)
         where = f"{row[TOPIC]}-{row[PARTITION]} offset {row[OFFSET]}{' with ' + key if key else ''}"
@@ -352,11 +352,12 @@ class _Writer:
         # The row's values stay out of logs and dead letters: the position leads to them.
         named = f" (column {column})" if column in row else ""
         return (
-            f"{self._table()} refuses the row of {where}: {_text(bad.cause)}{named}. {self._hint(row)}Change the column so "
+            f"{self._describe_table()} refuses the row of {where}: {_format_error(bad.cause)}{named}. "
+            f"{self._find_time_hint(row)}Change the column so "
             "that it can hold the value, or set errors.tolerance=all to put such rows aside"
         )
 
-    def _hint(self, row: dict[str, Any]) -> str:
+    def _find_time_hint(self, row: dict[str, Any]) -> str:
         """What holds a time that is none of a day; empty where the row has no such."""
         wrong = [name for name in self.plan.clocks if row[name] is not None and not 0 <= row[name] < DAY_NS]
         if not wrong:
@@ -372,7 +373,7 @@ class _Writer:
 _COMMIT: Final = ("job_", "table_", "kafka_topic_", "kafka_partition_", "next_offset_")
 
 
-def _own(row: dict[str, Any]) -> dict[str, Any]:
+def _own_values(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in (TOPIC, PARTITION, OFFSET)}
 
 
@@ -380,13 +381,13 @@ def column_of(error: BaseException) -> str:
     """The column that an error is about, where the database says so: PostgreSQL for COPY, MariaDB and MySQL for most."""
     context = getattr(getattr(error, "diag", None), "context", None)
     if context is not None:
-        found = _COPY_COLUMN.search(context)
-        return found[1] if found is not None else ""
-    found = _COLUMN.search(str(error.args[-1] if error.args else ""))
-    return next(filter(None, found.groups()), "") if found is not None else ""
+        match = _COPY_COLUMN.search(context)
+        return match[1] if match is not None else ""
+    match = _COLUMN.search(str(error.args[-1] if error.args else ""))
+    return next(filter(None, match.groups()), "") if match is not None else ""
 
 
-def _text(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """An error in one line, without the values of the row (PostgreSQL's CONTEXT and DETAIL show them)."""
-    text = str(error).strip().partition("\nCONTEXT")[0].partition("\nDETAIL")[0]
-    return " ".join(text.split())
+    message = str(error).strip().partition("\nCONTEXT")[0].partition("\nDETAIL")[0]
+    return " ".join(message.split())

@@ -50,7 +50,7 @@ _UNBOUNDED: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class JdbcKind:
     """A type by family and size.
 
     ``size`` is bytes of a number, characters or bytes of a string, digits of a decimal, or digits after a time's second.
@@ -61,86 +61,86 @@ class Kind:
     scale: int = 0
 
 
-def kind(text: str, *, bounded_text: bool) -> Kind:
+def parse_kind(type_text: str, *, bounded_text: bool) -> JdbcKind:
     """The kind of an SQL type as a database prints it.
 
     Args:
-        text: the type.
+        type_text: the type.
         bounded_text: whether TEXT has a limit (MySQL), or none (PostgreSQL).
     """
-    found = _TYPE.match(text.lower())
-    if found is None:
-        return Kind("other")
-    name, first, second = found[1], found[2], found[3]
+    match = _TYPE.match(type_text.lower())
+    if match is None:
+        return JdbcKind("other")
+    name, first, second = match[1], match[2], match[3]
     size = int(first) if first else 0
     if name in _INTEGERS:
         # An unsigned one holds what fits the next smaller signed one; that it holds more is of no use here.
-        return Kind("integer", _INTEGERS[name])
+        return JdbcKind("integer", _INTEGERS[name])
     if name in _FLOATS:
-        return Kind("float", _FLOATS[name])
+        return JdbcKind("float", _FLOATS[name])
     if name in _DECIMALS:
         if not first:
-            return Kind("decimal", 10, 0) if bounded_text else Kind("decimal", 1000, 1000)
-        return Kind("decimal", size, int(second or 0))
+            return JdbcKind("decimal", 10, 0) if bounded_text else JdbcKind("decimal", 1000, 1000)
+        return JdbcKind("decimal", size, int(second or 0))
     if name in _TEXTS:
-        return Kind("text", size or (_TEXTS[name] if bounded_text and _TEXTS[name] else _UNBOUNDED))
+        return JdbcKind("text", size or (_TEXTS[name] if bounded_text and _TEXTS[name] else _UNBOUNDED))
     if name in _BYTES:
-        return Kind("bytes", size or _BYTES[name] or _UNBOUNDED)
+        return JdbcKind("bytes", size or _BYTES[name] or _UNBOUNDED)
     if name in _TIMES:
-        return Kind("time")
-    if name == "time" and "with time zone" not in (found[4] or ""):
-        return Kind("clock", size if first else 0 if bounded_text else _SECOND_DIGITS)
-    return Kind({"boolean": "boolean", "bool": "boolean", "date": "date"}.get(name, "other"))
+        return JdbcKind("time")
+    if name == "time" and "with time zone" not in (match[4] or ""):
+        return JdbcKind("clock", size if first else 0 if bounded_text else _SECOND_DIGITS)
+    return JdbcKind({"boolean": "boolean", "bool": "boolean", "date": "date"}.get(name, "other"))
 
 
-def takes_nanoseconds(present: Kind) -> bool:
+def takes_nanoseconds(present: JdbcKind) -> bool:
     """Whether times of the day are written into such a column as numbers, as they were before there were columns of times."""
     return present.family in ("integer", "decimal", "float")
 
 
-def holds(present: Kind, wanted: Kind) -> bool:
-    """Whether every value of ``wanted`` can be stored in ``present`` without loss (or is refused)."""
-    if present.family == "other" or wanted.family == "other":
+def can_hold(present: JdbcKind, needed: JdbcKind) -> bool:
+    """Whether every value of ``needed`` can be stored in ``present`` without loss (or is refused)."""
+    if present.family == "other" or needed.family == "other":
         # A type of the database's own (uuid, inet, an enum, jsonb): it reads text and refuses what is none.
         # An interval of PostgreSQL holds times that its time does not.
-        return {present.family, wanted.family} <= {"text", "other"} or (present.family, wanted.family) == (
+        return {present.family, needed.family} <= {"text", "other"} or (present.family, needed.family) == (
             "other",
             "clock",
         )
-    if present.family == "text" and wanted.family != "bytes":
-        return wanted.family != "text" or present.size >= wanted.size or wanted.size >= 1 << 24
-    if present.family == wanted.family:
+    if present.family == "text" and needed.family != "bytes":
+        return needed.family != "text" or present.size >= needed.size or needed.size >= 1 << 24
+    if present.family == needed.family:
         if present.family == "decimal":
-            return present.scale >= wanted.scale and (
-                present.size >= 1000 or present.size - present.scale >= wanted.size - wanted.scale
+            return present.scale >= needed.scale and (
+                present.size >= 1000 or present.size - present.scale >= needed.size - needed.scale
             )
         if present.family == "bytes":
-            return present.size >= wanted.size or wanted.size >= 1 << 24
-        return present.size >= wanted.size
-    if present.family == "clock" and wanted.family == "text":
+            return present.size >= needed.size or needed.size >= 1 << 24
+        return present.size >= needed.size
+    if present.family == "clock" and needed.family == "text":
         return True  # as with those types: it reads text
-    if wanted.family == "clock":
-        return takes_nanoseconds(present) and present.family != "float" and holds(present, Kind("integer", 8))
-    if wanted.family == "integer":
+    if needed.family == "clock":
+        return takes_nanoseconds(present) and present.family != "float" and can_hold(present, JdbcKind("integer", 8))
+    if needed.family == "integer":
         if present.family == "decimal":
-            return present.size >= 1000 or present.size - present.scale >= _DIGITS[wanted.size]
-        return present.family == "float" and present.size == 8 and wanted.size <= 4
-    return wanted.family == "date" and present.family == "time"
+            return present.size >= 1000 or present.size - present.scale >= _DIGITS[needed.size]
+        return present.family == "float" and present.size == 8 and needed.size <= 4
+    return needed.family == "date" and present.family == "time"
 
 
-def joined(present: Kind, wanted: Kind) -> Kind | None:
+def join_kinds(present: JdbcKind, needed: JdbcKind) -> JdbcKind | None:
     """The smallest kind that holds both, where values of ``present`` can be changed into it without loss; else None."""
-    if wanted.family == "text" != present.family:
+    if needed.family == "text" != present.family:
         return None  # no value would be lost, but whoever computes with the column would be surprised
-    if present.family == "clock" != wanted.family:
+    if present.family == "clock" != needed.family:
         return None  # no database makes numbers of times by itself
-    if holds(wanted, present):
-        return wanted
-    if present.family == wanted.family == "decimal":
-        scale = max(present.scale, wanted.scale)
-        return Kind("decimal", max(present.size - present.scale, wanted.size - wanted.scale) + scale, scale)
-    if present.family == "integer" and wanted.family == "decimal":
-        return Kind("decimal", max(_DIGITS[present.size], wanted.size - wanted.scale) + wanted.scale, wanted.scale)
-    if present.family == "decimal" and wanted.family == "integer":
-        return Kind("decimal", _DIGITS[wanted.size] + present.scale, present.scale)
+    if can_hold(needed, present):
+        return needed
+    if present.family == needed.family == "decimal":
+        scale = max(present.scale, needed.scale)
+        return JdbcKind("decimal", max(present.size - present.scale, needed.size - needed.scale) + scale, scale)
+    if present.family == "integer" and needed.family == "decimal":
+        return JdbcKind("decimal", max(_DIGITS[present.size], needed.size - needed.scale) + needed.scale, needed.scale)
+    if present.family == "decimal" and needed.family == "integer":
+        return JdbcKind("decimal", _DIGITS[needed.size] + present.scale, present.scale)
     return None

@@ -123,7 +123,7 @@ def in_arrow(kind: DataType) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroRows:
+class AvroRowFormat:
     """How rows of one table are written; picklable.
 
     Attributes:
@@ -148,7 +148,7 @@ class AvroRows:
         """
         for schema, is_key in ((self.value, False), (self.key, True)):
             if schema is not None:
-                _encoder(self.options, topic, schema, is_key=is_key)
+                _get_encoder(self.options, topic, schema, is_key=is_key)
 
     def encode(
         self, batch: pa.RecordBatch, topics: Sequence[str]
@@ -168,14 +168,14 @@ class AvroRows:
             values_of(batch.column(f"c{number}" if number < width else name), self.value.fields[number].schema)
             for number, name in enumerate(names)
         ]
-        write_value = {topic: _encoder(self.options, topic, self.value, is_key=False) for topic in set(topics)}
+        write_value = {topic: _get_encoder(self.options, topic, self.value, is_key=False) for topic in set(topics)}
         values = [
             write_value[topic](dict(zip(names, row, strict=True)))
             for topic, row in zip(topics, zip(*columns, strict=True), strict=True)
         ]
         if self.key is None:
             return None, values
-        write_key = {topic: _encoder(self.options, topic, self.key, is_key=True) for topic in set(topics)}
+        write_key = {topic: _get_encoder(self.options, topic, self.key, is_key=True) for topic in set(topics)}
         key_names = [member.name for member in self.key.fields]
         rows = zip(*(columns[number] for number in self.key_columns), strict=True)
         keys = [
@@ -184,7 +184,7 @@ class AvroRows:
         return keys, values
 
 
-def avro_rows(schema: TableSchema, key_names: Sequence[str], options: Mapping[str, str]) -> AvroRows:
+def avro_rows(schema: TableSchema, key_names: Sequence[str], options: Mapping[str, str]) -> AvroRowFormat:
     """How rows of a table are written. Pure.
 
     Args:
@@ -197,22 +197,24 @@ def avro_rows(schema: TableSchema, key_names: Sequence[str], options: Mapping[st
     schemas = {column.name: column_schema(column) for column in schema.columns}
     numbers = tuple([*schemas].index(name) for name in key_names)
     key = struct(f"{record}.Key", {name: schemas[name] for name in key_names}) if key_names else None
-    return AvroRows(struct(f"{record}.Value", {**schemas, **_SYSTEM}), key, numbers, tuple(sorted(options.items())))
+    return AvroRowFormat(
+        struct(f"{record}.Value", {**schemas, **_SYSTEM}), key, numbers, tuple(sorted(options.items()))
+    )
 
 
 def values_of(column: pa.Array, schema: Schema) -> list[Any]:
     """A column's values as a converter takes them. Pure."""
     import pyarrow as pa
 
-    bare = _bare(column.type)
+    bare = _strip_type(column.type)
     values: list[Any] = (column if bare == column.type else column.cast(bare)).to_pylist()
     if schema.name == _INSTANT:
         return [None if value is None else f"{datetime_text(value).replace(' ', 'T')}Z" for value in values]
-    change = _change(column.type) if pa.types.is_nested(column.type) else None
+    change = _map_converter(column.type) if pa.types.is_nested(column.type) else None
     return values if change is None else [None if value is None else change(value) for value in values]
 
 
-def _bare(kind: pa.DataType) -> pa.DataType:
+def _strip_type(kind: pa.DataType) -> pa.DataType:
     """The type with numbers for times: Python's own have no year beyond 9999."""
     import pyarrow as pa
 
@@ -221,26 +223,26 @@ def _bare(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_date32(kind):
         return pa.int32()
     if pa.types.is_list(kind):
-        return pa.list_(_bare(kind.value_type))
+        return pa.list_(_strip_type(kind.value_type))
     if pa.types.is_map(kind):
-        return pa.map_(_bare(kind.key_type), _bare(kind.item_type))
+        return pa.map_(_strip_type(kind.key_type), _strip_type(kind.item_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(member.name, _bare(member.type)) for member in kind])
+        return pa.struct([pa.field(member.name, _strip_type(member.type)) for member in kind])
     return kind
 
 
-def _change(kind: pa.DataType) -> Callable[[Any], Any] | None:
+def _map_converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """The function that makes dictionaries of Arrow's maps; None where there are no maps."""
     import pyarrow as pa
 
     if pa.types.is_list(kind):
-        inner = _change(kind.value_type)
+        inner = _map_converter(kind.value_type)
         return None if inner is None else lambda value: [None if item is None else inner(item) for item in value]
     if pa.types.is_map(kind):
-        key, item = _change(kind.key_type) or _same, _change(kind.item_type) or _same
+        key, item = _map_converter(kind.key_type) or _keep_value, _map_converter(kind.item_type) or _keep_value
         return lambda value: {key(name): None if part is None else item(part) for name, part in value}
     if pa.types.is_struct(kind):
-        changes = {member.name: change for member in kind if (change := _change(member.type)) is not None}
+        changes = {member.name: change for member in kind if (change := _map_converter(member.type)) is not None}
         if not changes:
             return None
         return lambda value: {
@@ -249,13 +251,13 @@ def _change(kind: pa.DataType) -> Callable[[Any], Any] | None:
     return None
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
 @lru_cache(maxsize=256)
-def _encoder(options: tuple[tuple[str, str], ...], topic: str, schema: Schema, *, is_key: bool) -> Encode:
-    """The encoder of a schema for a topic, kept from batch to batch. Blocks; raises as ``AvroRows.register``."""
+def _get_encoder(options: tuple[tuple[str, str], ...], topic: str, schema: Schema, *, is_key: bool) -> Encode:
+    """The encoder of a schema for a topic, kept from batch to batch. Blocks; raises as ``AvroRowFormat.register``."""
 
     async def prepare() -> Encode:
         converter = create_converter("AvroConverter", dict(options), is_key, property_name="sink.kafka.format")

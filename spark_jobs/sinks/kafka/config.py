@@ -23,7 +23,7 @@ from spark_jobs.sinks.kafka.templates import NOT_IN_TOPICS, PLACEHOLDER, is_colu
 
 if TYPE_CHECKING:
     from connectors.options import Config
-    from spark_jobs.sinks.kafka.avro import AvroRows
+    from spark_jobs.sinks.kafka.avro import AvroRowFormat
 
 _S, _B, _I, _LIST = ConfigType.STRING, ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LIST
 _TO: Final = "Kafka: where to"
@@ -45,7 +45,7 @@ AVRO: Final = "avro"
 UMS: Final = "ums"
 
 
-def _template(name: str, value: Any) -> str | None:
+def _check_placeholders(name: str, value: Any) -> str | None:
     if value is None:
         return None
     unknown = [name for name in PLACEHOLDER.findall(value) if name not in _NAMES and not is_column(name)]
@@ -67,7 +67,7 @@ KEYS: Final = (
         type=_S,
         importance=Importance.HIGH,
         group=_TO,
-        validator=_template,
+        validator=_check_placeholders,
         example="${topic}.copy",
         doc="The topic to write to. `${topic}` stands for the record's topic and `${namespace}`, `${database}` and "
         "`${table}` for names of its table, `${column:<name>}` for the value of a column, which must not be null (these with "
@@ -218,7 +218,7 @@ CONFIG: Final = ConfigDef(KEYS)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class KafkaSinkSettings:
     """What a task needs to write; picklable. Holds credentials in ``client``: never to be printed.
 
     Attributes:
@@ -255,7 +255,7 @@ class Settings:
     #: Partitions by name of topics that a column names; the rows then have them in the column ``target``.
     targets: dict[str, int] = field(default_factory=dict)
     #: Encodes rows in tasks; None where they come as bytes.
-    encoding: AvroRows | None = None
+    encoding: AvroRowFormat | None = None
 
     @property
     def timeout_s(self) -> float:
@@ -270,10 +270,10 @@ class Settings:
 def target_topic(template: str, topic: str, namespace: str) -> str:
     """The topic that ``template`` names; placeholders of columns stay."""
 
-    def fill(found: re.Match[str]) -> str:
-        if is_column(found.group(1)):
-            return found.group(0)
-        return _BAD.sub("_", topic if found.group(1) == "topic" else names[found.group(1)])
+    def fill(placeholder: re.Match[str]) -> str:
+        if is_column(placeholder.group(1)):
+            return placeholder.group(0)
+        return _BAD.sub("_", topic if placeholder.group(1) == "topic" else names[placeholder.group(1)])
 
     names = names_of_table(namespace)
     filled = PLACEHOLDER.sub(fill, template)

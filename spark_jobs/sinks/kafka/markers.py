@@ -13,22 +13,25 @@ from spark_jobs.watchdog import limit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spark_jobs.sinks.kafka.config import Settings
+    from spark_jobs.sinks.kafka.config import KafkaSinkSettings
 
 
-def quiet() -> logging.Logger:
+def make_quiet_logger() -> logging.Logger:
     """The logger of the sink's clients: they tell of every connection, and errors that matter are raised."""
     logger = logging.getLogger("spark_jobs.kafka_client")
     logger.setLevel(logging.ERROR)
     return logger
 
 
-def failure(error: Any, what: str) -> Exception:
+def explain_failure(error: Any, action: str) -> Exception:
     """The error to raise for a ``KafkaException``: fencing and passing faults are tried again, refusals fail the job."""
     from confluent_kafka import KafkaError
 
     cause = error.args[0] if error.args else error
-    text = f"{'' if what.startswith('Kafka sink') else 'Kafka sink: '}{what}: {cause.str() if hasattr(cause, 'str') else cause}"
+    message = (
+        f"{'' if action.startswith('Kafka sink') else 'Kafka sink: '}{action}: "
+        f"{cause.str() if hasattr(cause, 'str') else cause}"
+    )
     refused = {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -42,10 +45,10 @@ def failure(error: Any, what: str) -> Exception:
     code = cause.code() if hasattr(cause, "code") else None
     if code in refused:
         return Fatal(
-            f"{text}. Give the job's user the rights (WRITE on the topic and the transactional id, READ on the "
+            f"{message}. Give the job's user the rights (WRITE on the topic and the transactional id, READ on the "
             "group), or correct sink.kafka.* for this size."
         )
-    return Retriable(text)
+    return Retriable(message)
 
 
 def marker_key(stream: str, topic: str, partition: int) -> bytes:
@@ -53,7 +56,7 @@ def marker_key(stream: str, topic: str, partition: int) -> bytes:
     return json.dumps([stream, topic, partition]).encode()
 
 
-def read_markers(settings: Settings) -> dict[bytes, tuple[int, str]]:
+def read_markers(settings: KafkaSinkSettings) -> dict[bytes, tuple[int, str]]:
     """All positions in the compacted topic, each with the id of the source topic. Blocks until its end is read.
 
     Raises:
@@ -90,7 +93,7 @@ def read_newest(client: Mapping[str, Any], topic: str, group: str, timeout_s: fl
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
         },
-        logger=quiet(),
+        logger=make_quiet_logger(),
     )
     newest: dict[bytes, bytes] = {}
     try:
@@ -113,7 +116,7 @@ def read_newest(client: Mapping[str, Any], topic: str, group: str, timeout_s: fl
             if time.monotonic() > deadline:
                 raise Retriable(f"Kafka sink: {topic} could not be read to its end within {timeout_s:.0f} s")
     except KafkaException as error:
-        raise failure(error, f"{topic} can't be read") from error
+        raise explain_failure(error, f"{topic} can't be read") from error
     finally:
         with limit(f"the end of the consumer of {topic}", timeout_s):
             consumer.close()

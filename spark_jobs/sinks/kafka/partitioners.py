@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from connectors.entry_points import entries
+from connectors.entry_points import list_entries
 from connectors.errors import Fatal
 
 GROUP: Final = "millrace.partitioners"
@@ -15,9 +15,9 @@ BUILT_IN: Final = ("source", "key", "round-robin")
 Partitioner = Callable[[bytes | None, bytes | None, str, int], int]
 
 
-def offered() -> list[str]:
+def list_partitioners() -> list[str]:
     """The names of the installed ones. Blocks for some ms."""
-    return sorted(entry.name for entry in entries(GROUP))
+    return sorted(entry.name for entry in list_entries(GROUP))
 
 
 def load_partitioner(name: str) -> Partitioner:
@@ -26,7 +26,7 @@ def load_partitioner(name: str) -> Partitioner:
     Raises:
         Fatal: no installed package has this name, or it can't be imported.
     """
-    for entry in entries(GROUP):
+    for entry in list_entries(GROUP):
         if entry.name == name:
             try:
                 partitioner: Partitioner = entry.load()
@@ -35,11 +35,11 @@ def load_partitioner(name: str) -> Partitioner:
             return partitioner
     raise Fatal(
         f"sink.kafka.partitioner: no installed package has an entry point {name} in the group {GROUP}; there are "
-        f"{', '.join([*BUILT_IN, *offered()])}"
+        f"{', '.join([*BUILT_IN, *list_partitioners()])}"
     )
 
 
-def checked(name: str, partition: Any, topic: str, partitions: int) -> int:
+def check_partition(name: str, partition: Any, topic: str, partitions: int) -> int:
     """The result of a partitioner. Pure.
 
     Raises:

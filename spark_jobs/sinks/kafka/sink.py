@@ -9,8 +9,8 @@ from connectors.errors import Fatal, Retriable, Skippable
 from spark_jobs import clients
 from spark_jobs.causes import cause_of
 from spark_jobs.contract import UMS_COLUMNS, Batch, SchemaRefused, Sink, TableChanges
-from spark_jobs.frames import numbered
-from spark_jobs.groups import committed
+from spark_jobs.frames import number_columns
+from spark_jobs.groups import read_committed
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.kafka import ums
@@ -23,13 +23,13 @@ from spark_jobs.sinks.kafka.config import (
     PRODUCER,
     TOPIC_CONFIG,
     UMS,
-    Settings,
+    KafkaSinkSettings,
     group_of,
     table_group,
     target_topic,
 )
-from spark_jobs.sinks.kafka.markers import failure
-from spark_jobs.sinks.kafka.partitioners import BUILT_IN, GROUP, offered
+from spark_jobs.sinks.kafka.markers import explain_failure
+from spark_jobs.sinks.kafka.partitioners import BUILT_IN, GROUP, list_partitioners
 from spark_jobs.sinks.kafka.templates import PLACEHOLDER, column_of, text_column, text_template, topic_column
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.topics import create_topic
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import TableSchema
-    from spark_jobs.sinks.kafka.avro import AvroRows
+    from spark_jobs.sinks.kafka.avro import AvroRowFormat
 
 _TIMEOUT_S: Final = 30.0
 #: Kafka's own ``max.message.bytes``.
@@ -84,14 +84,14 @@ class KafkaSink(Sink):
             )
         if config["sink.kafka.key"] == "columns" and not (rows and config["sink.kafka.key.columns"]):
             problems.append("sink.kafka.key: columns needs sink.kafka.content=rows and sink.kafka.key.columns")
-        problems += _misplaced(config)
+        problems += _check_columns(config)
         if config.get("source.min.partitions") and config.get("guarantee") in {None, "exactly-once"}:
             problems.append(
                 "guarantee: exactly-once can't be had with source.min.partitions: one partition would be written "
                 "by several tasks"
             )
-        other = config.prefixed(PRODUCER).get("bootstrap.servers", config["kafka.bootstrap.servers"])
-        if other != config["kafka.bootstrap.servers"] and config.get("guarantee") in {None, "exactly-once"}:
+        servers = config.prefixed(PRODUCER).get("bootstrap.servers", config["kafka.bootstrap.servers"])
+        if servers != config["kafka.bootstrap.servers"] and config.get("guarantee") in {None, "exactly-once"}:
             problems.append(
                 "guarantee: exactly-once can't be had into another cluster, where positions of this one's topics "
                 "can't be kept; set at-least-once"
@@ -119,7 +119,7 @@ class KafkaSink(Sink):
         """Ask Kafka for what is there; makes the topic of markers."""
         config = self.context.config
         self._guarantee = str(config.get("guarantee") or self.guarantees[0])
-        self._client = clients.confluent(config) | dict(config.prefixed(PRODUCER).items())
+        self._client = clients.build_client_config(config) | dict(config.prefixed(PRODUCER).items())
         self._group = group_of(config)
         self._markers = f"{self._group}-markers"
         self._targets: dict[str, int] = {}
@@ -129,7 +129,7 @@ class KafkaSink(Sink):
         #: Whether the next attempt has to find out which record Kafka refuses.
         self._explain = False
         if self._guarantee == "exactly-once":
-            self._ensure(self._markers, 1, {"cleanup.policy": "compact"}, own=True)
+            self._ensure_topic(self._markers, 1, {"cleanup.policy": "compact"}, own=True)
 
     def write(self, batch: Batch) -> int:
         """Write one batch; see ``Sink.write``."""
@@ -137,7 +137,7 @@ class KafkaSink(Sink):
             columns = ["topic", "partition", "offset", "timestamp", "key", "value"]
             if self.context.config["sink.kafka.headers"]:
                 columns.append("headers")
-            return self._write(
+            return self._write_rows(
                 batch, batch.raw.select(*columns), "", dict.fromkeys((topic for topic, _ in batch.ranges), "")
             )
         return sum(self._write_table(batch, table) for table in batch.changes())
@@ -147,7 +147,7 @@ class KafkaSink(Sink):
 
         config = self.context.config
         names = [column.name for column in table.schema.columns]
-        frame = numbered(table.frame, len(names))
+        frame = number_columns(table.frame, len(names))
         keys = (
             table.schema.key_with_shard(config["sink.kafka.key.columns"])
             if config["sink.kafka.key"] == "columns"
@@ -160,18 +160,20 @@ class KafkaSink(Sink):
                 f"{', '.join(names)}"
             )
         namespace = table.schema.namespace
-        own = {name: f.col(f"c{number}").alias(name) for number, name in enumerate(names)}
-        key, values, encoding = self._form(table.schema, keys, own)
+        columns_by_name = {name: f.col(f"c{number}").alias(name) for number, name in enumerate(names)}
+        key, values, encoding = self._choose_form(table.schema, keys, columns_by_name)
         if config["sink.kafka.key"] == "template":
-            key = text_column("sink.kafka.key.template", str(config["sink.kafka.key.template"]), namespace, own)
+            key = text_column(
+                "sink.kafka.key.template", str(config["sink.kafka.key.template"]), namespace, columns_by_name
+            )
         headers = {
-            name: text_column(f"{HEADER}{name}", template, namespace, own)
+            name: text_column(f"{HEADER}{name}", template, namespace, columns_by_name)
             for name, template in config.prefixed(HEADER).items()
         }
         time_of = f.col("ums_ts_")
         if config["sink.kafka.timestamp.column"]:
-            time_of = f.coalesce(_time_column(config["sink.kafka.timestamp.column"], table, own), time_of)
-        target = topic_column("sink.kafka.topic", str(config["sink.kafka.topic"]), namespace, own)
+            time_of = f.coalesce(_time_column(config["sink.kafka.timestamp.column"], table, columns_by_name), time_of)
+        target = topic_column("sink.kafka.topic", str(config["sink.kafka.topic"]), namespace, columns_by_name)
         rows = frame.select(
             f.col("kafka_topic_").alias("topic"),
             f.col("kafka_partition_").alias("partition"),
@@ -182,11 +184,11 @@ class KafkaSink(Sink):
             *_header_column(headers),
             *([] if target is None else [target.alias("target")]),
         )
-        return self._write(batch, rows, namespace, {topic: namespace for topic, _ in batch.ranges}, encoding)
+        return self._write_rows(batch, rows, namespace, {topic: namespace for topic, _ in batch.ranges}, encoding)
 
-    def _form(
+    def _choose_form(
         self, schema: TableSchema, keys: Sequence[str], by_name: Mapping[str, Column]
-    ) -> tuple[Column, list[Column], AvroRows | None]:
+    ) -> tuple[Column, list[Column], AvroRowFormat | None]:
         """The column of the key, the columns of the value, and how tasks encode these (None: the value is bytes)."""
         from pyspark.sql import functions as f
 
@@ -207,13 +209,13 @@ class KafkaSink(Sink):
             value = f.to_json(f.struct(*by_name.values(), *UMS_COLUMNS), WHOLE)
         return key, [value.cast("binary").alias("value")], None
 
-    def _write(
+    def _write_rows(
         self,
         batch: Batch,
         rows: DataFrame,
         stream: str,
         namespaces: Mapping[str, str],
-        encoding: AvroRows | None = None,
+        encoding: AvroRowFormat | None = None,
     ) -> int:
         config = self.context.config
         topics, targets = {}, {}
@@ -222,11 +224,11 @@ class KafkaSink(Sink):
             target = target_topic(str(config["sink.kafka.topic"]), topic, namespace)
             last = max(partition for name, partition in batch.ranges if name == topic)
             for name in by_column.get(topic, ()):
-                targets[name] = self._target(name, topic, last)
-            topics[topic] = (target, 0 if by_column else self._target(target, topic, last))
+                targets[name] = self._count_target_partitions(name, topic, last)
+            topics[topic] = (target, 0 if by_column else self._count_target_partitions(target, topic, last))
         if encoding is not None:
-            self._register(encoding, stream, targets or [target for target, _ in topics.values()])
-        settings = Settings(
+            self._register_table(encoding, stream, targets or [target for target, _ in topics.values()])
+        settings = KafkaSinkSettings(
             self.context.name,
             self._client,
             self._guarantee,
@@ -244,19 +246,19 @@ class KafkaSink(Sink):
             targets,
             encoding,
         )
-        task = _writing(settings, dict(batch.ranges), self.points)
+        task = _make_task(settings, dict(batch.ranges), self.points)
         try:
-            found = rows.mapInArrow(frozen_after("kafka", task), _RESULT).collect()
+            result_rows = rows.mapInArrow(frozen_after("kafka", task), _RESULT).collect()
         except Exception as error:
             cause = cause_of(error)
             self._explain = EXPLAIN in str(cause)
             raise cause from error
         self._explain = False
-        for row in found:
+        for row in result_rows:
             self._positions[settings.group, row["topic"], row["partition"]] = batch.ranges[
                 row["topic"], row["partition"]
             ][1]
-        skipped = sum(row["skipped"] for row in found)
+        skipped = sum(row["skipped"] for row in result_rows)
         if skipped:
             self.context.log.info(
                 "batch %d: %d records of %s were written before a crash and are left out",
@@ -267,7 +269,7 @@ class KafkaSink(Sink):
         self.context.metrics["kafka_sink_skipped_total"] = (
             self.context.metrics.get("kafka_sink_skipped_total", 0.0) + skipped
         )
-        return sum(int(row["written"]) for row in found)
+        return sum(int(row["written"]) for row in result_rows)
 
     def _named_by_rows(self, rows: DataFrame, namespace: str) -> dict[str, list[str]]:
         """The topics that the rows of a batch name by a column, by source topic.
@@ -293,7 +295,7 @@ class KafkaSink(Sink):
             topics.setdefault(row["topic"], []).append(row["target"])
         return topics
 
-    def _register(self, encoding: AvroRows, namespace: str, topics: Iterable[str]) -> None:
+    def _register_table(self, encoding: AvroRowFormat, namespace: str, topics: Iterable[str]) -> None:
         """Give the registry the schemas of a table, so that a refusal is known before a task writes.
 
         Raises:
@@ -310,9 +312,9 @@ class KafkaSink(Sink):
         if self._guarantee != "exactly-once" or time.monotonic() - self._renewed < _RENEW_S:
             return
         self._renewed = time.monotonic()
-        self._renew()
+        self._renew_positions()
 
-    def _renew(self) -> None:
+    def _renew_positions(self) -> None:
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         groups: dict[str, list[Any]] = {}
@@ -324,7 +326,9 @@ class KafkaSink(Sink):
             )
             try:
                 # Metadata goes along as it was: it says whose the position is.
-                there = [each for each in committed(consumer, partitions, _TIMEOUT_S) if each.offset >= 0]
+                there = [
+                    position for position in read_committed(consumer, partitions, _TIMEOUT_S) if position.offset >= 0
+                ]
                 if there:
                     consumer.commit(offsets=there, asynchronous=False)
             except KafkaException as error:
@@ -334,7 +338,7 @@ class KafkaSink(Sink):
 
     # Topics.
 
-    def _target(self, target: str, topic: str, partition: int) -> int:
+    def _count_target_partitions(self, target: str, topic: str, partition: int) -> int:
         """The number of the target's partitions; makes it, or gives it more, if need be.
 
         Args:
@@ -344,22 +348,25 @@ class KafkaSink(Sink):
         """
         config = self.context.config
         if self._sources.get(topic, ("", 0))[1] <= partition:  # not asked yet, or the source has grown
-            self._sources[topic] = self._describe(topic, source=True) or ("", 0)
+            self._sources[topic] = self._describe_topic(topic, source=True) or ("", 0)
             self._targets.pop(target, None)
         partitions = max(self._sources[topic][1], partition + 1)
         if target not in self._targets:
-            wanted = config["sink.kafka.topic.partitions"]
+            configured_count = config["sink.kafka.topic.partitions"]
             properties = self._record_size(topic) | dict(config.prefixed(TOPIC_CONFIG))
-            self._targets[target] = self._ensure(target, partitions if wanted < 1 else wanted, properties)
+            self._targets[target] = self._ensure_topic(
+                target, partitions if configured_count < 1 else configured_count, properties
+            )
         if config["sink.kafka.partitioner"] == "source" and self._targets[target] < partitions:
-            found = self._targets.pop(target)
+            present_count = self._targets.pop(target)
             if not config["sink.kafka.topic.grow"]:
                 raise Fatal(
-                    f"Kafka sink: topic {target} has fewer partitions ({found}) than {topic} ({partitions}), so partitions "
+                    f"Kafka sink: topic {target} has fewer partitions ({present_count}) than {topic} ({partitions}), so "
+                    "partitions "
                     f"can't be kept. Give it as many (kafka-topics.sh --alter --topic {target} --partitions {partitions}, or "
                     "sink.kafka.topic.grow=true), or set sink.kafka.partitioner=key."
                 )
-            self._targets[target] = self._grow(target, partitions)
+            self._targets[target] = self._add_partitions(target, partitions)
         return self._targets[target]
 
     def _record_size(self, topic: str) -> dict[str, str]:
@@ -367,17 +374,19 @@ class KafkaSink(Sink):
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-        admin = AdminClient(clients.confluent(self.context.config))
+        admin = AdminClient(clients.build_client_config(self.context.config))
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            found = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(2 * _TIMEOUT_S)
+            topic_config = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(
+                2 * _TIMEOUT_S
+            )
         except (KafkaException, TimeoutError) as error:  # the right to look at it may be missing
             self.context.log.warning("the max.message.bytes of topic %s is not known: %s", topic, error)
             return {}
-        size = int(found["max.message.bytes"].value or 0)
+        size = int(topic_config["max.message.bytes"].value or 0)
         return {"max.message.bytes": str(size)} if size > _DEFAULT_RECORD_SIZE else {}
 
-    def _grow(self, name: str, partitions: int) -> int:
+    def _add_partitions(self, name: str, partitions: int) -> int:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
@@ -385,26 +394,26 @@ class KafkaSink(Sink):
         try:
             admin.create_partitions([NewPartitions(name, partitions)])[name].result(2 * _TIMEOUT_S)
         except (KafkaException, TimeoutError) as error:
-            raise _judged(error, f"topic {name} can't be given {partitions} partitions") from error
+            raise _judge_error(error, f"topic {name} can't be given {partitions} partitions") from error
         self.context.log.warning("topic %s was given partitions, it has %d now", name, partitions)
-        return self._shown(name, partitions)
+        return self._wait_for_partitions(name, partitions)
 
-    def _shown(self, name: str, partitions: int) -> int:
+    def _wait_for_partitions(self, name: str, partitions: int) -> int:
         """Wait until the brokers show a topic with so many partitions; how many they show."""
         deadline = time.monotonic() + _TIMEOUT_S
-        while (found := self._describe(name)) is None or found[1] < partitions:
+        while (topic := self._describe_topic(name)) is None or topic[1] < partitions:
             if time.monotonic() > deadline:
                 raise Retriable(f"Kafka sink: topic {name} was made or changed, but no broker shows it")
             time.sleep(0.1)
-        return found[1]
+        return topic[1]
 
-    def _ensure(self, name: str, partitions: int, properties: Mapping[str, str], *, own: bool = False) -> int:
+    def _ensure_topic(self, name: str, partitions: int, properties: Mapping[str, str], *, own: bool = False) -> int:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
-        found = self._describe(name)
-        if found is not None:
-            return found[1]
+        present_topic = self._describe_topic(name)
+        if present_topic is not None:
+            return present_topic[1]
         config = self.context.config
         if not (own or config["sink.kafka.topic.create"]):
             raise Fatal(f"Kafka sink: topic {name} is not there, and sink.kafka.topic.create=false. Make it.")
@@ -413,17 +422,17 @@ class KafkaSink(Sink):
         try:
             create_topic(admin, topic, _TIMEOUT_S)
         except KafkaException as error:
-            raise _judged(error, f"topic {name} can't be made") from error
-        return self._shown(name, 1)
+            raise _judge_error(error, f"topic {name} can't be made") from error
+        return self._wait_for_partitions(name, 1)
 
-    def _describe(self, name: str, *, source: bool = False) -> tuple[str, int] | None:
+    def _describe_topic(self, name: str, *, source: bool = False) -> tuple[str, int] | None:
         """Id and number of partitions of a topic, or None."""
         from confluent_kafka import KafkaException, TopicCollection
         from confluent_kafka.admin import AdminClient
 
-        admin = AdminClient(clients.confluent(self.context.config) if source else self._client)
+        admin = AdminClient(clients.build_client_config(self.context.config) if source else self._client)
         try:
-            found = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)[name].result(
+            description = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)[name].result(
                 2 * _TIMEOUT_S
             )
         except TimeoutError as error:
@@ -431,11 +440,11 @@ class KafkaSink(Sink):
         except KafkaException as error:
             if error.args[0].name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}:
                 return None
-            raise failure(error, f"topic {name} can't be looked up") from error
-        return str(found.topic_id), len(found.partitions)
+            raise explain_failure(error, f"topic {name} can't be looked up") from error
+        return str(description.topic_id), len(description.partitions)
 
 
-def _misplaced(config: Config) -> list[str]:
+def _check_columns(config: Config) -> list[str]:
     """Complaints about templates, the column of timestamps and the partitioner."""
     problems = []
     rows = config["sink.kafka.content"] == "rows"
@@ -468,10 +477,10 @@ def _misplaced(config: Config) -> list[str]:
         if wrong:
             problems.append(f"{HEADER}{name}: {wrong}")
     partitioner = config["sink.kafka.partitioner"]
-    if partitioner not in (*BUILT_IN, *offered()):
+    if partitioner not in (*BUILT_IN, *list_partitioners()):
         problems.append(
             f"sink.kafka.partitioner: no installed package has an entry point {partitioner} in the group {GROUP}; there are "
-            f"{', '.join([*BUILT_IN, *offered()])}"
+            f"{', '.join([*BUILT_IN, *list_partitioners()])}"
         )
     return problems
 
@@ -510,17 +519,17 @@ def _time_column(name: str, table: TableChanges, columns: Mapping[str, Column]) 
     return f.timestamp_millis(column) if kind == "bigint" else column
 
 
-def _judged(error: Exception, text: str) -> Exception:
+def _judge_error(error: Exception, message: str) -> Exception:
     """The error for an answer of the admin client; none at all (``TimeoutError``) and passing faults are tried again."""
     if isinstance(error, TimeoutError):
-        return Retriable(f"Kafka sink: {text}: Kafka does not answer")
+        return Retriable(f"Kafka sink: {message}: Kafka does not answer")
     cause = error.args[0]
     kind = Retriable if cause.retriable() else Fatal
-    return kind(f"Kafka sink: {text}: {cause.str()}. Do it yourself, or correct sink.kafka.topic.*.")
+    return kind(f"Kafka sink: {message}: {cause.str()}. Do it yourself, or correct sink.kafka.topic.*.")
 
 
-def _writing(
-    settings: Settings, ranges: dict[tuple[str, int], tuple[int, int]], points: Callable[[str], None]
+def _make_task(
+    settings: KafkaSinkSettings, ranges: dict[tuple[str, int], tuple[int, int]], points: Callable[[str], None]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

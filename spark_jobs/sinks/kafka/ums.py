@@ -64,11 +64,11 @@ def message_column(schema: TableSchema, job: str, columns: Mapping[str, Column])
 
     fields = [
         *ums.SYSTEM_FIELDS,
-        *(ums.field(column.name, ums_type(column.type), nullable=not column.key) for column in schema.columns),
+        *(ums.make_field(column.name, ums_type(column.type), nullable=not column.key) for column in schema.columns),
     ]
     # All but the row is the same for all rows: the document is cut where the row belongs.
     head, _, tail = json.dumps(
-        ums.message(ums.INCREMENT, namespace_of(schema.namespace, job), fields, [["row"]]),
+        ums.make_message(ums.INCREMENT, namespace_of(schema.namespace, job), fields, [["row"]]),
         ensure_ascii=False,
         separators=(",", ":"),
     ).rpartition('["row"]')

@@ -22,12 +22,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable, Skippable
-from spark_jobs.groups import committed
-from spark_jobs.producers import reason
-from spark_jobs.sinks.kafka.markers import failure, marker_key, quiet, read_markers
-from spark_jobs.sinks.kafka.partitioners import BUILT_IN, checked, load_partitioner
+from spark_jobs.groups import read_committed
+from spark_jobs.producers import find_fatal_reason
+from spark_jobs.sinks.kafka.markers import explain_failure, make_quiet_logger, marker_key, read_markers
+from spark_jobs.sinks.kafka.partitioners import BUILT_IN, check_partition, load_partitioner
 from spark_jobs.watchdog import limit
-from worker.converters.partitioner import partition as partition_of_key
+from worker.converters.partitioner import choose_partition as partition_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import KafkaException
 
-    from spark_jobs.sinks.kafka.config import Settings
+    from spark_jobs.sinks.kafka.config import KafkaSinkSettings
 
 _log = logging.getLogger(__name__)
 _ABORT_S: Final = 10.0
@@ -44,7 +44,7 @@ _ABORT_S: Final = 10.0
 _HELD_BACK_S: Final = 5.0
 #: What a commit says of records that were not delivered.
 _UNDELIVERED: Final = "message(s) failed delivery"
-#: Asks the sink for another attempt, with ``Settings.explain``.
+#: Asks the sink for another attempt, with ``KafkaSinkSettings.explain``.
 EXPLAIN: Final = "the batch is done again to find the record"
 #: The client's own limit of a record, at its most: the topic's limit counts, and what came from a topic may fit into another.
 _OF_PRODUCERS: Final = {
@@ -63,7 +63,7 @@ def no_points(name: str) -> None:
     del name
 
 
-class Written(NamedTuple):
+class WrittenRecords(NamedTuple):
     """What became of a partition's records in one task."""
 
     topic: str
@@ -80,7 +80,7 @@ class _Owned:
         self.token = secrets.token_hex(8)
 
 
-class Resident:
+class ResidentClients:
     """What a Python worker keeps from task to task: producers and the consumers that ask for positions.
 
     A transactional producer costs 60 ms and more to start; tasks have no other place that outlives them. One process serves
@@ -93,15 +93,15 @@ class Resident:
         self._plain: OrderedDict[str, Any] = OrderedDict()
         self._consumers: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
-    def transactional(self, settings: Settings, transactional_id: str) -> _Owned | None:
+    def transactional(self, settings: KafkaSinkSettings, transactional_id: str) -> _Owned | None:
         """The kept producer, or None."""
         key = (_client_key(settings), transactional_id)
-        found = self._owned.get(key)
-        if found is not None:
+        producer = self._owned.get(key)
+        if producer is not None:
             self._owned.move_to_end(key)
-        return found
+        return producer
 
-    def own(self, settings: Settings, transactional_id: str) -> _Owned:
+    def own(self, settings: KafkaSinkSettings, transactional_id: str) -> _Owned:
         """A new producer, initialized: earlier ones with this id can't commit any more. Blocks.
 
         Raises:
@@ -121,23 +121,23 @@ class Resident:
                 "transaction.timeout.ms": settings.transaction_timeout_ms,
                 "retry.backoff.ms": 20,
             },
-            logger=quiet(),
+            logger=make_quiet_logger(),
         )
         try:
             with limit(f"init_transactions of {transactional_id}", settings.timeout_s):
                 producer.init_transactions(settings.timeout_s)
         except KafkaException as error:
-            raise failure(error, f"transactions of {transactional_id} can't be begun") from error
+            raise explain_failure(error, f"transactions of {transactional_id} can't be begun") from error
         owned = self._owned[_client_key(settings), transactional_id] = _Owned(producer)
         _give_up_oldest(self._owned, settings)
         return owned
 
-    def drop(self, settings: Settings, transactional_id: str) -> None:
+    def drop(self, settings: KafkaSinkSettings, transactional_id: str) -> None:
         """Give the producer up; a writer that still has it is the last one to let it go."""
         with limit(f"the end of the producer {transactional_id}", settings.timeout_s):
             self._owned.pop((_client_key(settings), transactional_id), None)
 
-    def plain(self, settings: Settings) -> Any:
+    def plain(self, settings: KafkaSinkSettings) -> Any:
         """The producer without transactions."""
         from confluent_kafka import Producer
 
@@ -153,18 +153,18 @@ class Resident:
                     "enable.idempotence": safe,
                     "acks": "all" if safe else settings.acks,
                 },
-                logger=quiet(),
+                logger=make_quiet_logger(),
             )
             _give_up_oldest(self._plain, settings)
         self._plain.move_to_end(key)
         return self._plain[key]
 
-    def drop_plain(self, settings: Settings) -> None:
+    def drop_plain(self, settings: KafkaSinkSettings) -> None:
         """Give the producer without transactions up: after some errors it would refuse every further record."""
         with limit("the end of a producer", settings.timeout_s):
             self._plain.pop(_plain_key(settings), None)
 
-    def consumer(self, settings: Settings) -> Any:
+    def consumer(self, settings: KafkaSinkSettings) -> Any:
         """The consumer that asks for positions; it never joins the group."""
         from confluent_kafka import Consumer
 
@@ -177,37 +177,37 @@ class Resident:
                     "enable.auto.commit": False,
                     "isolation.level": "read_committed",
                 },
-                logger=quiet(),
+                logger=make_quiet_logger(),
             )
             _give_up_oldest(self._consumers, settings)
         self._consumers.move_to_end(key)
         return self._consumers[key]
 
 
-RESIDENT: Final = Resident()
+RESIDENT: Final = ResidentClients()
 
 
-def _client_key(settings: Settings) -> str:
+def _client_key(settings: KafkaSinkSettings) -> str:
     """Holds credentials: never to be printed."""
     return repr(sorted(settings.client.items()))
 
 
-def _plain_key(settings: Settings) -> str:
+def _plain_key(settings: KafkaSinkSettings) -> str:
     return f"{_client_key(settings)} {settings.guarantee} {settings.acks}"
 
 
-def _give_up_oldest(clients: OrderedDict[Any, Any], settings: Settings) -> None:
+def _give_up_oldest(clients: OrderedDict[Any, Any], settings: KafkaSinkSettings) -> None:
     """Give up the clients beyond the bound. Blocks while they end."""
     while len(clients) > _CLIENTS_KEPT:
         with limit("the end of the longest unused client", settings.timeout_s):
             clients.popitem(last=False)
 
 
-class PartitionWriter:
+class KafkaPartitionWriter:
     """Writes what one task has of one source partition. Not thread-safe; used once.
 
     Args:
-        settings: see ``Settings``.
+        settings: see ``KafkaSinkSettings``.
         topic: the source topic.
         partition: the source partition.
         start: the first offset of the batch's range.
@@ -218,13 +218,13 @@ class PartitionWriter:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: KafkaSinkSettings,
         topic: str,
         partition: int,
         start: int,
         end: int,
         *,
-        resident: Resident = RESIDENT,
+        resident: ResidentClients = RESIDENT,
         points: Points = no_points,
     ) -> None:
         self._settings = settings
@@ -273,36 +273,38 @@ class PartitionWriter:
             return
         try:
             if self._transactional and not self._begun:
-                self._begin()
-            self._produce(batch, offsets)
+                self._begin_transaction()
+            self._produce_records(batch, offsets)
         except KafkaException as error:
-            raise self._failed(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
+            raise self._make_failure(
+                error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}"
+            ) from error
 
-    def _begin(self) -> None:
-        with self._limit("begin_transaction"):
+    def _begin_transaction(self) -> None:
+        with self._limit_call("begin_transaction"):
             self._producer.begin_transaction()
         self._begun = True
         self._points("begun")
 
-    def _limit(self, what: str) -> AbstractContextManager[None]:
-        return limit(f"{what} of {self._id}", self._settings.timeout_s)
+    def _limit_call(self, action: str) -> AbstractContextManager[None]:
+        return limit(f"{action} of {self._id}", self._settings.timeout_s)
 
-    def _produce(self, batch: pa.RecordBatch, offsets: Sequence[int]) -> None:
+    def _produce_records(self, batch: pa.RecordBatch, offsets: Sequence[int]) -> None:
         from confluent_kafka import KafkaException
 
         settings, produce = self._settings, self._producer.produce
         count = len(offsets)
         targets = batch.column("target").to_pylist() if settings.targets else [self._target] * count
-        keys, values = self._encoded(batch, targets)
+        keys, values = self._encode_records(batch, targets)
         if settings.keyless:
             keys = [None] * count
-        partitions = self._partitions(keys, values, offsets, targets)
-        times = millis(batch.column("timestamp")) if settings.timestamps else [0] * count
+        partitions = self._choose_partitions(keys, values, offsets, targets)
+        times = to_millis(batch.column("timestamp")) if settings.timestamps else [0] * count
         headers = header_lists(batch)
         # In a transaction the commit fails with what was not delivered. It does not say which record, and why. The sink then
         # has the batch done again with reports of each record, which cost a quarter of the time of handing it over.
-        wanted = settings.guarantee == "at-least-once" or settings.explain
-        delivered = self._delivered if wanted else None
+        needs_reports = settings.guarantee == "at-least-once" or settings.explain
+        delivered = self._note_delivery if needs_reports else None
         for index in range(count):
             arguments: dict[str, Any] = {} if headers is None or not headers[index] else {"headers": headers[index]}
             if delivered is not None:
@@ -329,7 +331,7 @@ class PartitionWriter:
                 self._producer.poll(0)
         self.written += count
 
-    def _encoded(self, batch: pa.RecordBatch, targets: Sequence[str]) -> tuple[Sequence[Any], Sequence[Any]]:
+    def _encode_records(self, batch: pa.RecordBatch, targets: Sequence[str]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Keys and values as bytes."""
         encoding = self._settings.encoding
         if encoding is None:
@@ -345,7 +347,7 @@ class PartitionWriter:
         deadline = time.monotonic() + self._settings.timeout_s
         before = len(self._producer)
         while len(self._producer) >= before:
-            with self._limit("poll"):
+            with self._limit_call("poll"):
                 self._producer.poll(0.05)
             if time.monotonic() > deadline:
                 self._give_up()
@@ -354,7 +356,7 @@ class PartitionWriter:
                     f"{self._settings.timeout_s:.0f} s"
                 )
 
-    def _partitions(
+    def _choose_partitions(
         self,
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
@@ -370,7 +372,7 @@ class PartitionWriter:
         if self._partitioner is not None:
             choose, name = self._partitioner, settings.partitioner
             return [
-                checked(name, choose(key, value, target, count), target, count)
+                check_partition(name, choose(key, value, target, count), target, count)
                 for key, value, target, count in zip(keys, values, targets, counts, strict=True)
             ]
         return [
@@ -378,7 +380,7 @@ class PartitionWriter:
             for key, offset, count in zip(keys, offsets, counts, strict=True)
         ]
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenRecords:
         """Make what was written safe, as the guarantee says. Blocks.
 
         Raises:
@@ -392,30 +394,32 @@ class PartitionWriter:
             if self._begun or self._took_over:
                 try:
                     if not self._begun:
-                        self._begin()
-                    self._commit()
+                        self._begin_transaction()
+                    self._commit_transaction()
                 except KafkaException as error:
-                    raise self._failed(
+                    raise self._make_failure(
                         error, f"the transaction of {self._at[0]}-{self._at[1]} can't be committed"
                     ) from error
         elif self._settings.guarantee == "at-least-once":
             try:
-                with self._limit("flush"):
+                with self._limit_call("flush"):
                     left = self._producer.flush(self._settings.timeout_s)
             except KafkaException as error:
-                raise self._failed(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
+                raise self._make_failure(
+                    error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}"
+                ) from error
             if self._failures:
                 self._resident.drop_plain(self._settings)
-                raise self._refusal()
+                raise self._make_record_refusal()
             if left:
                 raise Retriable(
                     f"Kafka sink: {left} records were not confirmed by {self._target} within {self._settings.timeout_s:.0f} s"
                 )
         else:
             self._producer.poll(0)
-        return Written(*self._at, self.written, self.skipped)
+        return WrittenRecords(*self._at, self.written, self.skipped)
 
-    def _commit(self) -> None:
+    def _commit_transaction(self) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
         if self._owned is None:
@@ -429,14 +433,14 @@ class PartitionWriter:
             marker_key(settings.stream, topic, partition),
         )
         position = TopicPartition(topic, partition, end, f"{self._owned.token} {topic_id}")
-        with self._limit("send_offsets_to_transaction"):
+        with self._limit_call("send_offsets_to_transaction"):
             group = self._resident.consumer(settings).consumer_group_metadata()
             self._producer.send_offsets_to_transaction([position], group, settings.timeout_s)
         self._points("before-commit")
         deadline = time.monotonic() + settings.timeout_s
         while True:
             try:
-                with self._limit("commit_transaction"):
+                with self._limit_call("commit_transaction"):
                     self._producer.commit_transaction(settings.timeout_s)
                 break
             except KafkaException as error:
@@ -450,7 +454,7 @@ class PartitionWriter:
         kept = self._resident.transactional(self._settings, self._id)
         if kept is not None:
             try:
-                offset, metadata = self._position(min(_HELD_BACK_S, self._settings.timeout_s))
+                offset, metadata = self._read_position(min(_HELD_BACK_S, self._settings.timeout_s))
             except Retriable as error:
                 # A transaction that a dead worker left open holds the answer back; a new producer ends it.
                 _log.info("%s; a new producer asks again", error)
@@ -460,7 +464,7 @@ class PartitionWriter:
         # Another worker wrote since, or nobody knows: only what is asked after the initialization can be relied on.
         self._took_over = True
         owned = self._resident.own(self._settings, self._id)
-        offset, metadata = self._position(self._settings.timeout_s)
+        offset, metadata = self._read_position(self._settings.timeout_s)
         topic_id = metadata.partition(" ")[2]
         if offset is None:
             offset, topic_id = read_markers(self._settings).get(
@@ -485,20 +489,22 @@ class PartitionWriter:
             offset = None
         return owned, self._start if offset is None else offset
 
-    def _position(self, timeout_s: float) -> tuple[int | None, str]:
+    def _read_position(self, timeout_s: float) -> tuple[int | None, str]:
         """The position in the group and its metadata: the token of who wrote it, and the source topic's id."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            with self._limit("the question for the position"):
-                found = committed(self._resident.consumer(self._settings), [TopicPartition(*self._at)], timeout_s)[0]
+            with self._limit_call("the question for the position"):
+                group_position = read_committed(
+                    self._resident.consumer(self._settings), [TopicPartition(*self._at)], timeout_s
+                )[0]
         except KafkaException as error:
-            raise failure(
+            raise explain_failure(
                 error, f"the position of {self._at[0]}-{self._at[1]} in group {self._settings.group} can't be read"
             ) from error
-        return (None if found.offset < 0 else found.offset), found.metadata or ""
+        return (None if group_position.offset < 0 else group_position.offset), group_position.metadata or ""
 
-    def _failed(self, error: KafkaException, what: str) -> Exception:
+    def _make_failure(self, error: KafkaException, action: str) -> Exception:
         """Give up; returns what to raise."""
         from confluent_kafka import KafkaError, KafkaException
 
@@ -508,37 +514,40 @@ class PartitionWriter:
         of_a_record = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, kafka_errors.STATE)
         cause = error
         if self._transactional:
-            with contextlib.suppress(KafkaException), self._limit("poll"):
+            with contextlib.suppress(KafkaException), self._limit_call("poll"):
                 self._producer.poll(0)
-            cause = reason(self._producer, error)
+            cause = find_fatal_reason(self._producer, error)
         else:
             self._resident.drop_plain(self._settings)
         code = error.args[0].code()
         undelivered = code in of_a_record or _UNDELIVERED in str(error)
         if self._failures and code != kafka_errors.FATAL:
-            found = self._refusal()
+            refusal = self._make_record_refusal()
         elif undelivered and self._transactional and not self._settings.explain:
-            found = Retriable(f"Kafka sink: {what}: {cause.args[0].str()}; {EXPLAIN}")
+            refusal = Retriable(f"Kafka sink: {action}: {cause.args[0].str()}; {EXPLAIN}")
         else:
-            found = failure(cause, what)
+            refusal = explain_failure(cause, action)
         self._give_up()
-        return found
+        return refusal
 
-    def _refusal(self) -> Exception:
+    def _make_record_refusal(self) -> Exception:
         """The error for the first record that Kafka did not take."""
         from confluent_kafka import KafkaError
 
         offset, error = self._failures[0]
-        more = f" (and {len(self._failures) - 1} more records)" if len(self._failures) > 1 else ""
-        text = f"Kafka sink: the record of {self._at[0]}-{self._at[1]} offset {offset} can't be written to topic {self._target}"
+        suffix = f" (and {len(self._failures) - 1} more records)" if len(self._failures) > 1 else ""
+        message = (
+            f"Kafka sink: the record of {self._at[0]}-{self._at[1]} offset {offset} can't be written to topic "
+            f"{self._target}"
+        )
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return Fatal(
-                f"{text}: it is larger than the topic takes{more}. Raise max.message.bytes of {self._target} "
+                f"{message}: it is larger than the topic takes{suffix}. Raise max.message.bytes of {self._target} "
                 f"(kafka-configs.sh --alter --entity-type topics --entity-name {self._target} --add-config "
                 "max.message.bytes=...; for topics that the sink makes sink.kafka.topic.config.max.message.bytes), and "
                 "sink.kafka.producer.message.max.bytes if it is set"
             )
-        return failure(error, f"{text}{more}")
+        return explain_failure(error, f"{message}{suffix}")
 
     def _give_up(self) -> None:
         """Abort what is open; the producer is not used again."""
@@ -548,7 +557,7 @@ class PartitionWriter:
             return
         if self._begun:
             try:
-                with self._limit("abort_transaction"):
+                with self._limit_call("abort_transaction"):
                     self._producer.abort_transaction(min(_ABORT_S, self._settings.timeout_s))
             except KafkaException:
                 _log.info("a transaction of %s could not be aborted; the next producer does it", self._id)
@@ -559,7 +568,7 @@ class PartitionWriter:
         """The task failed elsewhere: abort."""
         self._give_up()
 
-    def _delivered(self, offset: int, error: Any, message: Any) -> None:
+    def _note_delivery(self, offset: int, error: Any, message: Any) -> None:
         """Take note of a failure; what was given up after it is none."""
         from spark_jobs import kafka_errors
 
@@ -569,11 +578,11 @@ class PartitionWriter:
             self._failures.append((offset, error))
 
 
-def millis(column: pa.Array) -> list[int]:
+def to_millis(column: pa.Array) -> list[int]:
     """Timestamps in ms; 0 (now) for null."""
     import pyarrow as pa
 
-    return [0 if each is None else each // 1000 for each in column.cast(pa.int64()).to_pylist()]
+    return [0 if micros is None else micros // 1000 for micros in column.cast(pa.int64()).to_pylist()]
 
 
 def header_lists(batch: pa.RecordBatch) -> list[list[tuple[str, bytes | None]] | None] | None:
@@ -583,24 +592,26 @@ def header_lists(batch: pa.RecordBatch) -> list[list[tuple[str, bytes | None]] |
     column = batch.column("headers")
     if column.null_count == len(column) or not len(column.flatten()):
         return None
-    return [[(each["key"], each["value"]) for each in listed] if listed else None for listed in column.to_pylist()]
+    return [
+        [(header["key"], header["value"]) for header in listed] if listed else None for listed in column.to_pylist()
+    ]
 
 
 def write_all(
     batches: Iterator[pa.RecordBatch],
-    settings: Settings,
+    settings: KafkaSinkSettings,
     ranges: Mapping[tuple[str, int], tuple[int, int]],
     points: Points = no_points,
-) -> list[Written]:
-    """Write a task's batches: runs of records by source partition, each run a ``PartitionWriter``.
+) -> list[WrittenRecords]:
+    """Write a task's batches: runs of records by source partition, each run a ``KafkaPartitionWriter``.
 
     Raises:
-        Fatal, Retriable: as ``PartitionWriter``; what was begun is aborted.
+        Fatal, Retriable: as ``KafkaPartitionWriter``; what was begun is aborted.
     """
     import pyarrow.compute as pc
 
-    result: list[Written] = []
-    writer: PartitionWriter | None = None
+    result: list[WrittenRecords] = []
+    writer: KafkaPartitionWriter | None = None
     at: tuple[str, int] | None = None
     try:
         for batch in batches:
@@ -615,7 +626,7 @@ def write_all(
                         result.append(writer.finish())
                         writer = None
                     start, end = ranges[here]
-                    writer = PartitionWriter(settings, *here, start, end, points=points)
+                    writer = KafkaPartitionWriter(settings, *here, start, end, points=points)
                     at = here
                 if writer is not None:
                     writer.write(batch.slice(position, length))

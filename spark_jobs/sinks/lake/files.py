@@ -66,7 +66,7 @@ class Files:
     def close(self) -> None:
         """Complete the last file. Blocks."""
         self._write_group()
-        self._finish()
+        self._finish_file()
 
     def _write_group(self) -> None:
         if not self._parts:
@@ -86,9 +86,9 @@ class Files:
         self.rows += group.num_rows
         self._writer.write_table(group, row_group_size=group.num_rows)
         if self._stream.tell() >= self.limit:
-            self._finish()
+            self._finish_file()
 
-    def _finish(self) -> None:
+    def _finish_file(self) -> None:
         if self._writer is None:
             return
         self._writer.close()
@@ -100,7 +100,7 @@ class Files:
 
 
 @contextlib.contextmanager
-def opened(target: FileTarget, path: str) -> Iterator[pq.ParquetFile]:
+def open_file(target: FileTarget, path: str) -> Iterator[pq.ParquetFile]:
     """A file of the table. Blocks."""
     with target.read(path) as stream, pq.ParquetFile(stream) as file:
         yield file
@@ -109,10 +109,10 @@ def opened(target: FileTarget, path: str) -> Iterator[pq.ParquetFile]:
 def read_rows(target: FileTarget, file: pq.ParquetFile) -> Iterator[pa.Table]:
     """The rows of a file, in order, with the columns of the target: missing ones are null, narrower types are widened."""
     for batch in file.iter_batches(batch_size=_READ_ROWS):
-        yield conformed(target.schema, pa.Table.from_batches([batch]), by_id=target.by_id)
+        yield conform_rows(target.schema, pa.Table.from_batches([batch]), by_id=target.by_id)
 
 
-def conformed(schema: pa.Schema, rows: pa.Table, *, by_id: bool = False) -> pa.Table:
+def conform_rows(schema: pa.Schema, rows: pa.Table, *, by_id: bool = False) -> pa.Table:
     """Rows with the columns of a schema, in its types: missing ones are null. Pure.
 
     Args:
@@ -120,10 +120,10 @@ def conformed(schema: pa.Schema, rows: pa.Table, *, by_id: bool = False) -> pa.T
         rows: the rows.
         by_id: whether columns are the same if their field ids are, not their names.
     """
-    present = _names(rows.schema, by_id=by_id)
+    present = _map_column_names(rows.schema, by_id=by_id)
     columns = []
     for column in schema:
-        name = present.get(_identity(column, by_id=by_id))
+        name = present.get(_find_identity(column, by_id=by_id))
         if name is None:
             columns.append(pa.nulls(rows.num_rows, column.type))
         else:
@@ -132,20 +132,20 @@ def conformed(schema: pa.Schema, rows: pa.Table, *, by_id: bool = False) -> pa.T
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _identity(column: pa.Field, *, by_id: bool) -> Any:
+def _find_identity(column: pa.Field, *, by_id: bool) -> Any:
     return (column.metadata or {}).get(_FIELD_ID) if by_id else column.name
 
 
-def _names(schema: pa.Schema, *, by_id: bool) -> dict[Any, str]:
+def _map_column_names(schema: pa.Schema, *, by_id: bool) -> dict[Any, str]:
     """Names of columns in a schema, by what makes them the same as those of another one."""
-    return {_identity(column, by_id=by_id): column.name for column in schema}
+    return {_find_identity(column, by_id=by_id): column.name for column in schema}
 
 
 def read_keys(target: FileTarget, file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
     """Some top-level columns of a file, in the types of the target. Blocks."""
-    names = _names(file.schema_arrow, by_id=target.by_id)
+    names = _map_column_names(file.schema_arrow, by_id=target.by_id)
     fields = [target.schema.field(name) for name in columns]
-    in_file = [names[_identity(column, by_id=target.by_id)] for column in fields]
+    in_file = [names[_find_identity(column, by_id=target.by_id)] for column in fields]
     rows = file.read(columns=in_file).select(in_file)
     return pa.table({column.name: rows.column(number).cast(column.type) for number, column in enumerate(fields)})
 
@@ -168,7 +168,7 @@ def may_hold(file: pq.ParquetFile, name: str, low: Any, high: Any) -> bool:
     return False
 
 
-def matches(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> tuple[Any, Any]:
+def match_rows(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> tuple[Any, Any]:
     """Numbers of rows of both tables with equal keys, pair by pair, as arrays of numpy. Keys of ``right`` are unique. Pure."""
     if len(keys) == 1:
         match = pc.index_in(left.column(keys[0]), value_set=right.column(keys[0]).combine_chunks())

@@ -47,7 +47,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class LakePosition:
     """How far a job's commits have come in a table: the last batch's number, and topic -> partition -> the next offset."""
 
     batch: int = -1
@@ -55,7 +55,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class TableDefinition:
+class LakeTableDefinition:
     """The columns of a table, and how its rows are divided into files.
 
     Attributes:
@@ -82,7 +82,7 @@ class Commit:
 
     added: Sequence[bytes]
     removed: Sequence[str]
-    position: Position | None
+    position: LakePosition | None
     job: str
 
 
@@ -115,13 +115,13 @@ class LakeTable(Protocol):
         """Where it is, for messages."""
 
     @property
-    def definition(self) -> TableDefinition:
+    def definition(self) -> LakeTableDefinition:
         """As it was when it was read last. ``buckets`` is 0 where the sink did not make the table for upserts."""
 
     def refresh(self) -> None:
         """Read the table's newest version."""
 
-    def position(self, job: str, partitions: Sequence[tuple[str, int]]) -> Position:
+    def position(self, job: str, partitions: Sequence[tuple[str, int]]) -> LakePosition:
         """The job's position, of these topics and partitions."""
 
     def files(self) -> list[DataFile]:
@@ -155,7 +155,7 @@ class Lake(Protocol):
     def find(self, name: str) -> LakeTable | None:
         """The table of that name; None where it does not exist."""
 
-    def create(self, name: str, definition: TableDefinition) -> LakeTable:
+    def create(self, name: str, definition: LakeTableDefinition) -> LakeTable:
         """Make a table.
 
         Raises:

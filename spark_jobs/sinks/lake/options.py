@@ -20,7 +20,7 @@ _B, _S, _I, _L, _LIST = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, C
 _LOW: Final = Importance.LOW
 
 
-def template(name: str, value: Any) -> str | None:
+def check_name_template(name: str, value: Any) -> str | None:
     """Validator of a template of names."""
     complaint = check_template(value or "")
     return None if complaint is None else invalid(name, value, complaint)

@@ -18,9 +18,9 @@ from pyspark.sql.types import (
 )
 
 from spark_jobs.contract import KAFKA_COLUMNS, SchemaRefused
-from spark_jobs.frames import numbered
-from spark_jobs.history.formats import conform
-from spark_jobs.history.schema import name_problem, widen
+from spark_jobs.frames import number_columns
+from spark_jobs.history.formats import conform_frame
+from spark_jobs.history.schema import find_wider_type, name_problem
 from spark_jobs.history.table import is_known
 from spark_jobs.sinks.lake.model import (
     BUCKET,
@@ -29,7 +29,7 @@ from spark_jobs.sinks.lake.model import (
     RESERVED,
     SIDE_SYSTEM,
     UPSERT_SYSTEM,
-    TableDefinition,
+    LakeTableDefinition,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def key_of(settings: LakeSettings, schema: TableSchema) -> tuple[str, ...]:
     return primary or (schema.key_with_shard(settings.key_columns) if settings.key_columns else ())
 
 
-def refusal(settings: LakeSettings, schema: TableSchema) -> str:
+def describe_refusal(settings: LakeSettings, schema: TableSchema) -> str:
     """Why a table can't be written, and what to do; empty where it can. Pure."""
     names = [column.name for column in schema.columns]
     reserved = [name for name in names if name.lower() in RESERVED]
@@ -104,30 +104,30 @@ def stored_type(kind: DataType) -> DataType:
     return StringType() if name in ("varchar", "char") or name not in _STORED else kind
 
 
-def definition(settings: LakeSettings, schema: TableSchema) -> TableDefinition:
+def make_definition(settings: LakeSettings, schema: TableSchema) -> LakeTableDefinition:
     """The definition of the table of a source's table. Pure."""
     keys = key_of(settings, schema)
     fields = [StructField(column.name, stored_type(column.type), nullable=True) for column in schema.columns]
     system = INSERT_SYSTEM if not settings.upsert else REAL_SYSTEM if settings.remembers_deletes else UPSERT_SYSTEM
     fields += [StructField(name, _TYPES[name], nullable=True) for name in system]
     if not settings.upsert:
-        return TableDefinition(StructType(fields))
+        return LakeTableDefinition(StructType(fields))
     fields.append(StructField(BUCKET, _TYPES[BUCKET], nullable=True))
-    return TableDefinition(StructType(fields), keys, settings.buckets)
+    return LakeTableDefinition(StructType(fields), keys, settings.buckets)
 
 
-def side_definition(table: TableDefinition) -> TableDefinition:
+def side_definition(table: LakeTableDefinition) -> LakeTableDefinition:
     """The definition of a table's side table: its key, the order number of the delete, and when it was written. Pure."""
     names = [*SIDE_SYSTEM, BUCKET]
     fields = [table.columns[name] for name in table.key]
-    return TableDefinition(
+    return LakeTableDefinition(
         StructType([*fields, *(StructField(name, _TYPES[name], nullable=True) for name in names)]),
         table.key,
         table.buckets,
     )
 
 
-def grown(address: str, namespace: str, present: TableDefinition, asked: TableDefinition) -> StructType:
+def grow_columns(address: str, namespace: str, present: LakeTableDefinition, asked: LakeTableDefinition) -> StructType:
     """The columns of a table after those of ``asked`` came: wider types, new columns at the end. Pure.
 
     Raises:
@@ -139,7 +139,7 @@ def grown(address: str, namespace: str, present: TableDefinition, asked: TableDe
         kind = field.dataType
         if field.name in asked.columns.names:
             new = asked.columns[field.name].dataType
-            wider = widen(kind, new)
+            wider = find_wider_type(kind, new)
             whole = isinstance(kind, _WHOLE) and isinstance(wider, _WHOLE)
             if wider is None or (field.name in asked.key and wider != kind and not whole):
                 raise SchemaRefused(
@@ -160,7 +160,7 @@ def grown(address: str, namespace: str, present: TableDefinition, asked: TableDe
     return StructType(fields)
 
 
-def differing(present: TableDefinition, asked: TableDefinition) -> str:
+def describe_difference(present: LakeTableDefinition, asked: LakeTableDefinition) -> str:
     """Why a table that is there can't be written as asked, as the end of a sentence; empty where it can. Pure."""
     if bool(present.buckets) != bool(asked.buckets):
         return (
@@ -173,13 +173,13 @@ def differing(present: TableDefinition, asked: TableDefinition) -> str:
     return ""
 
 
-def own_columns(table: TableDefinition) -> StructType:
+def own_columns(table: LakeTableDefinition) -> StructType:
     """The columns that frames have: all but the bucket, which tasks know. Pure."""
     return StructType([field for field in table.columns.fields if field.name != BUCKET])
 
 
 def frame_of(
-    changes: Sequence[TableChanges], table: TableDefinition, written: Mapping[tuple[str, int], int], tasks: int
+    changes: Sequence[TableChanges], table: LakeTableDefinition, written: Mapping[tuple[str, int], int], tasks: int
 ) -> DataFrame:
     """Rows as the tasks take them, lazy: the columns of ``own_columns`` as c0, c1 ..., and for upserts the bucket and position.
 
@@ -198,19 +198,19 @@ def frame_of(
         if written:
             frame = frame.where(~is_known(written))
         active = f.when(f.col("ums_op_") == "d", 0).otherwise(1)
-        frames.append(numbered(conform(frame.withColumn("ums_active_", active), shape), len(columns)))
+        frames.append(number_columns(conform_frame(frame.withColumn("ums_active_", active), shape), len(columns)))
     rows = reduce(lambda left, right: left.unionAll(right), frames)
     if not table.buckets:
         return rows.coalesce(tasks)
     numbers = {field.name: number for number, field in enumerate(columns.fields)}
-    keys = [_hashed(f.col(f"c{numbers[name]}"), columns[name].dataType) for name in table.key]
+    keys = [_hash_key(f.col(f"c{numbers[name]}"), columns[name].dataType) for name in table.key]
     bucket = f.pmod(f.xxhash64(*keys), f.lit(table.buckets)).cast("int").alias(BUCKET)
     named = rows.select(*rows.columns[: len(columns)], bucket, *KAFKA_COLUMNS)
     parts = min(tasks, table.buckets)
     return named.repartitionById(parts, f.col(BUCKET) % f.lit(parts)).sortWithinPartitions(BUCKET)
 
 
-def packed_rows(changes: Sequence[TableChanges], table: TableDefinition) -> Packed | None:
+def packed_rows(changes: Sequence[TableChanges], table: LakeTableDefinition) -> Packed | None:
     """The record batches of changes whose values need no cast; None where Spark has to take them apart. Pure."""
     if len(changes) != 1:
         return None
@@ -222,7 +222,7 @@ def packed_rows(changes: Sequence[TableChanges], table: TableDefinition) -> Pack
     return only.packed if flat else None
 
 
-def _hashed(value: Column, kind: DataType) -> Column:
+def _hash_key(value: Column, kind: DataType) -> Column:
     """A key's value in a form whose hash does not change when the column is widened, nor with the session's time zone."""
     return f.unix_micros(value) if isinstance(kind, TimestampType) else value.cast("string")
 

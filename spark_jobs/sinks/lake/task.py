@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.sinks.jdbc.rows import POSITION, newest
+from spark_jobs.sinks.jdbc.rows import POSITION, select_newest
 from spark_jobs.sinks.lake.files import (
     Files,
-    conformed,
-    matches,
+    conform_rows,
+    match_rows,
     may_hold,
-    opened,
+    open_file,
     read_keys,
     read_rows,
     storage_errors,
@@ -53,7 +53,7 @@ _ORDER: Final = "ums_id_"
 
 
 @dataclass(slots=True)
-class Outcome:
+class LakeOutcome:
     """The result of a task, or of all: files for the commit, rows written, rows left out as older, bytes."""
 
     added: list[bytes] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LakePart:
     """A table as a task writes it; picklable.
 
     Attributes:
@@ -107,7 +107,7 @@ class InsertTask:
         unpack: gives the rows where the input has them packed (``contract.Packed``).
     """
 
-    part: Part
+    part: LakePart
     columns: tuple[str, ...]
     unpack: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None
 
@@ -116,11 +116,11 @@ class InsertTask:
         with storage_errors(self.part.address):
             files = self.part.writer(0)
             for batch in batches if self.unpack is None else self.unpack(batches):
-                rows = _named(batch, self.columns)
-                files.add(conformed(self.part.target.schema, rows))
+                rows = _name_columns(batch, self.columns)
+                files.add(conform_rows(self.part.target.schema, rows))
             files.close()
         if files.rows:
-            yield Outcome(added=files.added, rows=files.rows, bytes=files.bytes).batch()
+            yield LakeOutcome(added=files.added, rows=files.rows, bytes=files.bytes).batch()
 
 
 @dataclass(slots=True)
@@ -136,26 +136,28 @@ class UpsertTask:
         forget_us: deletes that were written earlier need not be kept.
     """
 
-    part: Part
+    part: LakePart
     columns: tuple[str, ...]
     keys: tuple[str, ...]
-    side: Part | None
+    side: LakePart | None
     now_us: int
     forget_us: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task."""
         with storage_errors(self.part.address):
-            for bucket, rows in self._buckets(batches):
-                yield self._bucket(bucket, newest(rows, self.keys).drop_columns([BUCKET, *POSITION])).batch()
+            for bucket, rows in self._split_buckets(batches):
+                yield self._merge_bucket(
+                    bucket, select_newest(rows, self.keys).drop_columns([BUCKET, *POSITION])
+                ).batch()
 
-    def _buckets(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    def _split_buckets(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
         tables: list[pa.Table] = []
         current, count = -1, 0
         for batch in batches:
             if not batch.num_rows:
                 continue
-            rows = _named(batch, self.columns)
+            rows = _name_columns(batch, self.columns)
             numbers = rows.column(BUCKET).to_numpy()
             starts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()]
             for start, stop in zip(starts, [*starts[1:], rows.num_rows], strict=True):
@@ -167,45 +169,47 @@ class UpsertTask:
                 tables.append(rows.slice(start, stop - start))
                 count += stop - start
                 if count >= _REDUCE_ROWS:
-                    tables = [newest(pa.concat_tables(tables), self.keys)]
+                    tables = [select_newest(pa.concat_tables(tables), self.keys)]
                     count = 0  # of rows that came since
         if tables:
             yield current, pa.concat_tables(tables)
 
-    def _bucket(self, bucket: int, rows: pa.Table) -> Outcome:
-        outcome = Outcome()
+    def _merge_bucket(self, bucket: int, rows: pa.Table) -> LakeOutcome:
+        outcome = LakeOutcome()
         deleted = pc.equal(rows.column("ums_op_"), "d")
         if self.side is not None:
-            recent = self._remembered(self.side, bucket, rows)
+            recent = self._is_remembered(self.side, bucket, rows)
             outcome.stale += rows.num_rows - int(np.count_nonzero(recent))
             rows, deleted = rows.filter(pa.array(recent)), deleted.filter(pa.array(recent))
-            self._remember(self.side, bucket, rows.filter(deleted), outcome)
+            self._remember_deletes(self.side, bucket, rows.filter(deleted), outcome)
         hidden = deleted.to_numpy().astype(bool) if self.side is not None else np.zeros(rows.num_rows, dtype=bool)
-        merged = merge(self.part, bucket, _in_bucket(self.part.target, rows, bucket), self.keys, hidden)
+        merged = merge_rows(self.part, bucket, _in_bucket(self.part.target, rows, bucket), self.keys, hidden)
         outcome.added, outcome.removed = merged.added, merged.removed
         outcome.rows += merged.rows
         outcome.stale += merged.stale
         outcome.bytes += merged.bytes
         return outcome
 
-    def _remembered(self, side: Part, bucket: int, rows: pa.Table) -> Any:
+    def _is_remembered(self, side: LakePart, bucket: int, rows: pa.Table) -> Any:
         """Whether each row is not older than a delete that is remembered."""
         keep = np.ones(rows.num_rows, dtype=bool)
         orders = rows.column(_ORDER).to_numpy()
         for file in side.files.get(bucket, ()):
-            with opened(side.target, file.path) as parquet:
+            with open_file(side.target, file.path) as parquet:
                 deletes = read_keys(side.target, parquet, [*self.keys, _ORDER])
-            there, here = matches(deletes, _typed(rows, side.target, self.keys), self.keys)
+            there, here = match_rows(deletes, _cast_rows(rows, side.target, self.keys), self.keys)
             keep[here[deletes.column(_ORDER).to_numpy()[there] > orders[here]]] = False
         return keep
 
-    def _remember(self, side: Part, bucket: int, deletes: pa.Table, outcome: Outcome) -> None:
+    def _remember_deletes(self, side: LakePart, bucket: int, deletes: pa.Table, outcome: LakeOutcome) -> None:
         if not deletes.num_rows:
             return
         time = pa.array(np.full(deletes.num_rows, self.now_us), pa.timestamp("us", "UTC"))
         rows = deletes.select([*self.keys, _ORDER]).append_column(WRITTEN, time)
         hidden = np.zeros(rows.num_rows, dtype=bool)
-        merged = merge(side, bucket, _in_bucket(side.target, rows, bucket), self.keys, hidden, forget_us=self.forget_us)
+        merged = merge_rows(
+            side, bucket, _in_bucket(side.target, rows, bucket), self.keys, hidden, forget_us=self.forget_us
+        )
         outcome.side_added, outcome.side_removed = merged.added, merged.removed
         outcome.bytes += merged.bytes
 
@@ -214,7 +218,7 @@ class UpsertTask:
 class CompactTask:
     """Copies groups of files into fewer ones; its input has a column of lists of paths."""
 
-    part: Part
+    part: LakePart
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Copy each group of the task."""
@@ -223,14 +227,16 @@ class CompactTask:
                 for paths in batch.column(0).to_pylist():
                     files = self.part.writer(0)
                     for path in paths:
-                        with opened(self.part.target, path) as parquet:
+                        with open_file(self.part.target, path) as parquet:
                             for rows in read_rows(self.part.target, parquet):
                                 files.add(rows)
                     files.close()
-                    yield Outcome(added=files.added, removed=paths, rows=files.rows, bytes=files.bytes).batch()
+                    yield LakeOutcome(added=files.added, removed=paths, rows=files.rows, bytes=files.bytes).batch()
 
 
-def merge(part: Part, bucket: int, rows: pa.Table, keys: Sequence[str], hidden: Any, *, forget_us: int = 0) -> Outcome:
+def merge_rows(
+    part: LakePart, bucket: int, rows: pa.Table, keys: Sequence[str], hidden: Any, *, forget_us: int = 0
+) -> LakeOutcome:
     """Merge rows into the files of a bucket: files that hold a key which changes are copied without its old row. Blocks.
 
     Args:
@@ -247,13 +253,13 @@ def merge(part: Part, bucket: int, rows: pa.Table, keys: Sequence[str], hidden: 
     small = part.small(bucket)
     copies: dict[str, Any] = {}
     for file in part.files.get(bucket, ()):
-        with opened(part.target, file.path) as parquet:
+        with open_file(part.target, file.path) as parquet:
             if not part.target.by_id and not may_hold(parquet, keys[0], bounds["min"], bounds["max"]):
                 if file.path in small:
                     copies[file.path] = None
                 continue
             present = read_keys(part.target, parquet, [*keys, _ORDER])
-        there, here = matches(present, rows, keys)
+        there, here = match_rows(present, rows, keys)
         older = present.column(_ORDER).to_numpy()[there] <= orders[here]
         write[here[~older]] = False
         if older.any() or file.path in small:
@@ -261,12 +267,12 @@ def merge(part: Part, bucket: int, rows: pa.Table, keys: Sequence[str], hidden: 
             keep[there[older]] = False
             copies[file.path] = keep
     written = write & ~hidden
-    outcome = Outcome(stale=int(np.count_nonzero(~write)))
+    outcome = LakeOutcome(stale=int(np.count_nonzero(~write)))
     if not written.any() and not copies:
         return outcome
     files = part.writer(bucket)
     for path, keep in copies.items():
-        _copy(part.target, path, keep, forget_us, files)
+        _copy_file(part.target, path, keep, forget_us, files)
     files.add(rows.filter(pa.array(written)))
     files.close()
     outcome.added, outcome.removed, outcome.bytes = files.added, list(copies), files.bytes
@@ -274,8 +280,8 @@ def merge(part: Part, bucket: int, rows: pa.Table, keys: Sequence[str], hidden: 
     return outcome
 
 
-def _copy(target: FileTarget, path: str, keep: Any, forget_us: int, files: Files) -> None:
-    with opened(target, path) as parquet:
+def _copy_file(target: FileTarget, path: str, keep: Any, forget_us: int, files: Files) -> None:
+    with open_file(target, path) as parquet:
         start = 0
         for rows in read_rows(target, parquet):
             kept = rows if keep is None else rows.filter(pa.array(keep[start : start + rows.num_rows]))
@@ -286,19 +292,19 @@ def _copy(target: FileTarget, path: str, keep: Any, forget_us: int, files: Files
                 files.add(kept)
 
 
-def _named(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Table:
+def _name_columns(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Table:
     """Rows under the table's names: Spark knows their columns by numbers."""
     return pa.Table.from_batches([batch.rename_columns([*columns, *batch.schema.names[len(columns) :]])])
 
 
-def _typed(rows: pa.Table, target: FileTarget, names: Sequence[str]) -> pa.Table:
+def _cast_rows(rows: pa.Table, target: FileTarget, names: Sequence[str]) -> pa.Table:
     return pa.table({name: rows.column(name).cast(target.schema.field(name).type) for name in names})
 
 
 def _in_bucket(target: FileTarget, rows: pa.Table, bucket: int) -> pa.Table:
     if BUCKET in target.schema.names:
         rows = rows.append_column(BUCKET, pa.array(np.full(rows.num_rows, bucket, dtype=np.int32)))
-    return conformed(target.schema, rows)
+    return conform_rows(target.schema, rows)
 
 
 def by_bucket(files: Sequence[DataFile]) -> dict[int, list[DataFile]]:

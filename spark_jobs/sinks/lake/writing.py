@@ -12,9 +12,17 @@ from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import SchemaRefused
 from spark_jobs.metrics import JobMetric
-from spark_jobs.sinks.jdbc.address import identity
-from spark_jobs.sinks.lake.model import Commit, Conflict, LakeTable, Position
-from spark_jobs.sinks.lake.task import OUTCOME_DDL, CompactTask, InsertTask, Outcome, Part, UpsertTask, by_bucket
+from spark_jobs.sinks.jdbc.address import find_identity
+from spark_jobs.sinks.lake.model import Commit, Conflict, LakePosition, LakeTable
+from spark_jobs.sinks.lake.task import (
+    OUTCOME_DDL,
+    CompactTask,
+    InsertTask,
+    LakeOutcome,
+    LakePart,
+    UpsertTask,
+    by_bucket,
+)
 from spark_jobs.worker_memory import frozen_after
 
 if TYPE_CHECKING:
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_jobs.contract import Batch, JobContext, TableChanges
-    from spark_jobs.sinks.lake.model import Lake, TableDefinition
+    from spark_jobs.sinks.lake.model import Lake, LakeTableDefinition
     from spark_jobs.sinks.lake.options import LakeSettings
 
 _PAUSE_S: Final = 0.1
@@ -39,13 +47,13 @@ _COUNTS: Final = (
 )
 
 
-def metrics(kind: str) -> tuple[JobMetric, ...]:
+def declare_metrics(kind: str) -> tuple[JobMetric, ...]:
     """Declarations of a sink's metrics. Pure."""
-    return tuple(JobMetric(f"{kind}_{name}_total", "counter", unit, text) for name, unit, text in _COUNTS)
+    return tuple(JobMetric(f"{kind}_{name}_total", "counter", unit, description) for name, unit, description in _COUNTS)
 
 
 @dataclass(slots=True)
-class Group:
+class LakeGroup:
     """The changes of a batch that go into one table: its name, and what it is to look like."""
 
     name: str
@@ -81,30 +89,30 @@ class LakeWriter:
         Raises:
             Fatal, Retriable, SchemaRefused: see ``contract.Sink.write``.
         """
-        groups: dict[str, Group] = {}
+        groups: dict[str, LakeGroup] = {}
         for changes in batch.changes():
             name = self.name_of(changes.schema.namespace)
-            self._owned(name, changes.schema.namespace)
-            groups.setdefault(name, Group(name)).changes.append(changes)
+            self._check_owner(name, changes.schema.namespace)
+            groups.setdefault(name, LakeGroup(name)).changes.append(changes)
         return sum(self._write_group(group, batch) for _, group in sorted(groups.items()))
 
-    def _owned(self, name: str, namespace: str) -> None:
-        owner = self._owners.setdefault(name, identity(namespace))
-        if owner != identity(namespace) and not self.settings.shared:
+    def _check_owner(self, name: str, namespace: str) -> None:
+        owner = self._owners.setdefault(name, find_identity(namespace))
+        if owner != find_identity(namespace) and not self.settings.shared:
             raise Fatal(
-                f"the source tables {owner} and {identity(namespace)} would both be written to {name}: name more parts in "
+                f"the source tables {owner} and {find_identity(namespace)} would both be written to {name}: name more parts in "
                 f"{self.settings.prefix}table (${{database}}_${{table}}), or set {self.settings.prefix}table.shared=true "
                 "if their keys differ"
             )
 
-    def _write_group(self, group: Group, batch: Batch) -> int:
+    def _write_group(self, group: LakeGroup, batch: Batch) -> int:
         retries = self.settings.commit_retries
         pauses = Backoff(_PAUSE_S, math.inf, low=0.0)
         for attempt in range(retries + 1):
             try:
-                return self._attempt(group, batch)
+                return self._try_write(group, batch)
             except Conflict as error:
-                self._count(conflicts=1)
+                self._add_counts(conflicts=1)
                 self._tables.pop(group.name, None)
                 if attempt == retries:
                     raise Retriable(
@@ -113,35 +121,37 @@ class LakeWriter:
                 time.sleep(pauses.next_s())
         raise AssertionError("unreachable")
 
-    def _attempt(self, group: Group, batch: Batch) -> int:
-        from spark_jobs.history.log import behind, whole
+    def _try_write(self, group: LakeGroup, batch: Batch) -> int:
+        from spark_jobs.history.log import find_known_offsets, is_complete
 
-        table = self._ready(group.name, self._definition(group))
+        table = self._prepare_table(group.name, self._group_definition(group))
         position = table.position(self.context.name, list(batch.ranges))
-        written = behind(batch.ranges, position.offsets)
-        if whole(batch.ranges, written) and (not self.settings.upsert or _is_last(batch, position)):
+        written = find_known_offsets(batch.ranges, position.offsets)
+        if is_complete(batch.ranges, written) and (not self.settings.upsert or _is_last(batch, position)):
             self.context.log.info("batch %d: its rows are in table %s already", batch.id, group.name)
-            self._count(replays=1)
+            self._add_counts(replays=1)
             return 0
-        outcome = self._run(table, group, {} if self.settings.upsert else written)
+        outcome = self._run_tasks(table, group, {} if self.settings.upsert else written)
         if outcome.added or outcome.removed:
-            self._commit(table, outcome, self._after(position, batch), position)
-        self._count(rows=outcome.rows, stale=outcome.stale, bytes=outcome.bytes, commits=1)
+            self._commit_outcome(table, outcome, self._compute_position(position, batch), position)
+        self._add_counts(rows=outcome.rows, stale=outcome.stale, bytes=outcome.bytes, commits=1)
         return outcome.rows
 
-    def _definition(self, group: Group) -> TableDefinition:
+    def _group_definition(self, group: LakeGroup) -> LakeTableDefinition:
         """The definition that holds all changes of the group."""
-        from spark_jobs.sinks.lake.rows import definition, grown
+        from spark_jobs.sinks.lake.rows import grow_columns, make_definition
 
-        first, *others = [(part.schema.namespace, definition(self.settings, part.schema)) for part in group.changes]
+        first, *others = [
+            (part.schema.namespace, make_definition(self.settings, part.schema)) for part in group.changes
+        ]
         asked = first[1]
-        for namespace, other in others:
-            asked = replace(asked, columns=grown(group.name, namespace, asked, other))
+        for namespace, namespace_columns in others:
+            asked = replace(asked, columns=grow_columns(group.name, namespace, asked, namespace_columns))
         return asked
 
-    def _ready(self, name: str, asked: TableDefinition) -> LakeTable:
+    def _prepare_table(self, name: str, asked: LakeTableDefinition) -> LakeTable:
         """The table, made or changed so that it can hold the rows."""
-        from spark_jobs.sinks.lake.rows import differing, grown
+        from spark_jobs.sinks.lake.rows import describe_difference, grow_columns
 
         namespace = self._owners.get(name, name)
         table = self._tables.get(name)
@@ -155,15 +165,15 @@ class LakeWriter:
             table = self.lake.create(name, asked)
             self.context.log.info("table %s is created at %s", name, table.address)
         else:
-            problem = differing(table.definition, asked)
+            problem = describe_difference(table.definition, asked)
             if problem:
-                text = f"table {namespace} can't be written to {table.address}: {problem}. Write to another table"
-                raise SchemaRefused(f"{text} ({self.settings.prefix}table), or drop that one", namespace)
-        columns = grown(table.address, namespace, table.definition, asked)
+                message = f"table {namespace} can't be written to {table.address}: {problem}. Write to another table"
+                raise SchemaRefused(f"{message} ({self.settings.prefix}table), or drop that one", namespace)
+        columns = grow_columns(table.address, namespace, table.definition, asked)
         if columns != table.definition.columns:
             if not self.settings.auto_evolve:
-                text = f"table {table.address} needs the columns {columns.simpleString()}"
-                raise SchemaRefused(f"{text}, and {self.settings.prefix}auto.evolve is off: change it", namespace)
+                message = f"table {table.address} needs the columns {columns.simpleString()}"
+                raise SchemaRefused(f"{message}, and {self.settings.prefix}auto.evolve is off: change it", namespace)
             try:
                 table.evolve(columns)
             except Fatal as error:
@@ -172,36 +182,36 @@ class LakeWriter:
         self._tables[name] = table
         return table
 
-    def _side(self, name: str, table: LakeTable) -> LakeTable | None:
+    def _open_side_table(self, name: str, table: LakeTable) -> LakeTable | None:
         if not self.settings.remembers_deletes:
             return None
         from spark_jobs.sinks.lake.rows import side_definition
 
-        return self._ready(self.side_name(name), side_definition(table.definition))
+        return self._prepare_table(self.side_name(name), side_definition(table.definition))
 
-    def _run(self, table: LakeTable, group: Group, written: dict[tuple[str, int], int]) -> Outcome:
+    def _run_tasks(self, table: LakeTable, group: LakeGroup, written: dict[tuple[str, int], int]) -> LakeOutcome:
         """Run the tasks; their outcome. The side table is committed here, before the table itself."""
         from spark_jobs.sinks.lake.rows import frame_of, names_of, own_columns, packed_rows
 
         tasks = self.context.spark.sparkContext.defaultParallelism
-        part = self._part(table)
+        part = self._make_table_part(table)
         packed = None if self.settings.upsert or written else packed_rows(group.changes, table.definition)
         if packed is not None:
             names = tuple(column.name for column in group.changes[0].schema.columns)
-            return self._outcome(packed.frame.coalesce(tasks), InsertTask(part, names, packed.unpack))
+            return self._collect_outcome(packed.frame.coalesce(tasks), InsertTask(part, names, packed.unpack))
         frame = frame_of(group.changes, table.definition, written, tasks)
         columns = names_of(own_columns(table.definition))
         if not self.settings.upsert:
-            return self._outcome(frame, InsertTask(part, columns))
-        side = self._side(group.name, table)
+            return self._collect_outcome(frame, InsertTask(part, columns))
+        side = self._open_side_table(group.name, table)
         now_us = time.time_ns() // 1000
-        outcome = self._outcome(
+        outcome = self._collect_outcome(
             frame,
             UpsertTask(
                 part,
                 columns,
                 table.definition.key,
-                None if side is None else self._part(side),
+                None if side is None else self._make_table_part(side),
                 now_us,
                 now_us - self.settings.delete_retention_ms * 1000,
             ),
@@ -211,18 +221,21 @@ class LakeWriter:
             side.commit(Commit(outcome.side_added, outcome.side_removed, None, self.context.name))
         return outcome
 
-    def _part(self, table: LakeTable) -> Part:
+    def _make_table_part(self, table: LakeTable) -> LakePart:
         chosen = self.settings
         files = by_bucket(table.files()) if table.definition.buckets else {}
         compression = chosen.compression
-        return Part(table.address, table.target(), files, chosen.file_bytes, chosen.compact_files, compression)
+        return LakePart(table.address, table.target(), files, chosen.file_bytes, chosen.compact_files, compression)
 
-    def _outcome(self, frame: DataFrame, task: InsertTask | UpsertTask | CompactTask) -> Outcome:
-        return total(
-            Outcome(**row.asDict()) for row in frame.mapInArrow(frozen_after(self.kind, task), OUTCOME_DDL).collect()
+    def _collect_outcome(self, frame: DataFrame, task: InsertTask | UpsertTask | CompactTask) -> LakeOutcome:
+        return sum_outcomes(
+            LakeOutcome(**row.asDict())
+            for row in frame.mapInArrow(frozen_after(self.kind, task), OUTCOME_DDL).collect()
         )
 
-    def _commit(self, table: LakeTable, outcome: Outcome, after: Position, before: Position) -> None:
+    def _commit_outcome(
+        self, table: LakeTable, outcome: LakeOutcome, after: LakePosition, before: LakePosition
+    ) -> None:
         change = Commit(outcome.added, outcome.removed, after, self.context.name)
         for attempt in range(self.settings.commit_retries + 1):
             try:
@@ -235,19 +248,19 @@ class LakeWriter:
                 partitions = [(topic, int(number)) for topic, parts in after.offsets.items() for number in parts]
                 if table.position(self.context.name, partitions) != before:
                     raise
-                self._count(conflicts=1)
+                self._add_counts(conflicts=1)
             else:
                 return
 
-    def _after(self, position: Position, batch: Batch) -> Position:
+    def _compute_position(self, position: LakePosition, batch: Batch) -> LakePosition:
         """The position once a batch is in. With upsert a job that reads again from an earlier offset moves it back."""
         offsets = {topic: dict(parts) for topic, parts in position.offsets.items()}
         for (topic, partition), (_, after) in batch.ranges.items():
             mine = offsets.setdefault(topic, {})
             mine[str(partition)] = after if self.settings.upsert else max(mine.get(str(partition), 0), after)
-        return Position(batch.id, offsets)
+        return LakePosition(batch.id, offsets)
 
-    def _count(self, **counts: int) -> None:
+    def _add_counts(self, **counts: int) -> None:
         for name, count in counts.items():
             key = f"{self.kind}_{name}_total"
             self.context.metrics[key] = self.context.metrics.get(key, 0.0) + count
@@ -256,7 +269,7 @@ class LakeWriter:
         """Merge small files of a table and forget old versions, now and then. Blocks."""
         if not self.settings.upsert:
             for table in list(self._tables.values()):
-                if self._compact(table):
+                if self._compact_files(table):
                     break
         interval = self.settings.expire_interval_ms
         if interval < 0 or (time.monotonic() - self._expired_at) * 1000 < interval:
@@ -268,9 +281,9 @@ class LakeWriter:
                 deleted = table.expire(self.settings.retention_ms)
             except Conflict:
                 continue  # the next turn does it
-            self._count(deleted=deleted)
+            self._add_counts(deleted=deleted)
 
-    def _compact(self, table: LakeTable) -> bool:
+    def _compact_files(self, table: LakeTable) -> bool:
         groups = small_groups(
             [(file.path, file.size) for file in table.files()], self.settings.file_bytes, self.settings.compact_files
         )
@@ -278,21 +291,21 @@ class LakeWriter:
             return False
         spark = self.context.spark
         frame = spark.createDataFrame([(group,) for group in groups], "paths array<string>").repartition(len(groups))
-        outcome = self._outcome(frame, CompactTask(self._part(table)))
+        outcome = self._collect_outcome(frame, CompactTask(self._make_table_part(table)))
         try:
             table.commit(Commit(outcome.added, outcome.removed, None, self.context.name))
         except Conflict:
-            self._count(conflicts=1)
+            self._add_counts(conflicts=1)
             table.refresh()
             return True
         self.context.log.info("%s: %d files merged into %d", table.address, len(outcome.removed), len(outcome.added))
-        self._count(compactions=len(outcome.added))
+        self._add_counts(compactions=len(outcome.added))
         return True
 
 
-def total(outcomes: Iterable[Outcome]) -> Outcome:
+def sum_outcomes(outcomes: Iterable[LakeOutcome]) -> LakeOutcome:
     """Outcomes of tasks as one. Pure."""
-    result = Outcome()
+    result = LakeOutcome()
     for outcome in outcomes:
         result.added += outcome.added
         result.removed += outcome.removed
@@ -328,7 +341,7 @@ def small_groups(files: Sequence[tuple[str, int]], limit: int, count: int) -> li
     return [group for group in groups if len(group) > 1]
 
 
-def _is_last(batch: Batch, position: Position) -> bool:
+def _is_last(batch: Batch, position: LakePosition) -> bool:
     """Whether the last commit was of this very batch. Pure."""
     ends: dict[str, dict[str, int]] = defaultdict(dict)
     for (topic, partition), (_, after) in batch.ranges.items():

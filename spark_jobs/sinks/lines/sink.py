@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from spark_jobs.config_keys import STEPS
-from spark_jobs.write_ahead_log import RECORDS, Section, WriteAheadLogSink
+from spark_jobs.write_ahead_log import RECORDS, BatchSection, WriteAheadLogSink
 
 if TYPE_CHECKING:
     from typing import IO, Any
@@ -75,7 +75,7 @@ class LinesSink(WriteAheadLogSink):
         path = Path(self.context.config[PATH])
         return {"size": path.stat().st_size if path.exists() else 0}
 
-    def send(self, section: Section) -> int:
+    def send(self, section: BatchSection) -> int:
         """Append the values of a batch. They are on the disk when it returns.
 
         Raises:
@@ -96,12 +96,12 @@ class LinesSink(WriteAheadLogSink):
                     lines += 1
                     written_part = min(written, len(line))
                     if written_part and file.read(written_part) != line[:written_part]:
-                        raise self._foreign(path)
+                        raise self._make_foreign_error(path)
                     written -= written_part
                     if written_part < len(line):
                         file.write(line[written_part:])
                 if written:
-                    raise self._foreign(path)
+                    raise self._make_foreign_error(path)
                 file.flush()
                 os.fsync(file.fileno())
         except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
@@ -112,18 +112,18 @@ class LinesSink(WriteAheadLogSink):
             raise Retriable(f"{PATH}: {path} can't be written: {error.strerror}") from error
         return lines
 
-    def _written_bytes(self, file: IO[bytes], section: Section) -> int:
+    def _written_bytes(self, file: IO[bytes], section: BatchSection) -> int:
         """How many bytes of the section the file has; its position is then at the first of them."""
         size = section.prepared.get("size")
         end = file.seek(0, os.SEEK_END)
         if size is None:
             return 0
         if end < size or (end > size and not section.repeated):
-            raise self._foreign(Path(file.name))
+            raise self._make_foreign_error(Path(file.name))
         file.seek(size)
         return end - int(size)
 
-    def _foreign(self, path: Path) -> Fatal:
+    def _make_foreign_error(self, path: Path) -> Fatal:
         """The error for a file that has other bytes than this job has written."""
         return Fatal(
             f"{PATH}: another program has changed {path} while a batch was written, so this job does not know which lines are "

@@ -17,20 +17,20 @@ from spark_jobs.sinks.mongodb.documents import (
     database_name,
     encoder_of,
     guards_of,
-    hashable,
     id_of,
+    make_hashable,
 )
-from spark_jobs.sinks.mongodb.requests import DELETE, INSERT, UPDATE, Entry, Requests
-from spark_jobs.sinks.mongodb.server import connect, faults
-from spark_jobs.sinks.shared.model import Unfinished, Written
+from spark_jobs.sinks.mongodb.requests import DELETE, INSERT, UPDATE, MongoEntry, Requests
+from spark_jobs.sinks.mongodb.server import connect_mongodb, translate_errors
+from spark_jobs.sinks.shared.model import Unfinished, WriteCounts
 from spark_jobs.sinks.shared.templates import Unfilled
-from spark_jobs.sinks.shared.values import NoText, document
+from spark_jobs.sinks.shared.values import NoText, build_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from spark_jobs.sinks.mongodb.config import Settings
-    from spark_jobs.sinks.shared.model import Refuse, Row, RowTable
+    from spark_jobs.sinks.mongodb.config import MongoSettings
+    from spark_jobs.sinks.shared.model import Refuse, RowTable, SinkRow
 
 ORDER: Final = "ums_id_"
 #: Of a guard: when it was written, for its expiry.
@@ -45,7 +45,7 @@ class MongoClient:
         table: the rows' table.
     """
 
-    def __init__(self, settings: Settings, table: RowTable) -> None:
+    def __init__(self, settings: MongoSettings, table: RowTable) -> None:
         self._settings = settings
         self._database = database_name(settings.database.of_table(table.namespace))
         self._name = collection_name(settings.collection.of_table(table.namespace))
@@ -55,20 +55,20 @@ class MongoClient:
         self._plain_names = all(name and "." not in name and not name.startswith("$") for name in table.columns)
         self._client: Any = None
 
-    def write(self, rows: Sequence[Row], refuse: Refuse) -> Written:
+    def write(self, rows: Sequence[SinkRow], refuse: Refuse) -> WriteCounts:
         """See ``RowClient.write``."""
-        with faults(self._settings):
+        with translate_errors(self._settings):
             if self._client is None:
-                self._client = connect(self._settings)
+                self._client = connect_mongodb(self._settings)
             concern = self._client.write_concern.document
             requests = Requests(self._settings, self._client[self._database], concern)
-            entries = self._named(rows, requests)
+            entries = self._name_entries(rows, requests)
             if self._settings.append:
-                requests.send(INSERT, self._name, self._with(entries, self._inserted, requests))
+                requests.send(INSERT, self._name, self._encode_entries(entries, self._build_insert, requests))
             elif self._settings.remembers:
-                self._merge(entries, requests)
+                self._merge_rows(entries, requests)
             else:
-                requests.send(UPDATE, self._name, self._with(entries, self._replaced, requests))
+                requests.send(UPDATE, self._name, self._encode_entries(entries, self._replaced, requests))
         refuse(requests.refused)
         if requests.left:
             raise Unfinished(requests.reason, requests.left, requests.done)
@@ -81,45 +81,53 @@ class MongoClient:
             with suppress(Exception):
                 client.close()
 
-    def _merge(self, entries: Sequence[Entry], requests: Requests) -> None:
+    def _merge_rows(self, entries: Sequence[MongoEntry], requests: Requests) -> None:
         """Rows of which a newer one stays, and deletes that are remembered."""
-        deletes = self._with([entry for entry in entries if entry.row.deleted], self._guarded, requests)
+        deletes = self._encode_entries(
+            [entry for entry in entries if entry.row.deleted], self._build_guarded_update, requests
+        )
         remembered = requests.send(UPDATE, guards_of(self._name), deletes, counted=False)
-        requests.send(DELETE, self._name, self._with(remembered, self._removed, requests))
+        requests.send(DELETE, self._name, self._encode_entries(remembered, self._build_removal, requests))
         present = [entry for entry in entries if not entry.row.deleted]
         if not present:
             return
         before = self._orders(present)
-        fresh = [entry for entry in present if before.get(hashable(entry.name), entry.row.order) <= entry.row.order]
+        fresh = [
+            entry for entry in present if before.get(make_hashable(entry.name), entry.row.order) <= entry.row.order
+        ]
         requests.done.stale += len(present) - len(fresh)
-        written = requests.send(UPDATE, self._name, self._with(fresh, self._replaced, requests))
+        written = requests.send(UPDATE, self._name, self._encode_entries(fresh, self._replaced, requests))
         after = self._orders(written)
-        late = [entry for entry in written if after.get(hashable(entry.name)) != before.get(hashable(entry.name))]
+        late = [
+            entry for entry in written if after.get(make_hashable(entry.name)) != before.get(make_hashable(entry.name))
+        ]
         if late:
             requests.command(
-                DELETE, self._name, [self._older(entry.name, after[hashable(entry.name)]) for entry in late]
+                DELETE,
+                self._name,
+                [self._build_older_delete(entry.name, after[make_hashable(entry.name)]) for entry in late],
             )
 
-    def _orders(self, entries: Sequence[Entry]) -> dict[Any, int]:
-        """The order numbers of the newest deletes of documents, by ``hashable``."""
+    def _orders(self, entries: Sequence[MongoEntry]) -> dict[Any, int]:
+        """The order numbers of the newest deletes of documents, by ``make_hashable``."""
         if not entries:
             return {}
         guards = self._client[self._database][guards_of(self._name)]
         matches = guards.find({"_id": {"$in": [entry.name for entry in entries]}}, {ORDER: 1})
-        return {hashable(guard["_id"]): guard[ORDER] for guard in matches}
+        return {make_hashable(guard["_id"]): guard[ORDER] for guard in matches}
 
-    def _named(self, rows: Sequence[Row], requests: Requests) -> list[Entry]:
+    def _name_entries(self, rows: Sequence[SinkRow], requests: Requests) -> list[MongoEntry]:
         entries = []
         for row in rows:
             try:
-                entries.append(Entry(row, self._id(row)))
+                entries.append(MongoEntry(row, self._id(row)))
             except (Unfilled, NoText) as error:
                 requests.refused.append((row, str(error)))
         return entries
 
-    def _with(
-        self, entries: Sequence[Entry], form: Callable[[Entry], Mapping[str, Any]], requests: Requests
-    ) -> list[Entry]:
+    def _encode_entries(
+        self, entries: Sequence[MongoEntry], form: Callable[[MongoEntry], Mapping[str, Any]], requests: Requests
+    ) -> list[MongoEntry]:
         """The entries with their contents, without those that can't be BSON."""
         filled = []
         for entry in entries:
@@ -129,12 +137,12 @@ class MongoClient:
                 requests.refused.append((entry.row, str(error)))
         return filled
 
-    def _inserted(self, entry: Entry) -> Mapping[str, Any]:
-        return {"_id": entry.name, **document(entry.row)}
+    def _build_insert(self, entry: MongoEntry) -> Mapping[str, Any]:
+        return {"_id": entry.name, **build_document(entry.row)}
 
-    def _replaced(self, entry: Entry) -> Mapping[str, Any]:
+    def _replaced(self, entry: MongoEntry) -> Mapping[str, Any]:
         row = entry.row
-        fields = document(row, active=self._settings.soft)
+        fields = build_document(row, active=self._settings.soft)
         fields.pop("_id", None)
         if row.deleted and self._plain_names:
             # Of a delete the key alone may be known: the other fields stay as they are.
@@ -143,17 +151,17 @@ class MongoClient:
             change = {"_id": entry.name, **fields}
         return {"q": _not_newer(entry), "u": change, "upsert": True}
 
-    def _guarded(self, entry: Entry) -> Mapping[str, Any]:
+    def _build_guarded_update(self, entry: MongoEntry) -> Mapping[str, Any]:
         change = {"$set": {ORDER: entry.row.order, WRITTEN_AT: datetime.now(UTC)}}
         return {"q": _not_newer(entry), "u": change, "upsert": True}
 
-    def _removed(self, entry: Entry) -> Mapping[str, Any]:
+    def _build_removal(self, entry: MongoEntry) -> Mapping[str, Any]:
         return {"q": _not_newer(entry), "limit": 1}
 
-    def _older(self, name: Any, order: int) -> bytes:
+    def _build_older_delete(self, name: Any, order: int) -> bytes:
         return self._encode({"q": {"_id": name, ORDER: {"$lt": order}}, "limit": 1})
 
 
-def _not_newer(entry: Entry) -> Mapping[str, Any]:
+def _not_newer(entry: MongoEntry) -> Mapping[str, Any]:
     # A document without an order number, which another program has written, is older than all changes.
     return {"_id": entry.name, ORDER: {"$not": {"$gt": entry.row.order}}}

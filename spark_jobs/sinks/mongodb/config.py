@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_jobs.sinks.shared.options import RowSettings
-    from spark_jobs.steps.lookup.model import Access
+    from spark_jobs.steps.lookup.model import LookupAccess
 
 PREFIX: Final = "sink.mongodb."
 NAME: Final = "MongoDB"
@@ -38,7 +38,7 @@ _S: Final = ConfigType.STRING
 _URL: Final = re.compile(r"mongodb(\+srv)?://(?P<hosts>[^/@?]+)(/[^@?]*)?(\?[^@]*)?\Z")
 
 
-def _url(name: str, value: Any) -> str | None:
+def _check_url(name: str, value: Any) -> str | None:
     if _URL.match(value or ""):
         return None
     # Not with the value: it may have a password in it.
@@ -55,7 +55,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             importance=Importance.HIGH,
             group=WHERE,
-            validator=_url,
+            validator=_check_url,
             example="mongodb://node-1.example:27017,node-2.example:27017/?replicaSet=rs0",
             doc="Where MongoDB is: a connection string with its options (`replicaSet`, `authSource`, `w`, `compressors`), "
             "without a login. Writes wait for a majority unless `w` says otherwise.",
@@ -122,14 +122,14 @@ CONFIG_DEF: Final = ConfigDef(
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MongoSettings:
     """The options, parsed; picklable, its text holds no secret. Names as in ``CONFIG_DEF``.
 
     ``decimals``: whether decimals are Decimal128. ``remembers``: whether deletes are kept in a collection of their own.
     """
 
     url: str
-    access: Access = field(repr=False)
+    access: LookupAccess = field(repr=False)
     database: Template
     collection: Template
     id: Template
@@ -142,7 +142,7 @@ class Settings:
     rows: RowSettings
 
 
-def settings(config: Mapping[str, Any]) -> Settings:
+def parse_settings(config: Mapping[str, Any]) -> MongoSettings:
     """The parsed options. Pure."""
 
     def get(name: str) -> Any:
@@ -150,7 +150,7 @@ def settings(config: Mapping[str, Any]) -> Settings:
 
     match = _URL.match(get("url"))
     append = get("mode") == INSERT
-    return Settings(
+    return MongoSettings(
         url=get("url"),
         access=access_of(config, PREFIX, match["hosts"] if match else ""),
         database=Template(get("database")),
@@ -166,10 +166,10 @@ def settings(config: Mapping[str, Any]) -> Settings:
     )
 
 
-def complaints(config: Mapping[str, Any]) -> list[str]:
+def check_options(config: Mapping[str, Any]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
     problems = access_problems(config, PREFIX)
-    chosen = settings(config)
+    chosen = parse_settings(config)
     if chosen.id.text and chosen.id_document:
         problems.append(
             f"{PREFIX}id.document: {PREFIX}id makes text of the key, which is no document; leave one of them out"

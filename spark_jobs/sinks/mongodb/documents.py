@@ -7,15 +7,15 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.sinks.jdbc.address import shorten
+from spark_jobs.sinks.jdbc.address import shorten_name
 from spark_jobs.sinks.shared.templates import Unfilled
 from spark_jobs.sinks.shared.values import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spark_jobs.sinks.mongodb.config import Settings
-    from spark_jobs.sinks.shared.model import Row, RowTable
+    from spark_jobs.sinks.mongodb.config import MongoSettings
+    from spark_jobs.sinks.shared.model import RowTable, SinkRow
 
 #: Digits of a Decimal128.
 _DIGITS: Final = 34
@@ -29,13 +29,13 @@ _LARGEST: Final = 16 << 20
 
 def database_name(name: str) -> str:
     """A name as a database may have it."""
-    return shorten(_NO_DATABASE.sub("_", name) or "_", _LONGEST_DATABASE, octets=True)
+    return shorten_name(_NO_DATABASE.sub("_", name) or "_", _LONGEST_DATABASE, octets=True)
 
 
 def collection_name(name: str) -> str:
     """A name as a collection may have it."""
     fit = _NO_COLLECTION.sub("_", name) or "_"
-    return shorten(f"_{fit}" if fit.startswith("system.") else fit, _LONGEST, octets=True)
+    return shorten_name(f"_{fit}" if fit.startswith("system.") else fit, _LONGEST, octets=True)
 
 
 def guards_of(collection: str) -> str:
@@ -43,7 +43,7 @@ def guards_of(collection: str) -> str:
     return f"{collection}_ums_deletes"
 
 
-def encoder_of(settings: Settings) -> Callable[[Mapping[str, Any]], bytes]:
+def encoder_of(settings: MongoSettings) -> Callable[[Mapping[str, Any]], bytes]:
     """The function that makes BSON of a document; it raises ``Unfilled`` where a document can't be BSON."""
     import bson
     from bson.codec_options import CodecOptions, TypeRegistry
@@ -69,18 +69,18 @@ def encoder_of(settings: Settings) -> Callable[[Mapping[str, Any]], bytes]:
     return encode
 
 
-def id_of(settings: Settings, table: RowTable) -> Callable[[Row], Any]:
+def id_of(settings: MongoSettings, table: RowTable) -> Callable[[SinkRow], Any]:
     """The function that gives the ``_id`` of a row's document; it raises ``Unfilled`` and ``values.NoText``."""
     if settings.append:
         return lambda row: f"{row.topic}-{row.partition}-{row.offset}-{row.number}"
     if settings.id.text:
         return settings.id.bind(table)
 
-    def value_of(row: Row, name: str) -> Any:
+    def value_of(row: SinkRow, name: str) -> Any:
         value = row.values.get(name)
         if value is None:
             raise Unfilled(f"the column {name} is null, and belongs to the key")
-        return exact(value, decimals=settings.decimals)
+        return make_exact(value, decimals=settings.decimals)
 
     if len(table.keys) == 1 and not settings.id_document:
         (only,) = table.keys
@@ -88,7 +88,7 @@ def id_of(settings: Settings, table: RowTable) -> Callable[[Row], Any]:
     return lambda row: {name: value_of(row, name) for name in table.keys}
 
 
-def exact(value: Any, *, decimals: bool) -> Any:
+def make_exact(value: Any, *, decimals: bool) -> Any:
     """A value of a key as BSON has it, and as text where BSON would round it, so that two keys do not become one."""
     if isinstance(value, datetime):
         return text_of(value) if value.microsecond % 1000 else value
@@ -97,12 +97,12 @@ def exact(value: Any, *, decimals: bool) -> Any:
     return value
 
 
-def hashable(value: Any) -> Any:
+def make_hashable(value: Any) -> Any:
     """An ``_id`` as a key of a dictionary; equal where MongoDB finds the two equal."""
     if isinstance(value, dict):
-        return tuple((name, hashable(part)) for name, part in value.items())
+        return tuple((name, make_hashable(part)) for name, part in value.items())
     if isinstance(value, list):
-        return tuple(map(hashable, value))
+        return tuple(map(make_hashable, value))
     to_decimal = getattr(value, "to_decimal", None)
     return to_decimal() if to_decimal is not None else value
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.mongodb.config import NAME, PREFIX
 from spark_jobs.sinks.mongodb.server import EXISTS, PASSING, RIGHT
-from spark_jobs.sinks.shared.model import Written
+from spark_jobs.sinks.shared.model import WriteCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from spark_jobs.sinks.mongodb.config import Settings
-    from spark_jobs.sinks.shared.model import Row
+    from spark_jobs.sinks.mongodb.config import MongoSettings
+    from spark_jobs.sinks.shared.model import SinkRow
 
 UPDATE: Final = "update"
 INSERT: Final = "insert"
@@ -26,10 +26,10 @@ _LONGEST: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MongoEntry:
     """A row, the name of its document (``_id``), and what a command says of it, in BSON."""
 
-    row: Row
+    row: SinkRow
     name: Any
     content: bytes = b""
 
@@ -48,15 +48,17 @@ class Requests:
         reason: why.
     """
 
-    settings: Settings
+    settings: MongoSettings
     database: Any
     concern: Mapping[str, Any]
-    done: Written = field(default_factory=Written)
-    refused: list[tuple[Row, str]] = field(default_factory=list)
-    left: list[Row] = field(default_factory=list)
+    done: WriteCounts = field(default_factory=WriteCounts)
+    refused: list[tuple[SinkRow, str]] = field(default_factory=list)
+    left: list[SinkRow] = field(default_factory=list)
     reason: str = ""
 
-    def send(self, kind: str, collection: str, entries: Sequence[Entry], *, counted: bool = True) -> list[Entry]:
+    def send(
+        self, kind: str, collection: str, entries: Sequence[MongoEntry], *, counted: bool = True
+    ) -> list[MongoEntry]:
         """Send a command, or several if it would be too long.
 
         Args:
@@ -68,8 +70,8 @@ class Requests:
         Returns:
             The entries that are written, or have a newer document.
         """
-        fine: list[Entry] = []
-        for part in _parts(entries):
+        fine: list[MongoEntry] = []
+        for part in _split_entries(entries):
             answer = self.command(kind, collection, [entry.content for entry in part])
             errors = {error["index"]: error for error in answer.get("writeErrors", ())}
             met = [part[number] for number, error in errors.items() if _is_there(error)]
@@ -77,7 +79,7 @@ class Requests:
             newer = len(there) - older
             for number, error in errors.items():
                 if not _is_there(error):
-                    self._judge(error, part[number].row)
+                    self._judge_error(error, part[number].row)
             good = [entry for number, entry in enumerate(part) if number not in errors] + there
             if counted:
                 self.done.rows += len(good) - newer
@@ -103,10 +105,12 @@ class Requests:
         )
         concern = answer.get("writeConcernError")
         if concern:
-            raise Retriable(f"{self._where}: {concern.get('errmsg')}")
+            raise Retriable(f"{self._describe_server}: {concern.get('errmsg')}")
         return answer
 
-    def _retry_without_upsert(self, kind: str, collection: str, met: Sequence[Entry]) -> tuple[int, list[Entry]]:
+    def _retry_without_upsert(
+        self, kind: str, collection: str, met: Sequence[MongoEntry]
+    ) -> tuple[int, list[MongoEntry]]:
         """Update documents that another writer has inserted meanwhile, which may be older.
 
         Returns:
@@ -118,23 +122,23 @@ class Requests:
         answer = self.command(kind, collection, [without_upsert(entry.content) for entry in met])
         errors = {error["index"]: error for error in answer.get("writeErrors", ())}
         for number, error in errors.items():
-            self._judge(error, met[number].row)
+            self._judge_error(error, met[number].row)
         return int(answer.get("n", 0)), [entry for number, entry in enumerate(met) if number not in errors]
 
-    def _judge(self, error: Mapping[str, Any], row: Row) -> None:
+    def _judge_error(self, error: Mapping[str, Any], row: SinkRow) -> None:
         """Put the row where its error says; raises ``Fatal`` where the login may not write."""
         code = error.get("code", 0)
-        text = f"{self._where}: {error.get('errmsg')}"
+        message = f"{self._describe_server}: {error.get('errmsg')}"
         if code in PASSING:
             self.left.append(row)
-            self.reason = text
+            self.reason = message
         elif code in RIGHT:
-            raise Fatal(f"{text}. Give the login ({PREFIX}user) the role readWrite in the database")
+            raise Fatal(f"{message}. Give the login ({PREFIX}user) the role readWrite in the database")
         else:
-            self.refused.append((row, text))
+            self.refused.append((row, message))
 
     @property
-    def _where(self) -> str:
+    def _describe_server(self) -> str:
         return f"{NAME} {self.settings.access.address}"
 
 
@@ -156,7 +160,7 @@ def _is_there(error: Mapping[str, Any]) -> bool:
     return list(pattern) == ["_id"] if pattern else "index: " not in str(error.get("errmsg")) or "_id_" in str(error)
 
 
-def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+def _split_entries(entries: Sequence[MongoEntry]) -> Iterator[Sequence[MongoEntry]]:
     start = size = 0
     for number, entry in enumerate(entries):
         if size and size + len(entry.content) > _LONGEST:

@@ -13,8 +13,8 @@ from spark_jobs.sinks.mongodb.config import NAME, PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spark_jobs.sinks.mongodb.config import Settings
-    from spark_jobs.steps.lookup.model import Access
+    from spark_jobs.sinks.mongodb.config import MongoSettings
+    from spark_jobs.steps.lookup.model import LookupAccess
 
 EXISTS: Final = 11000
 #: Of a server that steps down, recovers, shuts down, is full or too busy, waits for others, or ran into another writer.
@@ -26,7 +26,7 @@ RIGHT: Final = frozenset({13, 8000})
 _LOGIN: Final = 18
 
 
-def connect(settings: Settings) -> Any:
+def connect_mongodb(settings: MongoSettings) -> Any:
     """A client of the driver; connects with the first request. Retries are the caller's.
 
     Raises:
@@ -55,7 +55,7 @@ def connect(settings: Settings) -> Any:
         return pymongo.MongoClient(settings.url, **options)
 
 
-def _tls_options(settings: Settings, certificate: str) -> dict[str, Any]:
+def _tls_options(settings: MongoSettings, certificate: str) -> dict[str, Any]:
     access = settings.access
     mode = access.ssl_mode
     if mode == "disable":
@@ -75,7 +75,7 @@ def _tls_options(settings: Settings, certificate: str) -> dict[str, Any]:
     return options
 
 
-def _demand_files(access: Access) -> None:
+def _demand_files(access: LookupAccess) -> None:
     for path in (access.ssl_root_cert, access.ssl_cert, access.ssl_key):
         if path and not Path(path).is_file():
             raise ConfigInvalid(
@@ -85,7 +85,7 @@ def _demand_files(access: Access) -> None:
 
 
 @contextmanager
-def _key_file(access: Access) -> Iterator[str]:
+def _key_file(access: LookupAccess) -> Iterator[str]:
     """The file with certificate and key, which the driver wants in one; it reads it once, when the client is made."""
     certificate, key = access.ssl_cert or "", access.ssl_key or ""
     if certificate == key:
@@ -98,7 +98,7 @@ def _key_file(access: Access) -> Iterator[str]:
 
 
 @contextmanager
-def faults(settings: Settings) -> Iterator[None]:
+def translate_errors(settings: MongoSettings) -> Iterator[None]:
     """Turns the driver's errors into ours."""
     from pymongo import errors as mongo
 
@@ -108,29 +108,29 @@ def faults(settings: Settings) -> Iterator[None]:
     except (mongo.ConfigurationError, mongo.InvalidURI) as error:
         raise Fatal(f"{where}: {error}. Correct {PREFIX}url or {PREFIX}ssl.*") from error
     except mongo.OperationFailure as error:
-        raise problem(settings, error.code, _message(error)) from error
+        raise explain_code(settings, error.code, _find_error_message(error)) from error
     except (mongo.ConnectionFailure, mongo.WTimeoutError, OSError) as error:
-        raise Retriable(f"{where} does not answer: {_short(error)}") from error
+        raise Retriable(f"{where} does not answer: {_shorten_error(error)}") from error
     except mongo.PyMongoError as error:
         raise Fatal(f"{where}: {error}") from error
 
 
-def problem(settings: Settings, code: int | None, text: str) -> Retriable | Fatal:
+def explain_code(settings: MongoSettings, code: int | None, message: str) -> Retriable | Fatal:
     """The error of ours for a code of the server. Pure."""
     where = f"{NAME} {settings.access.address}"
     if code == _LOGIN:
-        return Fatal(f"{where}: {text}. Correct {PREFIX}user and {PREFIX}password, or authSource in {PREFIX}url")
+        return Fatal(f"{where}: {message}. Correct {PREFIX}user and {PREFIX}password, or authSource in {PREFIX}url")
     if code in PASSING:
-        return Retriable(f"{where}: {text}")
+        return Retriable(f"{where}: {message}")
     if code in RIGHT:
-        return Fatal(f"{where}: {text}. Give the login ({PREFIX}user) the role readWrite in the database")
-    return Fatal(f"{where}: {text} (code {code}). Correct {PREFIX}database, {PREFIX}collection or the server")
+        return Fatal(f"{where}: {message}. Give the login ({PREFIX}user) the role readWrite in the database")
+    return Fatal(f"{where}: {message} (code {code}). Correct {PREFIX}database, {PREFIX}collection or the server")
 
 
-def _message(error: Any) -> str:
+def _find_error_message(error: Any) -> str:
     return str((error.details or {}).get("errmsg") or error).rstrip(".")
 
 
-def _short(error: Exception) -> str:
+def _shorten_error(error: Exception) -> str:
     """Without the description of all servers that the driver knows, which follows."""
     return str(error).partition(", Timeout:")[0]

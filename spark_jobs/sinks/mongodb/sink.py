@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs.contract import Sink
 from spark_jobs.sinks.mongodb.client import WRITTEN_AT, MongoClient
-from spark_jobs.sinks.mongodb.config import CONFIG_DEF, PREFIX, complaints, settings
+from spark_jobs.sinks.mongodb.config import CONFIG_DEF, PREFIX, check_options, parse_settings
 from spark_jobs.sinks.mongodb.documents import collection_name, database_name, guards_of
-from spark_jobs.sinks.mongodb.server import connect, faults
+from spark_jobs.sinks.mongodb.server import connect_mongodb, translate_errors
 from spark_jobs.sinks.shared.targets import Targets
 from spark_jobs.sinks.shared.writing import key_of, key_refusal, row_metrics, template_refusal, write_rows
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef
     from spark_jobs.contract import Batch, JobContext, TableSchema
     from spark_jobs.metrics import JobMetric
-    from spark_jobs.sinks.mongodb.config import Settings
+    from spark_jobs.sinks.mongodb.config import MongoSettings
 
 #: The server does not know an option of an index: one with MongoDB's protocol and without expiry.
 _UNKNOWN = frozenset({67, 115, 197, 238})
@@ -44,12 +44,12 @@ class MongoSink(Sink):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
-        return complaints(config)
+        return check_options(config)
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
         """Where it writes, and how."""
-        chosen = settings(config)
+        chosen = parse_settings(config)
         line = (
             f"mongodb: {chosen.access.address}, database {chosen.database.text}, collection {chosen.collection.text}, mode "
             f"{chosen.rows.mode}, deletes {chosen.rows.delete_mode}"
@@ -59,16 +59,16 @@ class MongoSink(Sink):
     @classmethod
     def check(cls, config: Config) -> list[str]:
         """Whether the server answers and takes the login. Blocks, at most for a timeout."""
-        chosen = settings(config)
+        chosen = parse_settings(config)
         try:
-            with faults(chosen), contextlib.closing(connect(chosen)) as client:
+            with translate_errors(chosen), contextlib.closing(connect_mongodb(chosen)) as client:
                 client.admin.command("ping")
                 if "$" not in chosen.database.text:
                     client[database_name(chosen.database.text)].command("listCollections", nameOnly=True)
         except Fatal as error:
-            text = str(error)
-            named = next((name for name in ("password", "user", "database") if f"{PREFIX}{name}" in text), "url")
-            return [f"{PREFIX}{named}: {text}"]
+            message = str(error)
+            named = next((name for name in ("password", "user", "database") if f"{PREFIX}{name}" in message), "url")
+            return [f"{PREFIX}{named}: {message}"]
         except Retriable as error:
             tls = any(sign in str(error).lower() for sign in ("ssl", "certificate"))
             return [f"{PREFIX}{'ssl.root.cert' if tls else 'url'}: {error}"]
@@ -78,7 +78,7 @@ class MongoSink(Sink):
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``contract.Sink``."""
-        chosen = settings(self.context.config)
+        chosen = parse_settings(self.context.config)
         problem = key_refusal(schema, chosen.rows)
         if problem:
             return problem
@@ -95,13 +95,13 @@ class MongoSink(Sink):
 
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""
-        chosen = settings(self.context.config)
+        chosen = parse_settings(self.context.config)
         shared = chosen.append or any(f"${{{part}}}" in chosen.id.text for part in ("namespace", "database"))
 
         def prepare(schema: TableSchema) -> None:
             database = database_name(chosen.database.of_table(schema.namespace))
             name = collection_name(chosen.collection.of_table(schema.namespace))
-            create = partial(_create, chosen, database, name)
+            create = partial(_create_collection, chosen, database, name)
             self._targets.fit(f"{database}.{name}", schema, lambda _: create(), shared=shared)
 
         try:
@@ -111,7 +111,7 @@ class MongoSink(Sink):
             raise
 
 
-def _create(chosen: Settings, database: str, collection: str) -> None:
+def _create_collection(chosen: MongoSettings, database: str, collection: str) -> None:
     """Create a collection that is missing, and let the server forget its deletes after their time. Blocks.
 
     Raises:
@@ -120,7 +120,7 @@ def _create(chosen: Settings, database: str, collection: str) -> None:
     """
     from pymongo.errors import OperationFailure
 
-    with faults(chosen), contextlib.closing(connect(chosen)) as client:
+    with translate_errors(chosen), contextlib.closing(connect_mongodb(chosen)) as client:
         try:
             client[database].command("create", collection)
         except OperationFailure as error:

@@ -10,16 +10,16 @@ import orjson
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.opensearch.config import NAME, PREFIX
 from spark_jobs.sinks.opensearch.mapping import index_name
-from spark_jobs.sinks.shared.model import Unfinished, Written
+from spark_jobs.sinks.shared.model import Unfinished, WriteCounts
 from spark_jobs.sinks.shared.templates import Unfilled
-from spark_jobs.sinks.shared.values import NoText, document, json_of
+from spark_jobs.sinks.shared.values import NoText, build_document, json_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spark_jobs.sinks.opensearch.config import Settings
-    from spark_jobs.sinks.shared.http_requests import Answer
-    from spark_jobs.sinks.shared.model import Refuse, Row, RowTable
+    from spark_jobs.sinks.opensearch.config import OpenSearchSettings
+    from spark_jobs.sinks.shared.http_requests import HttpAnswer
+    from spark_jobs.sinks.shared.model import Refuse, RowTable, SinkRow
 
 #: What is read of an answer: the fate of each document, and the reason where it is not written.
 _FILTER: Final = (
@@ -43,22 +43,22 @@ class OpenSearchClient:
         table: the rows' table.
     """
 
-    def __init__(self, settings: Settings, table: RowTable) -> None:
+    def __init__(self, settings: OpenSearchSettings, table: RowTable) -> None:
         self._settings = settings
         self._requests = settings.requests()
         self._path = f"/{quote(index_name(settings.index.of_table(table.namespace)), safe='')}/_bulk?{_FILTER}"
         self._id = settings.id.bind(table)
 
-    def write(self, rows: Sequence[Row], refuse: Refuse) -> Written:
+    def write(self, rows: Sequence[SinkRow], refuse: Refuse) -> WriteCounts:
         """See ``RowClient.write``."""
-        refused: list[tuple[Row, str]] = []
-        lines: list[tuple[Row, bytes]] = []
+        refused: list[tuple[SinkRow, str]] = []
+        lines: list[tuple[SinkRow, bytes]] = []
         for row in rows:
             try:
-                lines.append((row, self._lines(row)))
+                lines.append((row, self._build_bulk_lines(row)))
             except (Unfilled, NoText) as error:
                 refused.append((row, str(error)))
-        done, left, reason, after_s = Written(), [], "", 0.0
+        done, left, reason, after_s = WriteCounts(), [], "", 0.0
         waiting = [lines] if lines else []
         while waiting:
             part = waiting.pop()
@@ -73,14 +73,14 @@ class OpenSearchClient:
                 continue
             if answer.status in PASSING:
                 left += [row for row, _ in part]
-                left += [row for rest in waiting for row, _ in rest]
-                reason, after_s = fault(answer, self._requests.where), answer.after_s
+                left += [row for waiting_rows in waiting for row, _ in waiting_rows]
+                reason, after_s = describe_answer(answer, self._requests.where), answer.after_s
                 break
-            for (row, _), item in zip(part, self._items(answer, len(part)), strict=True):
-                text = self._count(row, item, done, refused)
-                if text:
+            for (row, _), item in zip(part, self._read_items(answer, len(part)), strict=True):
+                retry_reason = self._count_item(row, item, done, refused)
+                if retry_reason:
                     left.append(row)
-                    reason, after_s = text, answer.after_s
+                    reason, after_s = retry_reason, answer.after_s
         refuse(refused)
         if left:
             raise Unfinished(reason, left, done, after_s)
@@ -90,12 +90,12 @@ class OpenSearchClient:
         """See ``RowClient.close``."""
         self._requests.close()
 
-    def _lines(self, row: Row) -> bytes:
+    def _build_bulk_lines(self, row: SinkRow) -> bytes:
         """The row in a bulk request; raises ``Unfilled`` and ``NoText``."""
         if self._settings.append:
             # The same document in every replay, so that the server can refuse it the second time.
             name = f"{row.topic}-{row.partition}-{row.offset}-{row.number}"
-            return orjson.dumps({"create": {"_id": name}}) + b"\n" + json_of(document(row)) + b"\n"
+            return orjson.dumps({"create": {"_id": name}}) + b"\n" + json_of(build_document(row)) + b"\n"
         name = self._id(row)
         if not 0 < len(name.encode()) <= _LONGEST_ID:
             raise Unfilled(f"its _id has {len(name.encode())} bytes, and {NAME} takes 1 to {_LONGEST_ID}")
@@ -104,10 +104,10 @@ class OpenSearchClient:
         target = {"_id": name, "version": row.order, "version_type": "external_gte"}
         if row.deleted and not self._settings.soft:
             return orjson.dumps({"delete": target}) + b"\n"
-        body = json_of(document(row, active=self._settings.soft))
+        body = json_of(build_document(row, active=self._settings.soft))
         return orjson.dumps({"index": target}) + b"\n" + body + b"\n"
 
-    def _items(self, answer: Answer, count: int) -> Iterable[dict[str, Any]]:
+    def _read_items(self, answer: HttpAnswer, count: int) -> Iterable[dict[str, Any]]:
         """The fates of the documents of a request.
 
         Raises:
@@ -115,7 +115,7 @@ class OpenSearchClient:
         """
         where = self._requests.where
         if not 200 <= answer.status < 300:
-            raise refusal(answer, where)
+            raise make_refusal(answer, where)
         try:
             items = orjson.loads(answer.content)["items"]
         except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -124,7 +124,9 @@ class OpenSearchClient:
             raise Fatal(f"{where} answers {count} documents with {len(items)} outcomes: {PREFIX}url is not {NAME}'s")
         return [next(iter(item.values())) for item in items]
 
-    def _count(self, row: Row, item: dict[str, Any], done: Written, refused: list[tuple[Row, str]]) -> str:
+    def _count_item(
+        self, row: SinkRow, item: dict[str, Any], done: WriteCounts, refused: list[tuple[SinkRow, str]]
+    ) -> str:
         """Count a document, or put it with the refused ones; the reason where it has to be sent again.
 
         Raises:
@@ -138,28 +140,28 @@ class OpenSearchClient:
             done.stale += 1  # the target has a newer one
             return ""
         cause = error.get("caused_by", {}).get("reason", "")
-        text = f"{self._requests.where}: {error.get('type')}: {error.get('reason')}{': ' + cause if cause else ''}"
+        message = f"{self._requests.where}: {error.get('type')}: {error.get('reason')}{': ' + cause if cause else ''}"
         if status in PASSING or error.get("type") in _PASSING_TYPES:
-            return text
+            return message
         if status in (401, 403):
-            raise Fatal(f"{text}. Give the login ({PREFIX}user) the right to write to the index")
-        refused.append((row, text[:_SHOWN]))
+            raise Fatal(f"{message}. Give the login ({PREFIX}user) the right to write to the index")
+        refused.append((row, message[:_SHOWN]))
         return ""
 
 
-def fault(answer: Answer, where: str) -> str:
+def describe_answer(answer: HttpAnswer, where: str) -> str:
     """An answer in words."""
-    text = " ".join(answer.content[:_SHOWN].decode(errors="replace").split())
-    return f"{where} answers {answer.status}{': ' + text if text else ''}"
+    content = " ".join(answer.content[:_SHOWN].decode(errors="replace").split())
+    return f"{where} answers {answer.status}{': ' + content if content else ''}"
 
 
-def refusal(answer: Answer, where: str) -> Fatal | Retriable:
+def make_refusal(answer: HttpAnswer, where: str) -> Fatal | Retriable:
     """The error for an answer that is not the one that was asked for."""
-    text = fault(answer, where)
+    message = describe_answer(answer, where)
     if answer.status in PASSING:
-        return Retriable(text)
+        return Retriable(message)
     if answer.status == 401:
-        return Fatal(f"{text}. Correct {PREFIX}user and {PREFIX}password, or {PREFIX}api.key")
+        return Fatal(f"{message}. Correct {PREFIX}user and {PREFIX}password, or {PREFIX}api.key")
     if answer.status == 403:
-        return Fatal(f"{text}. Give the login ({PREFIX}user) the right to do that")
-    return Fatal(text)
+        return Fatal(f"{message}. Give the login ({PREFIX}user) the right to do that")
+    return Fatal(message)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_jobs.sinks.shared.options import RowSettings
-    from spark_jobs.steps.lookup.model import Access
+    from spark_jobs.steps.lookup.model import LookupAccess
 
 PREFIX: Final = "sink.opensearch."
 NAME: Final = "OpenSearch"
@@ -35,7 +35,7 @@ _HOUR_MS: Final = 3_600_000
 _S, _L = ConfigType.STRING, ConfigType.LONG
 
 
-def _urls(name: str, value: Any) -> str | None:
+def _check_urls(name: str, value: Any) -> str | None:
     return nodes_problem(name, value, PREFIX)
 
 
@@ -46,7 +46,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=ConfigType.LIST,
             importance=Importance.HIGH,
             group=WHERE,
-            validator=_urls,
+            validator=_check_urls,
             example="https://node-1.example:9200,https://node-2.example:9200",
             doc="Where OpenSearch or Elasticsearch is: its nodes, or a load balancer. A task writes to the first one that "
             "answers.",
@@ -103,11 +103,11 @@ CONFIG_DEF: Final = ConfigDef(
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OpenSearchSettings:
     """The options, parsed; picklable, its text holds no secret. Names as in ``CONFIG_DEF``."""
 
     nodes: tuple[str, ...]
-    access: Access = field(repr=False)
+    access: LookupAccess = field(repr=False)
     api_key: str = field(repr=False)
     index: Template
     id: Template
@@ -124,7 +124,7 @@ class Settings:
         return HttpRequests(NAME, self.nodes, self.access, headers)
 
 
-def settings(config: Mapping[str, Any]) -> Settings:
+def parse_settings(config: Mapping[str, Any]) -> OpenSearchSettings:
     """The parsed options. Pure."""
 
     def get(name: str) -> Any:
@@ -132,7 +132,7 @@ def settings(config: Mapping[str, Any]) -> Settings:
 
     index = Template(get("index"))
     alone = any(f"${{{part}}}" in index.text for part in TABLE_PARTS)
-    return Settings(
+    return OpenSearchSettings(
         nodes=tuple(get("url")),
         access=access_of(config, PREFIX, ", ".join(get("url"))),
         api_key=get("api.key").value,
@@ -145,10 +145,10 @@ def settings(config: Mapping[str, Any]) -> Settings:
     )
 
 
-def complaints(config: Mapping[str, Any]) -> list[str]:
+def check_options(config: Mapping[str, Any]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
     problems = access_problems(config, PREFIX)
-    chosen = settings(config)
+    chosen = parse_settings(config)
     if chosen.api_key and chosen.access.user:
         problems.append(f"{PREFIX}api.key: a request has one login, and {PREFIX}user is set, too")
     if not chosen.append and not (chosen.id.columns or chosen.id.row_parts):

@@ -8,23 +8,23 @@ from urllib.parse import quote
 import orjson
 
 from spark_jobs.contract import SchemaRefused
-from spark_jobs.sinks.opensearch.client import refusal
+from spark_jobs.sinks.opensearch.client import make_refusal
 from spark_jobs.sinks.opensearch.config import PREFIX
-from spark_jobs.sinks.opensearch.mapping import conflicts, fields_of, lacking
+from spark_jobs.sinks.opensearch.mapping import fields_of, find_conflicts, find_missing_fields
 from spark_jobs.sinks.shared.writing import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.sinks.opensearch.config import Settings
-    from spark_jobs.sinks.shared.http_requests import Answer, HttpRequests
+    from spark_jobs.sinks.opensearch.config import OpenSearchSettings
+    from spark_jobs.sinks.shared.http_requests import HttpAnswer, HttpRequests
 
 _JSON: Final = {"Content-Type": "application/json"}
 _EXISTS: Final = "resource_already_exists_exception"
 
 
-def fit(settings: Settings, name: str, schema: TableSchema) -> None:
+def fit_index(settings: OpenSearchSettings, name: str, schema: TableSchema) -> None:
     """Create the index of a table, or add the fields that it lacks. Blocks.
 
     Args:
@@ -50,51 +50,51 @@ def fit(settings: Settings, name: str, schema: TableSchema) -> None:
             if _is_right(created):
                 return
             if _EXISTS.encode() not in created.content:  # else another job was faster
-                raise _problem(created, requests, name, schema)
+                raise _make_index_error(created, requests, name, schema)
             answer = requests.exchange("GET", f"{path}/_mapping")
         if not _is_right(answer):
-            raise _problem(answer, requests, name, schema)
+            raise _make_index_error(answer, requests, name, schema)
         # An alias may have several indices, which are written through one of them; all are given the fields.
         for index, definition in orjson.loads(answer.content).items():
             present = definition.get("mappings", {}).get("properties", {})
-            _extend(requests, index, schema, fields, present)
+            _add_fields(requests, index, schema, fields, present)
     finally:
         requests.close()
 
 
-def _extend(
+def _add_fields(
     requests: HttpRequests,
     index: str,
     schema: TableSchema,
     fields: Mapping[str, Mapping[str, Any]],
     present: Mapping[str, Any],
 ) -> None:
-    wrong = list(conflicts(fields, present))
+    wrong = list(find_conflicts(fields, present))
     if wrong:
         raise SchemaRefused(
             f"table {schema.namespace}: the index {index} has a mapping that does not fit: {'; '.join(wrong)}. Give "
             f"{PREFIX}index another name, or recreate the index (the mapping of a field can't be changed)",
             schema.namespace,
         )
-    missing = lacking(fields, present)
+    missing = find_missing_fields(fields, present)
     if missing:
         body = orjson.dumps({"properties": missing})
         added = requests.exchange("PUT", f"/{quote(index, safe='')}/_mapping", body, _JSON)
         if not _is_right(added):
-            raise _problem(added, requests, index, schema)
+            raise _make_index_error(added, requests, index, schema)
 
 
-def _problem(answer: Answer, requests: HttpRequests, name: str, schema: TableSchema) -> Exception:
+def _make_index_error(answer: HttpAnswer, requests: HttpRequests, name: str, schema: TableSchema) -> Exception:
     if answer.status == 400:
-        text = orjson.loads(answer.content).get("error", {})
-        reason = text.get("reason", text) if isinstance(text, dict) else text
+        error_details = orjson.loads(answer.content).get("error", {})
+        reason = error_details.get("reason", error_details) if isinstance(error_details, dict) else error_details
         return SchemaRefused(
             f"table {schema.namespace}: {requests.where} refuses the mapping of the index {name}: {reason}. Leave columns out, "
             "or create the index yourself",
             schema.namespace,
         )
-    return refusal(answer, f"{requests.where}, index {name},")
+    return make_refusal(answer, f"{requests.where}, index {name},")
 
 
-def _is_right(answer: Answer) -> bool:
+def _is_right(answer: HttpAnswer) -> bool:
     return 200 <= answer.status < 300

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.sinks.jdbc.address import shorten
+from spark_jobs.sinks.jdbc.address import shorten_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ _SUITABLE: Final[Mapping[str, frozenset[str]]] = {
 
 def index_name(name: str) -> str:
     """A name as an index may have it."""
-    return shorten(_UNFIT.sub("_", name.lower()).lstrip("-_+") or "_", _LONGEST, octets=True)
+    return shorten_name(_UNFIT.sub("_", name.lower()).lstrip("-_+") or "_", _LONGEST, octets=True)
 
 
 def fields_of(schema: TableSchema, keys: Sequence[str], *, active: bool) -> dict[str, Mapping[str, Any]]:
@@ -92,7 +92,9 @@ def field_of(kind: DataType) -> Mapping[str, Any]:
             return _TYPES.get(name, _TEXT)
 
 
-def lacking(fields: Mapping[str, Mapping[str, Any]], present: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def find_missing_fields(
+    fields: Mapping[str, Mapping[str, Any]], present: Mapping[str, Any]
+) -> dict[str, Mapping[str, Any]]:
     """The fields that an index does not have yet.
 
     Args:
@@ -102,13 +104,13 @@ def lacking(fields: Mapping[str, Mapping[str, Any]], present: Mapping[str, Any])
     return {name: field for name, field in fields.items() if find_field(present, name) is None}
 
 
-def conflicts(fields: Mapping[str, Mapping[str, Any]], present: Mapping[str, Any]) -> Iterator[str]:
+def find_conflicts(fields: Mapping[str, Mapping[str, Any]], present: Mapping[str, Any]) -> Iterator[str]:
     """The fields whose values the index would refuse, each with the reason."""
     for name, field in fields.items():
         match = find_field(present, name)
         if match is None:
             continue
-        here, there = _kind(field), _kind(match)
+        here, there = _find_field_type(field), _find_field_type(match)
         # A string may be an address of a network, a date, a version: only the user knows what its values are.
         unfit = (
             there not in _SUITABLE[here] if here in _SUITABLE else there in _NUMBERS | _TREES | {"boolean", "binary"}
@@ -121,13 +123,13 @@ def find_field(present: Mapping[str, Any], name: str) -> Mapping[str, Any] | Non
     """The definition of a field; a point in its name separates objects, as the server has it."""
     if name in present:
         return dict(present[name])
-    head, point, rest = name.partition(".")
+    head, point, inner_name = name.partition(".")
     if point and head in present:
-        return find_field(present[head].get("properties", {}), rest)
+        return find_field(present[head].get("properties", {}), inner_name)
     return None
 
 
-def _kind(field: Mapping[str, Any]) -> str:
+def _find_field_type(field: Mapping[str, Any]) -> str:
     return str(field.get("type", "object"))
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from connectors.errors import ConfigInvalid, Retriable
 from spark_jobs.contract import Sink
-from spark_jobs.sinks.opensearch.client import OpenSearchClient, fault
-from spark_jobs.sinks.opensearch.config import CONFIG_DEF, PREFIX, complaints, settings
-from spark_jobs.sinks.opensearch.indices import fit
+from spark_jobs.sinks.opensearch.client import OpenSearchClient, describe_answer
+from spark_jobs.sinks.opensearch.config import CONFIG_DEF, PREFIX, check_options, parse_settings
+from spark_jobs.sinks.opensearch.indices import fit_index
 from spark_jobs.sinks.opensearch.mapping import METADATA, index_name
 from spark_jobs.sinks.shared.http_requests import is_about_tls
 from spark_jobs.sinks.shared.targets import Targets
@@ -35,12 +35,12 @@ class OpenSearchSink(Sink):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
-        return complaints(config)
+        return check_options(config)
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
         """Where it writes, and how."""
-        chosen = settings(config)
+        chosen = parse_settings(config)
         line = (
             f"opensearch: {chosen.access.address}, index {chosen.index.text}, mode {chosen.rows.mode}, deletes "
             f"{chosen.rows.delete_mode}"
@@ -50,7 +50,7 @@ class OpenSearchSink(Sink):
     @classmethod
     def check(cls, config: Config) -> list[str]:
         """Whether a node answers and takes the login. Blocks, at most for a timeout per node."""
-        chosen = settings(config)
+        chosen = parse_settings(config)
         requests = chosen.requests()
         try:
             answer = requests.exchange("GET", "/")
@@ -61,15 +61,15 @@ class OpenSearchSink(Sink):
         finally:
             requests.close()
         if answer.status == 401:
-            return [f"{PREFIX}{'api.key' if chosen.api_key else 'password'}: {fault(answer, requests.where)}"]
+            return [f"{PREFIX}{'api.key' if chosen.api_key else 'password'}: {describe_answer(answer, requests.where)}"]
         # A login may write without the right to read about the cluster.
         if answer.status not in (200, 403):
-            return [f"{PREFIX}url: {fault(answer, requests.where)}"]
+            return [f"{PREFIX}url: {describe_answer(answer, requests.where)}"]
         return []
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``contract.Sink``."""
-        chosen = settings(self.context.config)
+        chosen = parse_settings(self.context.config)
         problem = key_refusal(schema, chosen.rows)
         if problem:
             return problem
@@ -85,12 +85,12 @@ class OpenSearchSink(Sink):
 
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""
-        chosen = settings(self.context.config)
+        chosen = parse_settings(self.context.config)
         shared = chosen.append or any(f"${{{part}}}" in chosen.id.text for part in ("namespace", "database"))
 
         def prepare(schema: TableSchema) -> None:
             name = index_name(chosen.index.of_table(schema.namespace))
-            self._targets.fit(name, schema, partial(fit, chosen, name), shared=shared)
+            self._targets.fit(name, schema, partial(fit_index, chosen, name), shared=shared)
 
         try:
             return write_rows(

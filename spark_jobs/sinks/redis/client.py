@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.sinks.jdbc.rows import newest
+from spark_jobs.sinks.jdbc.rows import select_newest
 from spark_jobs.sinks.redis import scripts
-from spark_jobs.sinks.redis.columns import Calls, field_names, guard_of, hash_calls, raw, value_of
+from spark_jobs.sinks.redis.columns import Calls, field_names, guard_of, hash_calls, pack_raw, value_of
 from spark_jobs.sinks.redis.config import HASH, JSON, PREFIX, SORTED_SET, STREAM, STRING
-from spark_jobs.sinks.shared.model import Written
+from spark_jobs.sinks.shared.model import WriteCounts
 from spark_jobs.sinks.shared.task import rows_of
 from spark_jobs.sinks.shared.templates import Template, Unfilled
-from spark_jobs.sinks.shared.values import NoText, document, json_of
+from spark_jobs.sinks.shared.values import NoText, build_document, json_of
 from spark_jobs.steps.lookup.redis_client import open_redis
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from spark_jobs.sinks.redis.config import Settings
-    from spark_jobs.sinks.shared.model import Refuse, Row, RowTable
+    from spark_jobs.sinks.redis.config import RedisSettings
+    from spark_jobs.sinks.shared.model import Refuse, RowTable, SinkRow
 
 _SCRIPTS: Final = {
     HASH: scripts.HASH,
@@ -54,7 +54,7 @@ _OF_A_ROW: Final = (
 )
 
 
-class RedisClient:
+class RedisSinkClient:
     """See ``shared.model.RowClient``; of hashes ``ArrowClient``. One connection, or one to each node of a cluster.
 
     Args:
@@ -62,7 +62,7 @@ class RedisClient:
         table: the rows' table.
     """
 
-    def __init__(self, settings: Settings, table: RowTable) -> None:
+    def __init__(self, settings: RedisSettings, table: RowTable) -> None:
         self._settings = settings
         self._table = table
         self._names = field_names(table, soft=settings.soft)
@@ -70,26 +70,26 @@ class RedisClient:
         self._script = _SCRIPTS[settings.form]
         self._redis: Any = None
 
-    def write(self, rows: Any, refuse: Refuse) -> Written:
+    def write(self, rows: Any, refuse: Refuse) -> WriteCounts:
         """See ``RowClient.write`` and, for hashes, ``ArrowClient.write``."""
         if self._settings.form != HASH:
             return self._write_rows(rows, refuse)
-        rows = newest(rows, self._table.keys)
+        rows = select_newest(rows, self._table.keys)
         size = max(1, rows.num_rows) if self._settings.cluster else _ROWS_PER_PART
-        refused: list[tuple[Row, str]] = []
-        with self._connected():
-            done = self._merge(
-                (self._hashes(rows.slice(start, size), refused) for start in range(0, rows.num_rows, size)), refuse
+        refused: list[tuple[SinkRow, str]] = []
+        with self._keep_connected():
+            done = self._merge_rows(
+                (self._hash_calls(rows.slice(start, size), refused) for start in range(0, rows.num_rows, size)), refuse
             )
         refuse(refused)
         return done
 
-    def _hashes(self, rows: Any, refused: list[tuple[Row, str]]) -> Calls:
+    def _hash_calls(self, rows: Any, refused: list[tuple[SinkRow, str]]) -> Calls:
         """The calls of rows that Arrow has; those that have none are added to ``refused``."""
         calls = hash_calls(self._settings, self._table, rows)
-        return calls or _as_calls(self._calls(rows_of(rows, self._table.columns), refused))
+        return calls or _as_calls(self._build_calls(rows_of(rows, self._table.columns), refused))
 
-    def _calls(self, rows: Sequence[Row], refused: list[tuple[Row, str]]) -> list[_Call]:
+    def _build_calls(self, rows: Sequence[SinkRow], refused: list[tuple[SinkRow, str]]) -> list[_Call]:
         calls: list[_Call] = []
         for row in rows:
             try:
@@ -98,20 +98,20 @@ class RedisClient:
                 refused.append((row, str(error)))
         return calls
 
-    def _write_rows(self, rows: Sequence[Row], refuse: Refuse) -> Written:
-        refused: list[tuple[Row, str]] = []
-        calls = self._calls(rows, refused)
+    def _write_rows(self, rows: Sequence[SinkRow], refuse: Refuse) -> WriteCounts:
+        refused: list[tuple[SinkRow, str]] = []
+        calls = self._build_calls(rows, refused)
         refuse(refused)  # before positions move beyond these rows
-        with self._connected():
+        with self._keep_connected():
             if self._settings.form == STREAM:
-                return self._append(calls, refuse)
-            return self._merge([_as_calls(calls)], refuse)
+                return self._append_entries(calls, refuse)
+            return self._merge_rows([_as_calls(calls)], refuse)
 
     @contextmanager
-    def _connected(self) -> Iterator[None]:
-        with faults(self._settings):
+    def _keep_connected(self) -> Iterator[None]:
+        with translate_errors(self._settings):
             if self._redis is None:
-                self._redis = connect(self._settings)
+                self._redis = connect_redis(self._settings)
             yield
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class RedisClient:
             with suppress(Exception):
                 client.close()
 
-    def _merge(self, parts: Iterable[Calls], refuse: Refuse) -> Written:
+    def _merge_rows(self, parts: Iterable[Calls], refuse: Refuse) -> WriteCounts:
         """Rows that have keys of their own: several in a call, in a cluster those of one slot.
 
         Parts are made while the server works on those before.
@@ -133,33 +133,33 @@ class RedisClient:
 
         def requests() -> Iterator[tuple[Sequence[str], Sequence[Any]]]:
             for calls in parts:
-                for group in self._groups(calls.keys):
+                for group in self._group_keys(calls.keys):
                     sent.append((calls, group))
                     names = [name for number in group for name in (calls.keys[number], calls.guards[number])]
                     yield names, (*head, msgspec.msgpack.encode([calls.arguments[number] for number in group]))
 
-        answers = self._run(requests())
-        done, refused = Written(requests=len(sent)), []
+        answers = self._run_script(requests())
+        done, refused = WriteCounts(requests=len(sent)), []
         for (calls, group), (digits, *errors) in zip(sent, answers, strict=True):
             done.rows += digits.count(b"1")
             done.stale += digits.count(b"0") - len(errors) // 2
             for number, error in zip(errors[::2], errors[1::2], strict=True):
-                text = _reason(error.decode(errors="replace"), chosen)
-                refused.append((calls.row(group[number - 1]), text))
+                refusal = _explain_refusal(error.decode(errors="replace"), chosen)
+                refused.append((calls.row(group[number - 1]), refusal))
         refuse(refused)
         return done
 
-    def _append(self, calls: Sequence[_Call], refuse: Refuse) -> Written:
+    def _append_entries(self, calls: Sequence[_Call], refuse: Refuse) -> WriteCounts:
         """Entries of streams: one call for those of a stream out of one Kafka partition, up to the first that is refused."""
         groups: dict[tuple[str, str], list[_Call]] = defaultdict(list)
         for call in calls:
             groups[call.key, f"{call.row.topic}-{call.row.partition}"].append(call)
         waiting = [(key, field, part) for (key, field), part in groups.items()]
-        done = Written()
+        done = WriteCounts()
         chosen = self._settings
         while waiting:
             parts = [part[:_ENTRIES_PER_CALL] for _, _, part in waiting]
-            answers = self._run(
+            answers = self._run_script(
                 [
                     (
                         (key, part[0].guard),
@@ -180,14 +180,14 @@ class RedisClient:
                 done.rows += count - before
                 done.stale += before
                 if error:
-                    refuse([(part[count].row, _reason(error.decode(errors="replace"), chosen))])
+                    refuse([(part[count].row, _explain_refusal(error.decode(errors="replace"), chosen))])
                     next_entry += 1
                 if part[next_entry:]:
                     left.append((key, field, part[next_entry:]))
             waiting = left
         return done
 
-    def _groups(self, keys: Sequence[str]) -> Iterator[Sequence[int]]:
+    def _group_keys(self, keys: Sequence[str]) -> Iterator[Sequence[int]]:
         """The numbers of rows that go into one call."""
         parts: list[Sequence[int]] = [range(len(keys))]
         if self._settings.cluster:
@@ -199,17 +199,17 @@ class RedisClient:
             for start in range(0, len(part), _ROWS_PER_CALL):
                 yield part[start : start + _ROWS_PER_CALL]
 
-    def _run(self, requests: Iterable[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
+    def _run_script(self, requests: Iterable[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
         """The answers of the script to requests of keys and arguments."""
         if not self._settings.cluster:
-            return _pipeline(self._redis, self._script, requests)
+            return _run_pipeline(self._redis, self._script, requests)
         listed = list(requests)
         nodes: dict[Any, list[int]] = defaultdict(list)
         for number, (keys, _) in enumerate(listed):
             nodes[self._redis.get_node_from_key(keys[0])].append(number)
         answers: dict[int, Any] = {}
         for node, numbers in nodes.items():
-            results = _pipeline(
+            results = _run_pipeline(
                 self._redis.get_redis_connection(node), self._script, [listed[number] for number in numbers]
             )
             answers |= dict(zip(numbers, results, strict=True))
@@ -221,7 +221,7 @@ class _Call:
 
     __slots__ = ("arguments", "guard", "key", "row")
 
-    def __init__(self, row: Row, key: str, guard: str, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, row: SinkRow, key: str, guard: str, arguments: tuple[Any, ...]) -> None:
         self.row = row
         self.key = key
         self.guard = guard
@@ -237,7 +237,7 @@ def _as_calls(calls: Sequence[_Call]) -> Calls:
 class _Form:
     """Makes the calls of a table's rows. Pure."""
 
-    def __init__(self, settings: Settings, table: RowTable) -> None:
+    def __init__(self, settings: RedisSettings, table: RowTable) -> None:
         self._settings = settings
         self._names = field_names(table, soft=settings.soft)
         self._key = settings.key.bind(table)
@@ -245,25 +245,25 @@ class _Form:
         self._member = settings.member.bind(table)
         self._row_key = Template("${key}").bind(table)
 
-    def call(self, row: Row) -> _Call:
+    def call(self, row: SinkRow) -> _Call:
         """Raises ``Unfilled`` and ``NoText``."""
         key = self._key(row)
         form = self._settings.form
         guard = guard_of(key)
         if form == STREAM:
-            present = {name: value_of(value) for name, value in document(row).items() if value is not None}
+            present = {name: value_of(value) for name, value in build_document(row).items() if value is not None}
             fields = [part for pair in present.items() for part in pair]
             position = f"{row.offset:020d}.{row.number:010d}"
             return _Call(row, key, f"{guard}:{self._settings.position}", (position, fields))
         if form == SORTED_SET:
             guard = f"{guard}:{self._row_key(row)}"
         action = "w" if not row.deleted else "s" if self._settings.soft else "d"
-        values = self._values(row, action)
+        values = self._encode_values(row, action)
         if values is None:
             action, values = "d", []
         return _Call(row, key, guard, (str(row.order), action, *values))
 
-    def _values(self, row: Row, action: str) -> Sequence[Any] | None:
+    def _encode_values(self, row: SinkRow, action: str) -> Sequence[Any] | None:
         """The values; None for a row without one."""
         form, soft = self._settings.form, self._settings.soft
         if form == SORTED_SET:
@@ -274,15 +274,15 @@ class _Form:
         if action == "d":
             return []
         if form == HASH:
-            values = document(row, active=soft)
+            values = build_document(row, active=soft)
             return [value_of(values[name]) for name in self._names]
         if form == JSON:
-            return [raw(json_of(document(row, active=soft)))]
+            return [pack_raw(json_of(build_document(row, active=soft)))]
         if any(row.values.get(name) is None for name in self._settings.value.columns):
             return None
         return [self._value(row)]
 
-    def _known_member(self, row: Row) -> str:
+    def _known_member(self, row: SinkRow) -> str:
         """The member of a delete; empty where only the key is known: the guard remembers it."""
         try:
             return self._member(row)
@@ -290,7 +290,7 @@ class _Form:
             return ""
 
 
-def score_of(value: Any, settings: Settings) -> str:
+def score_of(value: Any, settings: RedisSettings) -> str:
     """A value as a score. Pure.
 
     Raises:
@@ -311,7 +311,7 @@ def score_of(value: Any, settings: Settings) -> str:
     return repr(number)
 
 
-def _pipeline(client: Any, script: str, requests: Iterable[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
+def _run_pipeline(client: Any, script: str, requests: Iterable[tuple[Sequence[str], Sequence[Any]]]) -> list[Any]:
     """The answers of one server; the script is sent with the first request, which is all that the server needs.
 
     Requests are sent as they are made, so that the server works on the first ones meanwhile. It keeps its answers until they
@@ -340,7 +340,7 @@ def packed_command(arguments: Sequence[Any]) -> bytes:
     return b"*%d\r\n" % len(encoded) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in encoded])
 
 
-def _reason(error: str, settings: Settings) -> str:
+def _explain_refusal(error: str, settings: RedisSettings) -> str:
     """Why a row is refused.
 
     Raises:
@@ -348,10 +348,10 @@ def _reason(error: str, settings: Settings) -> str:
     """
     if any(sign in error for sign in _OF_A_ROW):
         return f"Redis {settings.access.address}: {error}"
-    raise problem(error, settings)
+    raise explain_error(error, settings)
 
 
-def problem(error: str, settings: Settings) -> Retriable | Fatal:
+def explain_error(error: str, settings: RedisSettings) -> Retriable | Fatal:
     """The error of ours for one of the server. Pure."""
     where = f"Redis {settings.access.address}"
     if "same slot" in error and not settings.cluster:
@@ -368,7 +368,7 @@ def problem(error: str, settings: Settings) -> Retriable | Fatal:
 
 
 @contextmanager
-def faults(settings: Settings) -> Iterator[None]:
+def translate_errors(settings: RedisSettings) -> Iterator[None]:
     """Turns the client's errors into ours."""
     from redis import exceptions as redis
 
@@ -393,10 +393,10 @@ def faults(settings: Settings) -> Iterator[None]:
             raise Retriable(f"{where}: {error}") from error
         raise Fatal(f"{where} is a cluster ({error}): set {PREFIX}cluster=true") from error
     except redis.RedisError as error:
-        raise problem(str(error), settings) from error
+        raise explain_error(str(error), settings) from error
 
 
-def connect(settings: Settings) -> Any:
+def connect_redis(settings: RedisSettings) -> Any:
     """A client of the server, or of the cluster, for which it asks one of the nodes. Retries are the caller's."""
     from redis.backoff import NoBackoff
     from redis.retry import Retry

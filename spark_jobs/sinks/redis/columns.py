@@ -15,8 +15,8 @@ from spark_jobs.sinks.shared.values import NoText, text_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spark_jobs.sinks.redis.config import Settings
-    from spark_jobs.sinks.shared.model import Row, RowTable
+    from spark_jobs.sinks.redis.config import RedisSettings
+    from spark_jobs.sinks.shared.model import RowTable, SinkRow
 
 #: What is added to a key for its guard (order numbers) and for the positions of a stream.
 GUARD: Final = ":ums_id_"
@@ -37,16 +37,16 @@ class Calls:
     keys: Sequence[str]
     guards: Sequence[str]
     arguments: Sequence[Sequence[Any]]
-    row: Callable[[int], Row]
+    row: Callable[[int], SinkRow]
 
 
 def field_names(table: RowTable, *, soft: bool) -> tuple[str, ...]:
     """The fields of a table's hashes, in the order of their values."""
-    more = (*_SYSTEM, "ums_active_") if soft else _SYSTEM
-    return (*(name for name in table.columns if name not in more), *more)
+    system_fields = (*_SYSTEM, "ums_active_") if soft else _SYSTEM
+    return (*(name for name in table.columns if name not in system_fields), *system_fields)
 
 
-def hash_calls(settings: Settings, table: RowTable, rows: pa.Table) -> Calls | None:
+def hash_calls(settings: RedisSettings, table: RowTable, rows: pa.Table) -> Calls | None:
     """The calls for hashes; None where a row has no key or a value without text, so that they have to be made one by one.
 
     Args:
@@ -101,10 +101,10 @@ def value_of(value: Any) -> Any:
     """
     if value is None:
         return None
-    return raw(value) if isinstance(value, bytes) else text_of(value)
+    return pack_raw(value) if isinstance(value, bytes) else text_of(value)
 
 
-def raw(value: bytes) -> msgspec.Raw:
+def pack_raw(value: bytes) -> msgspec.Raw:
     """Bytes as a string of MessagePack, of 32 bits: the scripts' reader does not know its type for bytes."""
     return msgspec.Raw(b"\xdb" + len(value).to_bytes(4, "big") + value)
 

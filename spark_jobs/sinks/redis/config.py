@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spark_jobs.sinks.shared.options import RowSettings
-    from spark_jobs.steps.lookup.model import Access
+    from spark_jobs.steps.lookup.model import LookupAccess
 
 PREFIX: Final = "sink.redis."
 HASH: Final = "hash"
@@ -46,7 +46,7 @@ _B, _S, _L = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.LONG
 _URL: Final = re.compile(r"rediss?://(?P<host>\[[^\]]+\]|[^/@:?#\[\]]+)(:(?P<port>\d{1,5}))?(/(?P<database>\d*))?\Z")
 
 
-def _url(name: str, value: Any) -> str | None:
+def _check_url(name: str, value: Any) -> str | None:
     if _URL.match(value or ""):
         return None
     # Not with the value: somebody may have put a password into it.
@@ -63,7 +63,7 @@ CONFIG_DEF: Final = ConfigDef(
             type=_S,
             importance=Importance.HIGH,
             group=WHERE,
-            validator=_url,
+            validator=_check_url,
             example="redis://redis.example:6379/0",
             doc="Where Redis (or Valkey) is: `redis://host:port/database`; `rediss://` with TLS.",
         ),
@@ -159,7 +159,7 @@ CONFIG_DEF: Final = ConfigDef(
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RedisSettings:
     """The options, parsed; picklable, its text holds no secret. Names as in ``CONFIG_DEF``.
 
     ``position``: the name under which the positions of streams are kept.
@@ -167,7 +167,7 @@ class Settings:
 
     url: str
     cluster: bool
-    access: Access = field(repr=False)
+    access: LookupAccess = field(repr=False)
     form: str
     key: Template
     value: Template
@@ -182,7 +182,7 @@ class Settings:
     position: str
 
 
-def settings(config: Mapping[str, Any], job: str = "") -> Settings:
+def parse_settings(config: Mapping[str, Any], job: str = "") -> RedisSettings:
     """The parsed options. Pure.
 
     Args:
@@ -195,7 +195,7 @@ def settings(config: Mapping[str, Any], job: str = "") -> Settings:
 
     form = get("form")
     in_row = form in (HASH, JSON, STRING)
-    return Settings(
+    return RedisSettings(
         url=get("url"),
         cluster=get("cluster"),
         access=access_of(config, PREFIX, urlsplit(get("url")).netloc),
@@ -214,10 +214,10 @@ def settings(config: Mapping[str, Any], job: str = "") -> Settings:
     )
 
 
-def complaints(config: Mapping[str, Any]) -> list[str]:
+def check_options(config: Mapping[str, Any]) -> list[str]:
     """Options that don't go together, as ``<option>: <text>``. Pure."""
     problems = access_problems(config, PREFIX)
-    chosen = settings(config)
+    chosen = parse_settings(config)
     if chosen.form == STRING and not chosen.value.text:
         problems.append(f"{PREFIX}value: {PREFIX}form=string needs a value, such as ${{column:price}}")
     if chosen.form == SORTED_SET and not chosen.score:

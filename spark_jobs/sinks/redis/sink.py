@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs.contract import Sink
-from spark_jobs.sinks.redis.client import RedisClient, connect, faults
-from spark_jobs.sinks.redis.config import CONFIG_DEF, HASH, PREFIX, STREAM, complaints, settings
+from spark_jobs.sinks.redis.client import RedisSinkClient, connect_redis, translate_errors
+from spark_jobs.sinks.redis.config import CONFIG_DEF, HASH, PREFIX, STREAM, check_options, parse_settings
 from spark_jobs.sinks.shared.writing import key_of, key_refusal, row_metrics, template_refusal, write_rows
 
 if TYPE_CHECKING:
@@ -28,35 +28,35 @@ class RedisSink(Sink):
     @classmethod
     def validate(cls, config: Config) -> list[str]:
         """Options that don't go together."""
-        return complaints(config)
+        return check_options(config)
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
         """Where it writes, and how."""
-        chosen = settings(config)
+        chosen = parse_settings(config)
         line = f"redis: {chosen.access.address}, form {chosen.form}, key {chosen.key.text}, deletes {chosen.rows.delete_mode}"
         return [line, *(f"redis: {complaint}" for complaint in cls.check(config))]
 
     @classmethod
     def check(cls, config: Config) -> list[str]:
         """Whether the server can be reached and takes the login. Blocks, at most for a timeout."""
-        chosen = settings(config)
+        chosen = parse_settings(config)
         try:
-            with faults(chosen), contextlib.closing(connect(chosen)) as client:
+            with translate_errors(chosen), contextlib.closing(connect_redis(chosen)) as client:
                 client.ping()
         except Fatal as error:
             return [f"{PREFIX}{'password' if 'password' in str(error) else 'url'}: {error}"]
         except Retriable as error:
-            text = str(error)
-            tls = chosen.url.startswith("rediss:") and any(sign in text.lower() for sign in ("ssl", "certificate"))
-            return [f"{PREFIX}{'ssl.root.cert' if tls else 'url'}: {text}"]
+            message = str(error)
+            tls = chosen.url.startswith("rediss:") and any(sign in message.lower() for sign in ("ssl", "certificate"))
+            return [f"{PREFIX}{'ssl.root.cert' if tls else 'url'}: {message}"]
         except ConfigInvalid as error:
             return [f"{PREFIX}ssl.root.cert: {error}"]
         return []
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``contract.Sink``."""
-        chosen = settings(self.context.config)
+        chosen = parse_settings(self.context.config)
         problem = key_refusal(schema, chosen.rows)
         if problem:
             return problem
@@ -73,6 +73,6 @@ class RedisSink(Sink):
 
     def write(self, batch: Batch) -> int:
         """See ``contract.Sink.write``."""
-        chosen = settings(self.context.config, self.context.name)
-        client = partial(RedisClient, chosen)
+        chosen = parse_settings(self.context.config, self.context.name)
+        client = partial(RedisSinkClient, chosen)
         return write_rows(self.context, "redis", batch, chosen.rows, client, arrow=chosen.form == HASH)

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.steps.lookup.tls import context
+from spark_jobs.steps.lookup.tls import make_tls_context
 from worker.converters.registry_auth import basic_header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spark_jobs.steps.lookup.model import Access
+    from spark_jobs.steps.lookup.model import LookupAccess
 
 _LARGEST: Final = 256 << 20
 _CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """An answer.
 
     Attributes:
@@ -54,7 +54,7 @@ class HttpRequests:
 
     name: str
     nodes: Sequence[str]
-    access: Access
+    access: LookupAccess
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     _connection: http.client.HTTPConnection | None = field(default=None, init=False, repr=False)
     _node: int = field(default=0, init=False)
@@ -63,15 +63,15 @@ class HttpRequests:
     @property
     def where(self) -> str:
         """The database and the node, for messages."""
-        return f"{self.name} {urlsplit(self._url).netloc}"
+        return f"{self.name} {urlsplit(self._current_url).netloc}"
 
     @property
-    def _url(self) -> str:
+    def _current_url(self) -> str:
         return self.nodes[self._node % len(self.nodes)]
 
     def exchange(
         self, method: str, path: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send a request and read its answer. A node that can't be reached is followed by the next one.
 
         Requests must be harmless when they come twice: one over a connection that was open is sent again if the server has
@@ -92,7 +92,7 @@ class HttpRequests:
         while True:
             used = self._used
             try:
-                return self._exchange(method, path, content, headers or {})
+                return self._send_request(method, path, content, headers or {})
             except (http.client.HTTPException, OSError) as error:
                 failure = Retriable(f"{self.where} does not answer: {str(error) or type(error).__name__}")
                 failure.__cause__ = error
@@ -112,12 +112,12 @@ class HttpRequests:
             with contextlib.suppress(Exception):
                 connection.close()
 
-    def _exchange(self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def _send_request(self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
         deadline = time.monotonic() + self.access.timeout_s
         if self._connection is None:
-            self._connection = self._connect()
-        prefix = urlsplit(self._url).path.rstrip("/")
-        self._connection.request(method, prefix + path, body=content, headers={**self._login(), **headers})
+            self._connection = self._open_connection()
+        prefix = urlsplit(self._current_url).path.rstrip("/")
+        self._connection.request(method, prefix + path, body=content, headers={**self._make_login_headers(), **headers})
         response = self._connection.getresponse()
         received = bytearray()
         while chunk := response.read(_CHUNK):
@@ -128,17 +128,17 @@ class HttpRequests:
                 raise TimeoutError(f"the answer is not complete after {self.access.timeout_s:g} s")
         self._used = True
         names = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, bytes(received), retry_after(names.get("retry-after")), names)
+        return HttpAnswer(response.status, bytes(received), retry_after(names.get("retry-after")), names)
 
-    def _connect(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self._url)
+    def _open_connection(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self._current_url)
         host, port = parts.hostname or "", parts.port
-        tls = context(self.access, always=parts.scheme == "https")
+        tls = make_tls_context(self.access, always=parts.scheme == "https")
         if tls is None:
             return http.client.HTTPConnection(host, port, timeout=self.access.timeout_s)
         return http.client.HTTPSConnection(host, port, timeout=self.access.timeout_s, context=tls)
 
-    def _login(self) -> dict[str, str]:
+    def _make_login_headers(self) -> dict[str, str]:
         login = {"Authorization": basic_header(self.access.user, self.access.password)} if self.access.user else {}
         return {"User-Agent": "millrace", **login, **self.headers}
 

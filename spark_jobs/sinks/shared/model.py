@@ -30,7 +30,7 @@ class RowTable:
 
 
 @dataclass(slots=True)
-class Row:
+class SinkRow:
     """One change of a row.
 
     Attributes:
@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Written:
+class WriteCounts:
     """The fate of rows: written, or left out because the target has newer ones (or had them already); requests made."""
 
     rows: int = 0
@@ -82,8 +82,8 @@ class Unfinished(Retriable):
         after_s: how long the system asks to wait, in seconds.
     """
 
-    def __init__(self, text: str, left: Sequence[Row], done: Written, after_s: float = 0.0) -> None:
-        super().__init__(text)
+    def __init__(self, message: str, left: Sequence[SinkRow], done: WriteCounts, after_s: float = 0.0) -> None:
+        super().__init__(message)
         self.left = left
         self.done = done
         self.after_s = after_s
@@ -91,13 +91,13 @@ class Unfinished(Retriable):
 
 #: Puts rows aside with the reasons, or raises ``Fatal`` where bad rows are not tolerated. Blocks until they are in the dead
 #: letter topic. A sink that keeps positions calls it before it moves them beyond these rows.
-Refuse = Callable[[Sequence[tuple[Row, str]]], None]
+Refuse = Callable[[Sequence[tuple[SinkRow, str]]], None]
 
 
 class RowClient(Protocol):
     """A connection to a system, in a task. Used by one thread."""
 
-    def write(self, rows: Sequence[Row], refuse: Refuse) -> Written:
+    def write(self, rows: Sequence[SinkRow], refuse: Refuse) -> WriteCounts:
         """Write rows; with upsert at most one per key, with insert in the order of Kafka's offsets. Blocks.
 
         Rows that the system refuses, each for a value of its own, go to ``refuse`` with the reason (without a full stop).
@@ -114,7 +114,7 @@ class RowClient(Protocol):
 class ArrowClient(Protocol):
     """As ``RowClient``, for a target that takes Arrow and finds the newest row of each key itself."""
 
-    def write(self, rows: pa.Table, refuse: Refuse) -> Written:
+    def write(self, rows: pa.Table, refuse: Refuse) -> WriteCounts:
         """Write rows: the table's columns, then ``task.SYSTEM``, then ``task.NUMBER``; otherwise as ``RowClient.write``."""
 
     def close(self) -> None:

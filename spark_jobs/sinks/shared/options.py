@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.options import ConfigKey, ConfigType, Importance, Password, at_least, between, one_of
 from spark_jobs.sinks.jdbc.config import INSERT, REAL, SOFT, SSL_MODES, UPSERT
-from spark_jobs.steps.lookup.model import Access
+from spark_jobs.steps.lookup.model import LookupAccess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,14 +97,14 @@ def delete_retention_key(prefix: str) -> ConfigKey:
     )
 
 
-def batch_keys(prefix: str, rows: int = 1000, size: int = 4 << 20, most: int = 100_000) -> list[ConfigKey]:
+def batch_keys(prefix: str, rows: int = 1000, size: int = 4 << 20, max_rows: int = 100_000) -> list[ConfigKey]:
     """``batch.rows``, ``batch.bytes``, ``batch.ms`` and ``connections``.
 
     Args:
         prefix: of the sink.
         rows: default of the first.
         size: default of the second.
-        most: the most rows that a user may choose.
+        max_rows: the most rows that a user may choose.
     """
     return [
         ConfigKey(
@@ -113,7 +113,7 @@ def batch_keys(prefix: str, rows: int = 1000, size: int = 4 << 20, most: int = 1
             default=rows,
             unit="rows",
             group=SPEED,
-            validator=between(1, most),
+            validator=between(1, max_rows),
             doc="Rows that are written together, at most. A task prepares as many meanwhile.",
         ),
         ConfigKey(
@@ -174,7 +174,7 @@ def retry_keys(prefix: str, retries: int = 3, pause_ms: int = 100) -> list[Confi
 
 
 def access_keys(prefix: str, user: str = "The login; empty: none.") -> list[ConfigKey]:
-    """``user``, ``password``, ``ssl.*`` and ``timeout.ms``; what they say is an ``Access`` (``access_of``)."""
+    """``user``, ``password``, ``ssl.*`` and ``timeout.ms``; what they say is an ``LookupAccess`` (``access_of``)."""
     return [
         ConfigKey(name=f"{prefix}user", type=_S, default="", group=WHERE, doc=user),
         ConfigKey(
@@ -222,7 +222,7 @@ def access_keys(prefix: str, user: str = "The login; empty: none.") -> list[Conf
     ]
 
 
-def access_of(config: Mapping[str, Any], prefix: str, address: str) -> Access:
+def access_of(config: Mapping[str, Any], prefix: str, address: str) -> LookupAccess:
     """The values of ``access_keys``; read them for each batch, since a config provider may give a new password.
 
     Args:
@@ -230,7 +230,7 @@ def access_of(config: Mapping[str, Any], prefix: str, address: str) -> Access:
         prefix: of the sink.
         address: for messages, without a login.
     """
-    return Access(
+    return LookupAccess(
         address=address,
         user=config[f"{prefix}user"],
         password=config[f"{prefix}password"].value,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connectors.errors import Fatal
-from spark_jobs.sinks.jdbc.address import identity
+from spark_jobs.sinks.jdbc.address import find_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ class Targets:
         Raises:
             Fatal: another table has this target.
         """
-        table = identity(schema.namespace)
+        table = find_identity(schema.namespace)
         owner = self._owners.setdefault(name, table)
         if owner != table and not shared:
             raise Fatal(

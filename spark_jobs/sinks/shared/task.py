@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc.config import UPSERT
-from spark_jobs.sinks.jdbc.rows import POSITION, newest
-from spark_jobs.sinks.shared.model import Row, Unfinished
+from spark_jobs.sinks.jdbc.rows import POSITION, select_newest
+from spark_jobs.sinks.shared.model import SinkRow, Unfinished
 from spark_jobs.sinks.shared.values import json_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from spark_jobs.dead_letters import DeadLetters
-    from spark_jobs.sinks.shared.model import ArrowClient, OpenClient, RowClient, RowTable, Written
+    from spark_jobs.sinks.shared.model import ArrowClient, OpenClient, RowClient, RowTable, WriteCounts
     from spark_jobs.sinks.shared.options import RowSettings
 
 #: The columns that follow a table's own in the frames that tasks get.
@@ -57,7 +57,7 @@ _KEY_SHOWN: Final = 200
 
 
 @dataclass(slots=True)
-class Outcome:
+class RowOutcome:
     """The result of a task: rows that came, written, left out as older (or there already), put aside; requests, retries."""
 
     rows: int = 0
@@ -94,7 +94,7 @@ class RowTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task."""
-        run = _Run(self)
+        run = _TaskRun(self)
         try:
             run.write(batches)
         finally:
@@ -103,9 +103,9 @@ class RowTask:
 
 
 @dataclass(slots=True)
-class _Run:
+class _TaskRun:
     task: RowTask
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: RowOutcome = field(default_factory=RowOutcome)
     _client: RowClient | ArrowClient | None = None
     _last: tuple[Any, int] = (None, 0)
 
@@ -116,17 +116,17 @@ class _Run:
         """
         with ThreadPoolExecutor(1, "millrace-sink") as writer:
             writing: Future[None] | None = None
-            for chunk in self._chunks(batches):
-                rows = self._reduced(chunk)
+            for chunk in self._split_chunks(batches):
+                rows = self._reduce_rows(chunk)
                 if not self.task.arrow:
                     rows = rows_of(rows, self.task.table.columns)
-                if writing is not None and not self._succeeded(writing):
+                if writing is not None and not self._is_written(writing):
                     return
-                writing = writer.submit(self._write, rows)
+                writing = writer.submit(self._write_rows, rows)
             if writing is not None:
-                self._succeeded(writing)
+                self._is_written(writing)
 
-    def _succeeded(self, writing: Future[None]) -> bool:
+    def _is_written(self, writing: Future[None]) -> bool:
         """Wait for the end of a write; whether it wrote its rows, else its fault is in the outcome."""
         try:
             writing.result()
@@ -143,7 +143,7 @@ class _Run:
             with contextlib.suppress(Exception):
                 client.close()
 
-    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    def _split_chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         """The rows in chunks that are written together."""
         chosen = self.task.settings
         waiting: list[pa.RecordBatch] = []
@@ -167,7 +167,7 @@ class _Run:
         if waiting:
             yield pa.Table.from_batches(waiting)
 
-    def _reduced(self, chunk: pa.Table) -> pa.Table:
+    def _reduce_rows(self, chunk: pa.Table) -> pa.Table:
         """The rows to write, with their numbers within records."""
         self.outcome.rows += chunk.num_rows
         if self.task.settings.ordered:
@@ -178,12 +178,12 @@ class _Run:
         chunk = chunk.append_column(NUMBER, numbers)
         if self.task.arrow or self.task.settings.mode != UPSERT or not self.task.table.keys:
             return chunk
-        reduced = newest(chunk, self.task.table.keys)
+        reduced = select_newest(chunk, self.task.table.keys)
         if not self.task.settings.ordered:
             return reduced
         return reduced.sort_by([*((name, "ascending") for name in POSITION), (NUMBER, "ascending")])
 
-    def _write(self, rows: Any) -> None:
+    def _write_rows(self, rows: Any) -> None:
         chosen = self.task.settings
         pauses = Backoff(chosen.backoff_s, _LONGEST_PAUSE_S, low=0.5, high=1.5)
         attempt = 0
@@ -191,12 +191,12 @@ class _Run:
             if self._client is None:
                 self._client = self.task.open_client(self.task.table)
             try:
-                self._count(self._client.write(rows, self._refuse))
+                self._count_written(self._client.write(rows, self._refuse_rows))
             except Retriable as error:
                 self.close()
                 asked_s = 0.0
                 if isinstance(error, Unfinished):
-                    self._count(error.done)
+                    self._count_written(error.done)
                     rows, asked_s = error.left, error.after_s
                 if attempt == chosen.retries or asked_s > _LONGEST_WAIT_S:
                     time.sleep(min(asked_s, _LONGEST_WAIT_S))
@@ -207,17 +207,17 @@ class _Run:
             else:
                 return
 
-    def _count(self, done: Written) -> None:
+    def _count_written(self, done: WriteCounts) -> None:
         self.outcome.written += done.rows
         self.outcome.stale += done.stale
         self.outcome.requests += done.requests
 
-    def _refuse(self, refused: Sequence[tuple[Row, str]]) -> None:
+    def _refuse_rows(self, refused: Sequence[tuple[SinkRow, str]]) -> None:
         """See ``model.Refuse``."""
         if not refused:
             return
         if self.task.letters is None:
-            raise Fatal(self._complaint(*refused[0]))
+            raise Fatal(self._describe_refusal(*refused[0]))
         with self.task.letters as letters:
             for row, reason in refused:
                 letters.report(
@@ -226,12 +226,12 @@ class _Run:
                     row.offset,
                     None,
                     json_of(row.values),
-                    Fatal(self._complaint(row, reason)),
+                    Fatal(self._describe_refusal(row, reason)),
                     stage="TASK_PUT",
                 )
         self.outcome.bad += len(refused)
 
-    def _complaint(self, row: Row, reason: str) -> str:
+    def _describe_refusal(self, row: SinkRow, reason: str) -> str:
         key = ", ".join(f"{name}={row.values[name]!r}" for name in self.task.table.keys)[:_KEY_SHOWN]
         return (
             f"table {self.task.table.namespace}: the row of {row.position}{' with ' + key if key else ''} is refused: "
@@ -262,7 +262,7 @@ def numbers_of_records(rows: pa.Table, last: tuple[Any, int]) -> tuple[list[int]
     return numbers.tolist(), (end, int(numbers[-1]))
 
 
-def rows_of(table: pa.Table, columns: Sequence[str]) -> list[Row]:
+def rows_of(table: pa.Table, columns: Sequence[str]) -> list[SinkRow]:
     """Rows as Python has them. Pure.
 
     Args:
@@ -272,7 +272,7 @@ def rows_of(table: pa.Table, columns: Sequence[str]) -> list[Row]:
     lists = [list_of(column) for column in table.columns]
     columns_own, system = lists[: len(columns)], lists[len(columns) :]
     values = [dict(zip(columns, row, strict=True)) for row in zip(*columns_own, strict=True)]
-    return [Row(*parts) for parts in zip(values, *system, strict=True)]
+    return [SinkRow(*parts) for parts in zip(values, *system, strict=True)]
 
 
 def list_of(column: pa.ChunkedArray) -> list[Any]:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.options import invalid, non_empty
-from spark_jobs.sinks.jdbc.address import identity, parts
+from spark_jobs.sinks.jdbc.address import find_identity, split_namespace
 from spark_jobs.sinks.shared.values import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from connectors.options import Validator
-    from spark_jobs.sinks.shared.model import Row, RowTable
+    from spark_jobs.sinks.shared.model import RowTable, SinkRow
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
 _COLUMN: Final = "column:"
@@ -52,10 +52,10 @@ class Template:
 
     def of_table(self, namespace: str) -> str:
         """The template with the parts of a table's name; those of rows stay as they are."""
-        values = {**parts(namespace), "namespace": identity(namespace)}
+        values = {**split_namespace(namespace), "namespace": find_identity(namespace)}
         return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), self.text)
 
-    def bind(self, table: RowTable, escape: Callable[[str], str] = str) -> Callable[[Row], str]:
+    def bind(self, table: RowTable, escape: Callable[[str], str] = str) -> Callable[[SinkRow], str]:
         """The function that fills the template for rows of a table.
 
         Args:
@@ -67,11 +67,13 @@ class Template:
         """
         fixed = _PLACEHOLDER.split(self.of_table(table.namespace))
         getters = [
-            part if number % 2 == 0 else _getter(part, table, escape) for number, part in enumerate(fixed) if part
+            part if number % 2 == 0 else _make_part_getter(part, table, escape)
+            for number, part in enumerate(fixed)
+            if part
         ]
         if all(isinstance(getter, str) for getter in getters):
-            text = "".join(str(getter) for getter in getters)
-            return lambda _: text
+            constant = "".join(str(getter) for getter in getters)
+            return lambda _: constant
         return lambda row: "".join([getter if isinstance(getter, str) else getter(row) for getter in getters])
 
     def fill(self, table: RowTable, count: int, strings: Callable[[str], Sequence[str | None]]) -> list[str]:
@@ -93,7 +95,7 @@ class Template:
                 columns = [_all_filled(name, strings) for name in table.keys]
                 if len(columns) == 1:
                     return columns[0]
-                return [SEPARATOR.join(map(_joinable, values)) for values in zip(*columns, strict=True)]
+                return [SEPARATOR.join(map(_escape_part, values)) for values in zip(*columns, strict=True)]
             return _all_filled(part if part in ("ums_id_", "ums_op_") else f"kafka_{part}_", strings)
 
         fixed = _PLACEHOLDER.split(self.of_table(table.namespace))
@@ -108,16 +110,16 @@ def _all_filled(name: str, strings: Callable[[str], Sequence[str | None]]) -> Se
     return cast("Sequence[str]", values)
 
 
-def _getter(part: str, table: RowTable, escape: Callable[[str], str]) -> Callable[[Row], str]:
+def _make_part_getter(part: str, table: RowTable, escape: Callable[[str], str]) -> Callable[[SinkRow], str]:
     if part.startswith(_COLUMN):
         name = part.removeprefix(_COLUMN)
-        return lambda row: escape(_filled(row, name))
+        return lambda row: escape(_fill_column(row, name))
     if part == "key":
         if len(table.keys) == 1:
             (only,) = table.keys
-            return lambda row: escape(_filled(row, only))
-        return lambda row: escape(SEPARATOR.join([_joinable(_filled(row, name)) for name in table.keys]))
-    ways: dict[str, Callable[[Row], Any]] = {
+            return lambda row: escape(_fill_column(row, only))
+        return lambda row: escape(SEPARATOR.join([_escape_part(_fill_column(row, name)) for name in table.keys]))
+    ways: dict[str, Callable[[SinkRow], Any]] = {
         "topic": lambda row: row.topic,
         "partition": lambda row: row.partition,
         "offset": lambda row: row.offset,
@@ -128,12 +130,12 @@ def _getter(part: str, table: RowTable, escape: Callable[[str], str]) -> Callabl
     return lambda row: escape(str(way(row)))
 
 
-def _joinable(text: str) -> str:
+def _escape_part(part: str) -> str:
     """So that ("a:b", "c") and ("a", "b:c") stay two keys."""
-    return text.replace("%", "%25").replace(SEPARATOR, "%3A")
+    return part.replace("%", "%25").replace(SEPARATOR, "%3A")
 
 
-def _filled(row: Row, name: str) -> str:
+def _fill_column(row: SinkRow, name: str) -> str:
     value = row.values.get(name)
     if value is None:
         raise Unfilled(f"the column {name} is null, and a name is made of it")

@@ -15,7 +15,7 @@ from spark_jobs.steps.lookup import values as lookup_values
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spark_jobs.sinks.shared.model import Row
+    from spark_jobs.sinks.shared.model import SinkRow
 
 _WITHOUT_PARTS: Final = frozenset({str, int, bool, type(None), Decimal, datetime, date, bytes})
 _JSON: Final = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
@@ -48,21 +48,21 @@ def text_of(value: Any) -> str:
 
 def json_of(value: Any) -> bytes:
     """A value as JSON: decimals as numbers with all digits, bytes in base64, instants in UTC, NaN and infinities as text."""
-    return orjson.dumps(finite(value), default=_json_default, option=_JSON)
+    return orjson.dumps(make_finite(value), default=_json_default, option=_JSON)
 
 
-def finite(value: Any) -> Any:
+def make_finite(value: Any) -> Any:
     """The value, with text in place of numbers that JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
     if isinstance(value, dict):
-        return value if _plain(value.values()) else {key: finite(item) for key, item in value.items()}
+        return value if _is_plain(value.values()) else {key: make_finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return value if _plain(value) else [finite(item) for item in value]
+        return value if _is_plain(value) else [make_finite(item) for item in value]
     return value
 
 
-def _plain(items: Iterable[Any]) -> bool:
+def _is_plain(items: Iterable[Any]) -> bool:
     """Whether JSON has all of the items as they are, without a look into others."""
     for item in items:
         kind = item.__class__
@@ -71,7 +71,7 @@ def _plain(items: Iterable[Any]) -> bool:
     return True
 
 
-def document(row: Row, *, active: bool = False) -> dict[str, Any]:
+def build_document(row: SinkRow, *, active: bool = False) -> dict[str, Any]:
     """The row with its system fields ``ums_id_``, ``ums_ts_`` and ``ums_op_``; for ``json_of``.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.frames import numbered
+from spark_jobs.frames import number_columns
 from spark_jobs.gateway import count_partitions
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
@@ -41,7 +41,7 @@ _NESTED: Final = frozenset({"array", "map", "struct"})  # their parts may be of 
 
 
 @dataclass(slots=True)
-class Totals:
+class RowTotals:
     """The results of tasks together; see ``task.Outcome``."""
 
     rows: int = 0
@@ -51,14 +51,14 @@ class Totals:
     requests: int = 0
     retries: int = 0
 
-    def add(self, more: Totals) -> None:
+    def add(self, other_totals: RowTotals) -> None:
         """Add what others did."""
         for number in fields(self):
-            setattr(self, number.name, getattr(self, number.name) + getattr(more, number.name))
+            setattr(self, number.name, getattr(self, number.name) + getattr(other_totals, number.name))
 
 
 def row_metrics(kind: str) -> tuple[JobMetric, ...]:
-    """The metrics that ``count`` sets.
+    """The metrics that ``count_totals`` sets.
 
     Args:
         kind: ``sink.type``.
@@ -71,10 +71,12 @@ def row_metrics(kind: str) -> tuple[JobMetric, ...]:
         "requests": ("", "Requests made in this run."),
         "retries": ("", "Requests that were repeated in this run."),
     }
-    return tuple(JobMetric(f"{kind}_{name}_total", "counter", unit, text) for name, (unit, text) in helps.items())
+    return tuple(
+        JobMetric(f"{kind}_{name}_total", "counter", unit, description) for name, (unit, description) in helps.items()
+    )
 
 
-def count(context: JobContext, kind: str, totals: Totals) -> None:
+def count_totals(context: JobContext, kind: str, totals: RowTotals) -> None:
     """Add what tasks did to the job's metrics."""
     for number in fields(totals):
         name = f"{kind}_{number.name}_total"
@@ -165,20 +167,20 @@ def write_rows(
     Raises:
         Retriable, Fatal: as the tasks say.
     """
-    totals = Totals()
+    totals = RowTotals()
     try:
         for changes in batch.changes():
             if prepare is not None:
                 prepare(changes.schema)
             totals.add(write_table(context, changes, settings, open_client, arrow=arrow))
     finally:
-        count(context, kind, totals)
+        count_totals(context, kind, totals)
     return totals.written
 
 
 def write_table(
     context: JobContext, changes: TableChanges, settings: RowSettings, open_client: OpenClient, *, arrow: bool = False
-) -> Totals:
+) -> RowTotals:
     """Write the changes of one table by tasks; raises as ``write_rows``. Blocks."""
     problem = key_refusal(changes.schema, settings)
     if problem:
@@ -191,14 +193,14 @@ def write_table(
         frame = changes.packed.frame.coalesce(settings.connections)
         write = unpacked_for(write, changes.packed, len(columns), SYSTEM, _left_out(settings))
     else:
-        frame = spread(projected(changes, settings), table, settings)
+        frame = spread_rows(project_rows(changes, settings), table, settings)
     reports = frame.mapInArrow(write, OUTCOME_DDL).collect()
     failed = [row for row in reports if row["error"]]
     if failed:
         lasting = [row for row in failed if not row["passing"]]
-        text = (lasting or failed)[0]["error"]
-        raise Fatal(text) if lasting else Retriable(text)
-    return Totals(*(sum(row[number.name] for row in reports) for number in fields(Totals)))
+        message = (lasting or failed)[0]["error"]
+        raise Fatal(message) if lasting else Retriable(message)
+    return RowTotals(*(sum(row[number.name] for row in reports) for number in fields(RowTotals)))
 
 
 def letters_of(context: JobContext) -> DeadLetters | None:
@@ -210,11 +212,11 @@ def letters_of(context: JobContext) -> DeadLetters | None:
     return DeadLetters.of(context)
 
 
-def projected(changes: TableChanges, settings: RowSettings) -> DataFrame:
+def project_rows(changes: TableChanges, settings: RowSettings) -> DataFrame:
     """The rows as tasks get them: the table's columns as c0, c1 ..., then ``task.SYSTEM``. Lazy."""
     from pyspark.sql import functions
 
-    frame = numbered(changes.frame, len(changes.schema.columns))
+    frame = number_columns(changes.frame, len(changes.schema.columns))
     for operation in _left_out(settings):
         frame = frame.where(functions.col("ums_op_") != operation)
     selected: list[SparkColumn] = []
@@ -242,7 +244,7 @@ def takes_packed(changes: TableChanges, table: RowTable, settings: RowSettings) 
     return not table.keys or _parts(changes.packed.frame) >= settings.connections
 
 
-def spread(frame: DataFrame, table: RowTable, settings: RowSettings) -> DataFrame:
+def spread_rows(frame: DataFrame, table: RowTable, settings: RowSettings) -> DataFrame:
     """The rows in at most as many parts as there are connections."""
     if settings.ordered:
         # One task per Kafka partition, in order. Kafka's own parts may be cut smaller.

@@ -10,8 +10,8 @@ from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
 from spark_jobs.steps.contract import Step, StepTable
 from spark_jobs.steps.event_time import rows as event_rows
-from spark_jobs.steps.event_time.rows import TIME, Count, Input
-from spark_jobs.steps.event_time.times import later, minus, next_watermark
+from spark_jobs.steps.event_time.rows import TIME, Count, EventInput
+from spark_jobs.steps.event_time.times import choose_later, next_watermark, subtract_span
 from spark_jobs.steps.lookup.model import parse_on
 from spark_jobs.steps.model import StepRefused
 from spark_jobs.steps.names import find_column, find_table, table_part
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import Column, TableSchema
     from spark_jobs.steps.contract import StepRun
-    from spark_jobs.steps.model import Output
+    from spark_jobs.steps.model import OutputTable
 
 LEFT: Final = "left"
 RIGHT: Final = "right"
@@ -52,7 +52,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _JoinSide:
     """The rows of one input in a batch: names begin with ``l_`` or ``r_``."""
 
     new: DataFrame
@@ -159,7 +159,7 @@ class JoinStep(Step):
     def remarks(self) -> list[str]:
         """See ``Step.remarks``."""
         options = self.context.options
-        remarks = event_rows.remarks(options)
+        remarks = event_rows.list_option_remarks(options)
         if options["how"] not in OUTER or options["key"]:
             return remarks
         return [
@@ -170,7 +170,7 @@ class JoinStep(Step):
     def state(self) -> str:
         """See ``Step.state``."""
         options = self.context.options
-        factors = {side: self._factor(side) for side in SIDES}
+        factors = {side: self._count_kept_ranges(side) for side in SIDES}
         kept = ", ".join(
             f"rows of {options[side]} for {(factors[side] * options['range.ms'] + options['watermark.ms']) / 1000:g} s"
             for side in SIDES
@@ -201,30 +201,30 @@ class JoinStep(Step):
 
     # Plan.
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
-        inputs = self._inputs(tables)
+        inputs = self._find_inputs(tables)
         read = {source.schema.namespace for source in inputs.values()}
-        result: list[Output | TableSchema] = [
+        result: list[OutputTable | TableSchema] = [
             table for table in tables if self.context.options["keep.inputs"] or table.namespace not in read
         ]
         if len(inputs) == len(SIDES):
-            result.append(self._joined(inputs[LEFT].schema, inputs[RIGHT].schema).schema)
+            result.append(self._plan_join(inputs[LEFT].schema, inputs[RIGHT].schema).schema)
         if self.context.options["late"] == "keep":
             result += [replace(source.schema, namespace=f"{self.name}_late_{side}") for side, source in inputs.items()]
         return result
 
-    def _inputs(self, tables: Sequence[TableSchema]) -> dict[str, Input]:
+    def _find_inputs(self, tables: Sequence[TableSchema]) -> dict[str, EventInput]:
         """The inputs that have been seen, by side."""
         options = self.context.options
-        seen = {side: find_table(self.name, options[side], tables) for side in SIDES}
+        inputs = {side: find_table(self.name, options[side], tables) for side in SIDES}
         return {
             side: event_rows.input_of(self.name, schema, options[f"{side}.time"])
-            for side, schema in seen.items()
+            for side, schema in inputs.items()
             if schema is not None
         }
 
-    def _joined(self, left: TableSchema, right: TableSchema) -> Joined:
+    def _plan_join(self, left: TableSchema, right: TableSchema) -> Joined:
         from pyspark.sql import types as t
 
         how = self.context.options["how"]
@@ -261,7 +261,7 @@ class JoinStep(Step):
             columns.append(
                 (replace(column, name=name, key=False, nullable=column.nullable or LEFT in outer), (-1, number))
             )
-        key = self._key(left, right, columns)
+        key = self._find_output_key(left, right, columns)
         order = [*key, *(item for item in columns if item[0].name not in {column.name for column, _ in key})]
         schema = [
             replace(column, key=number < len(key), nullable=column.nullable and number >= len(key))
@@ -271,7 +271,7 @@ class JoinStep(Step):
 
         return Joined(Schema(self.name, tuple(schema)), tuple(position for _, position in order), tuple(on))
 
-    def _key(
+    def _find_output_key(
         self, left: TableSchema, right: TableSchema, columns: Sequence[tuple[Column, tuple[int, int]]]
     ) -> list[tuple[Column, tuple[int, int]]]:
         """The columns of the output's key."""
@@ -307,19 +307,19 @@ class JoinStep(Step):
         """See ``Step.apply``. Blocks: counts the rows of the batch and of the state."""
         options = self.context.options
         by_name = {table.changes.schema.namespace: table for table in tables}
-        inputs = self._inputs([table.changes.schema for table in tables])
+        inputs = self._find_inputs([table.changes.schema for table in tables])
         read = {side: by_name[source.schema.namespace] for side, source in inputs.items()}
         consumed = {source.schema.namespace for source in inputs.values()}
         result = [table for table in tables if options["keep.inputs"] or table.changes.schema.namespace not in consumed]
         present = any(table.present for table in read.values())
-        joined = self._joined(inputs[LEFT].schema, inputs[RIGHT].schema) if len(inputs) == len(SIDES) else None
+        joined = self._plan_join(inputs[LEFT].schema, inputs[RIGHT].schema) if len(inputs) == len(SIDES) else None
         if not present:
-            self._measured = event_rows.numbers(run.state(self.name).values)
+            self._measured = event_rows.list_state_numbers(run.state(self.name).values)
             if joined is not None:
-                result.append(_empty(joined.schema, run))
+                result.append(_make_empty_table(joined.schema, run))
             if options["late"] == "keep":
                 result += [
-                    _empty(replace(source.schema, namespace=f"{self.name}_late_{side}"), run)
+                    _make_empty_table(replace(source.schema, namespace=f"{self.name}_late_{side}"), run)
                     for side, source in inputs.items()
                 ]
             return result
@@ -327,12 +327,14 @@ class JoinStep(Step):
         event_rows.check_origin(self.name, values, self.definition())
         before, floors = values.get("watermark"), values.get("floors", {})
         batch = {
-            side: event_rows.events(source, read[side], run, ignore=options["changes"] == event_rows.IGNORE)
+            side: event_rows.read_events(source, read[side], run, ignore=options["changes"] == event_rows.IGNORE)
             for side, source in inputs.items()
         }
         old = {}
         for side, source in inputs.items():
-            floor = later(floors.get(side), minus(before, self._factor(side) * self._range()))
+            floor = choose_later(
+                floors.get(side), subtract_span(before, self._count_kept_ranges(side) * self._read_range())
+            )
             kept = state.read(
                 side, event_rows.state_fields(source.schema), keep="" if floor is None else f"{TIME} >= {floor}"
             )
@@ -341,17 +343,20 @@ class JoinStep(Step):
         late = event_rows.late_sql(before)
         counts = event_rows.count_rows(batch, old, late)
         new = {side: frame.where(f"{TIME} IS NOT NULL AND NOT {late}") for side, frame in batch.items()}
-        newest = {side: later(values.get("newest", {}).get(side), _newest(counts, side)) for side in SIDES}
+        newest = {
+            side: choose_later(values.get("newest", {}).get(side), _find_newest_time(counts, side)) for side in SIDES
+        }
         watermark = before
         if joined is not None:
             watermark = next_watermark(
                 before,
                 list(newest.values()),
-                event_rows.span(options, "watermark.ms"),
-                event_rows.span(options, "idle.ms"),
+                event_rows.read_micros(options, "watermark.ms"),
+                event_rows.read_micros(options, "idle.ms"),
             )
         released = {
-            side: later(values.get("released", {}).get(side), minus(watermark, self._range())) for side in SIDES
+            side: choose_later(values.get("released", {}).get(side), subtract_span(watermark, self._read_range()))
+            for side in SIDES
         }
         for side, source in inputs.items():
             if counts[side, True].rows:
@@ -370,13 +375,13 @@ class JoinStep(Step):
             **totals,
         }
         state.keep_values(kept_values)
-        self._measured = event_rows.numbers(kept_values)
+        self._measured = event_rows.list_state_numbers(kept_values)
         if joined is not None:
             sides = {
-                side: _Side(_prefixed(new[side], side), _prefixed(old[side], side), counts[side, True])
+                side: _JoinSide(_prefix_columns(new[side], side), _prefix_columns(old[side], side), counts[side, True])
                 for side in SIDES
             }
-            frame = self._rows(joined, sides, values.get("released", {}), released)
+            frame = self._select_output(joined, sides, values.get("released", {}), released)
             result.append(StepTable(TableChanges(joined.schema, frame)))
         if options["late"] == "keep":
             result += [
@@ -385,35 +390,35 @@ class JoinStep(Step):
             ]
         return result
 
-    def _rows(
+    def _select_output(
         self,
         joined: Joined,
-        sides: Mapping[str, _Side],
+        sides: Mapping[str, _JoinSide],
         before: Mapping[str, int | None],
         released: Mapping[str, int | None],
     ) -> DataFrame:
         """The rows of the output: pairs with a new row, then rows that have stayed without a match."""
         left, right = sides[LEFT], sides[RIGHT]
         how = self.context.options["how"]
-        on = self._condition(joined)
+        on = self._join_condition(joined)
         parts: list[DataFrame] = []
         if how == SEMI:
-            parts.append(_single(joined, left.new.join(right.all, on, "left_semi"), LEFT))
+            parts.append(_select_single_rows(joined, left.new.join(right.all, on, "left_semi"), LEFT))
             first = left.old.join(right.new, on, "left_semi").join(right.old, on, "left_anti")
-            parts.append(_single(joined, first, LEFT))
+            parts.append(_select_single_rows(joined, first, LEFT))
         else:
             # A pair has the position of a record of this batch, so that a later step can put it aside.
-            parts.append(_pairs(joined, left.new.join(right.all, on), "l_"))
+            parts.append(_pair_rows(joined, left.new.join(right.all, on), "l_"))
             if right.count.rows:
-                parts.append(_pairs(joined, left.old.join(right.new, on), "r_"))
+                parts.append(_pair_rows(joined, left.old.join(right.new, on), "r_"))
             for side in OUTER.get(how, ()):
                 start, end = before.get(side), released[side]
                 if end is None or end == start:
                     continue
-                other, letter = sides[RIGHT if side == LEFT else LEFT], side[0]
+                other_side, letter = sides[RIGHT if side == LEFT else LEFT], side[0]
                 due = f"{letter}_{TIME} < {end}" + ("" if start is None else f" AND {letter}_{TIME} >= {start}")
-                alone = sides[side].all.where(due).join(other.all, on, "left_anti")
-                parts.append(_single(joined, alone, side))
+                alone = sides[side].all.where(due).join(other_side.all, on, "left_anti")
+                parts.append(_select_single_rows(joined, alone, side))
         rows = reduce(lambda first, second: first.unionAll(second), parts)
         key = len(joined.schema.key)
         if self.context.options["key"]:
@@ -421,17 +426,17 @@ class JoinStep(Step):
             rows = rows.repartition(*names).sortWithinPartitions(*names, "ums_id_", "ums_uid_")
         return rows.toDF(*(column.name for column in joined.schema.columns), *SYSTEM_COLUMNS)
 
-    def _condition(self, joined: Joined) -> SparkColumn:
+    def _join_condition(self, joined: Joined) -> SparkColumn:
         from pyspark.sql import functions as f
 
         equal = [f"l_c{here} = r_c{there}" for here, there in joined.on]
-        near = f"r_{TIME} BETWEEN l_{TIME} - {self._range()} AND l_{TIME} + {self._range()}"
+        near = f"r_{TIME} BETWEEN l_{TIME} - {self._read_range()} AND l_{TIME} + {self._read_range()}"
         return f.expr(" AND ".join([*equal, near]))
 
-    def _range(self) -> int:
-        return event_rows.span(self.context.options, "range.ms")
+    def _read_range(self) -> int:
+        return event_rows.read_micros(self.context.options, "range.ms")
 
-    def _factor(self, side: str) -> int:
+    def _count_kept_ranges(self, side: str) -> int:
         """For how many ranges after the watermark rows of a side are kept.
 
         A row without a match is known to have none only when its whole range has passed, so a match at the start of the range
@@ -442,22 +447,22 @@ class JoinStep(Step):
         return 2 if (RIGHT if side == LEFT else LEFT) in waiting else 1
 
 
-def _newest(counts: Mapping[tuple[str, bool], Count], side: str) -> int | None:
+def _find_newest_time(counts: Mapping[tuple[str, bool], Count], side: str) -> int | None:
     count = counts.get((side, True))
     return None if count is None else count.newest
 
 
-def _prefixed(frame: DataFrame, side: str) -> DataFrame:
+def _prefix_columns(frame: DataFrame, side: str) -> DataFrame:
     return frame.toDF(*(f"{side[0]}_{name}" for name in frame.columns))
 
 
-def _empty(schema: TableSchema, run: StepRun) -> StepTable:
+def _make_empty_table(schema: TableSchema, run: StepRun) -> StepTable:
     from spark_jobs.steps.flow import empty_changes
 
     return StepTable(empty_changes(run.spark, [schema])[0], present=False)
 
 
-def _pairs(joined: Joined, frame: DataFrame, new: str) -> DataFrame:
+def _pair_rows(joined: Joined, frame: DataFrame, new: str) -> DataFrame:
     """Rows of the output from pairs; ``new`` begins the columns of the side that is of this batch."""
     from pyspark.sql import functions as f
 
@@ -465,11 +470,11 @@ def _pairs(joined: Joined, frame: DataFrame, new: str) -> DataFrame:
         f.col(f"l_c{here}" if here >= 0 else f"r_c{there}").cast(column.type).alias(f"c{number}")
         for number, (column, (here, there)) in enumerate(zip(joined.schema.columns, joined.columns, strict=True))
     ]
-    most = "CASE WHEN l_ums_id_ > 0 THEN 9223372036854775807 ELSE -9223372036854775808 END"
+    largest_number = "CASE WHEN l_ums_id_ > 0 THEN 9223372036854775807 ELSE -9223372036854775808 END"
     return frame.select(
         *columns,
         # It grows with the number of either row, whatever the scales of the two sources are.
-        f.expr(f"coalesce(try_add(l_ums_id_, r_ums_id_), {most}) AS ums_id_"),
+        f.expr(f"coalesce(try_add(l_ums_id_, r_ums_id_), {largest_number}) AS ums_id_"),
         f.expr("greatest(l_ums_ts_, r_ums_ts_) AS ums_ts_"),
         f.lit("i").alias("ums_op_"),
         f.expr("concat(l_ums_uid_, '+', r_ums_uid_) AS ums_uid_"),
@@ -477,7 +482,7 @@ def _pairs(joined: Joined, frame: DataFrame, new: str) -> DataFrame:
     )
 
 
-def _single(joined: Joined, frame: DataFrame, side: str) -> DataFrame:
+def _select_single_rows(joined: Joined, frame: DataFrame, side: str) -> DataFrame:
     """Rows of the output from rows of one side."""
     from pyspark.sql import functions as f
 

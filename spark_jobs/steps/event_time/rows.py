@@ -10,12 +10,12 @@ from connectors.errors import Fatal
 from connectors.options import ConfigKey, ConfigType, Importance, at_least, non_empty, one_of
 from spark_jobs.config_keys import STEP_PREFIX
 from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, TableChanges
-from spark_jobs.frames import numbered
+from spark_jobs.frames import number_columns
 from spark_jobs.steps.contract import BadRows, StepTable
-from spark_jobs.steps.definition import differences
+from spark_jobs.steps.definition import describe_differences
 from spark_jobs.steps.event_time.times import MS
 from spark_jobs.steps.model import StepRefused
-from spark_jobs.steps.names import find_column, matches
+from spark_jobs.steps.names import find_column, is_match
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,14 +69,14 @@ KEEP_INPUTS: Final = ConfigKey(
 )
 
 
-def remarks(options: Mapping[str, Any]) -> list[str]:
+def list_option_remarks(options: Mapping[str, Any]) -> list[str]:
     """Options of an input that are allowed, but may not be what was meant. Pure."""
     if options["watermark.ms"]:
         return []
-    text = (
+    advice = (
         "watermark.ms=0: a row is late as soon as one with a newer time has come, so rows out of order are left out. "
     )
-    return [f"{text}Set watermark.ms to the time by which rows may be late"]
+    return [f"{advice}Set watermark.ms to the time by which rows may be late"]
 
 
 def time_key(name: str) -> ConfigKey:
@@ -92,7 +92,7 @@ def time_key(name: str) -> ConfigKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class EventInput:
     """An input of a step.
 
     Attributes:
@@ -125,7 +125,7 @@ class Count:
     ignored: int = 0
 
 
-def input_of(step: str, schema: TableSchema, time: str, required: Sequence[str] = ()) -> Input:
+def input_of(step: str, schema: TableSchema, time: str, required: Sequence[str] = ()) -> EventInput:
     """An input of a step, checked. Pure.
 
     Args:
@@ -153,7 +153,7 @@ def input_of(step: str, schema: TableSchema, time: str, required: Sequence[str] 
         sql = f"c{position}"
         names[time] = sql
     names |= {name: f"c{find_column(step, name, schema)}" for name in required}
-    return Input(step, schema, sql, names)
+    return EventInput(step, schema, sql, names)
 
 
 def changing_input(context: StepContext, names: Mapping[str, str]) -> list[str]:
@@ -201,16 +201,16 @@ def _views_behind(raw: Mapping[str, str], step: str) -> dict[str, str]:
         elif options["type"] == "route":
             patterns = [part.strip() for part in options["tables"].split(",") if part.strip()]
             for table, view in list(views.items()):
-                if matches(patterns, table):
+                if is_match(patterns, table):
                     views[routed_name(options["to"], table)] = view
         elif options["type"] == "union":
             patterns = [part.strip() for part in options["tables"].split(",") if part.strip()]
-            if behind := next((view for table, view in views.items() if matches(patterns, table)), ""):
+            if behind := next((view for table, view in views.items() if is_match(patterns, table)), ""):
                 views[options["output"]] = behind
     return views
 
 
-def events(source: Input, table: StepTable, run: StepRun, *, ignore: bool) -> DataFrame:
+def read_events(source: EventInput, table: StepTable, run: StepRun, *, ignore: bool) -> DataFrame:
     """The inserts of a batch: numbered columns, ``TIME``, system columns. Cached until the batch is written; lazy.
 
     An update, a delete or a missing value fails the batch; in a guarded pass such rows are noted and left out.
@@ -224,8 +224,8 @@ def events(source: Input, table: StepTable, run: StepRun, *, ignore: bool) -> Da
     from pyspark.sql import functions as f
 
     schema = source.schema
-    frame = numbered(table.changes.frame, len(schema.columns)).where("ums_op_ <> 'b'")
-    key = [f"'{_text(column.name)}=', c{number}" for number, column in enumerate(schema.columns) if column.key]
+    frame = number_columns(table.changes.frame, len(schema.columns)).where("ums_op_ <> 'b'")
+    key = [f"'{_escape_string(column.name)}=', c{number}" for number, column in enumerate(schema.columns) if column.key]
     row = f"concat_ws(' ', {', '.join(f'concat({part})' for part in key)})" if key else "'(table without a key)'"
     changed = (
         f"concat('an update or delete (', ums_op_, ') of the row ', {row}, ': a step of this type takes inserts only. "  # noqa: S608 - a message
@@ -233,9 +233,11 @@ def events(source: Input, table: StepTable, run: StepRun, *, ignore: bool) -> Da
     )
     wrong = {} if ignore else {"ums_op_ <> 'i'": changed}
     for name, sql in source.required.items():
-        text = f"column {name} is null, and the step needs it: leave such rows out by a step of type filter before it"
-        wrong[f"{sql} IS NULL"] = f"concat('{_text(text)}; row ', {row})"
-    cases = "".join(f" WHEN {condition} THEN raise_error({text})" for condition, text in wrong.items())
+        problem = (
+            f"column {name} is null, and the step needs it: leave such rows out by a step of type filter before it"
+        )
+        wrong[f"{sql} IS NULL"] = f"concat('{_escape_string(problem)}; row ', {row})"
+    cases = "".join(f" WHEN {condition} THEN raise_error({problem})" for condition, problem in wrong.items())
     ignored = " WHEN ums_op_ <> 'i' THEN CAST(NULL AS bigint)" if ignore else ""
     time = (
         f"CASE{ignored}{cases} ELSE unix_micros({source.time}) END"
@@ -253,7 +255,7 @@ def events(source: Input, table: StepTable, run: StepRun, *, ignore: bool) -> Da
     return rows
 
 
-def _text(value: str) -> str:
+def _escape_string(value: str) -> str:
     return value.replace("\\", "\\\\").replace("'", "\\'")
 
 
@@ -317,13 +319,13 @@ def stored_name(name: str) -> str:
 
 
 def from_state(rows: DataFrame, schema: TableSchema) -> DataFrame:
-    """Kept rows as ``events`` gives them."""
+    """Kept rows as ``read_events`` gives them."""
     count = len(schema.columns)
     return rows.toDF(*(f"c{number}" for number in range(count)), *rows.columns[count:])
 
 
 def to_state(rows: DataFrame, schema: TableSchema) -> DataFrame:
-    """Rows of ``events`` as they are kept."""
+    """Rows of ``read_events`` as they are kept."""
     count = len(schema.columns)
     return rows.toDF(*(stored_name(column.name) for column in schema.columns), *rows.columns[count:])
 
@@ -342,14 +344,14 @@ def check_origin(step: str, values: Mapping[str, Any], origin: Mapping[str, Any]
     Raises:
         Fatal: the state was made with other options.
     """
-    if values and (changed := differences(values.get("of", {}), origin)):
+    if values and (changed := describe_differences(values.get("of", {}), origin)):
         raise Fatal(
             f"step {step}: its state was made with {', '.join(changed)}. Set the options back, or give the step another name: "
             "it starts with an empty state then"
         )
 
 
-def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+def list_state_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a step for ``Step.measure_state``, from the values that it keeps. Pure."""
     result = {"state_rows": float(values.get("rows", 0))}
     result |= {f"{name}_total": float(values.get(name, 0)) for name in ("late", "ignored")}
@@ -360,6 +362,6 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float]:
     return result
 
 
-def span(options: Mapping[str, Any], name: str) -> int:
+def read_micros(options: Mapping[str, Any], name: str) -> int:
     """An option in ms as microseconds; negative stays negative."""
     return int(options[name]) * MS

@@ -20,23 +20,23 @@ def next_watermark(previous: int | None, newest: Sequence[int | None], delay: in
         delay: by which rows may come late.
         idle: an input that is behind the furthest one by more than this does not hold the watermark; negative: it always does.
     """
-    seen = [time for time in newest if time is not None]
-    if not seen:
+    known_times = [time for time in newest if time is not None]
+    if not known_times:
         return previous
     candidates = [time for time in (previous,) if time is not None]
-    if len(seen) == len(newest):
-        candidates.append(min(seen) - delay)
+    if len(known_times) == len(newest):
+        candidates.append(min(known_times) - delay)
     if idle >= 0 and len(newest) > 1:
-        candidates.append(max(seen) - idle - delay)
+        candidates.append(max(known_times) - idle - delay)
     return max(candidates, default=None)
 
 
-def later(first: int | None, second: int | None) -> int | None:
+def choose_later(first: int | None, second: int | None) -> int | None:
     """The larger one of two bounds; None is before every time."""
     return second if first is None else first if second is None else max(first, second)
 
 
-def minus(time: int | None, span: int) -> int | None:
+def subtract_span(time: int | None, span: int) -> int | None:
     """A bound that is earlier by ``span``."""
     return None if time is None else time - span
 

@@ -12,11 +12,11 @@ from spark_jobs.contract import KAFKA_COLUMNS, SYSTEM_COLUMNS, Column, TableChan
 from spark_jobs.steps.contract import Step, StepTable
 from spark_jobs.steps.dialect import AGGREGATES, function_name, parse_statements, unstable_function
 from spark_jobs.steps.event_time import rows as event_rows
-from spark_jobs.steps.event_time.rows import ROW_ID, TIME, Input
-from spark_jobs.steps.event_time.times import Grid, later, next_watermark
+from spark_jobs.steps.event_time.rows import ROW_ID, TIME, EventInput
+from spark_jobs.steps.event_time.times import Grid, choose_later, next_watermark
 from spark_jobs.steps.model import StepRefused
 from spark_jobs.steps.names import find_column, find_table
-from spark_jobs.steps.resolve import INPUT, expression, rows_of, select_rows
+from spark_jobs.steps.resolve import INPUT, plan_expression, rows_of, select_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_jobs.steps.contract import StepRun
-    from spark_jobs.steps.model import Expression, Output
+    from spark_jobs.steps.model import Expression, OutputTable
 
 TUMBLING: Final = "tumbling"
 SLIDING: Final = "sliding"
@@ -144,7 +144,7 @@ class WindowStep(Step):
             elif options["session.max.ms"] < size:
                 problems.append(f"session.max.ms: a session lasts at least size.ms ({size})")
         try:
-            self._select()
+            self._parse_aggregates()
         except StepRefused as error:
             problems.append(f"aggregates: {error}")
         return problems
@@ -152,8 +152,8 @@ class WindowStep(Step):
     def state(self) -> str:
         """See ``Step.state``."""
         options = self.context.options
-        longest = self._longest_session if self._is_session else event_rows.span(options, "size.ms")
-        span = f"for {(longest + event_rows.span(options, 'watermark.ms')) / 1_000_000:g} s"
+        longest = self._longest_session if self._is_session else event_rows.read_micros(options, "size.ms")
+        span = f"for {(longest + event_rows.read_micros(options, 'watermark.ms')) / 1_000_000:g} s"
         span = f"of open sessions, {span} at most," if self._is_session else span
         return f"rows of {options['table']} {span} of event time, in a Delta table in the checkpoint"
 
@@ -165,7 +165,7 @@ class WindowStep(Step):
 
     def remarks(self) -> list[str]:
         """See ``Step.remarks``."""
-        return event_rows.remarks(self.context.options)
+        return event_rows.list_option_remarks(self.context.options)
 
     def makes(self) -> list[str]:
         """See ``Step.makes``."""
@@ -186,33 +186,33 @@ class WindowStep(Step):
 
     # Plan.
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
         from spark_jobs.steps.planning import type_of
 
-        source = self._input(tables)
+        source = self._find_input(tables)
         if source is None:
             return list(tables)
-        kept = [table for table in tables if self._passes(table, source)]
-        aggregates = self._aggregates(source.schema)
+        kept = [table for table in tables if self._is_passed_on(table, source)]
+        aggregates = self._bind_aggregates(source.schema)
         kinds = [type_of(part, source.schema) for part in aggregates.values()]
-        return [*kept, self._schema(source.schema, list(aggregates), kinds), *self._late_schemas(source)]
+        return [*kept, self._make_output_schema(source.schema, list(aggregates), kinds), *self._late_schemas(source)]
 
-    def _passes(self, table: TableSchema, source: Input) -> bool:
+    def _is_passed_on(self, table: TableSchema, source: EventInput) -> bool:
         return bool(self.context.options["keep.inputs"]) or table.namespace != source.schema.namespace
 
-    def _late_schemas(self, source: Input) -> list[TableSchema]:
+    def _late_schemas(self, source: EventInput) -> list[TableSchema]:
         late = self.context.options["late"] == "keep"
         return [replace(source.schema, namespace=f"{self.name}_late")] if late else []
 
-    def _input(self, tables: Sequence[TableSchema]) -> Input | None:
+    def _find_input(self, tables: Sequence[TableSchema]) -> EventInput | None:
         options = self.context.options
         schema = find_table(self.name, options["table"], tables)
         return (
             None if schema is None else event_rows.input_of(self.name, schema, options["time"], options["group"] or ())
         )
 
-    def _select(self) -> exp.Select:
+    def _parse_aggregates(self) -> exp.Select:
         """The aggregates as a query, checked as far as it goes without a table."""
         statements = parse_statements(self.name, f"SELECT {self.context.options['aggregates']} FROM {INPUT}")  # noqa: S608 - parsed only
         if len(statements) != 1 or not isinstance(statements[0], exp.Select):
@@ -226,16 +226,16 @@ class WindowStep(Step):
         return select
 
     def _check_aggregate(self, part: exp.Expr) -> None:
-        text = part.sql(dialect="spark")
+        sql = part.sql(dialect="spark")
         if not part.alias:
-            raise StepRefused(f"step {self.name}: `{text}` has no name: write AS <column>")
+            raise StepRefused(f"step {self.name}: `{sql}` has no name: write AS <column>")
         if unstable_function(part):
             raise StepRefused(
                 f"step {self.name}: {unstable_function(part)}() gives another value each time: take columns"
             )
         functions = [node for node in part.walk() if function_name(node) in AGGREGATES or isinstance(node, exp.AggFunc)]
         if not functions:
-            raise StepRefused(f"step {self.name}: `{text}` is no aggregate: name columns to group by in group")
+            raise StepRefused(f"step {self.name}: `{sql}` is no aggregate: name columns to group by in group")
         for node in functions:
             name = function_name(node)
             sorted_after = node.parent is not None and function_name(node.parent) in _SORTS
@@ -244,15 +244,15 @@ class WindowStep(Step):
                     f"step {self.name}: {name}() depends on the order of rows, which is not defined: use {_UNORDERED[name]}"
                 )
 
-    def _aggregates(self, schema: TableSchema) -> dict[str, Expression]:
-        rows = select_rows(self.name, self._select(), rows_of(schema), {INPUT})
-        return {name: expression(node, schema) for name, node in zip(rows.names, rows.nodes, strict=True)}
+    def _bind_aggregates(self, schema: TableSchema) -> dict[str, Expression]:
+        rows = select_rows(self.name, self._parse_aggregates(), rows_of(schema), {INPUT})
+        return {name: plan_expression(node, schema) for name, node in zip(rows.names, rows.nodes, strict=True)}
 
-    def _schema(self, source: TableSchema, names: Sequence[str], kinds: Sequence[Any]) -> TableSchema:
+    def _make_output_schema(self, source: TableSchema, names: Sequence[str], kinds: Sequence[Any]) -> TableSchema:
         """The output's schema."""
         from pyspark.sql import types as t
 
-        groups = [source.columns[number] for number in self._group(source)]
+        groups = [source.columns[number] for number in self._group_columns(source)]
         listed = [*(column.name.lower() for column in groups), START, END, *(name.lower() for name in names)]
         twice = next((name for name in listed if listed.count(name) > 1), "")
         if twice:
@@ -267,7 +267,7 @@ class WindowStep(Step):
         ]
         return TableSchema(self.name, tuple(columns))
 
-    def _group(self, schema: TableSchema) -> list[int]:
+    def _group_columns(self, schema: TableSchema) -> list[int]:
         return [find_column(self.name, name, schema) for name in self.context.options["group"] or ()]
 
     # Rows.
@@ -277,11 +277,11 @@ class WindowStep(Step):
         from pyspark.sql import types as t
 
         options = self.context.options
-        source = self._input([table.changes.schema for table in tables])
+        source = self._find_input([table.changes.schema for table in tables])
         if source is None:
             return list(tables)
         table = next(table for table in tables if table.changes.schema.namespace == source.schema.namespace)
-        result = [other for other in tables if self._passes(other.changes.schema, source)]
+        result = [step_table for step_table in tables if self._is_passed_on(step_table.changes.schema, source)]
         state = run.state(self.name)
         values = state.values
         event_rows.check_origin(self.name, values, self.definition())
@@ -295,31 +295,34 @@ class WindowStep(Step):
             kept = state.read(_ROWS, fields, keep="" if floor is None else f"{TIME} >= {floor}")
         old = event_rows.from_state(kept, source.schema)
         if not table.present:
-            self._measured = event_rows.numbers(values)
-            empty = self._aggregated(source, old.where("false").withColumns(_no_window()))
+            self._measured = event_rows.list_state_numbers(values)
+            empty = self._aggregate_rows(source, old.where("false").withColumns(_no_window()))
             return [*result, replace(empty, present=False), *self._late(source, table.changes.frame, present=False)]
-        batch = event_rows.events(source, table, run, ignore=options["changes"] == event_rows.IGNORE)
+        batch = event_rows.read_events(source, table, run, ignore=options["changes"] == event_rows.IGNORE)
         # Of a sliding window's rows one that misses a window is late, and still counts in the others.
         late = event_rows.late_sql(before if self._is_session else self._first_open(before), TIME)
-        gone = event_rows.late_sql(before if self._is_session else self._grid.oldest_kept(before), TIME)
+        gone = event_rows.late_sql(before if self._is_session else self._window_grid.oldest_kept(before), TIME)
         counts = event_rows.count_rows({_ROWS: batch}, {_ROWS: old}, late)
         count = counts[_ROWS, True]
         watermark = next_watermark(
-            before, [later(values.get("newest"), count.newest)], event_rows.span(options, "watermark.ms"), -1
+            before,
+            [choose_later(values.get("newest"), count.newest)],
+            event_rows.read_micros(options, "watermark.ms"),
+            -1,
         )
         new = batch.where(f"{TIME} IS NOT NULL AND NOT {gone}")
         cut = 0
         if self._is_session:
-            windows, cut = self._sessions(source, old, new, watermark, run)
+            windows, cut = self._select_closed_sessions(source, old, new, watermark, run)
         else:
             if count.rows or count.late:
                 state.append(_ROWS, event_rows.to_state(new, source.schema))
-            windows = self._windows(old.unionAll(new), before, watermark)
-            floor = later(floor, self._grid.oldest_kept(watermark))
+            windows = self._select_closed_windows(old.unionAll(new), before, watermark)
+            floor = choose_later(floor, self._window_grid.oldest_kept(watermark))
         totals = {name: values.get(name, 0) + getattr(count, name) for name in ("late", "ignored")}
         if self._is_session:
             totals["sessions_cut"] = values.get("sessions_cut", 0) + cut
-        newest = later(values.get("newest"), count.newest)
+        newest = choose_later(values.get("newest"), count.newest)
         kept_values = {
             "of": self.definition(),
             "newest": newest,
@@ -329,11 +332,11 @@ class WindowStep(Step):
             **totals,
         }
         state.keep_values(kept_values)
-        self._measured = event_rows.numbers(kept_values)
+        self._measured = event_rows.list_state_numbers(kept_values)
         late_rows = batch.where(late).drop(TIME)
-        return [*result, self._aggregated(source, windows), *self._late(source, late_rows, present=True)]
+        return [*result, self._aggregate_rows(source, windows), *self._late(source, late_rows, present=True)]
 
-    def _late(self, source: Input, rows: DataFrame, *, present: bool) -> list[StepTable]:
+    def _late(self, source: EventInput, rows: DataFrame, *, present: bool) -> list[StepTable]:
         names = [column.name for column in source.schema.columns]
         return [
             StepTable(TableChanges(schema, rows.toDF(*names, *SYSTEM_COLUMNS)), present)
@@ -345,27 +348,27 @@ class WindowStep(Step):
         return bool(self.context.options["window"] == SESSION)
 
     @property
-    def _grid(self) -> Grid:
-        size = event_rows.span(self.context.options, "size.ms")
+    def _window_grid(self) -> Grid:
+        size = event_rows.read_micros(self.context.options, "size.ms")
         slide = self.context.options["slide.ms"]
-        return Grid(size, size if slide is None else event_rows.span(self.context.options, "slide.ms"))
+        return Grid(size, size if slide is None else event_rows.read_micros(self.context.options, "slide.ms"))
 
     @property
     def _longest_session(self) -> int:
         options = self.context.options
         if options["session.max.ms"] is not None:
-            return event_rows.span(options, "session.max.ms")
-        return max(_DAY, 10 * event_rows.span(options, "size.ms"))
+            return event_rows.read_micros(options, "session.max.ms")
+        return max(_DAY, 10 * event_rows.read_micros(options, "size.ms"))
 
     def _first_open(self, watermark: int | None) -> int | None:
         """The smallest time of which no window is closed."""
-        return self._grid.last_end(watermark)
+        return self._window_grid.last_end(watermark)
 
-    def _windows(self, rows: DataFrame, before: int | None, watermark: int | None) -> DataFrame:
+    def _select_closed_windows(self, rows: DataFrame, before: int | None, watermark: int | None) -> DataFrame:
         """Rows of the windows that this batch closes, with ``_START`` and ``_END``."""
         from pyspark.sql import functions as f
 
-        grid = self._grid
+        grid = self._window_grid
         end, last = grid.last_end(watermark), grid.last_end(before)
         if end is None or end == last:
             return rows.where("false").withColumns(_no_window())
@@ -374,16 +377,16 @@ class WindowStep(Step):
         rows = rows.withColumn(_END, f.col(_START) + grid.size).where(f"{_END} <= {end}")
         return rows if last is None else rows.where(f"{_END} > {last}")
 
-    def _sessions(
-        self, source: Input, old: DataFrame, new: DataFrame, watermark: int | None, run: StepRun
+    def _select_closed_sessions(
+        self, source: EventInput, old: DataFrame, new: DataFrame, watermark: int | None, run: StepRun
     ) -> tuple[DataFrame, int]:
         """Rows of the sessions that this batch closes, and how many of these were cut; keeps the others. Blocks."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        gap, longest = event_rows.span(self.context.options, "size.ms"), self._longest_session
+        gap, longest = event_rows.read_micros(self.context.options, "size.ms"), self._longest_session
         rows = old.withColumn("old_", f.lit(True)).unionAll(new.withColumn("old_", f.lit(False)))
-        group = [f"c{number}" for number in self._group(source.schema)]
+        group = [f"c{number}" for number in self._group_columns(source.schema)]
         order = Window.partitionBy(*group).orderBy(TIME, *ROW_ID)
         first = f.col(TIME) - f.lag(TIME).over(order) >= gap
         number = f.sum(f.coalesce(first, f.lit(True)).cast("bigint")).over(order)
@@ -395,14 +398,14 @@ class WindowStep(Step):
         closed = f"{_END} <= {watermark}" if watermark is not None else "false"
         cut = 0
         if rows.where(f"{_END} - {_START} > {longest}").limit(1).collect():
-            rows, ends = self._cut(rows, [*group, "session_"])
+            rows, ends = self._cut_sessions(rows, [*group, "session_"])
             cut = ends.where(f"natural_ > {_END} AND {closed}").count()
         changed = rows.where(f"old_ = ({closed})").withColumn(_CLOSED, f.expr(f"CAST({closed} AS bigint)"))
         changed = changed.drop("old_", "session_", _START, _END)
         run.state(self.name).append(_ROWS, event_rows.to_state(changed, source.schema))
         return rows.where(closed).drop("old_", "session_"), cut
 
-    def _cut(self, rows: DataFrame, session: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+    def _cut_sessions(self, rows: DataFrame, session: Sequence[str]) -> tuple[DataFrame, DataFrame]:
         """Sessions that are too long as several: each begins with the first row that is too late for the one before.
 
         So the sessions don't depend on batches: what is left of one whose beginning was closed is cut as before.
@@ -412,7 +415,7 @@ class WindowStep(Step):
         """
         from pyspark.sql import functions as f
 
-        gap, longest = event_rows.span(self.context.options, "size.ms"), self._longest_session
+        gap, longest = event_rows.read_micros(self.context.options, "size.ms"), self._longest_session
         long = rows.where(f"{_END} - {_START} > {longest}")
         later = (
             f"IF(size(starts) = 0 OR time - element_at(starts, -1) >= {longest}, array_append(starts, time), starts)"
@@ -429,15 +432,15 @@ class WindowStep(Step):
         long = long.join(ends.drop("natural_"), [*session, _START])
         return rows.where(f"{_END} - {_START} <= {longest}").unionByName(long), ends
 
-    def _aggregated(self, source: Input, windows: DataFrame) -> StepTable:
+    def _aggregate_rows(self, source: EventInput, windows: DataFrame) -> StepTable:
         """The output from rows with ``_START`` and ``_END``."""
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as f
 
         from spark_jobs.steps.derive import first_line
 
-        aggregates = self._aggregates(source.schema)
-        groups = [f"c{number}" for number in self._group(source.schema)]
+        aggregates = self._bind_aggregates(source.schema)
+        groups = [f"c{number}" for number in self._group_columns(source.schema)]
         newest = f"struct(ums_id_, {', '.join(KAFKA_COLUMNS)}, ums_uid_)"
         system = [
             f.expr("max(ums_id_) AS ums_id_"),
@@ -455,7 +458,7 @@ class WindowStep(Step):
         rows = rows.withColumn(_START, f.expr(f"timestamp_micros({_START})"))
         rows = rows.withColumn(_END, f.expr(f"timestamp_micros({_END})"))
         kinds = [field.dataType for field in rows.schema.fields[len(groups) + 2 : len(groups) + 2 + len(aggregates)]]
-        schema = self._schema(source.schema, list(aggregates), kinds)
+        schema = self._make_output_schema(source.schema, list(aggregates), kinds)
         return StepTable(TableChanges(schema, rows.toDF(*(column.name for column in schema.columns), *SYSTEM_COLUMNS)))
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Values = tuple[Any, ...] | None
 
 
-class Cache:
+class LookupCache:
     """Keys with their values, the least recently used first.
 
     Args:

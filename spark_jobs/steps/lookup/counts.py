@@ -22,6 +22,6 @@ class _Sums(AccumulatorParam[list[float]]):
         return [left + right for left, right in zip(value1, value2, strict=True)]
 
 
-def accumulator(spark: SparkSession) -> Any:
+def make_accumulator(spark: SparkSession) -> Any:
     """An accumulator of ``store.Counts``; its value is a list of numbers in their order."""
     return spark.sparkContext.accumulator([0.0] * _NUMBERS, _Sums())

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.steps.lookup.sql_client import several
-from spark_jobs.steps.lookup.tls import context
+from spark_jobs.steps.lookup.sql_client import make_duplicate_error
+from spark_jobs.steps.lookup.tls import make_tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class CqlClient:
 
         spec = self._spec
         try:
-            self._connect()
+            self._open_session()
             arguments = [
                 tuple(UUID(str(part)) if is_uuid else part for part, is_uuid in zip(key, self._uuids, strict=True))
                 for key in keys
@@ -54,26 +54,26 @@ class CqlClient:
             for key, (_, result) in zip(keys, results, strict=True):
                 rows = result.current_rows
                 if len(rows) > 1:
-                    raise several(spec, key)
+                    raise make_duplicate_error(spec, key)
                 if rows:
                     rows_by_key[key] = tuple(rows[0])
         except NoHostAvailable as error:
             self.close()
             causes = {str(cause) for cause in error.errors.values()} if isinstance(error.errors, dict) else set()
-            text = f"step {spec.step}: {spec.where}: {'; '.join(sorted(causes)) or error}"
+            message = f"step {spec.step}: {spec.where}: {'; '.join(sorted(causes)) or error}"
             if any("AuthenticationFailed" in cause or "credentials" in cause for cause in causes):
-                raise Fatal(f"{text}. Correct user and password") from error
-            raise Retriable(text) from error
+                raise Fatal(f"{message}. Correct user and password") from error
+            raise Retriable(message) from error
         except (DriverException, RequestExecutionException, TypeError, ValueError) as error:
-            text = f"step {spec.step}: {spec.where}, table {spec.table}: {error}"
+            message = f"step {spec.step}: {spec.where}, table {spec.table}: {error}"
             if isinstance(error, RequestExecutionException | TimeoutError) and not isinstance(error, Unauthorized):
-                raise Retriable(text) from error
+                raise Retriable(message) from error
             if type(error).__name__ in ("OperationTimedOut", "ConnectionException"):
-                raise Retriable(text) from error
-            raise Fatal(f"{text}. Correct table, on or columns of the step, or the rights of the user") from error
+                raise Retriable(message) from error
+            raise Fatal(f"{message}. Correct table, on or columns of the step, or the rights of the user") from error
         return rows_by_key
 
-    def _connect(self) -> None:
+    def _open_session(self) -> None:
         if self._session is not None:
             return
         from cassandra import ConsistencyLevel
@@ -93,13 +93,13 @@ class CqlClient:
         self._cluster = Cluster(
             contact_points=list(spec.hosts),
             auth_provider=login,
-            ssl_context=context(spec.login),
+            ssl_context=make_tls_context(spec.login),
             protocol_version=_PROTOCOL,
             connect_timeout=spec.login.timeout_s,
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         )
         self._session = self._cluster.connect()
-        self._query = self._session.prepare(statement(spec))
+        self._query = self._session.prepare(build_query(spec))
         self._uuids = [column.type.typename in ("uuid", "timeuuid") for column in self._query.column_metadata]
 
     def close(self) -> None:
@@ -109,12 +109,12 @@ class CqlClient:
             cluster.shutdown()
 
 
-def statement(spec: Spec) -> str:
+def build_query(spec: Spec) -> str:
     """The query for one key. Pure."""
-    columns = ", ".join(_quoted(name) for name in spec.fields)
-    table = ".".join(_quoted(part) for part in spec.table.split("."))
-    return f"SELECT {columns} FROM {table} WHERE " + " AND ".join(f"{_quoted(name)} = ?" for name in spec.on)  # noqa: S608 - quoted names
+    columns = ", ".join(_quote_name(name) for name in spec.fields)
+    table = ".".join(_quote_name(part) for part in spec.table.split("."))
+    return f"SELECT {columns} FROM {table} WHERE " + " AND ".join(f"{_quote_name(name)} = ?" for name in spec.on)  # noqa: S608 - quoted names
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -11,5 +11,5 @@ def field_of(document: Any, path: str) -> Any:
         return None
     if path in document:
         return document[path]
-    head, dot, rest = path.partition(".")
-    return field_of(document.get(head), rest) if dot else None
+    head, dot, inner_path = path.partition(".")
+    return field_of(document.get(head), inner_path) if dot else None

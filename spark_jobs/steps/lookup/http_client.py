@@ -14,8 +14,8 @@ import msgspec
 from connectors.errors import Fatal, Retriable
 from spark_jobs.steps.lookup.documents import field_of
 from spark_jobs.steps.lookup.model import PLACEHOLDER
-from spark_jobs.steps.lookup.sql_client import several
-from spark_jobs.steps.lookup.tls import context
+from spark_jobs.steps.lookup.sql_client import make_duplicate_error
+from spark_jobs.steps.lookup.tls import make_tls_context
 from spark_jobs.steps.lookup.values import text_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _NOT_FOUND: Final = (204, 404, 410)
 _PASSING: Final = (408, 425, 429)
 
 
-class HttpClient:
+class HttpLookupClient:
     """See ``model.Client``."""
 
     def __init__(self, spec: Spec) -> None:
@@ -43,14 +43,14 @@ class HttpClient:
     def fetch(self, keys: Sequence[tuple[Any, ...]]) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
         """See ``model.Client.fetch``."""
         if PLACEHOLDER.search(self._spec.url):
-            answers = {key: self._ask("GET", self._target(key), None) for key in keys}
-            return {key: self._values(document) for key, document in answers.items() if document is not None}
+            answers = {key: self._request_document("GET", self._request_target(key), None) for key in keys}
+            return {key: self._read_fields(document) for key, document in answers.items() if document is not None}
         return self._fetch_together(keys)
 
     def _fetch_together(self, keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
         spec = self._spec
         body = json.dumps([dict(zip(spec.on, key, strict=True)) for key in keys], default=text_of)
-        answer = self._ask("POST", self._target(()), body)
+        answer = self._request_document("POST", self._request_target(()), body)
         if not isinstance(answer, list):
             raise Fatal(
                 f"step {spec.step}: {spec.where} answers with no JSON array: a POST must give an array of objects, each with "
@@ -61,15 +61,15 @@ class HttpClient:
         for item in answer:
             key = asked.get(tuple(text_of(field_of(item, name)) for name in spec.on))
             if key in rows:
-                raise several(spec, key)
+                raise make_duplicate_error(spec, key)
             if key is not None:
-                rows[key] = self._values(item)
+                rows[key] = self._read_fields(item)
         return rows
 
-    def _values(self, document: Any) -> tuple[Any, ...]:
+    def _read_fields(self, document: Any) -> tuple[Any, ...]:
         return tuple(field_of(document, field) for field in self._spec.fields)
 
-    def _target(self, key: tuple[Any, ...]) -> str:
+    def _request_target(self, key: tuple[Any, ...]) -> str:
         """Path and query of the request for a key."""
         target = self._parts.path or "/"
         if self._parts.query:
@@ -77,11 +77,11 @@ class HttpClient:
         values = dict(zip(self._spec.on, (quote(text_of(part), safe="") for part in key), strict=bool(key)))
         return PLACEHOLDER.sub(lambda match: values[match[1]], target)
 
-    def _ask(self, method: str, target: str, body: str | None) -> Any:
+    def _request_document(self, method: str, target: str, body: str | None) -> Any:
         """The answer; None if there is no such thing."""
         spec = self._spec
         try:
-            status, reason, data = self._exchange(method, target, body)
+            status, reason, data = self._exchange_request(method, target, body)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise Retriable(
@@ -100,11 +100,11 @@ class HttpClient:
         except msgspec.DecodeError as error:
             raise Fatal(f"step {spec.step}: {spec.where} answers with what is no JSON: {error}") from error
 
-    def _exchange(self, method: str, target: str, body: str | None) -> tuple[int, str, bytes]:
+    def _exchange_request(self, method: str, target: str, body: str | None) -> tuple[int, str, bytes]:
         """One exchange; on a kept connection that the server has closed meanwhile, a second one on a new connection."""
         for fresh in (self._connection is None, True):
             if self._connection is None:
-                self._connection = self._connect()
+                self._connection = self._open_connection()
             headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
             try:
                 self._connection.request(method, target, body.encode() if body is not None else None, headers)
@@ -124,11 +124,11 @@ class HttpClient:
             return response.status, response.reason, data
         raise AssertionError("a second exchange answers or raises")
 
-    def _connect(self) -> http.client.HTTPConnection:
+    def _open_connection(self) -> http.client.HTTPConnection:
         host, port, timeout = self._parts.hostname or "", self._parts.port, self._spec.login.timeout_s
         if self._parts.scheme == "https":
             return http.client.HTTPSConnection(
-                host, port, timeout=timeout, context=context(self._spec.login, always=True)
+                host, port, timeout=timeout, context=make_tls_context(self._spec.login, always=True)
             )
         return http.client.HTTPConnection(host, port, timeout=timeout)
 

@@ -71,7 +71,7 @@ class Spec:
     system: str
     on: tuple[str, ...]
     columns: tuple[LookupColumn, ...]
-    login: Access = field(repr=False)
+    login: LookupAccess = field(repr=False)
     table: str = ""
     url: str = field(default="", repr=False)
     hosts: tuple[tuple[str, int], ...] = ()
@@ -109,7 +109,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class LookupAccess:
     """Login, TLS and time limits of a system; picklable, its text holds no secret."""
 
     address: str
@@ -123,7 +123,7 @@ class Access:
     jdbc: Login | None = None
 
 
-class Client(Protocol):
+class LookupClient(Protocol):
     """A connection to a system in which rows are looked up. Used by one thread at a time."""
 
     def fetch(self, keys: Sequence[tuple[Any, ...]]) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
@@ -138,14 +138,14 @@ class Client(Protocol):
         """Close the connection."""
 
 
-def parse_columns(text: str) -> list[LookupColumn]:
+def parse_columns(column_list: str) -> list[LookupColumn]:
     """The columns that the option ``columns`` names.
 
     Raises:
         ValueError: an item is not ``<column> <type> [AS <name>]``; says what is wrong.
     """
     columns = []
-    for item in re.split(r",(?![^(]*\))", text):
+    for item in re.split(r",(?![^(]*\))", column_list):
         match = _COLUMN.match(item.strip())
         if match is None:
             raise ValueError(

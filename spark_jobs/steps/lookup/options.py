@@ -28,7 +28,7 @@ from spark_jobs.steps.lookup.model import (
     MISSES,
     NULL,
     PLACEHOLDER,
-    Access,
+    LookupAccess,
     Spec,
     parse_columns,
     parse_on,
@@ -294,15 +294,15 @@ def system_of(options: Mapping[str, Any]) -> str:
     return _SCHEMES.get(url.partition("://")[0].lower(), "")
 
 
-def problems(options: Mapping[str, Any]) -> list[str]:
+def find_problems(options: Mapping[str, Any]) -> list[str]:
     """Return the complaints about the options of a step, each as ``<option>: <text>``. Pure."""
     messages: list[str] = []
 
-    def complain(option: str, text: str) -> None:
-        messages.append(f"{option}: {text}")
+    def complain(option: str, problem: str) -> None:
+        messages.append(f"{option}: {problem}")
 
     def attempt(option: str, parse: Callable[[], Any]) -> Any:
-        result, complaints = _attempted(option, parse)
+        result, complaints = _try_parse(option, parse)
         messages.extend(complaints)
         return result
 
@@ -313,7 +313,7 @@ def problems(options: Mapping[str, Any]) -> list[str]:
         return messages
     system = system_of(options)
     if not system:
-        complain("url", f"`{_shown(options['url'])}` is not a known address; a URL is {_SHAPES}")
+        complain("url", f"`{_show_url(options['url'])}` is not a known address; a URL is {_SHAPES}")
         return messages
     if options["url"] and urlsplit(options["url"]).username is not None:
         complain("url", "the URL must not hold a login: use user and password")
@@ -328,7 +328,7 @@ def problems(options: Mapping[str, Any]) -> list[str]:
     elif system == "http":
         messages += _http_problems(options["url"], key_columns)
     elif system == "cassandra":
-        attempt("url", lambda: _hosts(options["url"]))
+        attempt("url", lambda: _parse_hosts(options["url"]))
     elif system in _DATABASES:
         attempt("url", lambda: parse_url(options["url"]))
         if not options["user"]:
@@ -340,7 +340,7 @@ def problems(options: Mapping[str, Any]) -> list[str]:
     return messages
 
 
-def _attempted(option: str, parse: Callable[[], Any]) -> tuple[Any, list[str]]:
+def _try_parse(option: str, parse: Callable[[], Any]) -> tuple[Any, list[str]]:
     """Return what ``parse`` gives, and its complaint."""
     try:
         return parse(), []
@@ -356,7 +356,7 @@ def _redis_problems(options: Mapping[str, Any], key_columns: list[str], columns:
             + "".join(key_columns[:1])
             + "}"
         ]
-    messages = [f"redis.key: {text}" for text in _placeholders(key, key_columns)]
+    messages = [f"redis.key: {problem}" for problem in _check_placeholders(key, key_columns)]
     if options["redis.value"] == redis_client.STRING and columns > 1:
         messages.append("columns: redis.value=string gives one column: set redis.value=hash or json for several")
     return messages
@@ -366,10 +366,10 @@ def _http_problems(url: str, key_columns: list[str]) -> list[str]:
     parts = urlsplit(url)
     if PLACEHOLDER.search(parts.netloc) or not parts.hostname:
         return ["url: the host must be written out; placeholders may be in the path and the query"]
-    return [f"url: {text}" for text in _placeholders(url, key_columns)] if PLACEHOLDER.search(url) else []
+    return [f"url: {problem}" for problem in _check_placeholders(url, key_columns)] if PLACEHOLDER.search(url) else []
 
 
-def _placeholders(template: str, key_columns: list[str]) -> list[str]:
+def _check_placeholders(template: str, key_columns: list[str]) -> list[str]:
     names = PLACEHOLDER.findall(template)
     return [
         f"${{{name}}} is no column of `on`, which has {', '.join(key_columns)}"
@@ -382,11 +382,11 @@ def _placeholders(template: str, key_columns: list[str]) -> list[str]:
     ]
 
 
-def _shown(url: str) -> str:
+def _show_url(url: str) -> str:
     return re.sub(r"//[^/@]*@", "//", url)[:100]
 
 
-def _hosts(url: str) -> tuple[tuple[str, int], ...]:
+def _parse_hosts(url: str) -> tuple[tuple[str, int], ...]:
     hosts = []
     for item in url.partition("://")[2].strip("/").split(","):
         match = _HOST.match(item.strip())
@@ -433,10 +433,10 @@ def spec_of(step: str, options: Mapping[str, Any], raw: Mapping[str, str], clien
         system=system,
         on=tuple(there for _, there in parse_on(options["on"])),
         columns=tuple(parse_columns(options["columns"])),
-        login=Access(address, user, password, **ssl, timeout_s=timeout_s, jdbc=jdbc),
+        login=LookupAccess(address, user, password, **ssl, timeout_s=timeout_s, jdbc=jdbc),
         table=options["table"] or "",
         url=url if system in ("redis", "http") else "",
-        hosts=_hosts(url) if system == "cassandra" else (),
+        hosts=_parse_hosts(url) if system == "cassandra" else (),
         key=options["redis.key"] or "",
         form=options["topic.format"] if system == "topic" else options["redis.value"],
         headers=tuple(

@@ -9,13 +9,13 @@ import msgspec
 from connectors.errors import Fatal, Retriable
 from spark_jobs.steps.lookup.documents import field_of
 from spark_jobs.steps.lookup.model import PLACEHOLDER
-from spark_jobs.steps.lookup.tls import context
+from spark_jobs.steps.lookup.tls import make_tls_context
 from spark_jobs.steps.lookup.values import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spark_jobs.steps.lookup.model import Access, Spec
+    from spark_jobs.steps.lookup.model import LookupAccess, Spec
 
 HASH: Final = "hash"
 JSON: Final = "json"
@@ -23,7 +23,7 @@ STRING: Final = "string"
 FORMS: Final = (HASH, JSON, STRING)
 
 
-class RedisClient:
+class RedisLookupClient:
     """See ``model.Client``."""
 
     def __init__(self, spec: Spec) -> None:
@@ -37,7 +37,7 @@ class RedisClient:
         spec = self._spec
         names = [redis_key(spec.key, spec.on, key) for key in keys]
         try:
-            pipeline = self._connect().pipeline(transaction=False)
+            pipeline = self._open_client().pipeline(transaction=False)
             for name in names:
                 if spec.form == HASH:
                     pipeline.hmget(name, list(spec.fields))
@@ -56,12 +56,12 @@ class RedisClient:
             ) from error
         rows = {}
         for key, name, answer in zip(keys, names, answers, strict=True):
-            values = tuple(answer) if spec.form == HASH else self._document(name, answer)
+            values = tuple(answer) if spec.form == HASH else self._parse_document(name, answer)
             if values is not None and any(value is not None for value in values):
                 rows[key] = values
         return rows
 
-    def _document(self, name: str, answer: bytes | None) -> tuple[Any, ...] | None:
+    def _parse_document(self, name: str, answer: bytes | None) -> tuple[Any, ...] | None:
         if answer is None:
             return None
         if self._spec.form == STRING:
@@ -75,7 +75,7 @@ class RedisClient:
             ) from error
         return tuple(field_of(document, field) for field in self._spec.fields)
 
-    def _connect(self) -> Any:
+    def _open_client(self) -> Any:
         if self._client is None:
             self._client = open_redis(self._spec.url, self._spec.login)
         return self._client
@@ -88,7 +88,7 @@ class RedisClient:
             client.connection_pool.disconnect()
 
 
-def open_redis(url: str, access: Access, **more: Any) -> Any:
+def open_redis(url: str, access: LookupAccess, **more: Any) -> Any:
     """A client of the Redis at ``url`` (``redis://`` or ``rediss://``); it connects with its first request.
 
     Args:
@@ -103,7 +103,7 @@ def open_redis(url: str, access: Access, **more: Any) -> Any:
     from redis.connection import SSLConnection
 
     if url.startswith("rediss:"):
-        more["connection_class"] = _with_context(SSLConnection, context(access, always=True))
+        more["connection_class"] = _with_context(SSLConnection, make_tls_context(access, always=True))
     pool = redis.ConnectionPool.from_url(
         url,
         username=access.user or None,

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 from spark_jobs.sinks.jdbc.model import Fault
 
 if TYPE_CHECKING:
@@ -23,32 +23,38 @@ class SqlClient:
             raise Fatal(f"step {spec.step}: {spec.system} needs a JDBC URL")
         self._spec = spec
         self._login = spec.login.jdbc
-        self._dialect = dialect(spec.system)
+        self._dialect = load_dialect(spec.system)
         self._connection: Any = None
 
     def fetch(self, keys: Sequence[tuple[Any, ...]]) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
         """See ``model.Client.fetch``."""
         spec = self._spec
         try:
-            connection = self._connect()
+            connection = self._open_connection()
             with connection.cursor() as cursor:
-                cursor.execute(statement(spec, len(keys), self._dialect.quote), [part for key in keys for part in key])
+                cursor.execute(
+                    build_query(spec, len(keys), self._dialect.quote), [part for key in keys for part in key]
+                )
                 rows = cursor.fetchall()
         except Exception as error:
             fault = self._dialect.classify(error)
             self.close()
             if fault is None:
                 raise
-            text = f"step {spec.step}: {spec.where}, table {spec.table}: {' '.join(str(error).split())}"
+            message = f"step {spec.step}: {spec.where}, table {spec.table}: {' '.join(str(error).split())}"
             if fault is Fault.RETRY:
-                raise Retriable(text) from error
+                raise Retriable(message) from error
             raise Fatal(
-                f"{text}. Correct table, on or columns of the step, or the rights of the user {spec.login.user}"
+                f"{message}. Correct table, on or columns of the step, or the rights of the user {spec.login.user}"
             ) from error
         count = len(spec.on)
-        return {tuple(row[:count]): tuple(row[count:]) for row in rows} if _unique(rows, count) else _refuse(spec, rows)
+        return (
+            {tuple(row[:count]): tuple(row[count:]) for row in rows}
+            if _is_unique(rows, count)
+            else _refuse_duplicates(spec, rows)
+        )
 
-    def _connect(self) -> Any:
+    def _open_connection(self) -> Any:
         if self._connection is None:
             connection = self._dialect.connect(self._login)
             if callable(connection.autocommit):  # PyMySQL
@@ -66,7 +72,7 @@ class SqlClient:
                 connection.close()
 
 
-def statement(spec: Spec, keys: int, quote: Any) -> str:
+def build_query(spec: Spec, keys: int, quote: Any) -> str:
     """The query for that many keys, with a ``%s`` for each of their parts. Pure."""
     # A percent sign would be taken for a placeholder.
     names = [quote(name).replace("%", "%%") for name in spec.on]
@@ -77,21 +83,21 @@ def statement(spec: Spec, keys: int, quote: Any) -> str:
     return f"SELECT {columns} FROM {table} WHERE {left} IN ({', '.join([placeholder] * keys)})"  # noqa: S608 - quoted names
 
 
-def _unique(rows: Sequence[Sequence[Any]], count: int) -> bool:
+def _is_unique(rows: Sequence[Sequence[Any]], count: int) -> bool:
     return len({tuple(row[:count]) for row in rows}) == len(rows)
 
 
-def _refuse(spec: Spec, rows: Sequence[Sequence[Any]]) -> Any:
-    seen = set()
+def _refuse_duplicates(spec: Spec, rows: Sequence[Sequence[Any]]) -> Any:
+    seen_keys = set()
     for row in rows:
         key = tuple(row[: len(spec.on)])
-        if key in seen:
-            raise several(spec, key)
-        seen.add(key)
+        if key in seen_keys:
+            raise make_duplicate_error(spec, key)
+        seen_keys.add(key)
     return None
 
 
-def several(spec: Spec, key: tuple[Any, ...]) -> Fatal:
+def make_duplicate_error(spec: Spec, key: tuple[Any, ...]) -> Fatal:
     """The error for a key that has several rows."""
     return Fatal(
         f"step {spec.step}: {spec.where} has several rows for {', '.join(spec.on)} = "

@@ -9,7 +9,7 @@ from spark_jobs.contract import SYSTEM_COLUMNS, Column
 from spark_jobs.metrics import JobMetric
 from spark_jobs.steps.contract import Step
 from spark_jobs.steps.lookup.model import DROP, RETRY, parse_columns, parse_on
-from spark_jobs.steps.lookup.options import CONFIG_DEF, HEADER, problems, spec_of, system_of
+from spark_jobs.steps.lookup.options import CONFIG_DEF, HEADER, find_problems, spec_of, system_of
 from spark_jobs.steps.model import Expression, StepRefused
 from spark_jobs.steps.names import find_column
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from connectors.options import ConfigDef
     from spark_jobs.contract import TableSchema
     from spark_jobs.steps.contract import StepContext, StepRun, StepTable
-    from spark_jobs.steps.model import Output
+    from spark_jobs.steps.model import OutputTable
 
 
 class LookupStep(Step):
@@ -46,7 +46,7 @@ class LookupStep(Step):
 
     def check(self) -> list[str]:
         """See ``Step.check``."""
-        return problems(self.context.options)
+        return find_problems(self.context.options)
 
     def remarks(self) -> list[str]:
         """See ``Step.remarks``."""
@@ -55,8 +55,8 @@ class LookupStep(Step):
         for option in ("cache.rows", "cache.age.ms"):
             if not self.context.options[option]:
                 where = self._system_and_table()
-                text = f"{option}=0: there is no cache, so every batch asks {where} for all of its keys. "
-                return [f"{text}Set {option} if changes there may be seen later"]
+                cache_note = f"{option}=0: there is no cache, so every batch asks {where} for all of its keys. "
+                return [f"{cache_note}Set {option} if changes there may be seen later"]
         return []
 
     def state(self) -> str:
@@ -73,7 +73,7 @@ class LookupStep(Step):
         if not self.selects(table):
             return {}
         pairs = parse_on(self.context.options["on"])
-        key = tuple(table.columns[position].name for position in self._positions(table))
+        key = tuple(table.columns[position].name for position in self._key_positions(table))
         where = " and ".join(f"{there} = {name}" for name, (_, there) in zip(key, pairs, strict=True))
         return {
             column.name: Expression("", key, text=f"{column.field} from {self._system_and_table()} where {where}")
@@ -95,13 +95,13 @@ class LookupStep(Step):
         options = self.context.options
         return f"{system_of(options)} {options['topic'] or options['table'] or ''}".strip()
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
-        return [self._planned(table) if self.selects(table) else table for table in tables]
+        return [self._plan_table(table) if self.selects(table) else table for table in tables]
 
     def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
         """See ``Step.apply``. Blocks for a topic: asks Kafka for its ends."""
-        return [self._apply(table, run) if self.selects(table.changes.schema) else table for table in tables]
+        return [self._apply_lookup(table, run) if self.selects(table.changes.schema) else table for table in tables]
 
     def measure(self) -> dict[str, float]:
         """See ``Step.measure``."""
@@ -114,7 +114,7 @@ class LookupStep(Step):
         if self._consumer is not None:
             self._consumer.close()
 
-    def _planned(self, table: TableSchema) -> TableSchema:
+    def _plan_table(self, table: TableSchema) -> TableSchema:
         from spark_jobs.steps.lookup.values import spark_type
 
         names = {column.name.lower() for column in table.columns} | set(SYSTEM_COLUMNS)
@@ -126,10 +126,10 @@ class LookupStep(Step):
                     "AS <name> in columns"
                 )
             added.append(Column(column.name, spark_type(column.kind), volatile=True))
-        self._positions(table)
+        self._key_positions(table)
         return replace(table, columns=(*table.columns, *added))
 
-    def _positions(self, table: TableSchema) -> tuple[int, ...]:
+    def _key_positions(self, table: TableSchema) -> tuple[int, ...]:
         """The positions of the columns that hold the lookup's key."""
         from pyspark.sql import types as t
 
@@ -152,21 +152,21 @@ class LookupStep(Step):
             positions.append(position)
         return tuple(positions)
 
-    def _apply(self, table: StepTable, run: StepRun) -> StepTable:
+    def _apply_lookup(self, table: StepTable, run: StepRun) -> StepTable:
         from spark_jobs.steps.failures import map_rows
-        from spark_jobs.steps.lookup.counts import accumulator
+        from spark_jobs.steps.lookup.counts import make_accumulator
         from spark_jobs.steps.lookup.task import LookupTask
 
         schema = table.changes.schema
-        planned = self._planned(schema)
+        planned = self._plan_table(schema)
         count = len(schema.columns)
         if self._counts is None:
-            self._counts = accumulator(run.spark)
+            self._counts = make_accumulator(run.spark)
         client, ends = self._topic_state()
         task = LookupTask(
             spec_of(self.name, self.context.options, self.context.raw, client),
             schema.namespace,
-            self._positions(schema),
+            self._key_positions(schema),
             count,
             len(schema.key),
             run.guarded,
@@ -185,7 +185,7 @@ class LookupStep(Step):
         from spark_jobs import clients
         from spark_jobs.steps.lookup.topic import topic_ends
 
-        client = clients.confluent(
+        client = clients.build_client_config(
             self.context.job,
             group_id="unused",
             enable_auto_commit=False,

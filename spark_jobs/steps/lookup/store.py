@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.backoff import Backoff
 from connectors.errors import Fatal, Retriable
-from spark_jobs.steps.lookup.cache import Cache, Values
+from spark_jobs.steps.lookup.cache import LookupCache, Values
 from spark_jobs.steps.lookup.model import PLACEHOLDER, RETRY
-from spark_jobs.steps.lookup.values import Unsuited, converter, text_of
+from spark_jobs.steps.lookup.values import Unsuited, make_converter, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spark_jobs.steps.lookup.model import Client, Spec
+    from spark_jobs.steps.lookup.model import LookupClient, Spec
 
 Key = tuple[Any, ...]
 #: The longest pause between two requests for keys that are not there yet, in seconds.
@@ -29,7 +29,7 @@ _STORES: Final = 32
 
 
 @dataclass(slots=True)
-class Counts:
+class LookupCounts:
     """Numbers of what lookups did: keys answered from the cache, keys not found, requests, failed requests, seconds."""
 
     hits: int = 0
@@ -46,7 +46,7 @@ class Counts:
         return numbers
 
 
-class Store:
+class LookupStore:
     """Answers keys of one lookup. Used by one thread at a time; requests run in threads of its own.
 
     Args:
@@ -55,12 +55,12 @@ class Store:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.counts = Counts()
-        self._cache = Cache(spec.cache_rows, spec.cache_age_s, spec.cache_miss_age_s, time.monotonic)
-        self._convert = [converter(column.kind) for column in spec.columns]
+        self.counts = LookupCounts()
+        self._cache = LookupCache(spec.cache_rows, spec.cache_age_s, spec.cache_miss_age_s, time.monotonic)
+        self._convert = [make_converter(column.kind) for column in spec.columns]
         self._threads: ThreadPoolExecutor | None = None
         self._local = threading.local()
-        self._clients: list[Client] = []
+        self._clients: list[LookupClient] = []
         self._lock = threading.Lock()
 
     def values(self, keys: Sequence[Key]) -> list[Values]:
@@ -73,7 +73,7 @@ class Store:
         cached, unknown = self._cache.split(keys)
         self.counts.hits += len(cached)
         if unknown:
-            fetched = self._fetch(unknown)
+            fetched = self._fetch_keys(unknown)
             if self.spec.miss == RETRY and len(fetched) < len(unknown):
                 self._wait_for([key for key in unknown if key not in fetched], fetched)
             for key in unknown:
@@ -89,10 +89,10 @@ class Store:
         pauses = Backoff(self.spec.backoff_s, _LONGEST_S)
         while missing and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(pauses.next_s(), left))
-            fetched |= self._fetch(missing)
+            fetched |= self._fetch_keys(missing)
             missing = [key for key in missing if key not in fetched]
 
-    def _fetch(self, keys: Sequence[Key]) -> dict[Key, Values]:
+    def _fetch_keys(self, keys: Sequence[Key]) -> dict[Key, Values]:
         spec = self.spec
         begin = time.monotonic()
         # The client of Cassandra makes many requests at a time itself.
@@ -101,22 +101,22 @@ class Store:
         parts = [keys[start : start + size] for start in range(0, len(keys), size)]
         try:
             if len(parts) == 1:
-                answers = [self._request(parts[0])]
+                answers = [self._request_keys(parts[0])]
             else:
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(spec.requests, "lookup")
-                answers = list(self._threads.map(self._request, parts))
+                answers = list(self._threads.map(self._request_keys, parts))
         finally:
             self.counts.seconds += time.monotonic() - begin
         return {key: values for answer in answers for key, values in answer.items()}
 
-    def _request(self, keys: Sequence[Key]) -> dict[Key, Values]:
+    def _request_keys(self, keys: Sequence[Key]) -> dict[Key, Values]:
         pauses = Backoff(self.spec.backoff_s, _LONGEST_S)
         for attempt in range(self.spec.retries + 1):
             with self._lock:
                 self.counts.requests += 1
             try:
-                return self._matched(keys, self._client().fetch(keys))
+                return self._match_answers(keys, self._get_client().fetch(keys))
             except Retriable:
                 with self._lock:
                     self.counts.errors += 1
@@ -125,19 +125,21 @@ class Store:
                 time.sleep(pauses.next_s())
         raise AssertionError("the last attempt answers or raises")
 
-    def _matched(self, keys: Sequence[Key], fetched: Mapping[Key, tuple[Any, ...]]) -> dict[Key, Values]:
+    def _match_answers(self, keys: Sequence[Key], fetched: Mapping[Key, tuple[Any, ...]]) -> dict[Key, Values]:
         """The answers by the keys that were asked for, with values as their columns take them.
 
         A system may give a key in another form: a UUID for text, a number for text.
         """
         answers = {key: fetched[key] for key in keys if key in fetched}
         if len(answers) < len(fetched):
-            by_text = {_strings(key): values for key, values in fetched.items()}
-            answers |= {key: values for key in keys if key not in answers and (values := by_text.get(_strings(key)))}
+            by_text = {_key_strings(key): values for key, values in fetched.items()}
+            answers |= {
+                key: values for key in keys if key not in answers and (values := by_text.get(_key_strings(key)))
+            }
         return {key: convert_values(self.spec, self._convert, key, values) for key, values in answers.items()}
 
-    def _client(self) -> Client:
-        client: Client | None = getattr(self._local, "client", None)
+    def _get_client(self) -> LookupClient:
+        client: LookupClient | None = getattr(self._local, "client", None)
         if client is None:
             client = self._local.client = open_client(self.spec)
             with self._lock:
@@ -167,18 +169,18 @@ def convert_values(spec: Spec, converters: Sequence[Any], key: Key, values: Sequ
         ) from None
 
 
-def _strings(key: Key) -> tuple[str, ...]:
-    return tuple(_text(part) for part in key)
+def _key_strings(key: Key) -> tuple[str, ...]:
+    return tuple(_format_part(part) for part in key)
 
 
-def _text(part: Any) -> str:
+def _format_part(part: Any) -> str:
     try:
         return text_of(part)
     except UnicodeDecodeError:
         return repr(part)
 
 
-def open_client(spec: Spec) -> Client:
+def open_client(spec: Spec) -> LookupClient:
     """A client of the lookup's system; imports its library only now."""
     if spec.system in ("postgresql", "mariadb", "mysql"):
         from spark_jobs.steps.lookup.sql_client import SqlClient
@@ -189,12 +191,12 @@ def open_client(spec: Spec) -> Client:
 
         return CqlClient(spec)
     if spec.system == "redis":
-        from spark_jobs.steps.lookup.redis_client import RedisClient
+        from spark_jobs.steps.lookup.redis_client import RedisLookupClient
 
-        return RedisClient(spec)
-    from spark_jobs.steps.lookup.http_client import HttpClient
+        return RedisLookupClient(spec)
+    from spark_jobs.steps.lookup.http_client import HttpLookupClient
 
-    return HttpClient(spec)
+    return HttpLookupClient(spec)
 
 
 class Stores:
@@ -212,7 +214,7 @@ class Stores:
         if store is None:
             from spark_jobs.steps.lookup.topic import TopicTable
 
-            store = self._stores[spec] = TopicTable(spec) if spec.topic else Store(spec)
+            store = self._stores[spec] = TopicTable(spec) if spec.topic else LookupStore(spec)
         self._stores.move_to_end(spec)
         while len(self._stores) > _STORES:
             self._stores.popitem(last=False)[1].close()

@@ -54,16 +54,16 @@ class LookupTask:
         try:
             if self.spec.topic:
                 store.read_to(self.ends)
-            rest: pa.RecordBatch | None = None
+            remainder: pa.RecordBatch | None = None
             for batch in batches:
-                rows = batch if rest is None else pa.concat_batches([rest, batch])
-                rest = None
+                rows = batch if remainder is None else pa.concat_batches([remainder, batch])
+                remainder = None
                 # An image before an update shares the update's fate.
                 if rows.num_rows and rows.column(rows.schema.get_field_index(_OP))[-1].as_py() == "b":
-                    rest, rows = rows.slice(rows.num_rows - 1), rows.slice(0, rows.num_rows - 1)
+                    remainder, rows = rows.slice(rows.num_rows - 1), rows.slice(0, rows.num_rows - 1)
                 yield self.answer(rows, store.values)
-            if rest is not None:
-                yield self.answer(rest, store.values)
+            if remainder is not None:
+                yield self.answer(remainder, store.values)
         except BaseException:
             if self.spec.topic:
                 STORES.drop(self.spec)  # it may have stopped in the middle of a record
@@ -108,7 +108,7 @@ class LookupTask:
                 result = drop_rows(result, pc.and_(current, pc.invert(has_row)), self.key)
             else:
                 # A key with a null in it finds nothing, and is not wrong.
-                reasons = self._reasons(pc.and_(pc.is_valid(codes), pc.invert(has_row)), codes, keys)
+                reasons = self._find_reasons(pc.and_(pc.is_valid(codes), pc.invert(has_row)), codes, keys)
         if not self.guarded:
             if reasons is not None:
                 raise RowFailure(pc.drop_null(reasons)[0].as_py())
@@ -117,7 +117,7 @@ class LookupTask:
             return self._with_reasons(result, pa.nulls(result.num_rows, pa.string()))
         return self._with_reasons(result, pc.if_else(pc.equal(ops, "b"), _of_next(reasons), reasons))
 
-    def _reasons(self, missed: pa.Array, codes: pa.Array, keys: Sequence[tuple[Any, ...]]) -> pa.Array | None:
+    def _find_reasons(self, missed: pa.Array, codes: pa.Array, keys: Sequence[tuple[Any, ...]]) -> pa.Array | None:
         """Why each row is bad; null for good ones. None if all are good."""
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -9,10 +9,10 @@ from connectors.errors import ConfigInvalid
 from connectors.tls import client_context
 
 if TYPE_CHECKING:
-    from spark_jobs.steps.lookup.model import Access
+    from spark_jobs.steps.lookup.model import LookupAccess
 
 
-def context(access: Access, *, always: bool = False) -> ssl.SSLContext | None:
+def make_tls_context(access: LookupAccess, *, always: bool = False) -> ssl.SSLContext | None:
     """The context of connections; None for plain ones. Reads files: blocks for a moment.
 
     Args:

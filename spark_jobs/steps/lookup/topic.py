@@ -10,8 +10,8 @@ import msgspec
 from connectors.errors import Fatal, Retriable
 from spark_jobs.steps.lookup.documents import field_of
 from spark_jobs.steps.lookup.model import RETRY
-from spark_jobs.steps.lookup.store import Counts, convert_values
-from spark_jobs.steps.lookup.values import converter, text_of
+from spark_jobs.steps.lookup.store import LookupCounts, convert_values
+from spark_jobs.steps.lookup.values import make_converter, text_of
 from spark_jobs.watchdog import limit
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class TopicTable:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.counts = Counts()
-        self._convert = [converter(column.kind) for column in spec.columns]
+        self.counts = LookupCounts()
+        self._convert = [make_converter(column.kind) for column in spec.columns]
         self._consumer: Any = None
         #: Partition -> the next offset to be read.
         self._positions: dict[int, int] = {}
@@ -54,7 +54,7 @@ class TopicTable:
         if self.spec.miss == RETRY:
             deadline = time.monotonic() + self.spec.miss_timeout_s
             while time.monotonic() < deadline and any(key not in self._rows for key in strings):
-                self._poll()
+                self._poll_records()
         rows = [self._rows.get(key) for key in strings]
         missed = rows.count(None)
         self.counts.misses += missed
@@ -69,10 +69,10 @@ class TopicTable:
             Fatal: a record can't be read, or there are more rows than ``topic.rows.max``.
         """
         begin = time.monotonic()
-        self._assign(ends)
+        self._assign_partitions(ends)
         last, heard = dict(self._positions), begin
         while any(self._positions.get(partition, 0) < end for partition, end in ends.items()):
-            self._poll()
+            self._poll_records()
             if self._positions != last:
                 last, heard = dict(self._positions), time.monotonic()
             elif time.monotonic() - heard > self.spec.login.timeout_s:
@@ -82,7 +82,7 @@ class TopicTable:
                 )
         self.counts.seconds += time.monotonic() - begin
 
-    def _assign(self, ends: Mapping[int, int]) -> None:
+    def _assign_partitions(self, ends: Mapping[int, int]) -> None:
         from confluent_kafka import Consumer, TopicPartition
 
         if self._consumer is None:
@@ -94,7 +94,7 @@ class TopicTable:
             with limit(f"assignment of topic {self.spec.topic}", _HANGS_S):
                 self._consumer.incremental_assign(assigned)
 
-    def _poll(self) -> None:
+    def _poll_records(self) -> None:
 
         from spark_jobs import kafka_errors
 
@@ -106,7 +106,7 @@ class TopicTable:
         for message in messages:
             error = message.error()
             if error is None:
-                self._take(message)
+                self._apply_record(message)
                 self._positions[message.partition()] = message.offset() + 1
             elif error.code() == kafka_errors.PARTITION_EOF:
                 # Control records at the end have no message: the position counts them.
@@ -116,7 +116,7 @@ class TopicTable:
                 kind = Fatal if error.fatal() or "authoriz" in error.str().lower() else Retriable
                 raise kind(f"step {self.spec.step}: topic {self.spec.topic}: {error.str()}")
 
-    def _take(self, message: Any) -> None:
+    def _apply_record(self, message: Any) -> None:
         """Apply one record."""
         spec, value = self.spec, message.value()
         key: bytes = message.key() or b""
@@ -146,9 +146,9 @@ class TopicTable:
             return  # a part of the key is null: nothing finds this row
         lookup_key = tuple(map(text_of, parts))
         values = convert_values(spec, self._convert, lookup_key, [field_of(row, name) for name in spec.fields])
-        other = self._rows.get(lookup_key)
-        if other is not None and other[0] != key:
-            self._owners.pop(other[0], None)
+        current_row = self._rows.get(lookup_key)
+        if current_row is not None and current_row[0] != key:
+            self._owners.pop(current_row[0], None)
         self._rows[lookup_key] = (key, values)
         if key:
             self._owners[key] = lookup_key

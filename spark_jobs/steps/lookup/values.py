@@ -41,20 +41,20 @@ class Unsuited(Exception):
     """A value that the declared type can't hold; the text says which value and type."""
 
 
-def is_type(text: str) -> bool:
-    """Whether ``text`` (lower case) names a type that a looked-up column may have."""
-    match = _DECIMAL.match(text)
+def is_type(type_text: str) -> bool:
+    """Whether ``type_text`` (lower case) names a type that a looked-up column may have."""
+    match = _DECIMAL.match(type_text)
     if match:
         precision, scale = int(match[1]), int(match[2] or 0)
         return 0 < precision <= _MAX_PRECISION and scale <= precision
-    return text in TYPES
+    return type_text in TYPES
 
 
-def spark_type(text: str) -> DataType:
-    """The Spark type that ``text`` names; see ``is_type``."""
+def spark_type(type_text: str) -> DataType:
+    """The Spark type that ``type_text`` names; see ``is_type``."""
     from pyspark.sql import types as t
 
-    match = _DECIMAL.match(text)
+    match = _DECIMAL.match(type_text)
     if match:
         return t.DecimalType(int(match[1]), int(match[2] or 0))
     kinds: dict[str, DataType] = {
@@ -70,10 +70,10 @@ def spark_type(text: str) -> DataType:
         "timestamp": t.TimestampType(),
         "binary": t.BinaryType(),
     }
-    return kinds[text]
+    return kinds[type_text]
 
 
-def converter(kind: str) -> Callable[[Any], Any]:
+def make_converter(kind: str) -> Callable[[Any], Any]:
     """The function that makes values of type ``kind``; null stays null.
 
     Returns:
@@ -82,19 +82,19 @@ def converter(kind: str) -> Callable[[Any], Any]:
     decimal = _DECIMAL.match(kind)
     if decimal:
         precision, scale = int(decimal[1]), int(decimal[2] or 0)
-        inner: Callable[[Any], Any] = lambda value: _decimal(value, precision, scale)  # noqa: E731 - one of several
+        inner: Callable[[Any], Any] = lambda value: _to_decimal(value, precision, scale)  # noqa: E731 - one of several
     elif kind in _BITS:
         bits = _BITS[kind]
-        inner = lambda value: _integer(value, bits)  # noqa: E731 - as above
+        inner = lambda value: _to_integer(value, bits)  # noqa: E731 - as above
     else:
         simple: dict[str, Callable[[Any], Any]] = {
             "string": text_of,
-            "boolean": _boolean,
+            "boolean": _to_boolean,
             "float": float,
             "double": float,
-            "date": _date,
-            "timestamp": _timestamp,
-            "binary": _binary,
+            "date": _to_date,
+            "timestamp": _to_timestamp,
+            "binary": _to_binary,
         }
         inner = simple[kind]
 
@@ -140,12 +140,12 @@ def _is_set(value: Any) -> bool:
     return isinstance(value, AbstractSet) or hasattr(value, "issubset")
 
 
-def _plain(value: Any) -> Any:
+def _decode_bytes(value: Any) -> Any:
     return bytes(value).decode("utf-8") if isinstance(value, bytes | bytearray | memoryview) else value
 
 
-def _integer(value: Any, bits: int) -> int:
-    value = _plain(value)
+def _to_integer(value: Any, bits: int) -> int:
+    value = _decode_bytes(value)
     number = int(value)
     if not isinstance(value, str) and number != value:
         raise ValueError("it has a fraction")
@@ -154,8 +154,8 @@ def _integer(value: Any, bits: int) -> int:
     return number
 
 
-def _decimal(value: Any, precision: int, scale: int) -> Decimal:
-    number = Decimal(str(_plain(value)))
+def _to_decimal(value: Any, precision: int, scale: int) -> Decimal:
+    number = Decimal(str(_decode_bytes(value)))
     rounded = number.quantize(Decimal(1).scaleb(-scale)) if number.is_finite() else number
     if rounded != number or not rounded.is_finite():
         raise ValueError(f"it needs more than {scale} digits after the point")
@@ -164,18 +164,18 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
     return rounded
 
 
-def _boolean(value: Any) -> bool:
-    value = _plain(value)
+def _to_boolean(value: Any) -> bool:
+    value = _decode_bytes(value)
     if isinstance(value, bool):
         return value
-    text = str(value).strip().lower()
-    if text not in _TRUE | _FALSE:
+    word = str(value).strip().lower()
+    if word not in _TRUE | _FALSE:
         raise ValueError("it is neither true nor false")
-    return text in _TRUE
+    return word in _TRUE
 
 
-def _date(value: Any) -> date:
-    value = _plain(value)
+def _to_date(value: Any) -> date:
+    value = _decode_bytes(value)
     if isinstance(value, datetime):
         return value.date()
     if isinstance(value, date):
@@ -187,8 +187,8 @@ def _date(value: Any) -> date:
     return date.fromisoformat(str(value))  # the CQL driver's own class
 
 
-def _timestamp(value: Any) -> datetime:
-    value = _plain(value)
+def _to_timestamp(value: Any) -> datetime:
+    value = _decode_bytes(value)
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     elif isinstance(value, date) and not isinstance(value, datetime):
@@ -199,5 +199,5 @@ def _timestamp(value: Any) -> datetime:
     return time_point.replace(tzinfo=UTC) if time_point.tzinfo is None else time_point.astimezone(UTC)
 
 
-def _binary(value: Any) -> bytes:
+def _to_binary(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)

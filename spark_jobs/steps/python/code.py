@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.entry_points import entries
+from connectors.entry_points import list_entries
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.options import ConfigKey, ConfigType, Importance, non_empty
 
@@ -105,20 +105,20 @@ class _Modules:
     def __init__(self) -> None:
         self._modules: OrderedDict[tuple[str, str], types.ModuleType] = OrderedDict()
 
-    def get(self, path: str, text: str) -> types.ModuleType:
-        module = self._modules.get((path, text))
+    def get(self, path: str, source_code: str) -> types.ModuleType:
+        module = self._modules.get((path, source_code))
         if module is None:
-            name = f"millrace_user_{hashlib.sha256(f'{path} {text}'.encode()).hexdigest()[:16]}"
+            name = f"millrace_user_{hashlib.sha256(f'{path} {source_code}'.encode()).hexdigest()[:16]}"
             module = types.ModuleType(name)
             module.__file__ = path
             sys.modules[name] = module  # dataclasses and pickles look their module up
             try:
-                exec(compile(text, path, "exec"), module.__dict__)  # noqa: S102 - the code that the user names
+                exec(compile(source_code, path, "exec"), module.__dict__)  # noqa: S102 - the code that the user names
             except BaseException:
                 del sys.modules[name]
                 raise
-            self._modules[path, text] = module
-        self._modules.move_to_end((path, text))
+            self._modules[path, source_code] = module
+        self._modules.move_to_end((path, source_code))
         while len(self._modules) > _MODULES:
             _, old = self._modules.popitem(last=False)
             sys.modules.pop(old.__name__, None)
@@ -139,30 +139,30 @@ def user_code(file: str | None, function: str) -> UserCode:
         if ":" in function:
             module, _, name = function.partition(":")
             return UserCode(name, module=module)
-        for entry in entries(GROUP):
+        for entry in list_entries(GROUP):
             if entry.name == function:
                 return UserCode(entry.attr, module=entry.module)
-        offered = ", ".join(sorted(entry.name for entry in entries(GROUP))) or "none"
+        offered = ", ".join(sorted(entry.name for entry in list_entries(GROUP))) or "none"
         raise ConfigInvalid(
             f"{FUNCTION}: there is no entry point {function} in the group {GROUP} (there are: {offered}): set {FILE}, or "
             "write module:name"
         )
     try:
-        text = Path(file).read_text("utf-8")
-        tree = ast.parse(text, file)
+        source_code = Path(file).read_text("utf-8")
+        tree = ast.parse(source_code, file)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigInvalid(f"{FILE}: {file} can't be read: {error}; it must be on the driver's machine") from error
     except SyntaxError as error:
         raise ConfigInvalid(f"{FILE}: {file}:{error.lineno}: {error.msg}") from error
-    names = _defined(tree)
+    names = _list_defined_names(tree)
     if function.partition(".")[0] not in names:
         raise ConfigInvalid(
             f"{FUNCTION}: {file} defines no {function}; it defines {', '.join(sorted(names)) or 'nothing'}"
         )
-    return UserCode(function, path=str(file), text=text)
+    return UserCode(function, path=str(file), text=source_code)
 
 
-def _defined(tree: ast.Module) -> set[str]:
+def _list_defined_names(tree: ast.Module) -> set[str]:
     """The names that the top level of a module binds."""
     names: set[str] = set()
     for node in tree.body:
@@ -175,7 +175,7 @@ def _defined(tree: ast.Module) -> set[str]:
     return names
 
 
-def returned(function: Any) -> Any:
+def return_annotation(function: Any) -> Any:
     """The return annotation of a function, or of ``__call__`` of a class; None without one."""
     target = function.__call__ if isinstance(function, type) else function
     try:
@@ -207,7 +207,7 @@ def columns_of(annotation: Any) -> list[tuple[str, str]] | None:
     return [(name, kind) for name, kind in kinds if kind is not None]
 
 
-def instance(loaded: Any, options: Mapping[str, str]) -> Callable[[Any], Any]:
+def make_instance(loaded: Any, options: Mapping[str, str]) -> Callable[[Any], Any]:
     """Return the function, or an instance of the class, which gets the step's options if there are some."""
     if not isinstance(loaded, type):
         return loaded  # type: ignore[no-any-return]

@@ -17,8 +17,8 @@ from connectors.errors import ConfigInvalid, Fatal
 from connectors.options import ConfigKey, ConfigProblem, ConfigType
 from spark_jobs.config_keys import FUNCTION_PREFIX, FUNCTIONS
 from spark_jobs.steps.dialect import StepSql, function_name, text_of
-from spark_jobs.steps.lookup.values import converter, is_type, spark_type
-from spark_jobs.steps.python.code import FILE, FILE_KEY, FUNCTION, FUNCTION_KEY, kind_of, returned, user_code
+from spark_jobs.steps.lookup.values import is_type, make_converter, spark_type
+from spark_jobs.steps.python.code import FILE, FILE_KEY, FUNCTION, FUNCTION_KEY, kind_of, return_annotation, user_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from connectors.options import Config
-    from spark_jobs.steps.model import Branch, Expression, Output
+    from spark_jobs.steps.model import Branch, Expression, OutputTable
     from spark_jobs.steps.python.code import UserCode
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
@@ -50,14 +50,14 @@ class UserFunction:
     kind: str = ""
 
 
-def _names(raw: Mapping[str, str]) -> list[str]:
+def _list_function_names(raw: Mapping[str, str]) -> list[str]:
     return [name.strip() for name in raw.get(FUNCTIONS, "").split(",") if name.strip()]
 
 
 def keys_of(raw: Mapping[str, str]) -> list[ConfigKey]:
     """The options of the functions of a configuration, under their full names."""
     keys = []
-    for name in dict.fromkeys(_names(raw)):
+    for name in dict.fromkeys(_list_function_names(raw)):
         prefix = f"{FUNCTION_PREFIX}{name}."
         keys += [
             replace(FILE_KEY, name=f"{prefix}{FILE}"),
@@ -78,13 +78,13 @@ def keys_of(raw: Mapping[str, str]) -> list[ConfigKey]:
     return keys
 
 
-def complaints(config: Config) -> list[ConfigProblem]:
+def check_functions(config: Config) -> list[ConfigProblem]:
     """Return the complaints about the functions of a job. Reads their files, runs nothing."""
     problems = []
-    for name in _names(config.raw):
+    for name in _list_function_names(config.raw):
         if _NAME.match(name) is None:
-            text = f"Invalid value {name} for configuration {FUNCTIONS}: a name is letters, digits and '_'"
-            problems.append(ConfigProblem(FUNCTIONS, text))
+            problem = f"Invalid value {name} for configuration {FUNCTIONS}: a name is letters, digits and '_'"
+            problems.append(ConfigProblem(FUNCTIONS, problem))
             continue
         prefix = f"{FUNCTION_PREFIX}{name}."
         try:
@@ -98,7 +98,7 @@ def complaints(config: Config) -> list[ConfigProblem]:
 def functions_of(config: Config) -> list[UserFunction]:
     """The functions of a checked job. Reads their files."""
     result = []
-    for name in _names(config.raw):
+    for name in _list_function_names(config.raw):
         prefix = f"{FUNCTION_PREFIX}{name}."
         code = user_code(config[f"{prefix}{FILE}"], config[f"{prefix}{FUNCTION}"])
         kind = re.sub(r"\s", "", (config[f"{prefix}type"] or "").lower())
@@ -106,7 +106,7 @@ def functions_of(config: Config) -> list[UserFunction]:
     return result
 
 
-def register(spark: SparkSession, functions: Sequence[UserFunction]) -> None:
+def register_functions(spark: SparkSession, functions: Sequence[UserFunction]) -> None:
     """Register functions in a session. Runs their modules.
 
     Raises:
@@ -115,30 +115,32 @@ def register(spark: SparkSession, functions: Sequence[UserFunction]) -> None:
     from pyspark.sql import types as t
 
     for function in functions:
-        kind = function.kind or kind_of(returned(function.code.load()))
+        kind = function.kind or kind_of(return_annotation(function.code.load()))
         if kind is None:
             raise Fatal(
                 f"{FUNCTION_PREFIX}{function.name}.type is not set, and {function.code.where} has no return annotation that "
                 "says it: annotate it with bool, int, float, str, bytes, date, datetime or Decimal, or set the type"
             )
         fields = [t.StructField("value", spark_type(kind)), t.StructField("error", t.StringType())]
-        spark.udf.register(_REGISTERED + function.name.lower(), caller(function.code, kind), t.StructType(fields))
+        spark.udf.register(
+            _REGISTERED + function.name.lower(), make_row_caller(function.code, kind), t.StructType(fields)
+        )
 
 
-def caller(code: UserCode, kind: str) -> Callable[..., tuple[Any, str | None]]:
+def make_row_caller(code: UserCode, kind: str) -> Callable[..., tuple[Any, str | None]]:
     """Return the function that Spark calls with the arguments of one row: it gives the value, or the error. Picklable."""
 
     def call(*arguments: Any) -> tuple[Any, str | None]:
         function = code.load()
         try:
-            return converter(kind)(function(*arguments)), None
+            return make_converter(kind)(function(*arguments)), None
         except Exception as error:  # noqa: BLE001 - whatever it is: the row is bad
             return None, f"{code.where}: {type(error).__name__}: {str(error)[:_SHOWN]}"
 
     return call
 
 
-def with_functions(output: Output, functions: frozenset[str]) -> Output:
+def with_functions(output: OutputTable, functions: frozenset[str]) -> OutputTable:
     """The plan with calls of users' functions as Spark can run them. Pure.
 
     Args:
@@ -149,7 +151,7 @@ def with_functions(output: Output, functions: frozenset[str]) -> Output:
         return output
 
     def expression(part: Expression) -> Expression:
-        return replace(part, sql=rewritten(part.sql, functions))
+        return replace(part, sql=rewrite_calls(part.sql, functions))
 
     def with_calls(branch: Branch) -> Branch:
         return replace(
@@ -161,7 +163,7 @@ def with_functions(output: Output, functions: frozenset[str]) -> Output:
     return replace(output, branches=tuple(with_calls(branch) for branch in output.branches))
 
 
-def rewritten(sql: str, functions: frozenset[str]) -> str:
+def rewrite_calls(sql: str, functions: frozenset[str]) -> str:
     """An expression in which calls of ``functions`` raise the function's error or give its value. Pure."""
     if not any(name in sql.lower() for name in functions):
         return sql
@@ -169,8 +171,10 @@ def rewritten(sql: str, functions: frozenset[str]) -> str:
     calls = [call for call in root.find_all(exp.Anonymous) if function_name(call) in functions]
     for call in reversed(calls):  # the inner ones first
         registered = exp.Anonymous(this=_REGISTERED + function_name(call), expressions=call.expressions)
-        text = text_of(registered)
+        call_sql = text_of(registered)
         call.replace(
-            sqlglot.parse_one(f"if({text}.error IS NULL, {text}.value, raise_error({text}.error))", dialect=StepSql)
+            sqlglot.parse_one(
+                f"if({call_sql}.error IS NULL, {call_sql}.value, raise_error({call_sql}.error))", dialect=StepSql
+            )
         )
     return text_of(root.this)

@@ -11,14 +11,22 @@ from spark_jobs.contract import SYSTEM_COLUMNS, Column
 from spark_jobs.steps.contract import TABLES, Step
 from spark_jobs.steps.lookup.model import parse_columns
 from spark_jobs.steps.model import Expression, StepRefused
-from spark_jobs.steps.python.code import FILE, FILE_KEY, FUNCTION, FUNCTION_KEY, columns_of, returned, user_code
+from spark_jobs.steps.python.code import (
+    FILE,
+    FILE_KEY,
+    FUNCTION,
+    FUNCTION_KEY,
+    columns_of,
+    return_annotation,
+    user_code,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spark_jobs.contract import TableSchema
     from spark_jobs.steps.contract import StepContext, StepRun, StepTable
-    from spark_jobs.steps.model import Output
+    from spark_jobs.steps.model import OutputTable
     from spark_jobs.steps.python.code import UserCode
 
 #: Begins the properties that the user's class gets.
@@ -71,22 +79,22 @@ class PythonStep(Step):
                 ]
         return complaints
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``. Without the option ``columns`` it runs the user's module."""
-        return [self._planned(table)[0] if self.selects(table) else table for table in tables]
+        return [self._plan_table(table)[0] if self.selects(table) else table for table in tables]
 
     def computed(self, table: TableSchema) -> Mapping[str, Expression]:
         """See ``Step.computed``: the function sees all columns, so it may read each of them."""
         if not self.selects(table):
             return {}
-        planned, _, positions = self._planned(table)
+        planned, _, positions = self._plan_table(table)
         read = tuple(column.name for column in table.columns)
-        text = self._user_code().where
-        return {planned.columns[position].name: Expression("", read, text=text) for position in positions}
+        code_location = self._user_code().where
+        return {planned.columns[position].name: Expression("", read, text=code_location) for position in positions}
 
     def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
         """See ``Step.apply``."""
-        return [self._apply(table, run) if self.selects(table.changes.schema) else table for table in tables]
+        return [self._apply_lookup(table, run) if self.selects(table.changes.schema) else table for table in tables]
 
     def _user_code(self) -> UserCode:
         """The code as it was when the job started."""
@@ -94,11 +102,11 @@ class PythonStep(Step):
             self._code = user_code(self.context.options[FILE], self.context.options[FUNCTION])
         return self._code
 
-    def _outputs(self) -> list[tuple[str, str]]:
+    def _list_outputs(self) -> list[tuple[str, str]]:
         if self.context.options["columns"] is not None:
             return [(column.name, column.kind) for column in parse_columns(self.context.options["columns"])]
         code = self._user_code()
-        columns = columns_of(returned(code.load()))
+        columns = columns_of(return_annotation(code.load()))
         if columns is None:
             raise StepRefused(
                 f"step {self.name}: columns: is not set, and {code.where} has no return annotation that names them: annotate "
@@ -106,12 +114,12 @@ class PythonStep(Step):
             )
         return columns
 
-    def _planned(self, table: TableSchema) -> tuple[TableSchema, tuple[tuple[str, str], ...], tuple[int, ...]]:
+    def _plan_table(self, table: TableSchema) -> tuple[TableSchema, tuple[tuple[str, str], ...], tuple[int, ...]]:
         """The table after the step, and the function's columns with their positions."""
         from spark_jobs.steps.lookup.values import spark_type
 
         columns, positions = list(table.columns), []
-        outputs = self._outputs()
+        outputs = self._list_outputs()
         positions_by_name = {column.name.lower(): number for number, column in enumerate(columns)}
         for name, kind in outputs:
             if name.lower() in SYSTEM_COLUMNS:
@@ -130,12 +138,12 @@ class PythonStep(Step):
             positions.append(position)
         return replace(table, columns=tuple(columns)), tuple(outputs), tuple(positions)
 
-    def _apply(self, table: StepTable, run: StepRun) -> StepTable:
+    def _apply_lookup(self, table: StepTable, run: StepRun) -> StepTable:
         from spark_jobs.steps.failures import map_rows
         from spark_jobs.steps.python.task import PythonTask
 
         schema = table.changes.schema
-        planned, outputs, positions = self._planned(schema)
+        planned, outputs, positions = self._plan_table(schema)
         options = {
             name.removeprefix(OPTION): value for name, value in self.context.raw.items() if name.startswith(OPTION)
         }

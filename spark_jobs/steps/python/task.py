@@ -9,7 +9,7 @@ from connectors.errors import Fatal, MillraceError
 from spark_jobs.sources.columns import arrow_type
 from spark_jobs.steps.failures import REASON, RowFailure
 from spark_jobs.steps.lookup.values import spark_type
-from spark_jobs.steps.python.code import instance
+from spark_jobs.steps.python.code import make_instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -46,7 +46,7 @@ class PythonTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches with the function's columns."""
-        function = instance(self.code.load(), self.options)
+        function = make_instance(self.code.load(), self.options)
         for batch in batches:
             yield self.answer(batch, function)
 
@@ -65,7 +65,7 @@ class PythonTask:
         is_given = pc.is_in(ops, pa.array(["i", "u"]))
         named = pa.RecordBatch.from_arrays(rows.columns, [*self.names, *rows.schema.names[count:]])
         chosen = named.filter(is_given)
-        results, reasons = self._results(chosen, function)
+        results, reasons = self._compute_results(chosen, function)
         # The n-th row that was given has the n-th result; the others take nulls.
         result_rows = pc.if_else(
             is_given, pc.subtract(pc.cumulative_sum(is_given.cast(pa.int64())), 1), pa.scalar(None, pa.int64())
@@ -83,7 +83,7 @@ class PythonTask:
             names.append(REASON)
         return pa.RecordBatch.from_arrays([*arrays, *rows.columns[count:]], [*names, *rows.schema.names[count:]])
 
-    def _results(self, rows: pa.RecordBatch, function: Callable[[Any], Any]) -> tuple[list[pa.Array], pa.Array]:
+    def _compute_results(self, rows: pa.RecordBatch, function: Callable[[Any], Any]) -> tuple[list[pa.Array], pa.Array]:
         """The function's columns for ``rows``, and for each row why it is bad; rows without a reason are good."""
         import pyarrow as pa
 
@@ -91,22 +91,24 @@ class PythonTask:
         if not rows.num_rows:
             return [pa.nulls(0, kind) for kind in kinds], pa.nulls(0, pa.string())
         try:
-            return self._called(rows, function, kinds), pa.nulls(rows.num_rows, pa.string())
+            return self._call_function(rows, function, kinds), pa.nulls(rows.num_rows, pa.string())
         except MillraceError:
             raise
         except Exception as error:
-            text = f"{self.code.where}: {type(error).__name__}: {str(error)[:_SHOWN]}"
+            message = f"{self.code.where}: {type(error).__name__}: {str(error)[:_SHOWN]}"
             if not self.guarded:
-                raise RowFailure(text) from error
+                raise RowFailure(message) from error
             if rows.num_rows == 1:
-                return [pa.nulls(1, kind) for kind in kinds], pa.array([text])
+                return [pa.nulls(1, kind) for kind in kinds], pa.array([message])
         # Which rows are to blame is found by halves.
         middle = rows.num_rows // 2
-        halves = [self._results(part, function) for part in (rows.slice(0, middle), rows.slice(middle))]
+        halves = [self._compute_results(part, function) for part in (rows.slice(0, middle), rows.slice(middle))]
         columns = [pa.concat_arrays([left, right]) for left, right in zip(halves[0][0], halves[1][0], strict=True)]
         return columns, pa.concat_arrays([halves[0][1], halves[1][1]])
 
-    def _called(self, rows: pa.RecordBatch, function: Callable[[Any], Any], kinds: list[pa.DataType]) -> list[pa.Array]:
+    def _call_function(
+        self, rows: pa.RecordBatch, function: Callable[[Any], Any], kinds: list[pa.DataType]
+    ) -> list[pa.Array]:
         import pyarrow as pa
 
         result = function(rows)

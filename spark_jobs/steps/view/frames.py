@@ -29,7 +29,7 @@ MOST_BROADCAST: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ViewTableChange:
     """The change of one table of FROM in a batch.
 
     Attributes:
@@ -54,7 +54,7 @@ class Recomputing:
         changes: of each table of FROM, in order.
     """
 
-    def __init__(self, step: str, query: ViewQuery, changes: Sequence[Change]) -> None:
+    def __init__(self, step: str, query: ViewQuery, changes: Sequence[ViewTableChange]) -> None:
         self._step = step
         self._query = query
         self._changes = changes
@@ -68,13 +68,14 @@ class Recomputing:
         """The rows of the view before and after the batch, of the keys that it may have changed. Runs Spark jobs."""
         base, small = self._affected_base()
         sides = [[change.before for change in self._changes], [change.after for change in self._changes]]
-        restricted = [self._restricted(tables, base, small=small) for tables in sides]
+        restricted = [self._restrict_tables(tables, base, small=small) for tables in sides]
         if not self._query.grouped:
             return self.rows(restricted[0]), self.rows(restricted[1])
         groups = reduce(
-            lambda left_rows, right_rows: left_rows.union(right_rows), [self._groups(tables) for tables in restricted]
+            lambda left_rows, right_rows: left_rows.union(right_rows),
+            [self._group_rows(tables) for tables in restricted],
         )
-        groups = computed(groups.distinct())
+        groups = compute_now(groups.distinct())
         small = groups.count() <= MOST_BROADCAST
         before, after = (
             self.rows(self._of_groups(tables, groups, small=small), groups, small=small) for tables in sides
@@ -95,15 +96,15 @@ class Recomputing:
         small = sum(change.count for change in self._changes) <= MOST_BROADCAST
         for side in ("before", "after"):
             tables = [getattr(change, side) for change in self._changes]
-            reached = self._reached(tables, small=small)
+            reached = self._find_reached_keys(tables, small=small)
             if reached is not None:
                 parts.append(
                     reached.select(*(f.col(column_name(0, position)) for position in self._base_key)).toDF(*names)
                 )
-        keys = computed(reduce(lambda left_rows, right_rows: left_rows.union(right_rows), parts).distinct())
+        keys = compute_now(reduce(lambda left_rows, right_rows: left_rows.union(right_rows), parts).distinct())
         return keys, keys.count() <= MOST_BROADCAST
 
-    def _reached(self, tables: Sequence[DataFrame], *, small: bool) -> DataFrame | None:
+    def _find_reached_keys(self, tables: Sequence[DataFrame], *, small: bool) -> DataFrame | None:
         """The base rows that join a changed row of another table; more where a join has further conditions."""
         reached_rows: dict[int, list[DataFrame]] = {}
         for number in range(len(tables) - 1, 0, -1):
@@ -111,14 +112,16 @@ class Recomputing:
             if change.keys is not None:
                 key_positions = [position for position, column in enumerate(source.schema.columns) if column.key]
                 condition = " AND ".join(f"{column_name(number, position)} = k{position}" for position in key_positions)
-                reached_rows.setdefault(number, []).append(_semi(tables[number], change.keys, condition, small=small))
+                reached_rows.setdefault(number, []).append(
+                    _join_semi(tables[number], change.keys, condition, small=small)
+                )
             if number not in reached_rows:
                 continue
             rows = reduce(lambda left_rows, right_rows: left_rows.union(right_rows), reached_rows[number])
             rows = rows.select(*(f.expr(right).alias(f"r{n}") for n, (_, right) in enumerate(source.pairs))).distinct()
             condition = " AND ".join(f"({left}) = r{n}" for n, (left, _) in enumerate(source.pairs))
             reached_rows.setdefault(source.parent, []).append(
-                _semi(tables[source.parent], rows, condition, small=small)
+                _join_semi(tables[source.parent], rows, condition, small=small)
             )
         return (
             reduce(lambda left_rows, right_rows: left_rows.union(right_rows), reached_rows[0])
@@ -128,13 +131,13 @@ class Recomputing:
 
     # Rows of the joined tables.
 
-    def _restricted(self, tables: Sequence[DataFrame], base: DataFrame, *, small: bool) -> list[DataFrame]:
+    def _restrict_tables(self, tables: Sequence[DataFrame], base: DataFrame, *, small: bool) -> list[DataFrame]:
         """The tables with the base rows of these keys only, and what joins them where that is cheap to know."""
         condition = " AND ".join(f"{column_name(0, position)} = b{position}" for position in self._base_key)
-        rows = _semi(tables[0], base, condition, small=small)
+        rows = _join_semi(tables[0], base, condition, small=small)
         if not small:
             return [rows, *tables[1:]]
-        rows = computed(rows)
+        rows = compute_now(rows)
         result = [rows]
         for source, table in zip(self._query.sources[1:], tables[1:], strict=True):
             if source.parent:
@@ -144,18 +147,20 @@ class Recomputing:
                 *(f.expr(left).alias(f"w{n}") for n, (left, _) in enumerate(source.pairs))
             ).distinct()
             condition = " AND ".join(f"({right}) = w{n}" for n, (_, right) in enumerate(source.pairs))
-            result.append(computed(_semi(table, semi_keys, condition, small=small)))
+            result.append(compute_now(_join_semi(table, semi_keys, condition, small=small)))
         return result
 
-    def _joined(self, tables: Sequence[DataFrame]) -> DataFrame:
+    def _join_tables(self, tables: Sequence[DataFrame]) -> DataFrame:
         rows = tables[0]
         for source, table in zip(self._query.sources[1:], tables[1:], strict=True):
             rows = rows.join(table, f.expr(source.on), "left" if source.left else "inner")
         return rows.where(self._query.where) if self._query.where else rows
 
-    def _groups(self, tables: Sequence[DataFrame]) -> DataFrame:
+    def _group_rows(self, tables: Sequence[DataFrame]) -> DataFrame:
         """The groups of the joined rows, as ``g<number>``."""
-        return self._joined(tables).select(*(f.expr(sql).alias(f"g{n}") for n, sql in enumerate(self._query.group)))
+        return self._join_tables(tables).select(
+            *(f.expr(sql).alias(f"g{n}") for n, sql in enumerate(self._query.group))
+        )
 
     def _of_groups(self, tables: Sequence[DataFrame], groups: DataFrame, *, small: bool) -> list[DataFrame]:
         """The tables without rows that belong to none of the groups, where that is cheap to know."""
@@ -173,16 +178,16 @@ class Recomputing:
             condition = " AND ".join(
                 f"{column_name(number, position)} <=> g{n}" for n, position in key_positions.items()
             )
-            result.append(_semi(table, semi_keys, condition, small=small))
+            result.append(_join_semi(table, semi_keys, condition, small=small))
         return result
 
     def rows(self, tables: Sequence[DataFrame], groups: DataFrame | None = None, *, small: bool = False) -> DataFrame:
         """The rows of the view as ``v<number>``, of these groups only."""
         query = self._query
-        rows = self._joined(tables)
+        rows = self._join_tables(tables)
         if groups is not None:
             condition = " AND ".join(f"({sql}) <=> g{n}" for n, sql in enumerate(query.group))
-            rows = _semi(rows, groups, condition, small=small)
+            rows = _join_semi(rows, groups, condition, small=small)
         values = [f.expr(sql).alias(f"v{n}") for n, sql in enumerate(query.columns)]
         if query.grouped:
             having = [f.expr(query.having).alias("having_")] if query.having else []
@@ -192,9 +197,9 @@ class Recomputing:
             rows = rows.where("having_") if having else rows
         else:
             rows = rows.select(*values)
-        return rows.select(*(self._demanded(n) for n in range(len(query.columns))))
+        return rows.select(*(self._build_view_column(n) for n in range(len(query.columns))))
 
-    def _demanded(self, number: int) -> Column:
+    def _build_view_column(self, number: int) -> Column:
         """A column of the view; one of the key fails where it is null."""
         query = self._query
         position = query.direct[number]
@@ -206,11 +211,11 @@ class Recomputing:
         name = f"v{number}"
         if number >= query.key or sure:
             return f.col(name)
-        text = (
+        message = (
             f"step {self._step}: the key column {query.names[number]} is null in a row of the view: give it a value by "
             "coalesce(), or leave such rows out by WHERE"
         )
-        return f.when(f.col(name).isNull(), f.raise_error(f.lit(text))).otherwise(f.col(name)).alias(name)
+        return f.when(f.col(name).isNull(), f.raise_error(f.lit(message))).otherwise(f.col(name)).alias(name)
 
 
 def local_rows(spark: SparkSession, rows: pa.Table, fields: StructType) -> DataFrame:
@@ -227,12 +232,12 @@ def local_rows(spark: SparkSession, rows: pa.Table, fields: StructType) -> DataF
     return spark.createDataFrame(rows.rename_columns(schema.names).cast(schema), fields).coalesce(1).hint("merge")
 
 
-def computed(frame: DataFrame) -> DataFrame:
+def compute_now(frame: DataFrame) -> DataFrame:
     """The rows of ``frame``, computed now. Plans over them are short; those over a cache contain the plan of the cache."""
     return frame.localCheckpoint(eager=True)
 
 
-def difference(query: ViewQuery, before: DataFrame, after: DataFrame, *, images: bool) -> DataFrame:
+def compute_changes(query: ViewQuery, before: DataFrame, after: DataFrame, *, images: bool) -> DataFrame:
     """The changes between two sets of rows: columns ``v<number>`` and ``ums_op_``; an image before an update comes before it.
 
     Args:
@@ -260,7 +265,7 @@ def difference(query: ViewQuery, before: DataFrame, after: DataFrame, *, images:
     return rows.select(f.expr(f"inline({changes})"))
 
 
-def _semi(rows: DataFrame, keys: DataFrame, condition: str, *, small: bool) -> DataFrame:
+def _join_semi(rows: DataFrame, keys: DataFrame, condition: str, *, small: bool) -> DataFrame:
     return rows.join(f.broadcast(keys) if small else keys, f.expr(condition), "left_semi")
 
 

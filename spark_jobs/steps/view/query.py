@@ -22,8 +22,8 @@ from spark_jobs.steps.dialect import (
     text_of,
     unstable_function,
 )
-from spark_jobs.steps.model import Branch, Expression, Output, StepRefused
-from spark_jobs.steps.resolve import prepared, table_name
+from spark_jobs.steps.model import Branch, Expression, OutputTable, StepRefused
+from spark_jobs.steps.resolve import prepare_node, table_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +64,7 @@ _NODES: Final[Sequence[tuple[type[exp.Expr], str, str]]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ViewSource:
     """One table of FROM.
 
     Attributes:
@@ -99,7 +99,7 @@ class ViewQuery:
         originals: the output columns as the user wrote them.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[ViewSource, ...]
     names: tuple[str, ...]
     columns: tuple[str, ...]
     key: int
@@ -115,19 +115,19 @@ class ViewQuery:
         """Whether rows are grouped; else every output row is of one row of the base table."""
         return bool(self.group)
 
-    def output(self, namespace: str) -> Output:
+    def output(self, namespace: str) -> OutputTable:
         """The output table for the plan and the lineage: a branch for each table, with the columns that it reads of it."""
         branches = []
         for number, source in enumerate(self.sources):
             columns = []
-            for sql, direct, text in zip(self.columns, self.direct, self.originals, strict=True):
+            for sql, direct, original_sql in zip(self.columns, self.direct, self.originals, strict=True):
                 names = tuple(source.schema.columns[column].name for column in sorted(_read_of(sql, number)))
                 is_own = direct is not None and direct[0] == number
-                shown = text if direct is None and (names or (number == 0 and not _tables_of(sql))) else ""
+                shown = original_sql if direct is None and (names or (number == 0 and not _tables_of(sql))) else ""
                 columns.append(Expression(sql, names, direct=names[0] if is_own else "", text=shown))
             conditions = (Expression(self.where, text=self.where),) if self.where and number == 0 else ()
             branches.append(Branch(source.schema, tuple(columns), conditions))
-        return Output(namespace, self.names, self.key, tuple(branches))
+        return OutputTable(namespace, self.names, self.key, tuple(branches))
 
 
 def parse_view(step: str, sql: str) -> exp.Select:
@@ -142,24 +142,24 @@ def parse_view(step: str, sql: str) -> exp.Select:
             f"step {step}: a view is one SELECT: make a view of each SELECT, and combine their tables by a step of type union"
         )
     select = statements[0]
-    for construct, where, fix in _refusals(select):
-        text = text_of(where)
-        shown = text if len(text) <= 80 else text[:79] + "…"
+    for construct, where, fix in _find_refusals(select):
+        node_sql = text_of(where)
+        shown = node_sql if len(node_sql) <= 80 else node_sql[:79] + "…"
         raise StepRefused(f"step {step}: a view can't have {construct} (in `{shown}`). Instead, {fix}")
     return select
 
 
 def names_read(select: exp.Select) -> list[str]:
     """The names of its tables, in order."""
-    return [table_name(relation) for relation in _relations(select)]
+    return [table_name(relation) for relation in _list_relations(select)]
 
 
-def _relations(select: exp.Select) -> list[exp.Table]:
+def _list_relations(select: exp.Select) -> list[exp.Table]:
     clause = select.args.get("from_") or select.args.get("from")
     return [clause.this, *(join.this for join in select.args.get("joins") or ())] if clause is not None else []
 
 
-def _refusals(select: exp.Select) -> Iterator[tuple[str, exp.Expr, str]]:
+def _find_refusals(select: exp.Select) -> Iterator[tuple[str, exp.Expr, str]]:
     for node in select.walk():
         if isinstance(node, exp.Select | exp.Table):
             yield from ((name, node, fix) for clause, (name, fix) in _CLAUSES.items() if node.args.get(clause))
@@ -177,7 +177,7 @@ def _refusals(select: exp.Select) -> Iterator[tuple[str, exp.Expr, str]]:
             select,
             "compare with columns of the tables, such as the time of the last change",
         )
-    relations = _relations(select)
+    relations = _list_relations(select)
     if not relations:
         yield "no table", select, "add FROM"
     if len(relations) > MOST_TABLES:
@@ -186,7 +186,7 @@ def _refusals(select: exp.Select) -> Iterator[tuple[str, exp.Expr, str]]:
     for join in select.args.get("joins") or ():
         yield from _join_refusals(join)
     group = select.args.get("group")
-    if group is not None and (not group.expressions or any(not _plain(part) for part in group.expressions)):
+    if group is not None and (not group.expressions or any(not _is_plain(part) for part in group.expressions)):
         yield "this GROUP BY", group, "list the columns and expressions, each of which is in the SELECT too"
     if group is None:
         if matches := next((node for node in select.walk() if function_name(node) in ALLOWED), None):
@@ -195,7 +195,7 @@ def _refusals(select: exp.Select) -> Iterator[tuple[str, exp.Expr, str]]:
             yield "HAVING without GROUP BY", select, "use WHERE"
 
 
-def _plain(part: exp.Expr) -> bool:
+def _is_plain(part: exp.Expr) -> bool:
     return not isinstance(part, exp.Literal | exp.Rollup | exp.Cube | exp.GroupingSets)
 
 
@@ -230,7 +230,7 @@ class ViewResolver:
         self._select = select
         self._tables = tables
         self._prefixes: list[set[str]] = []
-        for relation, table in zip(_relations(select), tables, strict=True):
+        for relation, table in zip(_list_relations(select), tables, strict=True):
             if not table.key:
                 raise StepRefused(
                     f"step {step}: table {table.namespace} has no key, so no update and no delete finds its row: name its "
@@ -248,25 +248,27 @@ class ViewResolver:
         Raises:
             StepRefused: a column or join does not fit, or the key does not tell the rows apart.
         """
-        sources = [Source(self._tables[0])]
+        sources = [ViewSource(self._tables[0])]
         joins = self._select.args.get("joins") or ()
         conditions: list[exp.Expr] = []
         for number, join in enumerate(joins, start=1):
-            on = self._bound(join.args["on"], upto=number)
+            on = self._bind_node(join.args["on"], upto=number)
             left = str(join.args.get("side") or "").upper() == "LEFT"
-            sources.append(self._source(number, on, left=left))
+            sources.append(self._resolve_source(number, on, left=left))
             conditions.append(on)
-        names, nodes, originals = self._projections()
+        names, nodes, originals = self._resolve_projections()
         aliases = dict(zip((name.lower() for name in names), nodes, strict=True))
         group_clause, having = self._select.args.get("group"), self._select.args.get("having")
-        group = [self._bound(part, aliases) for part in group_clause.expressions] if group_clause is not None else []
+        group = (
+            [self._bind_node(part, aliases) for part in group_clause.expressions] if group_clause is not None else []
+        )
         where_clause = self._select.args.get("where")
-        where = self._bound(where_clause.this) if where_clause is not None else None
-        bound_having = self._bound(having.this, aliases) if having is not None else None
-        chosen = self._key(names, key)
+        where = self._bind_node(where_clause.this) if where_clause is not None else None
+        bound_having = self._bind_node(having.this, aliases) if having is not None else None
+        chosen = self._key_positions(names, key)
         order = [*chosen, *(number for number in range(len(names)) if number not in chosen)]
         columns = [text_of(nodes[number]) for number in order]
-        direct = tuple(_direct(nodes[number]) for number in order)
+        direct = tuple(_find_direct_column(nodes[number]) for number in order)
         if group:
             self._check_group(
                 [names[number] for number in order], columns, [text_of(part) for part in group], len(chosen)
@@ -292,10 +294,10 @@ class ViewResolver:
             tuple(originals[number] for number in order),
         )
 
-    def _source(self, number: int, on: exp.Expr, *, left: bool) -> Source:
+    def _resolve_source(self, number: int, on: exp.Expr, *, left: bool) -> ViewSource:
         table = self._tables[number]
         matches: dict[int, list[tuple[str, str]]] = {}
-        for part in _conjuncts(on):
+        for part in _split_conjuncts(on):
             if not isinstance(part, exp.EQ):
                 continue
             for first, second in ((part.this, part.expression), (part.expression, part.this)):
@@ -310,9 +312,9 @@ class ViewResolver:
                 "<column of this table>, with further conditions by AND"
             )
         parent = min(matches)
-        return Source(table, left, text_of(on), parent, tuple(matches[parent]))
+        return ViewSource(table, left, text_of(on), parent, tuple(matches[parent]))
 
-    def _projections(self) -> tuple[list[str], list[exp.Expr], list[str]]:
+    def _resolve_projections(self) -> tuple[list[str], list[exp.Expr], list[str]]:
         names: list[str] = []
         nodes: list[exp.Expr] = []
         originals: list[str] = []
@@ -323,14 +325,14 @@ class ViewResolver:
                 for number, table in enumerate(self._tables):
                     if not prefix or prefix in self._prefixes[number]:
                         names += [column.name for column in table.columns]
-                        nodes += [_node(number, position) for position in range(len(table.columns))]
+                        nodes += [_make_column_node(number, position) for position in range(len(table.columns))]
                         originals += [column.name for column in table.columns]
                 continue
             name = projection.alias or (projection.name if isinstance(projection, exp.Column | exp.Dot) else "")
             if not name:
                 raise StepRefused(f"step {self._step}: `{text_of(projection)[:60]}` has no name: write AS <column>")
             names.append(name)
-            nodes.append(self._bound(projection.unalias()))
+            nodes.append(self._bind_node(projection.unalias()))
             originals.append(text_of(projection.unalias()))
         folded = [name.lower() for name in names]
         if twice := next((name for name in names if folded.count(name.lower()) > 1), ""):
@@ -341,7 +343,7 @@ class ViewResolver:
             )
         return names, nodes, originals
 
-    def _bound(
+    def _bind_node(
         self, node: exp.Expr, aliases: Mapping[str, exp.Expr] | None = None, upto: int | None = None
     ) -> exp.Expr:
         """A copy over the columns of the joined tables; aggregates that make arrays sort them."""
@@ -353,9 +355,9 @@ class ViewResolver:
                 function.set("expressions", [exp.Literal.number(1)])
 
         def replaced(part: exp.Expr) -> exp.Expr:
-            return self._column(part, aliases or {}, upto) if isinstance(part, exp.Column) else part
+            return self._resolve_column(part, aliases or {}, upto) if isinstance(part, exp.Column) else part
 
-        node = prepared(self._step, node).transform(replaced)
+        node = prepare_node(self._step, node).transform(replaced)
         for function in [entry for entry in node.find_all(exp.Anonymous) if function_name(entry) in _SORTED]:
             whole = function.parent if isinstance(function.parent, exp.Filter) else function
             sorted_ = exp.Anonymous(this="array_sort", expressions=[whole.copy()])
@@ -365,7 +367,7 @@ class ViewResolver:
                 whole.replace(sorted_)
         return node
 
-    def _column(self, column: exp.Column, aliases: Mapping[str, exp.Expr], upto: int | None) -> exp.Expr:
+    def _resolve_column(self, column: exp.Column, aliases: Mapping[str, exp.Expr], upto: int | None) -> exp.Expr:
         parts = [part.name for part in column.parts]
         last = len(self._tables) if upto is None else upto + 1
         tables = range(last)
@@ -379,7 +381,7 @@ class ViewResolver:
             if named:
                 tables, parts = range(named[0], named[0] + 1), parts[count:]
                 break
-        matches = self._positions(parts[0], tables)
+        matches = self._find_positions(parts[0], tables)
         if len(matches) > 1:
             listed = ", ".join(self._tables[number].namespace for number, _ in matches)
             raise StepRefused(
@@ -393,12 +395,12 @@ class ViewResolver:
                 for number in tables
             )
             raise StepRefused(f"step {self._step}: no table has the column {text_of(column)}. {listed}")
-        node: exp.Expr = _node(*matches[0])
+        node: exp.Expr = _make_column_node(*matches[0])
         for name in parts[1:]:
             node = exp.Dot(this=node, expression=exp.to_identifier(name, quoted=True))
         return node
 
-    def _positions(self, name: str, tables: Sequence[int]) -> list[tuple[int, int]]:
+    def _find_positions(self, name: str, tables: Sequence[int]) -> list[tuple[int, int]]:
         for fold in (str, str.lower):
             matches = [
                 (number, position)
@@ -412,7 +414,7 @@ class ViewResolver:
 
     # The key.
 
-    def _key(self, names: Sequence[str], key: Sequence[str]) -> list[int]:
+    def _key_positions(self, names: Sequence[str], key: Sequence[str]) -> list[int]:
         folded = [name.lower() for name in names]
         for name in key:
             if name.lower() not in folded:
@@ -424,7 +426,7 @@ class ViewResolver:
     def _check_group(self, names: Sequence[str], columns: Sequence[str], group: Sequence[str], key: int) -> None:
         in_key = set(columns[:key])
         if missing := next((part for part in group if part not in in_key), ""):
-            shown = self._shown(missing)
+            shown = self._show_sql(missing)
             raise StepRefused(
                 f"step {self._step}: `{shown}` is in GROUP BY and not in the key ({', '.join(names[:key])}), so several rows "
                 f"would have one key: add it to the SELECT and to transform.step.{self._step}.key"
@@ -438,7 +440,7 @@ class ViewResolver:
     def _check_rows(
         self,
         key: Sequence[tuple[int, int] | None],
-        sources: Sequence[Source],
+        sources: Sequence[ViewSource],
         conditions: Sequence[exp.Expr],
         where: exp.Expr | None,
     ) -> None:
@@ -453,7 +455,7 @@ class ViewResolver:
         rules: list[tuple[tuple[int, int], tuple[int, int]]] = []
         for number, on in enumerate([*conditions, *([] if where is None else [where])], start=1):
             both = number > len(conditions) or not sources[number].left
-            rules += _implied(on, sources, None if both else number)
+            rules += _find_implied_columns(on, sources, None if both else number)
         while True:
             whole = {
                 (number, position)
@@ -461,10 +463,10 @@ class ViewResolver:
                 if all((number, at) in determined for at, column in enumerate(source.schema.columns) if column.key)
                 for position in range(len(source.schema.columns))
             }
-            more = (whole | {to for start, to in rules if start in determined or start in whole}) - determined
-            if not more:
+            implied = (whole | {to for start, to in rules if start in determined or start in whole}) - determined
+            if not implied:
                 break
-            determined |= more
+            determined |= implied
         for number, source in enumerate(sources):
             missing = [
                 column.name
@@ -478,15 +480,15 @@ class ViewResolver:
                     f"transform.step.{self._step}.key, or GROUP BY the key"
                 )
 
-    def _shown(self, sql: str) -> str:
+    def _show_sql(self, sql: str) -> str:
         for number, table in enumerate(self._tables):
             for position in reversed(range(len(table.columns))):
                 sql = sql.replace(f"t{number}_c{position}", table.columns[position].name)
         return sql
 
 
-def _implied(
-    condition: exp.Expr, sources: Sequence[Source], only: int | None
+def _find_implied_columns(
+    condition: exp.Expr, sources: Sequence[ViewSource], only: int | None
 ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Equalities of columns of one type: a known first column makes the second one known.
 
@@ -496,10 +498,10 @@ def _implied(
         only: a table that is joined by LEFT JOIN: the equality says something about its columns alone.
     """
     rules = []
-    for part in _conjuncts(condition):
+    for part in _split_conjuncts(condition):
         if not isinstance(part, exp.EQ):
             continue
-        first, second = _direct(part.this), _direct(part.expression)
+        first, second = _find_direct_column(part.this), _find_direct_column(part.expression)
         if first is None or second is None:
             continue
         kinds = [sources[number].schema.columns[position].type for number, position in (first, second)]
@@ -509,14 +511,14 @@ def _implied(
     return rules
 
 
-def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
+def _split_conjuncts(node: exp.Expr) -> list[exp.Expr]:
     node = node.unnest()
     if isinstance(node, exp.And):
-        return [part for side in (node.this, node.expression) for part in _conjuncts(side)]
+        return [part for side in (node.this, node.expression) for part in _split_conjuncts(side)]
     return [node]
 
 
-def _node(table: int, position: int) -> exp.Column:
+def _make_column_node(table: int, position: int) -> exp.Column:
     return exp.column(column_name(table, position))
 
 
@@ -525,7 +527,7 @@ def column_name(table: int, position: int) -> str:
     return f"t{table}_c{position}"
 
 
-def _direct(node: exp.Expr) -> tuple[int, int] | None:
+def _find_direct_column(node: exp.Expr) -> tuple[int, int] | None:
     bare = node.unnest()
     if not isinstance(bare, exp.Column) or len(bare.parts) != 1:
         return None

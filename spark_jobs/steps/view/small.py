@@ -33,7 +33,7 @@ MOST_LOADED: Final = 200_000
 _COMPARED: Final = (t.IntegralType, t.BooleanType, t.DecimalType, t.BinaryType, t.DateType, t.TimestampType)
 
 
-class TooLarge(Exception):
+class SmallBatchTooLarge(Exception):
     """The batch needs more rows than fit into a small one, or rows that only Spark finds."""
 
 
@@ -73,7 +73,7 @@ class SmallTable:
     @property
     def new(self) -> pa.Table:
         """The rows after the batch of keys that changed."""
-        return there(self.changed)
+        return select_existing(self.changed)
 
 
 def find_links(query: ViewQuery) -> Links | None:
@@ -107,17 +107,17 @@ def find_links(query: ViewQuery) -> Links | None:
     return Links(tuple(joins), (nearest, tuple(position for number, position in groups if number == nearest)))
 
 
-def there(rows: pa.Table) -> pa.Table:
+def select_existing(rows: pa.Table) -> pa.Table:
     """The rows that are not deleted."""
     return rows.filter(pc.invert(rows.column(GONE)))
 
 
-def newer(rows: pa.Table, stored: pa.Table, key: Sequence[str]) -> pa.Table:
+def select_newer(rows: pa.Table, stored: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows whose order number is larger than that of the stored row of their key."""
-    orders = dict(zip(_keys(stored, key), stored.column(ORDER).to_pylist(), strict=True))
+    orders = dict(zip(_list_row_keys(stored, key), stored.column(ORDER).to_pylist(), strict=True))
     mask = [
         at not in orders or order > orders[at]
-        for at, order in zip(_keys(rows, key), rows.column(ORDER).to_pylist(), strict=True)
+        for at, order in zip(_list_row_keys(rows, key), rows.column(ORDER).to_pylist(), strict=True)
     ]
     return rows.filter(pa.array(mask, pa.bool_()))
 
@@ -129,7 +129,7 @@ class SmallBatch:
         query: the SELECT.
         links: its columns for lookups.
         tables: of each table of FROM, in order.
-        lookup: gives rows of a table before the batch by the values of columns; may raise ``TooLarge``.
+        lookup: gives rows of a table before the batch by the values of columns; may raise ``SmallBatchTooLarge``.
     """
 
     def __init__(
@@ -158,57 +158,62 @@ class SmallBatch:
             number, positions = self._links.group
             self._load_children(number)
             names = [self._tables[number].names[position] for position in positions]
-            self._load(number, {name: self._values(number, name) for name in names})
+            self._load_rows(number, {name: self._read_column_values(number, name) for name in names})
             while number:
                 self._load_parents(number)
                 number = self._links.joins[number - 1][0]
         self._load_children(len(self._tables) - 1)
         result = []
         for table, loaded in zip(self._tables, self._loaded, strict=True):
-            before = arrow_rows.newest(loaded, table.key, (ORDER,))
-            after = arrow_rows.without(before, table.changed, table.key)
-            result.append((before, arrow_rows.concatenated(after, table.new)))
+            before = arrow_rows.select_newest(loaded, table.key, (ORDER,))
+            after = arrow_rows.drop_matches(before, table.changed, table.key)
+            result.append((before, arrow_rows.concat_tables(after, table.new)))
         return result
 
     def _load_parents(self, number: int) -> None:
         """Load the rows of the earlier table that join rows of this one."""
         parent, pairs = self._links.joins[number - 1]
         columns, names = self._tables[number].names, self._tables[parent].names
-        self._load(parent, {names[left]: self._values(number, columns[right]) - {None} for left, right in pairs})
+        self._load_rows(
+            parent, {names[left]: self._read_column_values(number, columns[right]) - {None} for left, right in pairs}
+        )
 
     def _load_children(self, last: int) -> None:
         """Load what rows of earlier tables join, up to a table."""
         for number in range(1, last + 1):
             parent, pairs = self._links.joins[number - 1]
             columns, names = self._tables[number].names, self._tables[parent].names
-            self._load(number, {columns[right]: self._values(parent, names[left]) - {None} for left, right in pairs})
+            self._load_rows(
+                number,
+                {columns[right]: self._read_column_values(parent, names[left]) - {None} for left, right in pairs},
+            )
 
-    def _values(self, number: int, name: str) -> set[Any]:
+    def _read_column_values(self, number: int, name: str) -> set[Any]:
         """The values of a column in the rows of a table that are loaded or new."""
         columns = [self._loaded[number].column(name), self._tables[number].new.column(name)]
         return {value for column in columns for value in pc.unique(column).to_pylist()}
 
-    def _load(self, number: int, columns: Mapping[str, set[Any]]) -> None:
+    def _load_rows(self, number: int, columns: Mapping[str, set[Any]]) -> None:
         """Load the rows of a table with these values."""
         asked = self._asked.setdefault((number, tuple(columns)), [])
         if any(all(columns[name] <= earlier[name] for name in columns) for earlier in asked):
             return
         asked.append(columns)
         schema = self._loaded[number].schema
-        arrays = {name: _array(values, schema.field(name).type) for name, values in columns.items()}
+        arrays = {name: _make_typed_array(values, schema.field(name).type) for name, values in columns.items()}
         if not all(len(array) for array in arrays.values()):
             return
-        rows = there(self._lookup(self._tables[number], arrays))
-        self._loaded[number] = arrow_rows.concatenated(self._loaded[number], rows)
+        rows = select_existing(self._lookup(self._tables[number], arrays))
+        self._loaded[number] = arrow_rows.concat_tables(self._loaded[number], rows)
         if sum(loaded.num_rows for loaded in self._loaded) > MOST_LOADED:
-            raise TooLarge
+            raise SmallBatchTooLarge
 
 
-def _keys(rows: pa.Table, key: Sequence[str]) -> list[tuple[Any, ...]]:
+def _list_row_keys(rows: pa.Table, key: Sequence[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(rows.column(name).to_pylist() for name in key), strict=True))
 
 
-def _array(values: set[Any], kind: pa.DataType) -> pa.Array:
+def _make_typed_array(values: set[Any], kind: pa.DataType) -> pa.Array:
     """The values that a column of this type may have: the others, of a wider type, equal none of it."""
     if pa.types.is_integer(kind):
         end = 1 << (kind.bit_width - 1)
@@ -220,7 +225,7 @@ def _is_compared(kind: t.DataType) -> bool:
     return isinstance(kind, _COMPARED) or kind == t.StringType()
 
 
-def _are_compared(kind: t.DataType, other: t.DataType) -> bool:
-    if isinstance(kind, t.IntegralType) and isinstance(other, t.IntegralType):
+def _are_compared(kind: t.DataType, other_kind: t.DataType) -> bool:
+    if isinstance(kind, t.IntegralType) and isinstance(other_kind, t.IntegralType):
         return True
-    return kind == other and _is_compared(kind)
+    return kind == other_kind and _is_compared(kind)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from spark_jobs.steps.contract import StepContext, StepRun
-    from spark_jobs.steps.model import Output
+    from spark_jobs.steps.model import OutputTable
     from spark_jobs.steps.state import StepState
     from spark_jobs.steps.view.query import ViewQuery
     from spark_jobs.steps.view.small import Links, SmallTable
@@ -155,7 +155,7 @@ class ViewStep(Step):
 
     def state(self) -> str:
         """See ``Step.state``."""
-        names = ", ".join(dict.fromkeys(names_read(self._select)))
+        names = ", ".join(dict.fromkeys(names_read(self._parse_aggregates)))
         return f"the current rows of {names} (the columns that the view reads), in Delta tables in the checkpoint"
 
     def makes(self) -> list[str]:
@@ -164,31 +164,31 @@ class ViewStep(Step):
 
     def definition(self) -> dict[str, Any]:
         """See ``Step.definition``."""
-        sql = text_of(self._select)
+        sql = text_of(self._parse_aggregates)
         return super().definition() | {"sql": sql, "key": self.context.options["key"]}
 
     def unmatched(self, tables: Sequence[TableSchema]) -> list[str]:
         """See ``Step.unmatched``."""
-        names = dict.fromkeys(names_read(self._select))
+        names = dict.fromkeys(names_read(self._parse_aggregates))
         return [name for name in names if find_table(self.name, name, tables) is None]
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         """See ``Step.plan``."""
-        query = self._query(tables)
-        return [*self._others(tables), *([] if query is None else [query.output(self.name)])]
+        query = self._resolve_query(tables)
+        return [*self._list_other_tables(tables), *([] if query is None else [query.output(self.name)])]
 
     def apply(self, tables: Sequence[StepTable], run: StepRun) -> list[StepTable]:
         """See ``Step.apply``. Runs Spark jobs: what affects the view is computed before the view."""
         schemas = [table.changes.schema for table in tables]
-        others = {table.namespace for table in self._others(schemas)}
+        others = {table.namespace for table in self._list_other_tables(schemas)}
         passed = [table for table in tables if table.changes.schema.namespace in others]
         state = run.state(self.name)
         self._demand_same(state)
-        resolved = self._resolved(schemas, run)
+        resolved = self._resolve_view(schemas, run)
         query = None if resolved is None else resolved.query
-        read = {table.namespace for table in self._read(schemas)}
+        read = {table.namespace for table in self._read_tables(schemas)}
         inputs = [table for table in tables if table.changes.schema.namespace in read]
-        values = {**state.values, _DEFINITION: self._definition}
+        values = {**state.values, _DEFINITION: self._definition_hash}
         result = None
         if resolved is not None and resolved.links is not None and values.get(_READY) and state.has_lookups():
             result = self._small_batch(inputs, resolved.query, resolved.links, state, run.spark)
@@ -206,21 +206,21 @@ class ViewStep(Step):
         schema = resolved.schema
         if output is None:
             return [*passed, StepTable(TableChanges(schema, resolved.empty), present=False)]
-        from spark_jobs.steps.view.frames import computed
+        from spark_jobs.steps.view.frames import compute_now
 
         position = max(moments, key=lambda moment: moment.order).position if moments else ("", 0, 0)
         frame = _with_system(schema, output, values.get(_LAST_ORDER, 0), values.get(_LAST_TIME, 0), position)
-        return [*passed, StepTable(TableChanges(schema, computed(frame)))]
+        return [*passed, StepTable(TableChanges(schema, compute_now(frame)))]
 
     def _whole_batch(
         self, tables: Sequence[StepTable], query: ViewQuery | None, state: StepState, *, first: bool
     ) -> tuple[DataFrame | None, list[_Moment]]:
-        """The changes of the view's rows (see ``_output``; None: there are none) and the newest changes of the tables."""
+        """The changes of the view's rows (see ``_plan_output``; None: there are none) and the newest changes of the tables."""
         moments: list[_Moment] = []
-        inputs = {table.changes.schema.namespace: self._input(table, query, state, moments) for table in tables}
+        inputs = {table.changes.schema.namespace: self._find_input(table, query, state, moments) for table in tables}
         if query is None or not (moments or first):
             return None, moments
-        return self._output(query, inputs, first=first), moments
+        return self._plan_output(query, inputs, first=first), moments
 
     def _small_batch(
         self, tables: Sequence[StepTable], query: ViewQuery, links: Links, state: StepState, spark: SparkSession
@@ -228,13 +228,15 @@ class ViewStep(Step):
         """As ``_whole_batch``, without Spark jobs that read the state; None: the batch needs them."""
         from pyspark.sql import types as t
 
-        from spark_jobs.steps.view.frames import Recomputing, difference, local_rows
-        from spark_jobs.steps.view.small import MOST_LOADED, SmallBatch, TooLarge
+        from spark_jobs.steps.view.frames import Recomputing, compute_changes, local_rows
+        from spark_jobs.steps.view.small import MOST_LOADED, SmallBatch, SmallBatchTooLarge
 
         def look_up(table: SmallTable, columns: Mapping[str, pa.Array]) -> pa.Table:
-            rows = state.lookup(table.name, table.fields, table.key, columns, MOST_LOADED, self._kept(state))
+            rows = state.lookup(
+                table.name, table.fields, table.key, columns, MOST_LOADED, self._build_kept_condition(state)
+            )
             if rows is None:
-                raise TooLarge
+                raise SmallBatchTooLarge
             return rows
 
         try:
@@ -245,7 +247,7 @@ class ViewStep(Step):
             if not changed:
                 return None, []
             rows = SmallBatch(query, links, [inputs[s.schema.namespace] for s in query.sources], look_up).rows()
-        except TooLarge:
+        except SmallBatchTooLarge:
             return None
         for table in changed.values():
             state.append(table.name, table.changed.select(table.fields.names), key=table.key)
@@ -260,51 +262,51 @@ class ViewStep(Step):
                 side.append(local_rows(spark, side_rows.select(columns), fields))
         recomputing = Recomputing(self.name, query, [])
         before, after = (recomputing.rows(side) for side in sides)
-        changes = difference(query, before, after.hint("merge"), images=self.context.before_rows)
-        return changes, [_moment(table.changed) for table in changed.values()]
+        changes = compute_changes(query, before, after.hint("merge"), images=self.context.before_rows)
+        return changes, [_find_newest_moment(table.changed) for table in changed.values()]
 
     # Tables.
 
     @cached_property
-    def _select(self) -> exp.Select:
+    def _parse_aggregates(self) -> exp.Select:
         return parse_view(self.name, self.context.options["sql"])
 
-    def _resolved(self, tables: Sequence[TableSchema], run: StepRun) -> _Resolved | None:
+    def _resolve_view(self, tables: Sequence[TableSchema], run: StepRun) -> _Resolved | None:
         """All that follows from the schemas of the tables; None as long as not all of the view's have been seen."""
         if self._resolution is None or self._resolution.tables != tuple(tables):
-            query = self._query(tables)
+            query = self._resolve_query(tables)
             if query is None:
                 return None
-            self._resolution = _Resolved(tuple(tables), query, find_links(query), *self._shape(query, run))
+            self._resolution = _Resolved(tuple(tables), query, find_links(query), *self._make_view_shape(query, run))
         return self._resolution
 
-    def _read(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
+    def _read_tables(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
         """The tables of FROM that have been seen, each once."""
-        names = names_read(self._select)
+        names = names_read(self._parse_aggregates)
         matches = (find_table(self.name, name, tables) for name in names)
         return list({table.namespace: table for table in matches if table is not None}.values())
 
-    def _others(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
-        read = {table.namespace for table in self._read(tables)}
+    def _list_other_tables(self, tables: Sequence[TableSchema]) -> list[TableSchema]:
+        read = {table.namespace for table in self._read_tables(tables)}
         return [table for table in tables if self.context.options["keep.inputs"] or table.namespace not in read]
 
-    def _query(self, tables: Sequence[TableSchema]) -> ViewQuery | None:
+    def _resolve_query(self, tables: Sequence[TableSchema]) -> ViewQuery | None:
         """The resolved SELECT; None as long as not all of its tables have been seen."""
-        select = self._select
+        select = self._parse_aggregates
         matches = [find_table(self.name, name, tables) for name in names_read(select)]
-        seen = [table for table in matches if table is not None]
-        if len(seen) < len(matches):
+        known_tables = [table for table in matches if table is not None]
+        if len(known_tables) < len(matches):
             return None
-        return ViewResolver(self.name, select, seen).resolve(self.context.options["key"])
+        return ViewResolver(self.name, select, known_tables).resolve(self.context.options["key"])
 
     @cached_property
-    def _definition(self) -> str:
-        select = self._select
-        text = f"{text_of(select)}\n{','.join(self.context.options['key'])}"
-        return hashlib.sha256(text.encode()).hexdigest()
+    def _definition_hash(self) -> str:
+        select = self._parse_aggregates
+        definition_text = f"{text_of(select)}\n{','.join(self.context.options['key'])}"
+        return hashlib.sha256(definition_text.encode()).hexdigest()
 
     def _demand_same(self, state: StepState) -> None:
-        if state.values and state.values.get(_DEFINITION) != self._definition:
+        if state.values and state.values.get(_DEFINITION) != self._definition_hash:
             raise Fatal(
                 f"step {self.name}: its SELECT or its key is another one than that of the state in the checkpoint "
                 f"{state.checkpoint}, so rows that the old one has written would stay. Give the flow another name or "
@@ -313,23 +315,27 @@ class ViewStep(Step):
 
     # Inputs.
 
-    def _input(self, table: StepTable, query: ViewQuery | None, state: StepState, moments: list[_Moment]) -> _Input:
+    def _find_input(
+        self, table: StepTable, query: ViewQuery | None, state: StepState, moments: list[_Moment]
+    ) -> _Input:
         """The rows of a table before and after the batch; what changed goes into the state at the end of the batch."""
         from pyspark.sql import functions as f
 
         schema = table.changes.schema
         positions, key, fields = self._stored_columns(schema, query)
         name = table_folder(schema.namespace)
-        stored = state.read(name, fields, key, self._kept(state))
+        stored = state.read(name, fields, key, self._build_kept_condition(state))
         before = stored.where(f"NOT {GONE}")
-        from spark_jobs.steps.view.frames import computed
+        from spark_jobs.steps.view.frames import compute_now
 
         if not table.present:
             return _Input(schema, positions, before, before, None, 0)
-        newest = self._newest(_changes(table, positions), key)
+        newest = self._select_newest_changes(_select_changes(table, positions), key)
         there = stored.select(*key, f.col(ORDER).alias("known_"))
-        changed = computed(newest.join(there, key, "left").where(f"known_ IS NULL OR {ORDER} > known_").drop("known_"))
-        count, *rest = changed.agg(
+        changed = compute_now(
+            newest.join(there, key, "left").where(f"known_ IS NULL OR {ORDER} > known_").drop("known_")
+        )
+        count, *totals = changed.agg(
             f.count(f.lit(1)),
             f.max(ORDER),
             f.max(f.unix_micros(_TIME)),
@@ -337,7 +343,7 @@ class ViewStep(Step):
         ).collect()[0]
         if not count:
             return _Input(schema, positions, before, before, None, 0)
-        moments.append(_Moment(rest[0], rest[1] or 0, tuple(rest[2:])))
+        moments.append(_Moment(totals[0], totals[1] or 0, tuple(totals[2:])))
         rows = changed.select(*fields.names)
         state.append(name, rows, files=1 + count // 500_000, key=key)
         unchanged = before.join(
@@ -375,21 +381,21 @@ class ViewStep(Step):
         )
         if not table.present:
             return result
-        collected = _changes(table, positions).limit(small.MOST_CHANGED + 1).toArrow()
+        collected = _select_changes(table, positions).limit(small.MOST_CHANGED + 1).toArrow()
         if collected.num_rows > small.MOST_CHANGED:
-            raise small.TooLarge
+            raise small.SmallBatchTooLarge
         if not collected.num_rows:
             return result
-        rows = arrow_rows.newest(
+        rows = arrow_rows.select_newest(
             collected.select(columns.names).cast(columns), key, (ORDER, "kafka_offset_", "ums_uid_")
         )
         stored = look_up(result, {name: pc.unique(rows.column(name)) for name in key})
-        remembered = pa.scalar(self._remembered(state), pa.timestamp("us", "UTC"))
+        remembered = pa.scalar(self._compute_retention_start(state), pa.timestamp("us", "UTC"))
         stored = stored.filter(
             pc.or_kleene(pc.invert(stored.column(GONE)), pc.greater_equal(stored.column(_TIME), remembered))
         )
-        changed = small.newer(rows, stored, key)
-        old = arrow_rows.only(small.there(stored), changed, key)
+        changed = small.select_newer(rows, stored, key)
+        old = arrow_rows.keep_matches(small.select_existing(stored), changed, key)
         return replace(result, old=old, changed=changed)
 
     def _stored_columns(
@@ -398,13 +404,13 @@ class ViewStep(Step):
         """The positions of the columns that are kept, the names of the key in the state, and the columns of the state."""
         from pyspark.sql import types as t
 
-        positions = self._positions(schema, query)
+        positions = self._key_positions(schema, query)
         key = [stored_name(schema.columns[position].name) for position in positions if schema.columns[position].key]
         fields = [t.StructField(stored_name(schema.columns[at].name), schema.columns[at].type) for at in positions]
         system = [(ORDER, t.LongType()), (GONE, t.BooleanType()), (_TIME, t.TimestampType())]
         return positions, key, t.StructType([*fields, *(t.StructField(name, kind) for name, kind in system)])
 
-    def _positions(self, schema: TableSchema, query: ViewQuery | None) -> tuple[int, ...]:
+    def _key_positions(self, schema: TableSchema, query: ViewQuery | None) -> tuple[int, ...]:
         """The columns of a table that are kept: all of them until the SELECT can be resolved."""
         if query is None:
             return tuple(range(len(schema.columns)))
@@ -415,16 +421,16 @@ class ViewStep(Step):
         ]
         return tuple(sorted(frozenset().union(*read)))
 
-    def _kept(self, state: StepState) -> str:
+    def _build_kept_condition(self, state: StepState) -> str:
         """The condition for rows that the state keeps."""
-        return f"NOT {GONE} OR {_TIME} >= timestamp_micros({self._remembered(state)})"
+        return f"NOT {GONE} OR {_TIME} >= timestamp_micros({self._compute_retention_start(state)})"
 
-    def _remembered(self, state: StepState) -> int:
+    def _compute_retention_start(self, state: StepState) -> int:
         """The time from which on deleted rows are remembered (us since 1970)."""
         retention: int = self.context.options["deleted.retention.ms"]
         return int(state.values.get(_LAST_TIME, 0)) - 1000 * retention
 
-    def _newest(self, rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    def _select_newest_changes(self, rows: DataFrame, key: Sequence[str]) -> DataFrame:
         """The newest change of each key in the batch."""
         from pyspark.sql import functions as f
 
@@ -436,11 +442,11 @@ class ViewStep(Step):
 
     # The view.
 
-    def _output(self, query: ViewQuery, inputs: dict[str, _Input], *, first: bool) -> DataFrame:
+    def _plan_output(self, query: ViewQuery, inputs: dict[str, _Input], *, first: bool) -> DataFrame:
         """The changes of the view's rows, as ``v<number>`` and ``ums_op_``."""
         from pyspark.sql import functions as f
 
-        from spark_jobs.steps.view.frames import Change, Recomputing, difference, named_rows
+        from spark_jobs.steps.view.frames import Recomputing, ViewTableChange, compute_changes, named_rows
 
         changes = []
         for number, source in enumerate(query.sources):
@@ -455,7 +461,7 @@ class ViewStep(Step):
                     *(f.col(columns[position]).alias(f"k{position}") for position in key_positions)
                 )
             changes.append(
-                Change(
+                ViewTableChange(
                     named_rows(source_rows.before, columns, number),
                     named_rows(source_rows.after, columns, number),
                     keys,
@@ -467,15 +473,15 @@ class ViewStep(Step):
             after = recomputing.everything()
             return after.withColumn("ums_op_", f.lit("i"))
         before, after = recomputing.affected()
-        return difference(query, before, after, images=self.context.before_rows)
+        return compute_changes(query, before, after, images=self.context.before_rows)
 
-    def _shape(self, query: ViewQuery, run: StepRun) -> tuple[TableSchema, DataFrame]:
+    def _make_view_shape(self, query: ViewQuery, run: StepRun) -> tuple[TableSchema, DataFrame]:
         """The schema of the view, and a frame of it without rows."""
         from pyspark.errors import PySparkException
         from pyspark.sql import types as t
 
         from spark_jobs.steps.derive import first_line
-        from spark_jobs.steps.view.frames import Change, Recomputing
+        from spark_jobs.steps.view.frames import Recomputing, ViewTableChange
 
         changes = []
         for number, source in enumerate(query.sources):
@@ -486,18 +492,20 @@ class ViewStep(Step):
                 ]
             )
             empty = run.spark.createDataFrame([], fields)
-            changes.append(Change(empty, empty, None, 0))
+            changes.append(ViewTableChange(empty, empty, None, 0))
         try:
             rows = Recomputing(self.name, query, changes).everything()
             kinds = [entry.dataType for entry in rows.schema.fields]
         except PySparkException as error:
             raise StepRefused(f"step {self.name}: {first_line(error)}") from error
-        schema = TableSchema(self.name, tuple(self._column(query, number, kind) for number, kind in enumerate(kinds)))
+        schema = TableSchema(
+            self.name, tuple(self._build_view_column(query, number, kind) for number, kind in enumerate(kinds))
+        )
         from spark_jobs.sources.decoding import frame_type
 
         return schema, run.spark.createDataFrame([], frame_type(schema))
 
-    def _column(self, query: ViewQuery, number: int, kind: Any) -> Column:
+    def _build_view_column(self, query: ViewQuery, number: int, kind: Any) -> Column:
         from pyspark.sql import types as t
 
         name, in_key, position = query.names[number], number < query.key, query.direct[number]
@@ -514,14 +522,14 @@ class ViewStep(Step):
         return replace(origin, name=name, nullable=nullable, key=in_key)
 
 
-def _changes(table: StepTable, positions: Sequence[int]) -> DataFrame:
+def _select_changes(table: StepTable, positions: Sequence[int]) -> DataFrame:
     """The changes of a table in the batch, under stored names."""
     from pyspark.sql import functions as f
 
-    from spark_jobs.frames import numbered
+    from spark_jobs.frames import number_columns
 
     schema = table.changes.schema
-    rows = numbered(table.changes.frame, len(schema.columns)).where("ums_op_ <> 'b'")
+    rows = number_columns(table.changes.frame, len(schema.columns)).where("ums_op_ <> 'b'")
     return rows.select(
         *(f.col(f"c{position}").alias(stored_name(schema.columns[position].name)) for position in positions),
         f.col("ums_id_").alias(ORDER),
@@ -532,7 +540,7 @@ def _changes(table: StepTable, positions: Sequence[int]) -> DataFrame:
     )
 
 
-def _moment(changed: pa.Table) -> _Moment:
+def _find_newest_moment(changed: pa.Table) -> _Moment:
     """The newest of some changes, and the latest of their times."""
     import pyarrow as pa
     import pyarrow.compute as pc

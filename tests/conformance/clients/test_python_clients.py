@@ -13,7 +13,7 @@ from kafka_connect_api.errors import ConnectGenericException
 from kafka_connect_api.kafka_connect_api import Api, Cluster, Connector
 from kafka_connect_healthcheck.health import Health
 
-from compose.local.http import call
+from compose.local.http import send_request
 from compose.local.service import wait_until
 from tests.support.eventually import eventually
 from tests.support.trace_reader import told_by_redpanda_console
@@ -147,7 +147,7 @@ def test_what_people_are_told_of_a_failed_task(urls: tuple[str, str], file: str)
     """Clients show a part of the trace: its first line, or what follows "Caused by:"."""
     for url in urls:
         name = f"fails-{secrets.token_hex(4)}"
-        status, _ = call(
+        status, _ = send_request(
             "PUT",
             f"{url}/connectors/{name}/config",
             {
@@ -170,4 +170,4 @@ def test_what_people_are_told_of_a_failed_task(urls: tuple[str, str], file: str)
         assert (failure["type"], failure["connector"], failure["id"]) == ("task", name, 0)
         assert failure["trace"].partition("\n")[0].partition(": ")[2].startswith("Tolerance exceeded in error handler")
         assert told_by_redpanda_console(failure["trace"]).startswith("Failed to serialize to long")
-        assert call("DELETE", f"{url}/connectors/{name}")[0] == 204
+        assert send_request("DELETE", f"{url}/connectors/{name}")[0] == 204

@@ -12,7 +12,7 @@ import pytest
 
 from compose.local.artifacts import load_manifest
 from compose.local.java import find_java
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from tests.conformance.java_compiler import compiled
 
 from .calls import CLIENTS
@@ -38,7 +38,7 @@ def test_every_call_of_a_client(urls: tuple[str, str], client: Client, tmp_path:
 
 def test_akhqs_client_unmodified(urls: tuple[str, str], tmp_path: Path) -> None:
     java = find_java()
-    jars = Resolver().fetch(load_manifest().members("akhq-client"), "AKHQ's client")
+    jars = ArtifactResolver().fetch(load_manifest().members("akhq-client"), "AKHQ's client")
     classes = compiled(java, Path(__file__).with_name("Akhq.java"), jars)
     answers = []
     for url in urls:

@@ -19,7 +19,7 @@ import pytest
 
 from compose.local.artifacts import Artifact, load_manifest
 from compose.local.errors import StackError
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from connectors.errors import Skippable
 from tests.conformance.converters.java_runner import JavaConverters
 from tests.conformance.converters.spelling import double_of, float_of, schema_of, value_of
@@ -31,7 +31,7 @@ from worker.converters.base import create_converter, create_header_converter
 from worker.converters.javatext import double_text, float_text
 from worker.converters.json import JsonConverter
 from worker.converters.json_text import JsonSettings, schema_text, value_text
-from worker.converters.partitioner import murmur2, positive_hashes
+from worker.converters.partitioner import hash_murmur2, positive_hashes
 
 if TYPE_CHECKING:
     from connectors.schema import Schema
@@ -208,7 +208,7 @@ def test_keys_go_to_the_partitions_java_sends_them_to() -> None:
     cases = load("murmur2")
     keys = [base64.b64decode(case["data"]) for case in cases]
     expected = [case["java"]["number"] for case in cases]
-    assert [murmur2(key) & 0x7FFFFFFF for key in keys] == expected
+    assert [hash_murmur2(key) & 0x7FFFFFFF for key in keys] == expected
     assert list(positive_hashes(keys * 7)) == expected * 7
 
 
@@ -269,7 +269,7 @@ def java_version() -> int:
 def java(tmp_path_factory: pytest.TempPathFactory) -> JavaConverters:
     home, _ = jdk()
     try:
-        jars = Resolver().fetch([*load_manifest().members("connect"), *AVRO_JARS], "the Java converters")
+        jars = ArtifactResolver().fetch([*load_manifest().members("connect"), *AVRO_JARS], "the Java converters")
     except StackError as error:
         pytest.skip(f"the Java converters' jars can't be had: {error}")
     return JavaConverters.compiled(home, ":".join(map(str, jars)), tmp_path_factory.mktemp("converters"), release=17)

@@ -16,7 +16,7 @@ import pytest
 
 from compose.local.artifacts import Artifact, load_manifest
 from compose.local.errors import StackError
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from connectors.errors import Skippable
 from connectors.schema import DATE, TIMESTAMP
 from tests.conformance.converters.java_runner import JavaConverters
@@ -287,7 +287,7 @@ def jars(*sets: str, more: tuple[Artifact, ...]) -> list[str]:
     try:
         return [
             str(path)
-            for path in Resolver().fetch(
+            for path in ArtifactResolver().fetch(
                 [*(each for name in sets for each in manifest.members(name)), *more], "the Java converters"
             )
         ]

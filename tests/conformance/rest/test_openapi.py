@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from compose.local.http import call
+from compose.local.http import send_request
 from compose.local.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.selection import scaled
@@ -136,7 +136,7 @@ def answered() -> set[tuple[str, int]]:
 @pytest.fixture(scope="module")
 def schema(url: str) -> Any:
     """The worker's document, closed: no field may be in an answer that is not declared."""
-    status, document = call("GET", f"{url}/openapi.json", None, 30)
+    status, document = send_request("GET", f"{url}/openapi.json", None, 30)
     assert status == 200
     for name, shape in document["components"]["schemas"].items():
         if name not in {"Snapshot", "Table"}:  # connectors add their own
@@ -189,7 +189,7 @@ QUERIES: dict[str, tuple[dict[str, str], ...]] = {
 
 
 def _running(url: str) -> bool:
-    _, body = call("GET", f"{url}/connectors/runs/status", None, 30)
+    _, body = send_request("GET", f"{url}/connectors/runs/status", None, 30)
     return [task["state"] for task in body.get("tasks", ())] == ["RUNNING"]
 
 
@@ -205,17 +205,17 @@ def _good(operation: Any, route: Any, file: str) -> Any:
 
 
 def _prepare(url: str, file: str) -> None:
-    _, there = call("GET", f"{url}/connectors", None, 30)
+    _, there = send_request("GET", f"{url}/connectors", None, 30)
     for name, connector in CONNECTORS.items():
         if name not in there:
             config = {key: value.replace("{file}", file) for key, value in connector["config"].items()}
-            status, body = call("POST", f"{url}/connectors", {"name": name, **connector, "config": config}, 30)
+            status, body = send_request("POST", f"{url}/connectors", {"name": name, **connector, "config": config}, 30)
             assert status == 201, body
     for name in ("kept", "gone"):
-        status, body = call("PUT", f"{url}/rules/{name}?force=true", {"rules": RULES}, 30)
+        status, body = send_request("PUT", f"{url}/rules/{name}?force=true", {"rules": RULES}, 30)
         assert status in {200, 201}, body
     for name, action in (("runs", "resume"), ("stopped", "stop")):
-        call("PUT", f"{url}/connectors/{name}/{action}", None, 30)
+        send_request("PUT", f"{url}/connectors/{name}/{action}", None, 30)
 
 
 def _aim(data: Any, case: Any, file: str) -> None:
@@ -255,13 +255,15 @@ def test_it_answers_as_documented(schema: Any, url: str, file: str, route: Any, 
     wrong = route.operation.body is not None or any(query.type is not str for query in route.operation.query)
     _prepare(url, file)
     if route.operation.id in {"getTaskStatus", "restartTask", "restartConnector"}:
-        call("PUT", f"{url}/connectors/runs/config", {**FILE, "file": file}, 30)
+        send_request("PUT", f"{url}/connectors/runs/config", {**FILE, "file": file}, 30)
         eventually(lambda: _running(url), "the connectors run", 30, every=0.05)
     if route.operation.id == "getProgress":
         # An operation that was tried before may have given it another configuration, and a worker knows of a
         # change a moment after the leader has answered.
-        call("PUT", f"{url}/connectors/job/config", CONNECTORS["job"]["config"], 30)
-        eventually(lambda: call("GET", f"{url}/connectors/job/progress", None, 30)[0] == 200, "the job is known", 30)
+        send_request("PUT", f"{url}/connectors/job/config", CONNECTORS["job"]["config"], 30)
+        eventually(
+            lambda: send_request("GET", f"{url}/connectors/job/progress", None, 30)[0] == 200, "the job is known", 30
+        )
     for query in QUERIES.get(route.operation.id, ({},)):
         case = _good(operation, route, file)
         case.query = query
@@ -304,7 +306,7 @@ WANTED = {"pauseConnector": "PAUSED", "resumeConnector": "RUNNING", "stopConnect
 
 def _settled(url: str, wanted: dict[str, str]) -> bool:
     """Whether these connectors and no others are there, each in its state with all its tasks, or failed."""
-    _, there = call("GET", f"{url}/connectors?expand=status", None, 30)
+    _, there = send_request("GET", f"{url}/connectors?expand=status", None, 30)
     for name, state in wanted.items():
         if name not in there:
             return False
@@ -327,8 +329,8 @@ def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema:
         """One connector's life. Every story finds the cluster as the first one did: equal requests must have equal ends."""
 
         def setup(self) -> None:
-            for name in call("GET", f"{url}/connectors", None, 30)[1]:
-                call("DELETE", f"{url}/connectors/{quote(name, safe='')}", None, 30)
+            for name in send_request("GET", f"{url}/connectors", None, 30)[1]:
+                send_request("DELETE", f"{url}/connectors/{quote(name, safe='')}", None, 30)
             self.created = 0
             self.deleted: set[str] = set()
             self.wanted: dict[str, str] = {}
@@ -375,7 +377,7 @@ def test_what_is_created_can_be_followed_to_its_end(url: str, file: str, schema:
                 self.wanted[name] = WANTED[operation]
             if case.method != "GET":
                 # Answers in between depend on the moment, and hypothesis wants equal requests to have equal answers.
-                assert wait_until(lambda: _settled(url, self.wanted), 30, 0.02), call(
+                assert wait_until(lambda: _settled(url, self.wanted), 30, 0.02), send_request(
                     "GET", f"{url}/connectors?expand=status", None, 30
                 )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from compose.local.artifacts import load_manifest
 from compose.local.java import find_java
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from tests.conformance.java_compiler import compiled
 from tests.conformance.transforms.debezium_expressions import CEL, GROOVY, ROUTES
 
@@ -816,9 +816,9 @@ def ask_java(made: Json) -> Json:
     sets = {"3.5": ("debezium", "debezium-scripting", "connect"), "3.6": ("debezium-36", "debezium", "connect")}
     expected = {}
     for version, names in sets.items():
-        jars = [jar for name in names for jar in Resolver().fetch(manifest.members(name), name)]
+        jars = [jar for name in names for jar in ArtifactResolver().fetch(manifest.members(name), name)]
         asked = {"transforms": made[version], "expressions": [], "properties": []}
-        classes = compiled(java, DRIVER, Resolver().fetch(manifest.members("connect"), "connect"))
+        classes = compiled(java, DRIVER, ArtifactResolver().fetch(manifest.members("connect"), "connect"))
         # The log would stand in the answer.
         classpath = ":".join(map(str, [classes, *jars]))
         command = [str(java.executable), "-Xmx512m", "-Dlog4j2.level=OFF", "-cp", classpath, DRIVER.stem]

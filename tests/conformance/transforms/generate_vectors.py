@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from compose.local.artifacts import load_manifest
 from compose.local.java import find_java
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from tests.conformance.java_compiler import compiled
 
 if TYPE_CHECKING:
@@ -682,7 +682,7 @@ def run_java(made: Json, timeout_s: float = 300) -> Json:
     members = dict.fromkeys(
         each for name in ("connect", "debezium", "debezium-scripting") for each in manifest.members(name)
     )
-    jars = Resolver().fetch(members, "Kafka Connect's and Debezium's transforms")
+    jars = ArtifactResolver().fetch(members, "Kafka Connect's and Debezium's transforms")
     classes = compiled(java, DRIVER, jars)
     done = subprocess.run(
         [str(java.executable), "-Xmx512m", "-cp", ":".join(map(str, [classes, *jars])), DRIVER.stem],

@@ -10,7 +10,7 @@ from tests.conformance.transforms.plugin.case_source import CONVERTER, read, rec
 from worker.transforms.pipeline import TransformError
 
 if TYPE_CHECKING:
-    from worker.transforms.pipeline import Pipeline
+    from worker.transforms.pipeline import TransformPipeline
 
 Json = dict[str, Any]
 
@@ -20,7 +20,7 @@ def _write(schema: Any, value: Any) -> Any:
     return None if data is None else json.loads(data)
 
 
-def outcome(pipeline: Pipeline, case: Json) -> Json | None:
+def outcome(pipeline: TransformPipeline, case: Json) -> Json | None:
     """The record that comes out, None for none, or the error; checks that the record that went in is as it was."""
     record = record_of(case)
     try:

@@ -13,7 +13,7 @@ from compose.local.errors import StackError
 from connectors.errors import ConfigInvalid
 from tests.conformance.transforms import generate_vectors
 from tests.conformance.transforms.outcomes import Json, outcome
-from worker.properties import parse
+from worker.properties import parse_properties
 from worker.transforms.java_regex import compile_java, java_replacement
 from worker.transforms.pipeline import build_pipeline
 
@@ -74,9 +74,9 @@ def test_properties_are_read_as_java_reads_them() -> None:
     for text, java in zip(CASES["properties"], EXPECTED["properties"], strict=True):
         if "class" in java:
             with pytest.raises(ConfigInvalid, match="Malformed"):
-                parse(text)
+                parse_properties(text)
         else:
-            assert parse(text) == java, repr(text)
+            assert parse_properties(text) == java, repr(text)
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ from compose.local.artifacts import load_manifest
 from compose.local.connect import JavaConnect
 from compose.local.java import find_java
 from compose.local.jvm import FAST_START, Heap
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from compose.local.worker import MillraceWorker
 from tests.conformance.java_compiler import compiled
 
@@ -145,7 +145,7 @@ def run_java(
     """
     java = find_java()
     # The connector is compiled against Connect itself, whatever else is on the worker's class path.
-    jars = Resolver().fetch(load_manifest().members("connect"), "Kafka Connect (the Java reference)")
+    jars = ArtifactResolver().fetch(load_manifest().members("connect"), "Kafka Connect (the Java reference)")
     classes = compiled(java, _HERE / "CaseSource.java", jars, _SERVICES)
     run = _Run(cases, bootstrap, folder)
     worker = JavaConnect(

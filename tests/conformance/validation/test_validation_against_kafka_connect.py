@@ -1,4 +1,4 @@
-"""What ``validate`` answers on some 500 configurations, beside the recorded answers of Kafka Connect 4.1.2's worker.
+"""What ``validate_config`` answers on some 500 configurations, beside the recorded answers of Kafka Connect 4.1.2's worker.
 
 ``record.py`` asks that worker; in the slow suite it is asked again. All of an answer is compared but
 documentation: status, groups and options in their order, definitions, values, recommendations, visibility, errors. Differences
@@ -23,8 +23,8 @@ from tests.conformance.validation.cases import Case, cases
 from tests.conformance.validation.record import ANSWERS, lengthened, normalised, record, worker_key
 from worker.control.herder_base import with_problems
 from worker.plugins import PluginRegistry
-from worker.plugins.catalog import Catalog
-from worker.validation import validate
+from worker.plugins.catalog import PluginCatalog
+from worker.validation import validate_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -50,12 +50,12 @@ def recorded() -> dict[str, Any]:
 def ours() -> Mapping[str, dict[str, Any]]:
     """Millrace's answers, as the control process and a task host make them."""
     registry = PluginRegistry()
-    catalog = Catalog(registry.infos())
+    catalog = PluginCatalog(registry.infos())
 
     async def one(case: Case) -> dict[str, Any]:
         worker = {"key.converter": _JSON, "value.converter": _JSON, **case.worker}
         try:
-            body = await validate(registry, case.config, "FileStreamSource", worker)
+            body = await validate_config(registry, case.config, "FileStreamSource", worker)
         except ConfigInvalid as error:
             return _normalised(case, 400, {"error_code": 400, "message": str(error)})
         return _normalised(case, 200, with_problems(body, catalog.select(case.config, worker).problems))
@@ -95,7 +95,7 @@ def test_there_is_an_answer_to_each(recorded: dict[str, Any]) -> None:
 )
 async def test_class_names(option: str, value: str, difference: str) -> None:
     assert difference in VALIDATION
-    body = await validate(PluginRegistry(), {**CASES[0].config, option: value}, None, {"key.converter": _JSON})
+    body = await validate_config(PluginRegistry(), {**CASES[0].config, option: value}, None, {"key.converter": _JSON})
     (errors,) = [item["value"]["errors"] for item in body["configs"] if item["value"]["name"] == option]
     assert errors == (
         []

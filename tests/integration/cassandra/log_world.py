@@ -8,15 +8,15 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from connectors.cassandra.catalog import Catalog, TableFilter
+from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter
 from connectors.cassandra.log.segment import Segment
-from connectors.cassandra.server import cluster, version_of
-from connectors.cql.mutations.compiled import Decoder
+from connectors.cassandra.server import read_cluster, version_of
+from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.cql.mutations.encode import write_update
-from connectors.cql.mutations.head import mutation, update_head
+from connectors.cql.mutations.head import read_mutation_head, update_head
 from connectors.cql.mutations.reference import UnknownColumn, read_update, skip_update
 from connectors.cql.session import CqlSession
-from connectors.cql.types import quote
+from connectors.cql.types import quote_name
 from tests.support.partition_merge import Table
 from tests.support.settings import cql_session
 from tests.unit.connectors.cql.mutation_world import SOURCE, unpacked
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from connectors.cassandra.model import Entry
-    from connectors.cql.mutations.definition import Column, TableDefinition
+    from connectors.cassandra.model import LogEntry
+    from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition
     from connectors.cql.types import CqlType
     from tests.support.partition_merge import PartitionState, RowState
 
@@ -44,7 +44,7 @@ class LogReader:
         for _ in self.news():
             pass
 
-    def news(self) -> Iterator[tuple[int, bytes, Entry]]:
+    def news(self) -> Iterator[tuple[int, bytes, LogEntry]]:
         """Version, bytes and place of each new entry; blocks while it reads."""
         for path in sorted(self._folder.glob("CommitLog-*.log"), key=log_number):
             number = log_number(path)
@@ -88,17 +88,17 @@ class World:
         self._settings = cql_session(contact_points=((host, int(port)),), consistency="ONE")
         self._reader = LogReader(cdc_raw)
         self.keyspace = keyspace
-        self.catalog = Catalog(TableFilter(), logging.LoggerAdapter(logging.getLogger("test")))
+        self.catalog = CassandraCatalog(CassandraTableFilter(), logging.LoggerAdapter(logging.getLogger("test")))
         self.updates: dict[str, list[tuple[int, bytes]]] = {}
         self._fence = self._passed = 0
         self.plain = 0
         self.unknown: list[str] = []
         self.release = (0, 0)
-        self._decoders: dict[tuple[str, int, str], Decoder] = {}
+        self._decoders: dict[tuple[str, int, str], CompiledDecoder] = {}
 
     async def __aenter__(self) -> Self:
         self.session = self.catalog.session = await CqlSession.acquire(self._settings)
-        self.release = version_of((await cluster(self.session)).versions[0])
+        self.release = version_of((await read_cluster(self.session)).versions[0])
         await self.execute(f"CREATE TABLE IF NOT EXISTS {self.keyspace}.fence (id int PRIMARY KEY) WITH cdc = true")
         await self.catalog.refresh()
         return self
@@ -111,7 +111,7 @@ class World:
         for text in statements:
             await self.session.query(text)
 
-    async def definition(self, table: str) -> TableDefinition:
+    async def definition(self, table: str) -> CqlTableDefinition:
         """The table as it is now."""
         await self.catalog.refresh()
         (found,) = self.catalog.tables([f"{self.keyspace}[.]{table}"])
@@ -128,8 +128,8 @@ class World:
                 await self._take(version, data, entry)
             await asyncio.sleep(0.02)
 
-    async def _take(self, version: int, data: bytes, entry: Entry) -> None:
-        count, pos = mutation(data, entry.start, version)
+    async def _take(self, version: int, data: bytes, entry: LogEntry) -> None:
+        count, pos = read_mutation_head(data, entry.start, version)
         for _ in range(count):
             key = update_head(data, pos, version)[0]
             table = self.catalog.by_id(key)
@@ -148,8 +148,8 @@ class World:
                 pos = self._decode(data, pos, version, table)
         assert pos == entry.end
 
-    def _decode(self, data: bytes, pos: int, version: int, table: TableDefinition) -> int:
-        decoder = self._decoders.setdefault((table.table_id, version, table.version), Decoder(table, version))
+    def _decode(self, data: bytes, pos: int, version: int, table: CqlTableDefinition) -> int:
+        decoder = self._decoders.setdefault((table.table_id, version, table.version), CompiledDecoder(table, version))
         update, end = decoder.full(data, pos, SOURCE)
         assert skip_update(data, pos, table, version) == end
         # Code is generated for lists of columns that come again.
@@ -168,24 +168,24 @@ class World:
 
     # Comparing.
 
-    def tells_times(self, column: Column) -> bool:
+    def tells_times(self, column: CqlColumn) -> bool:
         """Whether queries tell the write times and TTLs of a column: before 5.0 they don't tell those of elements."""
         return self.release >= (5, 0) or not column.type.is_multicell
 
-    async def assert_folds(self, table: TableDefinition) -> None:
+    async def assert_folds(self, table: CqlTableDefinition) -> None:
         """What the log says of a table is what it shows, value by value, with their write times and TTLs."""
         rows = await self.session.query(f"SELECT * FROM {table}")
         assert not (found := unlike(self.shown(table), selected(rows, table))), found
         await self._assert_times(self._folded(table), table)
 
-    def _folded(self, table: TableDefinition) -> Table:
+    def _folded(self, table: CqlTableDefinition) -> Table:
         """All of the log with one definition."""
-        decoders = {version: Decoder(table, version) for version, _ in self.updates.get(table.table_id, ())}
+        decoders = {version: CompiledDecoder(table, version) for version, _ in self.updates.get(table.table_id, ())}
         return Table(table.columns).apply_all(
             decoders[version].full(data, 0, SOURCE)[0] for version, data in self.updates.get(table.table_id, ())
         )
 
-    def shown(self, table: TableDefinition) -> dict[str, Any]:
+    def shown(self, table: CqlTableDefinition) -> dict[str, Any]:
         """What queries should show, by the log."""
         kinds = {each.name: each.type for each in table.columns}
         return {
@@ -193,7 +193,7 @@ class World:
             for name, (static, rows) in self._folded(table).contents().items()
         }
 
-    async def _assert_times(self, fold: Table, table: TableDefinition) -> None:
+    async def _assert_times(self, fold: Table, table: CqlTableDefinition) -> None:
         columns = [each for each in (*table.static, *table.regular) if self.tells_times(each)]
         names = [each.name for each in columns]
         keys = [each.name for each in (*table.key, *table.clustering)]
@@ -203,7 +203,7 @@ class World:
             f'WRITETIME("{name}") AS w{index}, TTL("{name}") AS t{index}' for index, name in enumerate(names)
         )
         before = int(time.time())
-        rows = await self.session.query(f"SELECT {', '.join(quote(each) for each in keys)}, {wanted} FROM {table}")
+        rows = await self.session.query(f"SELECT {', '.join(quote_name(each) for each in keys)}, {wanted} FROM {table}")
         after = int(time.time()) + 1
         for row in rows:
             state = fold.partitions[repr(tuple(row[each.name] for each in table.key))]
@@ -220,7 +220,7 @@ class World:
                 )
 
 
-def visible(fold: Table, state: PartitionState, column: Column, clustering: tuple[Any, ...]) -> list[Any]:
+def visible(fold: Table, state: PartitionState, column: CqlColumn, clustering: tuple[Any, ...]) -> list[Any]:
     """Stamps of the living cells of a column."""
     row: RowState = state.static
     if column.kind != "static":
@@ -242,7 +242,7 @@ def flat(value: Any) -> list[int]:
     return sorted(each for each in values if each is not None)
 
 
-def selected(rows: Sequence[Mapping[str, Any]], table: TableDefinition) -> dict[str, Any]:
+def selected(rows: Sequence[Mapping[str, Any]], table: CqlTableDefinition) -> dict[str, Any]:
     """Rows of a query in the form of ``Table.contents``."""
     kinds = {each.name: each.type for each in table.columns}
     found: dict[str, Any] = {}

@@ -12,9 +12,9 @@ import pytest
 
 from connectors.cassandra.backfill import cluster as cluster_module
 from connectors.cassandra.backfill.rows import UNKNOWN_US
-from connectors.cassandra.backfill.views import snapshots
-from connectors.cql.failures import LoginRefused
-from connectors.cql.mutations.compiled import Decoder
+from connectors.cassandra.backfill.views import list_snapshots
+from connectors.cql.failures import CqlLoginRefused
+from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.errors import Fatal, Retriable
 from tests.integration.cassandra.backfill_world import Task
 from tests.integration.cassandra.log_world import World, clean, selected, unlike
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from connectors.api import Position
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.cql.session import CqlSession
     from connectors.formats.partition_update import PartitionUpdate
     from tests.conftest import HasCassandra
@@ -37,7 +37,7 @@ def world(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]) -> Wor
     return World(cassandra.address, cassandra.cdc_raw, cassandra_keyspace())
 
 
-def folded(table: TableDefinition, updates: Iterable[PartitionUpdate]) -> dict[str, Any]:
+def folded(table: CqlTableDefinition, updates: Iterable[PartitionUpdate]) -> dict[str, Any]:
     kinds = {each.name: each.type for each in table.columns}
     return {
         name: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
@@ -45,12 +45,15 @@ def folded(table: TableDefinition, updates: Iterable[PartitionUpdate]) -> dict[s
     }
 
 
-async def shown(world: World, table: TableDefinition) -> dict[str, Any]:
+async def shown(world: World, table: CqlTableDefinition) -> dict[str, Any]:
     return selected(await world.session.query(f"SELECT * FROM {table}"), table)
 
 
-def logged(world: World, table: TableDefinition) -> list[PartitionUpdate]:
-    return [Decoder(table, version).full(data, 0, SOURCE)[0] for version, data in world.updates.get(table.table_id, ())]
+def logged(world: World, table: CqlTableDefinition) -> list[PartitionUpdate]:
+    return [
+        CompiledDecoder(table, version).full(data, 0, SOURCE)[0]
+        for version, data in world.updates.get(table.table_id, ())
+    ]
 
 
 def without(contents: dict[str, Any], column: str, keys: Sequence[str]) -> dict[str, Any]:
@@ -138,7 +141,7 @@ def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
     return "\n".join(told)
 
 
-async def assert_times(world: World, table: TableDefinition, updates: list[PartitionUpdate]) -> None:
+async def assert_times(world: World, table: CqlTableDefinition, updates: list[PartitionUpdate]) -> None:
     """Write times and TTLs of all that is not a list are the table's."""
     fold = Table(table.columns).apply_all(each for each in updates if each.source.table_id == table.table_id)
     columns = [each for each in (*table.static, *table.regular) if each.type.name != "list" and world.tells_times(each)]
@@ -221,7 +224,7 @@ async def test_lists_and_lonely_keys_beside_the_log(world: World) -> None:
         assert not (found := unlike(folded(table, both), await shown(world, table))), found
 
 
-async def filled(world: World) -> TableDefinition:
+async def filled(world: World) -> CqlTableDefinition:
     """A table with a partition of many pages among small ones."""
     keyspace = world.keyspace
     await world.execute(
@@ -262,7 +265,7 @@ async def test_stops_and_other_numbers_of_tasks(world: World) -> None:
         assert not (found := unlike(folded(table, updates), await shown(world, table))), found
         assert sum(len(each.rows) for each in updates) <= 250 + 130
         asked = {"id": "r", "state": "running", "origin": "rest", "tables": [str(table)]}
-        (view,) = snapshots("shop", [asked], [*saved, *more])
+        (view,) = list_snapshots("shop", [asked], [*saved, *more])
         assert (view["state"], view["percent"]) == ("completed", 100.0)
         assert [each["state"] for each in view["tables"]] == ["completed"]
         # Whatever the number of tasks is then, it is done.
@@ -359,7 +362,7 @@ class Refusing:
     def _count(self, kind: str) -> None:
         self._left[kind] -= 1
         if self._left[kind] < 0:
-            raise LoginRefused("the cluster refuses the credentials")
+            raise CqlLoginRefused("the cluster refuses the credentials")
 
 
 async def test_a_refused_login_leaves_no_table_out(world: World) -> None:
@@ -379,7 +382,7 @@ async def test_a_refused_login_leaves_no_table_out(world: World) -> None:
             if session is real:
                 await task.run()
             else:
-                with pytest.raises(LoginRefused):
+                with pytest.raises(CqlLoginRefused):
                     await task.run()
             updates += task.updates
             saved = task.offsets or saved

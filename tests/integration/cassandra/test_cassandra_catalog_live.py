@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from connectors.cassandra import config_keys as keys
-from connectors.cassandra.catalog import Catalog, TableFilter, id_bytes
+from connectors.cassandra.catalog import CassandraCatalog, CassandraTableFilter, id_bytes
 from connectors.cassandra.checks import check_cluster, check_directories
 from connectors.cassandra.config import CONFIG, session_settings
-from connectors.cassandra.server import cluster, node_settings, total_space
+from connectors.cassandra.server import node_settings, read_cluster, total_space
 from connectors.cql.session import CqlSession
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.options import ConfigProblem
     from tests.conftest import HasCassandra
 
@@ -41,7 +41,7 @@ async def session(cassandra: HasCassandra) -> AsyncIterator[CqlSession]:
     await opened.release()
 
 
-def names(table: TableDefinition) -> list[str]:
+def names(table: CqlTableDefinition) -> list[str]:
     return [column.name for column in table.columns]
 
 
@@ -51,9 +51,9 @@ async def test_a_table_through_its_life(
     ks = cassandra_keyspace()
 
     def run(*statements: str) -> None:
-        execute(cassandra.address, *(each.replace("KS", ks) for each in statements))
+        execute_cql(cassandra.address, *(each.replace("KS", ks) for each in statements))
 
-    catalog = Catalog(TableFilter(rf"{ks}\..*"), logging.getLogger("test"), session=session)
+    catalog = CassandraCatalog(CassandraTableFilter(rf"{ks}\..*"), logging.getLogger("test"), session=session)
     await catalog.refresh()
     run(
         "CREATE TYPE KS.address (street text, zip int)",
@@ -98,7 +98,7 @@ async def test_a_table_through_its_life(
 
 
 async def test_what_the_server_says_of_itself(cassandra: HasCassandra, session: CqlSession) -> None:
-    found = await cluster(session)
+    found = await read_cluster(session)
     (node,) = await node_settings(session, found.nodes)
     assert (node.cdc_enabled, node.cdc_block_writes, node.encrypted) == (True, True, False)
     assert (node.cdc_raw, node.commitlog) == (str(cassandra.cdc_raw), str(cassandra.commitlog))
@@ -109,7 +109,7 @@ async def test_what_the_server_says_of_itself(cassandra: HasCassandra, session: 
 
 async def test_a_validation(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]) -> None:
     ks = cassandra_keyspace()
-    execute(
+    execute_cql(
         cassandra.address,
         f"CREATE TABLE {ks}.t (a int PRIMARY KEY, v int) WITH cdc = true",
         f'CREATE TABLE {ks}."Off" (a int PRIMARY KEY, v int)',

@@ -11,10 +11,10 @@ import pytest
 from cassandra.cluster import Cluster
 
 from connectors.cassandra.connector import CassandraConnector
-from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.mutations.encode import write_mutation, write_update
-from connectors.cql.types import parse
-from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Source, Stamp
+from connectors.cql.types import parse_type
+from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow, UpdateSource
 from connectors.testing import WAIVERS, Harness, connector_conformance, snapshot_conformance
 from tests.chaos.proxy import Proxy
 from tests.support.commitlog import SegmentWriter
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The log is written here: other versions of the server would change nothing.
 pytestmark = pytest.mark.parametrize("cassandra_version", ["5.0"], indirect=True, scope="session", ids=[""])
-NOBODY = Source(connector="", cluster="", keyspace="", table="")
+NOBODY = UpdateSource(connector="", cluster="", keyspace="", table="")
 #: Entries per segment.
 SEGMENT = 1000
 FIRST_US = 1_790_000_000_000_000
@@ -70,7 +70,10 @@ class Log(Harness):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.keyspace = f"kit{secrets.token_hex(5)}"
-        self.columns = [Column("pk", parse("int"), "partition_key", 0), Column("v", parse("text"), "regular")]
+        self.columns = [
+            CqlColumn("pk", parse_type("int"), "partition_key", 0),
+            CqlColumn("v", parse_type("text"), "regular"),
+        ]
         self.written = 0
         self.directory = folder / "cdc_raw"
 
@@ -97,8 +100,8 @@ class Log(Harness):
         return list(await asyncio.to_thread(self.session.execute, text, values))
 
     @property
-    def table(self) -> TableDefinition:
-        return make(self.keyspace, "t", self.table_id, self.columns, cdc=True)
+    def table(self) -> CqlTableDefinition:
+        return make_definition(self.keyspace, "t", self.table_id, self.columns, cdc=True)
 
     def config(self) -> Mapping[str, str]:
         return {
@@ -125,7 +128,7 @@ class Log(Harness):
                 self.segment.sync(completed=True)
                 self.segment = LogFile(self.directory, self.written)
             self.written += 1
-            stamp = Stamp(FIRST_US + self.written)
+            stamp = CellStamp(FIRST_US + self.written)
             cells = tuple(
                 Cell(each.name, None, f"{each.name} {self.written}" + "x" * size, stamp) for each in table.regular
             )
@@ -133,7 +136,7 @@ class Log(Harness):
                 source=NOBODY,
                 key=(self.written,),
                 write_time=stamp.write_time,
-                rows=(Row(liveness=stamp, cells=cells),),
+                rows=(UpdateRow(liveness=stamp, cells=cells),),
             )
             self.segment.writer.add(write_mutation([write_update(update, table, 7)], 7))
             self.segment.entries += 1
@@ -141,13 +144,15 @@ class Log(Harness):
 
     async def poison(self) -> None:
         """A mutation whose value is no text, under checksums that are right."""
-        table = make(self.keyspace, "t", self.table_id, [self.columns[0], Column("v", parse("blob"), "regular")])
-        stamp = Stamp(FIRST_US)
+        table = make_definition(
+            self.keyspace, "t", self.table_id, [self.columns[0], CqlColumn("v", parse_type("blob"), "regular")]
+        )
+        stamp = CellStamp(FIRST_US)
         update = PartitionUpdate(
             source=NOBODY,
             key=(-1,),
             write_time=FIRST_US,
-            rows=(Row(liveness=stamp, cells=(Cell("v", None, b"\xff\xfe", stamp),)),),
+            rows=(UpdateRow(liveness=stamp, cells=(Cell("v", None, b"\xff\xfe", stamp),)),),
         )
         whole = write_mutation([write_update(update, table, 7)], 7)
         self.segment.writer.add(whole)
@@ -155,7 +160,7 @@ class Log(Harness):
 
     async def change_schema(self) -> None:
         await self.cql(f"ALTER TABLE {self.keyspace}.t ADD w text")
-        self.columns.append(Column("w", parse("text"), "regular"))
+        self.columns.append(CqlColumn("w", parse_type("text"), "regular"))
 
     @asynccontextmanager
     async def outage(self) -> AsyncIterator[None]:

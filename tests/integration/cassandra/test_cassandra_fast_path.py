@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka.errors import KafkaError
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 from tests.support.eventually import eventually
@@ -61,7 +61,7 @@ def test_a_worker_that_verifies(
 ) -> None:
     name = cassandra_keyspace()
     table = f"{name}.t"
-    execute(
+    execute_cql(
         cassandra.address,
         f"CREATE TABLE {table} (pk int, ck int, v text, d double, n bigint, m map<text, int>, PRIMARY KEY (pk, ck)) "
         "WITH cdc = true",
@@ -113,7 +113,7 @@ def test_a_worker_that_verifies(
             )
 
         eventually(lambda: worker.states(name)[1] == ["RUNNING"], "the task runs")
-        execute(cassandra.address, *writes(table, 0))
+        execute_cql(cassandra.address, *writes(table, 0))
         wait_for(ORDINARY - 1)
         # By now the runtime was asked about the table.
         eventually(
@@ -121,7 +121,7 @@ def test_a_worker_that_verifies(
             "the fast path takes the table",
             detail=lambda: worker.states(name),
         )
-        execute(cassandra.address, *writes(table, 1000))
+        execute_cql(cassandra.address, *writes(table, 1000))
         wait_for(1000 + ORDINARY - 1)
         assert worker.states(name)[1] == ["RUNNING"]
     records = [record for record in read_topic(bootstrap, topic) if record.value is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.worker import MillraceWorker
 from tests.chaos.cassandra_load import updates
 from tests.support.eventually import eventually
@@ -25,7 +25,7 @@ def test_a_connector_over_rest(
     cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], bootstrap: str, tmp_path: Path
 ) -> None:
     name = cassandra_keyspace()
-    execute(
+    execute_cql(
         cassandra.address,
         f"CREATE TABLE {name}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
         f"CREATE TABLE {name}.late (pk int PRIMARY KEY, v text)",
@@ -152,7 +152,7 @@ def test_a_connector_over_rest(
         def new() -> list[dict[str, Any]]:
             return [each for each in ask("GET", "/snapshots") if each["origin"] == "new"]
 
-        execute(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = true", *rows(f"{name}.late", 20))
+        execute_cql(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = true", *rows(f"{name}.late", 20))
         eventually(
             lambda: keys_of_late(snapshot=False) == list(range(20)),
             "20 changes come",
@@ -165,7 +165,7 @@ def test_a_connector_over_rest(
         assert set(once) >= set(range(20, 30))
         ask("POST", "/restart?includeTasks=true")
         # The next table is read after the start: of the first one nothing comes again.
-        execute(
+        execute_cql(
             cassandra.address,
             f"CREATE TABLE {name}.later (pk int PRIMARY KEY, v text) WITH cdc = true",
             *rows(f"{name}.later", 3),
@@ -183,9 +183,9 @@ def test_a_connector_over_rest(
                 if each["offset"].get("table") == f"{name}.late"
             ]
 
-        execute(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = false")
+        execute_cql(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = false")
         eventually(lambda: (seen := seen_off()) and all(seen), "all tasks have seen cdc off", detail=seen_off)
-        execute(
+        execute_cql(
             cassandra.address,
             f"INSERT INTO {name}.late (pk, v) VALUES (1000, 'unseen')",  # noqa: S608 - our own keyspace
             f"ALTER TABLE {name}.late WITH cdc = true",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 
@@ -27,7 +27,7 @@ def test_no_form_shows_a_masked_column(
     def insert(key: int) -> str:
         return f"INSERT INTO {name}.t (pk, ck, mail) VALUES ({key}, 1, '{PLANTED}')"  # noqa: S608 - names of our own
 
-    execute(
+    execute_cql(
         cassandra.address,
         f"CREATE TABLE {name}.t (pk int, ck int, mail text, PRIMARY KEY (pk, ck)) WITH cdc = true",
         *map(insert, range(10)),
@@ -56,7 +56,7 @@ def test_no_form_shows_a_masked_column(
         forms = {"partition-update": {}, "debezium": {"key.converter": "org.apache.kafka.connect.json.JsonConverter"}}
         for form, more in forms.items():
             worker.create(f"{name}-{form}", {**config, **more, "output.format": form, "topic.prefix": f"{name}-{form}"})
-        execute(cassandra.address, *map(insert, range(10, 20)))
+        execute_cql(cassandra.address, *map(insert, range(10, 20)))
         for form in forms:
             topic, end = f"{name}-{form}.{name}.t", time.monotonic() + LIMIT_S
             keys = 0

@@ -19,7 +19,7 @@ from compose.local.console import say
 from compose.local.jvm import FAST_START
 from compose.local.topics import read_all
 from compose.local.worker import MillraceWorker
-from connectors.cql.mutations.compiled import Decoder
+from connectors.cql.mutations.compiled import CompiledDecoder
 from connectors.cql.session import CqlSession
 from connectors.errors import Fatal, Retriable
 from connectors.formats.partition_update_raw import form_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.formats.partition_update import PartitionUpdate
 
 PATIENCE_S: Final = 60.0
@@ -56,8 +56,8 @@ class Scene:
         self.load = Workload(int(self.name[3:], 16), self.name, lwt=False)
         self.tables = {name: f"{self.name}.{name}" for name in ("t", "o")}
         self.updates: dict[tuple[str, str], list[PartitionUpdate]] = {}
-        self.definitions: dict[str, TableDefinition] = {}
-        self._decoders: dict[str, Decoder] = {}
+        self.definitions: dict[str, CqlTableDefinition] = {}
+        self._decoders: dict[str, CompiledDecoder] = {}
         self._fence = 10_000
         self.worker = MillraceWorker(
             folder,
@@ -168,7 +168,7 @@ class Scene:
                 decoder = self._decoders.get(parameters["definition"])
                 if decoder is None:
                     form = form_of(parameters.get)
-                    decoder = self._decoders[parameters["definition"]] = Decoder(form.definition, form.version)
+                    decoder = self._decoders[parameters["definition"]] = CompiledDecoder(form.definition, form.version)
                     self.definitions[name] = form.definition
                 data = base64.b64decode(message["payload"]["update"])
                 node = message["payload"]["source"]["position"]["node"]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from connectors.cql.mutations.compiled import Decoder
-from connectors.cql.mutations.definition import parse
+from connectors.cql.mutations.compiled import CompiledDecoder
+from connectors.cql.mutations.definition import parse_definition
 from connectors.errors import Fatal
-from connectors.formats.partition_update import Stamp
+from connectors.formats.partition_update import CellStamp
 from tests.integration.cassandra.log_world import World
 from tests.support.cassandra_load import Workload
 from tests.unit.connectors.cql.mutation_world import SOURCE
@@ -89,7 +89,7 @@ async def test_definitions_that_change_in_the_middle_of_the_log(world: World) ->
         await world.catch_up()
         dropped = await world.definition("t")
         assert {each.name for each in dropped.dropped} == {"gone", "l"}
-        await world.assert_folds(parse(dropped.text()))
+        await world.assert_folds(parse_definition(dropped.text()))
         await world.execute(
             f"ALTER TABLE {keyspace}.t ADD gone text",
             f"ALTER TABLE {keyspace}.t ADD l list<int>",
@@ -224,10 +224,10 @@ async def test_an_empty_int_is_a_tombstone_in_the_log(world: World) -> None:
         await world.catch_up()
         table = await world.definition("empties")
         ((version, data),) = world.updates[table.table_id]
-        ((row,),) = (Decoder(table, version).full(data, 0, SOURCE)[0].rows,)
+        ((row,),) = (CompiledDecoder(table, version).full(data, 0, SOURCE)[0].rows,)
         assert sorted((each.column, each.value, each.stamp) for each in row.cells) == [
-            ("t", "", Stamp(7)),
-            ("v", None, Stamp(7)),
+            ("t", "", CellStamp(7)),
+            ("v", None, CellStamp(7)),
         ]
 
 

@@ -15,12 +15,12 @@ import pytest
 import pytest_asyncio
 
 from compose.local.cassandra import CassandraNode
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.errors import StackError
 from compose.local.jvm import FAST_START
-from compose.local.scylla.wire import Connection
+from compose.local.scylla.wire import WireConnection
 from connectors.cassandra import metrics
-from connectors.cassandra.log.directory import read_index, scan
+from connectors.cassandra.log.directory import read_index, scan_directory
 from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.model import LogPosition
 from tests.support.settings import cassandra_log
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
-    from connectors.cassandra.model import Stretch
+    from connectors.cassandra.model import LogChunk
 
 LOG = logging.getLogger("test.cassandra.directory")
 #: A mutation may have half of a segment; 15 of these fill a segment of 1 MiB.
@@ -47,7 +47,7 @@ def node(cassandra_version: str, tmp_path_factory: pytest.TempPathFactory) -> It
     with CassandraNode(
         tmp_path_factory.mktemp("cass"), port=None, version=cassandra_version, settings=settings, jvm_options=FAST_START
     ) as started:
-        execute(
+        execute_cql(
             started.address,
             "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
             *(
@@ -85,7 +85,7 @@ class Reading:
         self.position = start
         self._wanted = re.compile(rb"<%s (\d+)>" % table.encode())
 
-    async def step(self) -> Stretch | None:
+    async def step(self) -> LogChunk | None:
         stretch = await self.follower.read()
         if stretch is not None:
             assert not stretch.problem
@@ -119,7 +119,7 @@ async def write(node: CassandraNode, table: str, rows: range, padding: str = "")
 
     def work() -> list[int]:
         done = []
-        with contextlib.closing(Connection(node.address)) as client:
+        with contextlib.closing(WireConnection(node.address)) as client:
             for row in rows:
                 try:
                     client.query(f"INSERT INTO k.{table} (pk, v) VALUES ({row}, '<{table} {row}>{padding}')")  # noqa: S608
@@ -145,7 +145,9 @@ async def test_both_ways_to_read_a_growing_log(node: CassandraNode, readings: An
         for row in range(100, 200):
             rows += await write(node, "a", range(row, row + 1))
             await marked.until(row)
-            index = await asyncio.to_thread(read_index, scan(node.data / "cdc_raw", "n1")[marked.position.segment].idx)
+            index = await asyncio.to_thread(
+                read_index, scan_directory(node.data / "cdc_raw", "n1")[marked.position.segment].idx
+            )
             early = index is None or (index.offset < marked.position.position and not index.completed)
             if early:
                 break
@@ -162,7 +164,7 @@ async def test_a_full_directory_refuses_writes_until_segments_are_acknowledged(
     assert await reader.step() is not None  # what the other test left
     rows = await write(node, "b", range(300), PADDING)
     assert 10 < len(rows) < 300
-    execute(node.address, "INSERT INTO k.plain (pk, v) VALUES (1, 'x')")
+    execute_cql(node.address, "INSERT INTO k.plain (pk, v) VALUES (1, 'x')")
     async with asyncio.timeout(30):
         while reader.numbers.now.get(metrics.DIRECTORY_FILL, 0) < 0.7:
             await reader.step()
@@ -191,14 +193,14 @@ async def test_a_killed_server(node: CassandraNode, readings: Any) -> None:
     while not restart.done():
         await asyncio.gather(reader.step(), marked.step())
     await restart
-    kept = {int(row["pk"].hex(), 16) for row in execute(node.address, "SELECT pk FROM k.c")}
+    kept = {int(row["pk"].hex(), 16) for row in execute_cql(node.address, "SELECT pk FROM k.c")}
     more = await write(node, "c", range(200, 203))
     await asyncio.gather(reader.until(*more), marked.until(*more))
     # The last writes before a kill may be gone from the server too.
     assert reader.seen == marked.seen == [row for row in rows + lost if row in kept] + more
 
     await reader.follower.acknowledged(reader.position)
-    left = scan(node.data / "cdc_raw", "n1")
+    left = scan_directory(node.data / "cdc_raw", "n1")
     assert [log_id for log_id, each in left.items() if each.indexed and log_id < reader.position.segment] == []
     assert reader.numbers.now[metrics.SEGMENTS_RELINKED] >= 1
 

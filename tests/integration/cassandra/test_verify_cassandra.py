@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.errors import StackError
 from compose.local.worker import MillraceWorker
 from tests.support.cassandra_load import Workload
@@ -27,7 +27,7 @@ def test_a_topic_is_compared_with_its_tables(
     cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], bootstrap: str, tmp_path: Path, form: str
 ) -> None:
     name = cassandra_keyspace()
-    execute(
+    execute_cql(
         cassandra.address,
         f"CREATE TABLE {name}.t (pk int, ck text, v text, n bigint, st text static, PRIMARY KEY (pk, ck)) WITH cdc = true",
         *(f"INSERT INTO {name}.t (pk, ck, v, n) VALUES ({key % 20}, 'c{key}', 'old', {key})" for key in range(200)),
@@ -63,7 +63,7 @@ def test_a_topic_is_compared_with_its_tables(
         )
         wait_for_topic(worker, name, "t")
         # While the connector delivers what the tables held, they change: nothing else is waited for but by verify.
-        execute(
+        execute_cql(
             cassandra.address,
             f"UPDATE {name}.t SET v = 'new', n = null WHERE pk = 1 AND ck = 'c1'",
             f"UPDATE {name}.t SET st = 'static' WHERE pk = 2",
@@ -73,7 +73,7 @@ def test_a_topic_is_compared_with_its_tables(
             f"INSERT INTO {name}.t (pk, ck) VALUES (6, 'empty')",
         )
         if form == "partition-update":
-            execute(cassandra.address, f"DELETE FROM {name}.t WHERE pk = 7 AND ck > 'c1' AND ck <= 'c17'")
+            execute_cql(cassandra.address, f"DELETE FROM {name}.t WHERE pk = 7 AND ck > 'c1' AND ck <= 'c17'")
         result = verify(worker, name, settle_s=2)
         table = tables(result)["t"]
         assert table["equal"], result
@@ -135,7 +135,7 @@ def test_statements_of_every_kind(
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     load = Workload(seed, name)
-    execute(cassandra.address, *load.ddl)
+    execute_cql(cassandra.address, *load.ddl)
     with MillraceWorker(
         tmp_path,
         bootstrap,
@@ -152,7 +152,7 @@ def test_statements_of_every_kind(
             if "TIMESTAMP" in statement.text:
                 continue  # of two writes with one time the server takes the greater bytes
             try:
-                execute(cassandra.address, statement.text)
+                execute_cql(cassandra.address, statement.text)
             except StackError:
                 assert statement.may_fail, statement.text
         worker.create(

@@ -11,13 +11,13 @@ import aiohttp
 import fastavro
 import pytest
 
-from connectors.cql.types import parse
+from connectors.cql.types import parse_type
 from connectors.formats import timeuuid, ums
-from connectors.formats.partition_update_codec import decode
+from connectors.formats.partition_update_codec import decode_update
 from connectors.scylla.events.partition_update import PartitionUpdateBuilder
 from connectors.scylla.events.shape import shape_of
 from connectors.scylla.events.ums import UmsBuilder
-from connectors.scylla.model import INSERT, CdcOptions, Column, Run, TableId, TableVersion
+from connectors.scylla.model import INSERT, CdcOptions, ScyllaColumn, StreamRun, TableId, TableVersion
 from tests.support.settings import scylla_events
 from worker.converters.base import create_converter
 
@@ -28,17 +28,22 @@ if TYPE_CHECKING:
     from connectors.api import SourceRecord
     from worker.converters.base import Converter
 
-TIME = timeuuid.make(1_790_000_000_000_000, 7)
-KEY = (Column("p", parse("int"), "partition_key", 0), Column("x", parse("text"), "clustering", 0, reversed=True))
-REGULAR = (
-    Column("a b", parse("double"), "regular"),
-    Column("m", parse("map<text, int>"), "regular"),
-    Column("v", parse("text"), "regular"),
+TIME = timeuuid.make_uuid(1_790_000_000_000_000, 7)
+KEY = (
+    ScyllaColumn("p", parse_type("int"), "partition_key", 0),
+    ScyllaColumn("x", parse_type("text"), "clustering", 0, reversed=True),
 )
-WIDER = (Column("w", parse("list<text>"), "regular"),)
+REGULAR = (
+    ScyllaColumn("a b", parse_type("double"), "regular"),
+    ScyllaColumn("m", parse_type("map<text, int>"), "regular"),
+    ScyllaColumn("v", parse_type("text"), "regular"),
+)
+WIDER = (ScyllaColumn("w", parse_type("list<text>"), "regular"),)
 
 
-def records(columns: tuple[Column, ...], cells: dict[str, Any], version: str, *, form: type[Any]) -> list[SourceRecord]:
+def records(
+    columns: tuple[ScyllaColumn, ...], cells: dict[str, Any], version: str, *, form: type[Any]
+) -> list[SourceRecord]:
     table = TableVersion(TableId("ks", "t"), columns, CdcOptions(), version, 0, "5f1f6f60-0000-11ef-8000-000000000000")
     shape = shape_of(table)
     row: list[Any] = [None] * shape.width
@@ -47,7 +52,7 @@ def records(columns: tuple[Column, ...], cells: dict[str, Any], version: str, *,
         row[place.value] = cells.get(place.name)
     out: list[SourceRecord] = []
     form(table, scylla_events(topic_prefix="c-1", output_format="partition-update")).feed(
-        Run({}, {}, [tuple(row)]), out, []
+        StreamRun({}, {}, [tuple(row)]), out, []
     )
     return out
 
@@ -77,8 +82,8 @@ async def test_versions_of_a_table_share_a_subject(registry: SchemaRegistry, con
         schema, value = converter.to_connect(topic, data)
         assert schema == record.value_schema
         assert schema is not None
-        update = decode(value, schema)
-        assert update == decode(record.value, schema)
+        update = decode_update(value, schema)
+        assert update == decode_update(record.value, schema)
         assert update.source.schema_version in {"1a", "2b"}
     async with aiohttp.ClientSession() as session:
         # Any Avro client reads it with the registry, without this product.
@@ -96,7 +101,7 @@ async def test_versions_of_a_table_share_a_subject(registry: SchemaRegistry, con
 async def test_ums_messages_have_one_schema(converter: Converter) -> None:
     topic = f"ums-{secrets.token_hex(4)}"
     (record,) = records((*KEY, *REGULAR), {"p": 1, "x": "é", "v": "w"}, "1a", form=UmsBuilder)
-    for value in (record.value, ums.heartbeat("scylla.c.ks.t.0.0.0", 5)):
+    for value in (record.value, ums.make_heartbeat("scylla.c.ks.t.0.0.0", 5)):
         await converter.prepare(topic, ums.MESSAGE)
         data = converter.encoder(topic, ums.MESSAGE)(value)
         await converter.prepare_data(topic, data)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import Error, expect, sync_playwright
 
-from compose.local.browser import ARGUMENTS, Chromium, chromium
+from compose.local.browser import ARGUMENTS, Chromium, find_chromium
 from compose.local.console import say
-from compose.local.http import call
+from compose.local.http import send_request
 from compose.local.worker import MillraceWorker
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class View:
 @pytest.fixture(scope="module")
 def engine() -> Chromium:
     """The browser's files."""
-    return chromium(say)
+    return find_chromium(say)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ class Closed:
     def request(self, method: str, path: str, body: object = None) -> Any:
         """The answer to a request of the administrator, which is a success."""
         header = f"Basic {base64.b64encode(b'chief:feihc').decode()}"
-        status, answer = call(method, f"{self.worker.url}{path}", body, headers={"Authorization": header})
+        status, answer = send_request(method, f"{self.worker.url}{path}", body, headers={"Authorization": header})
         assert status in (200, 201, 204), answer
         return answer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compose.local.connect import JavaConnect
-from compose.local.http import answers
+from compose.local.http import is_answering
 from compose.local.jvm import FAST_START
 from compose.local.ports import free_port
 from compose.local.service import Service
@@ -94,7 +94,7 @@ def open_cluster(bootstrap: str, folder: Path, runtime: str = "connect") -> Iter
         "console",
         [sys.executable, "-m", "worker.cli", "console", "--connect", worker.url, "--port", str(port)],
         folder / "console.log",
-        ready=lambda: answers(f"{url}/console"),
+        ready=lambda: is_answering(f"{url}/console"),
         folder=Path(__file__).parents[3],
     )
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.service import wait_until
 from tests.integration.control._logs import RULES
 
@@ -119,7 +119,7 @@ def test_a_table_of_cassandra_is_captured(
     keyspace = cassandra_keyspace()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(
-            execute, cassandra.address, f"CREATE TABLE {keyspace}.t (id int PRIMARY KEY, v int) WITH cdc = true"
+            execute_cql, cassandra.address, f"CREATE TABLE {keyspace}.t (id int PRIMARY KEY, v int) WITH cdc = true"
         ).result()
     page = view.open()
     page.get_by_role("link", name="New connector").click()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.http import call
+from compose.local.http import send_request
 from tests.integration.control._cluster import all_running, members, owners, wait_for
 from tests.integration.control._logs import RULES, logs, read_topic
 
@@ -122,7 +122,7 @@ def test_the_registry_is_asked_before_rules_are_saved(
     worker.create(name, logs(name, **{"file": str(source), "rules.name": rules, **avro}))
     wait_for(lambda: bool(read_topic(bootstrap, f"{prefix}.requests")), "the schema is registered")
     config = f"{registry.url}/config/{prefix}.requests-value"
-    assert call("PUT", config, {"compatibility": "BACKWARD"}, 30)[0] == 200
+    assert send_request("PUT", config, {"compatibility": "BACKWARD"}, 30)[0] == 200
     changed = json.loads(json.dumps(RULES).replace('{"name": "path"}', '{"name": "path", "type": "int"}'))
     changed["tables"][0]["version"] = 2
     status, body = worker.request("PUT", f"/rules/{rules}", {"rules": changed})

@@ -15,7 +15,7 @@ from cryptography.x509 import NameOID
 from kafka_connect import KafkaConnect
 from requests.exceptions import HTTPError
 
-from compose.local.http import call
+from compose.local.http import send_request
 from compose.local.ports import free_port
 from compose.local.worker import MillraceWorker
 from tests.integration.control._cluster import datagen, wait_for
@@ -41,7 +41,7 @@ class Cluster:
     def ask(
         self, number: int, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
-        return call(method, self.workers[number].url + path, body, headers=headers)
+        return send_request(method, self.workers[number].url + path, body, headers=headers)
 
     def states(self, name: str) -> tuple[str, list[str]]:
         status, body = self.ask(0, "GET", f"/connectors/{name}/status", headers=RITA)

@@ -23,7 +23,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 
 from compose.local.artifacts import Artifact
 from compose.local.errors import StackError
-from compose.local.resolver import Resolver
+from compose.local.resolver import ArtifactResolver
 from connectors.errors import Fatal, Skippable
 from connectors.schema import (
     BOOLEAN,
@@ -220,7 +220,7 @@ def protoc() -> Path:
     if platform.machine() != "x86_64" or platform.system() != "Linux":
         pytest.skip("the pinned protoc is for Linux on x86_64")
     try:
-        (program,) = Resolver().fetch([PROTOC], "protoc")
+        (program,) = ArtifactResolver().fetch([PROTOC], "protoc")
     except StackError as error:
         pytest.skip(f"protoc can't be had: {error}")
     if not os.access(program, os.X_OK):

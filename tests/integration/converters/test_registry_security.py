@@ -12,7 +12,7 @@ from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.schema import INT32, struct
 from tests.support.registry_gate import RegistryGate
 from worker.converters.base import create_converter
-from worker.converters.registry_auth import renewal
+from worker.converters.registry_auth import renewal_delay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,8 +120,8 @@ async def test_oauth_tokens_are_fetched_used_again_and_replaced(
 
 
 def test_tokens_are_replaced_before_they_expire() -> None:
-    assert renewal(3600, 300) == 3300
-    assert renewal(100, 300) == 50
+    assert renewal_delay(3600, 300) == 3300
+    assert renewal_delay(100, 300) == 50
 
 
 async def test_a_token_endpoint_that_is_away_is_retriable(

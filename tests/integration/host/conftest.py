@@ -20,20 +20,20 @@ from offsets.admin import TopicAdmin
 from offsets.store import OffsetStore
 from offsets.topics import ensure_internal_topic, internal_topic
 from tests.support.eventually import eventually_async
-from worker.host.main import serve
+from worker.host.main import serve_host
 from worker.metrics.topics import TOPICS
 from worker.pipe import Peer
 from worker.protocol import (
+    HostMessage,
+    HostTaskId,
     Init,
     LoopStuck,
-    Message,
     PauseTask,
     ReadOffsets,
     StartTask,
     Stats,
     StopTask,
-    TaskId,
-    TaskState,
+    TaskStateChanged,
     TaskStats,
     ToControl,
 )
@@ -72,7 +72,7 @@ class Control:
             "plugin.path": "host_counter_source:CounterConnector",
             **(properties or {}),
         }
-        self.events: list[Message] = []
+        self.events: list[HostMessage] = []
         self.process: asyncio.subprocess.Process | None = None
         self.peer: Peer | None = None
         self.offsets = OffsetStore(self.properties["offset.storage.topic"], self.client)
@@ -107,7 +107,7 @@ class Control:
                     env=environment,
                 )
         else:
-            self._serving = asyncio.create_task(serve(theirs))
+            self._serving = asyncio.create_task(serve_host(theirs))
         reader, writer = await asyncio.open_connection(sock=ours, limit=1 << 24)
         self.peer = Peer(reader, writer, self._handle, ToControl)
         self.peer.start()
@@ -146,7 +146,7 @@ class Control:
         await self.stop_host()
         self.events = [event for event in self.events if not isinstance(event, Stats)]
 
-    async def ask(self, message: Message, deadline_s: float = 20) -> Any:
+    async def ask(self, message: HostMessage, deadline_s: float = 20) -> Any:
         assert self.peer is not None
         return await self.peer.request(message, deadline_s)
 
@@ -158,19 +158,19 @@ class Control:
             **{name.replace("_", "."): str(value) for name, value in options.items()},
         }
 
-    async def start_task(self, *, paused: bool = False, task: int = 0, **options: Any) -> TaskId:
-        identity = TaskId(self.name, task)
+    async def start_task(self, *, paused: bool = False, task: int = 0, **options: Any) -> HostTaskId:
+        identity = HostTaskId(self.name, task)
         await self.ask(StartTask(identity, self.config(**options), {}, 1, paused))
         return identity
 
-    async def stop_task(self, task: TaskId, deadline_s: float = 5) -> bool:
+    async def stop_task(self, task: HostTaskId, deadline_s: float = 5) -> bool:
         stopped: bool = await self.ask(StopTask(task, deadline_s), deadline_s + 15)
         return stopped
 
-    async def pause(self, task: TaskId, *, paused: bool) -> None:
+    async def pause(self, task: HostTaskId, *, paused: bool) -> None:
         await self.ask(PauseTask(task, paused))
 
-    async def _handle(self, message: Message) -> Any:
+    async def _handle(self, message: HostMessage) -> Any:
         if isinstance(message, ReadOffsets):
             await self.offsets.read_to_end()
             return self.offsets.raw(message.connector)
@@ -185,16 +185,16 @@ class Control:
             condition, "the host has come so far", deadline_s, detail=lambda: self.events[-20:]
         )
 
-    def states(self, task: TaskId) -> list[str]:
-        return [event.state for event in self.events if isinstance(event, TaskState) and event.id == task]
+    def states(self, task: HostTaskId) -> list[str]:
+        return [event.state for event in self.events if isinstance(event, TaskStateChanged) and event.id == task]
 
-    async def state(self, task: TaskId, state: str, deadline_s: float = 30) -> TaskState:
-        found: TaskState = await self.until(
+    async def state(self, task: HostTaskId, state: str, deadline_s: float = 30) -> TaskStateChanged:
+        found: TaskStateChanged = await self.until(
             lambda: next(
                 (
                     event
                     for event in reversed(self.events)
-                    if isinstance(event, TaskState) and event.id == task and event.state == state
+                    if isinstance(event, TaskStateChanged) and event.id == task and event.state == state
                 ),
                 None,
             ),
@@ -207,7 +207,7 @@ class Control:
         """What the connector reports of its own."""
         return {item.name: item.value for item in stats.custom if item.name not in TOPICS}
 
-    def stats(self, task: TaskId) -> TaskStats | None:
+    def stats(self, task: HostTaskId) -> TaskStats | None:
         return next(
             (found for event in self.events if isinstance(event, Stats) for found in event.tasks if found.id == task),
             None,

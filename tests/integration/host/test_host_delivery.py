@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from worker.metrics import topics
-from worker.protocol import ActiveTopic, StartTask, TaskId
+from worker.protocol import ActiveTopic, HostTaskId, StartTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +153,7 @@ async def test_a_configuration_that_can_not_work_fails_the_task(control_for: Cal
     await control.start()
     task = await control.start_task(rows="many")
     assert "Not a number of type INT" in (await control.state(task, "FAILED")).trace
-    other = TaskId(control.name, 1)
+    other = HostTaskId(control.name, 1)
     await control.ask(StartTask(other, {**control.config(), "producer.override.acks": "1"}, {}, 1))
     assert "'None' policy does not allow producer.override.acks" in (await control.state(other, "FAILED")).trace
 

@@ -13,7 +13,7 @@ from worker.host import exactly_once
 from worker.host.exactly_once import TransactionalSession
 from worker.host.producer import Producer
 from worker.host.saved import write_pairs
-from worker.protocol import StartConnector, StartTask, TaskId
+from worker.protocol import HostTaskId, StartConnector, StartTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +137,7 @@ async def test_required_support_is_checked(control_for: Callable[..., Any]) -> N
     await control.ask(StartConnector(control.name, control.config(exactly_once_support="required"), 1))
     failed = await control.until(lambda: [event for event in control.events if getattr(event, "state", "") == "FAILED"])
     assert "exactly.once.support is required" in failed[0].trace
-    task = TaskId(control.name, 0)
+    task = HostTaskId(control.name, 0)
     await control.ask(StartTask(task, control.config(exactly_once_support="required"), {}, 1))
     assert "exactly.once.source.support=enabled" in (await control.state(task, "FAILED")).trace
 

@@ -15,15 +15,15 @@ import pytest
 from tests.support.eventually import eventually_async
 from worker.protocol import (
     AlterOffsets,
-    ConnectorState,
+    ConnectorStateChanged,
     DescribePlugins,
+    HostTaskId,
     PluginConfig,
     RemoteError,
     SetLogLevel,
     StartConnector,
     StopConnector,
     TaskConfigs,
-    TaskId,
     Validate,
 )
 
@@ -120,7 +120,7 @@ async def test_connectors_split_their_work(control_for: Callable[..., Any]) -> N
     common = {**control.config(tasks_max=3), "task.class": "host_counter_source.CounterTask"}
     assert found[0].configs == [{**common, "split": str(number)} for number in range(3)]
     assert await control.ask(StopConnector(control.name, 5)) is True
-    states = [event.state for event in control.events if isinstance(event, ConnectorState)]
+    states = [event.state for event in control.events if isinstance(event, ConnectorStateChanged)]
     assert states == ["RUNNING", "STOPPED"]
 
 
@@ -148,7 +148,9 @@ async def test_too_many_tasks_fail_the_connector_unless_allowed(control_for: Cal
     await control.start()
     await control.ask(StartConnector(control.name, control.config(tasks_max=2, splits=3), 1))
     failed = await control.until(
-        lambda: [event for event in control.events if isinstance(event, ConnectorState) and event.state == "FAILED"]
+        lambda: [
+            event for event in control.events if isinstance(event, ConnectorStateChanged) and event.state == "FAILED"
+        ]
     )
     assert "has generated 3 tasks, which is greater than 2" in failed[0].trace
     await control.ask(StartConnector(control.name, control.config(tasks_max=2, splits=3, tasks_max_enforce="false"), 2))
@@ -173,7 +175,7 @@ async def test_questions_to_plugins(control_for: Callable[..., Any]) -> None:
     await control.ask(SetLogLevel("host.test.logger", "DEBUG"))
     assert logging.getLogger("host.test.logger").level == logging.DEBUG
     with pytest.raises(RemoteError, match="is not in this host"):
-        await control.pause(TaskId("nobody", 3), paused=True)
+        await control.pause(HostTaskId("nobody", 3), paused=True)
 
 
 async def test_references_are_resolved_and_masked(control_for: Callable[..., Any], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.service import wait_until
 from tests.integration.metrics.conftest import PLUGIN
 from tests.integration.metrics.public_queries import DASHBOARDS, EXPECTED_EMPTY
@@ -124,7 +124,7 @@ def test_panels_of_cassandra_and_scylla_find_their_series(
 ) -> None:
     worker, server, name = installation.worker, installation.own, installation.prefix
     ours, theirs = cassandra_keyspace(), scylla_keyspace()
-    execute(
+    execute_cql(
         cassandra.address,
         f"CREATE TABLE {ours}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
         f"INSERT INTO {ours}.t (pk, v) VALUES (1, 'x')",  # noqa: S608 - names of our own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from compose.local.mysql_debian import MySql
+from compose.local.mysql_debian import MySqlServer
 
 #: MariaDB's tables of numbers.
 _NUMBERS = re.compile(r"FROM (?:\w+\.)?seq_(\d+)_to_(\d+)")
@@ -21,7 +21,7 @@ _WORDS = (
 
 def is_mysql(server: Any) -> bool:
     """Whether it is a real MySQL."""
-    return isinstance(server, MySql)
+    return isinstance(server, MySqlServer)
 
 
 def spoken(statement: str, *, mysql: bool) -> str:

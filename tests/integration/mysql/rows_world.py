@@ -10,10 +10,10 @@ import pymysql
 
 from connectors.mysql import binlog_events, event_types, table_map
 from connectors.mysql.binlog import BinlogClient
-from connectors.mysql.catalog import definitions
-from connectors.mysql.connection import connect, current_place, server_info
+from connectors.mysql.catalog import read_definitions
+from connectors.mysql.connection import connect_first, current_place, server_info
 from connectors.mysql.decode import compile_rows
-from connectors.mysql.model import ColumnPlan, Place, Table, TableName
+from connectors.mysql.model import BinlogPosition, ColumnPlan, MySqlTable, TableName
 from connectors.mysql.text_rows import compile_text, select_list
 from connectors.mysql.types import ValueOptions, field_schema
 from connectors.options import Password
@@ -39,7 +39,7 @@ class Captured(NamedTuple):
 
     @property
     def table(self) -> TableName:
-        return table_map.parse(self.body).name
+        return table_map.parse_table_map(self.body).name
 
 
 class World:
@@ -74,7 +74,7 @@ class World:
         return asyncio.run(self._capture(statements))
 
     async def _capture(self, statements: Sequence[str]) -> list[Captured]:
-        connection = await connect(self.settings)
+        connection = await connect_first(self.settings)
         try:
             info = await server_info(connection)
             place = await current_place(connection, info, gtids=False)
@@ -85,7 +85,7 @@ class World:
         assert end.file == place.file
         return await self._read(place, end.pos)
 
-    async def _read(self, place: Place, end: int) -> list[Captured]:
+    async def _read(self, place: BinlogPosition, end: int) -> list[Captured]:
         client = BinlogClient(self.settings, place, use_gtid=False, log=logging.getLogger(__name__))
         found: list[Captured] = []
         maps: dict[int, bytes] = {}
@@ -94,10 +94,10 @@ class World:
             async with asyncio.timeout(20):
                 while place.pos < end:
                     for event in await client.read():
-                        header = binlog_events.header(event)
+                        header = binlog_events.read_header(event)
                         self._take(event, maps, found)
                         if header.next_pos:
-                            place = Place(file=place.file, pos=max(place.pos, header.next_pos))
+                            place = BinlogPosition(file=place.file, pos=max(place.pos, header.next_pos))
                         if header.next_pos >= end:
                             break
         finally:
@@ -112,20 +112,22 @@ class World:
         elif event[4] in KINDS:
             found.append(Captured(maps[binlog_events.rows_header(event).table_id], event))
 
-    def definition(self, table: str) -> Table:
+    def definition(self, table: str) -> MySqlTable:
         """The table as the catalog has it."""
 
-        async def read() -> Table:
-            connection = await connect(self.settings)
+        async def read() -> MySqlTable:
+            connection = await connect_first(self.settings)
             try:
                 name = TableName(self.database, table)
-                return (await definitions(connection, [name]))[name]
+                return (await read_definitions(connection, [name]))[name]
             finally:
                 connection.close()
 
         return asyncio.run(read())
 
-    def pulled(self, table: Table, options: ValueOptions, order: str = "id", session: str = "") -> list[dict[str, Any]]:
+    def pulled(
+        self, table: MySqlTable, options: ValueOptions, order: str = "id", session: str = ""
+    ) -> list[dict[str, Any]]:
         """The table's rows as a full pull reads them."""
         chosen = plans(table, options)
         decode = compile_text(table, chosen, options)
@@ -139,12 +141,12 @@ class World:
         return [decode(row) for row in rows]
 
 
-def plans(table: Table, options: ValueOptions) -> list[ColumnPlan | None]:
+def plans(table: MySqlTable, options: ValueOptions) -> list[ColumnPlan | None]:
     """All columns as they are."""
     return [ColumnPlan(column, field_schema(column, options)) for column in table.columns]
 
 
-def streamed(captured: Sequence[Captured], definition: Table | None, options: ValueOptions) -> list[Any]:
+def streamed(captured: Sequence[Captured], definition: MySqlTable | None, options: ValueOptions) -> list[Any]:
     """The events' rows, decoded; of updates both images in turn."""
     rows: list[Any] = []
     for each in captured:
@@ -162,9 +164,9 @@ def streamed(captured: Sequence[Captured], definition: Table | None, options: Va
     return rows
 
 
-def structure(captured: Captured, definition: Table | None) -> Table:
+def structure(captured: Captured, definition: MySqlTable | None) -> MySqlTable:
     """The table's structure as of the event."""
-    return table_map.complete(table_map.parse(captured.body), definition)
+    return table_map.complete_table(table_map.parse_table_map(captured.body), definition)
 
 
 def text_packets(driver: Any, query: str) -> list[bytes]:

@@ -11,14 +11,14 @@ import pymysql
 
 from connectors.mysql import binlog_events, event_types, gtid, shards, table_map
 from connectors.mysql.binlog import BinlogClient
-from connectors.mysql.catalog import definitions, table_names
-from connectors.mysql.connection import connect, current_place, server_info
+from connectors.mysql.catalog import read_definitions, table_names
+from connectors.mysql.connection import connect_first, current_place, server_info
 from connectors.mysql.decode import compile_rows
-from connectors.mysql.model import ConnectionSettings, Place, Shard, Table, TableName
-from connectors.mysql.positions import reached
-from connectors.mysql.snapshot.model import RowDecoder, SnapshotSettings
+from connectors.mysql.model import BinlogPosition, ConnectionSettings, MySqlTable, Shard, TableName
+from connectors.mysql.positions import is_reached
+from connectors.mysql.snapshot.model import SnapshotRowDecoder, SnapshotSettings
 from connectors.mysql.snapshot.puller import Puller
-from connectors.mysql.statements import classify
+from connectors.mysql.statements import classify_statement
 from connectors.mysql.text_rows import compile_text, select_list
 from connectors.options import Password
 from tests.integration.mysql.dialect import spoken
@@ -78,35 +78,35 @@ class Live:
     def name(self, table: str) -> TableName:
         return TableName(self.database, table)
 
-    async def tables(self, expressions: list[str]) -> Sequence[Table]:
-        connection = await connect(self.settings)
+    async def tables(self, expressions: list[str]) -> Sequence[MySqlTable]:
+        connection = await connect_first(self.settings)
         try:
             wanted = {text.replace("\\", "") for text in expressions}
             names = [
                 name for name in await table_names(connection, [self.database]) if str(name) in wanted or ".*" in wanted
             ]
-            found = await definitions(connection, names)
+            found = await read_definitions(connection, names)
             return [found[name] for name in names if name in found]
         finally:
             connection.close()
 
     @staticmethod
-    def decoder(table: Table) -> RowDecoder:
+    def decoder(table: MySqlTable) -> SnapshotRowDecoder:
         chosen = plans(table, OPTIONS)
-        return RowDecoder(
+        return SnapshotRowDecoder(
             select_list(table, chosen), compile_text(table, chosen, OPTIONS), table.key, len(table.columns)
         )
 
     async def contents(self, table: str, where: str = "") -> list[Row]:
         """What the server has, in the stream's values."""
-        from connectors.mysql.snapshot.rows import Rows
+        from connectors.mysql.snapshot.rows import PacketRows
 
         (structure,) = await self.tables([f"{self.database}.{table}"])
         decoder = self.decoder(structure)
-        connection = await connect(self.settings)
+        connection = await connect_first(self.settings)
         try:
             sql = f"SELECT {', '.join(decoder.columns)} FROM `{self.database}`.`{table}`{where}"
-            return [decoder.decode(packet) for packet in await Rows(connection).all(sql)]
+            return [decoder.decode(packet) for packet in await PacketRows(connection).all(sql)]
         finally:
             connection.close()
 
@@ -157,7 +157,7 @@ class Running:
     def __init__(self, live: Live, settings: SnapshotSettings, shard: Shard) -> None:
         self.live = live
         self.shard = shard
-        self.place = self.done = Place(file="", pos=0)
+        self.place = self.done = BinlogPosition(file="", pos=0)
         self.puller = Puller(
             settings,
             connect=self._connect,
@@ -165,7 +165,7 @@ class Running:
             decoder=live.decoder,
             shard=shard,
             saved=live.saved,
-            seen=lambda: self.place,
+            seen_position=lambda: self.place,
             metrics=None,
             log=LOG,
         )
@@ -175,16 +175,16 @@ class Running:
         self._chance = random.Random(5)
         #: Numbers of the puller's connections.
         self.connections: list[int] = []
-        self._maps: dict[int, tuple[bytes, Table]] = {}
+        self._maps: dict[int, tuple[bytes, MySqlTable]] = {}
         self._decoders: dict[tuple[bytes, int, bytes, bytes | None], Any] = {}
 
     async def _connect(self) -> Any:
-        connection = await connect(self.live.replica or self.live.settings)
+        connection = await connect_first(self.live.replica or self.live.settings)
         self.connections.append(connection.thread_id())
         return connection
 
-    def reached(self, place: Place) -> bool:
-        return reached(self.done, place, self.flavor, by_gtid=not place.file)
+    def reached(self, place: BinlogPosition) -> bool:
+        return is_reached(self.done, place, self.flavor, by_gtid=not place.file)
 
     @property
     def flavor(self) -> str:
@@ -197,10 +197,10 @@ class Running:
         on_chunk: Callable[[Running], Any] | None,
     ) -> None:
         live, puller = self.live, self.puller
-        connection = await connect(live.settings)
+        connection = await connect_first(live.settings)
         info = await server_info(connection)
         self.place = self.done = await current_place(connection, info)
-        self._executed = gtid.parse(self.flavor, self.place.gtids)
+        self._executed = gtid.parse_gtids(self.flavor, self.place.gtids)
         puller.set_requests(requests)
         await puller.resolve()
         client = BinlogClient(live.settings, self.place, use_gtid=False, log=LOG, annotate=True)
@@ -209,7 +209,7 @@ class Running:
         writer = asyncio.create_task(asyncio.to_thread(writing)) if writing is not None else None
         reading = asyncio.create_task(client.read())
         news = asyncio.create_task(puller.wait())
-        end: Place | None = None
+        end: BinlogPosition | None = None
         try:
             while not self.stop and not (end is not None and self.reached(end)):
                 await asyncio.wait({reading, news}, return_when=asyncio.FIRST_COMPLETED, timeout=0.02)
@@ -253,28 +253,31 @@ class Running:
 
     def _feed(self, event: bytes) -> None:
         kind, puller, live = event[4], self.puller, self.live
-        header = binlog_events.header(event)
+        header = binlog_events.read_header(event)
         if kind == event_types.ROTATE:
-            found = binlog_events.rotate(event)
-            self.place = self.done = Place(file=found.file, pos=found.pos, gtids=self._executed.text())
+            found = binlog_events.read_rotate(event)
+            self.place = self.done = BinlogPosition(file=found.file, pos=found.pos, gtids=self._executed.text())
             return
         if kind in _GTIDS:
-            self._executed.add(binlog_events.gtid(event).text)
+            self._executed.add(binlog_events.read_gtid(event).text)
         before, self.place = (
             self.place,
-            Place(file=self.place.file, pos=max(self.place.pos, header.next_pos), gtids=self._executed.text()),
+            BinlogPosition(file=self.place.file, pos=max(self.place.pos, header.next_pos), gtids=self._executed.text()),
         )
         if kind == event_types.TABLE_MAP:
             body = event[binlog_events.HEADER_SIZE :]
-            self._maps[int.from_bytes(body[:6], "little")] = (body, table_map.complete(table_map.parse(body), None))
+            self._maps[int.from_bytes(body[:6], "little")] = (
+                body,
+                table_map.complete_table(table_map.parse_table_map(body), None),
+            )
         elif kind in KINDS:
             self._rows(event)
         elif kind == event_types.XID:
             self._end()
         elif kind == event_types.QUERY:
-            found_query = binlog_events.query(event)
+            found_query = binlog_events.read_query(event)
             if found_query.statement not in {"BEGIN", "COMMIT", "ROLLBACK"}:
-                statement = classify(found_query.statement, found_query.schema)
+                statement = classify_statement(found_query.statement, found_query.schema)
                 if statement.changes_structure or "TRUNCATE" in found_query.statement:
                     puller.altered(None)
                 if "TRUNCATE" in found_query.statement:

@@ -25,7 +25,7 @@ from connectors.mysql import binlog, connection, gtid, login, positions
 from connectors.mysql import binlog_events as parse
 from connectors.mysql import event_types as types
 from connectors.mysql.binlog import BinlogClient, DuplicateIdError, PurgedError
-from connectors.mysql.model import MARIADB, ConnectionSettings, Place
+from connectors.mysql.model import MARIADB, BinlogPosition, ConnectionSettings
 from connectors.options import Password
 from tests.support.settings import mysql_connection, mysql_tls
 
@@ -117,8 +117,8 @@ def settings(*servers: MariaDb, **changes: Any) -> ConnectionSettings:
     return msgspec.structs.replace(found, **changes)
 
 
-async def here(server: MariaDb) -> Place:
-    link = await connection.connect(settings(server))
+async def here(server: MariaDb) -> BinlogPosition:
+    link = await connection.connect_first(settings(server))
     try:
         return await connection.current_place(link, await connection.server_info(link))
     finally:
@@ -127,7 +127,7 @@ async def here(server: MariaDb) -> Place:
 
 @asynccontextmanager
 async def reading(
-    config: ConnectionSettings, place: Place, *, use_gtid: bool = False, annotate: bool = False
+    config: ConnectionSettings, place: BinlogPosition, *, use_gtid: bool = False, annotate: bool = False
 ) -> AsyncIterator[BinlogClient]:
     client = BinlogClient(config, place, use_gtid=use_gtid, log=LOG, annotate=annotate)
     try:
@@ -152,7 +152,7 @@ def kinds(events: list[bytes]) -> list[int]:
 
 
 def gtids(events: list[bytes]) -> list[str]:
-    return [parse.gtid(event).text for event in events if event[4] == types.MARIADB_GTID]
+    return [parse.read_gtid(event).text for event in events if event[4] == types.MARIADB_GTID]
 
 
 async def test_events_from_a_place_on_and_their_positions(pair: Pair) -> None:
@@ -176,11 +176,11 @@ async def test_events_from_a_place_on_and_their_positions(pair: Pair) -> None:
         assert [header.flags & 1 for header in rows].count(1) == 3
         file, at = "", 0
         for event in events:
-            header = parse.header(event)
+            header = parse.read_header(event)
             if header.type == types.ROTATE:
-                file, at = parse.rotate(event)
+                file, at = parse.read_rotate(event)
                 continue
-            begin, after = positions.span(header, at)
+            begin, after = positions.event_span(header, at)
             assert begin == at
             at = after
         assert (file, at) == (end.file, end.pos)
@@ -198,11 +198,11 @@ async def test_a_beginning_between_two_transactions(pair: Pair, use_gtid: bool) 
         events = await read_until(client, types.XID, 2)
         number = int(place.gtids.rpartition("-")[2])
         assert gtids(events) == [f"0-1-{number + 1}", f"0-1-{number + 2}"]
-        reached = gtid.parse(MARIADB, place.gtids)
+        reached = gtid.parse_gtids(MARIADB, place.gtids)
         for each in gtids(events):
             reached.add(each)
         assert reached.text() == (await here(pair.main)).gtids
-        assert parse.rotate(events[0]).file == place.file
+        assert parse.read_rotate(events[0]).file == place.file
 
 
 async def test_places_that_are_not_there(pair: Pair) -> None:
@@ -215,8 +215,12 @@ async def test_places_that_are_not_there(pair: Pair) -> None:
         if sql(pair.main, "SHOW BINARY LOGS")[0][0] == now.file:
             break
         await asyncio.sleep(0.05)
-    bad = [(Place(file=first, pos=4), False), (Place(file=now.file, pos=now.pos + 10_000), False),
-           (Place(file="", pos=4, gtids="0-1-1"), True), (Place(file="", pos=4, gtids="0-77-99999999"), True)]  # fmt: skip
+    bad = [
+        (BinlogPosition(file=first, pos=4), False),
+        (BinlogPosition(file=now.file, pos=now.pos + 10_000), False),
+        (BinlogPosition(file="", pos=4, gtids="0-1-1"), True),
+        (BinlogPosition(file="", pos=4, gtids="0-77-99999999"), True),
+    ]
     for place, use_gtid in bad:
         with pytest.raises(PurgedError, match=r"1236.*snapshot.mode=when_needed"):
             async with reading(settings(pair.main), place, use_gtid=use_gtid):
@@ -365,11 +369,11 @@ async def test_compressed_events_are_the_plain_ones(pair: Pair) -> None:
     assert {types.WRITE_ROWS_COMPRESSED_V1, types.UPDATE_ROWS_COMPRESSED_V1, types.DELETE_ROWS_COMPRESSED_V1,
             types.QUERY_COMPRESSED} <= set(kinds(compressed))  # fmt: skip
     assert not types.COMPRESSED & set(kinds(plain))
-    mended = [parse.uncompressed(event) if event[4] in types.COMPRESSED else event for event in compressed]
+    mended = [parse.uncompress_event(event) if event[4] in types.COMPRESSED else event for event in compressed]
 
     def shown(events: list[bytes]) -> list[object]:
         return [event[parse.rows_header(event).start:] if event[4] in types.ROWS
-                else parse.query(event).statement if event[4] == types.QUERY
+                else parse.read_query(event).statement if event[4] == types.QUERY
                 else parse.rows_query(event) if event[4] == types.ANNOTATE_ROWS
                 else event[4] for event in events]  # fmt: skip
 
@@ -390,7 +394,7 @@ async def test_files_with_and_without_checksums(pair: Pair) -> None:
         events = await read_until(client, types.XID, 2)
     rows = [event for event in events if event[4] in types.ROWS]
     assert [event[-4:] for event in rows] == [b"bare", b"cked"]
-    assert [parse.header(event).size - len(event) for event in rows] == [0, 4]
+    assert [parse.read_header(event).size - len(event) for event in rows] == [0, 4]
     async with reading(settings(pair.main, verify_checksums=False), place) as client:
         assert [event for event in await read_until(client, types.XID, 2) if event[4] in types.ROWS] == rows
 
@@ -399,13 +403,13 @@ async def test_without_rights_it_is_said_which_lack(pair: Pair) -> None:
     sql(pair.main, "CREATE OR REPLACE USER poor IDENTIFIED BY 'poor'")
     poor = settings(pair.main, user="poor", password=Password("poor"))
     with pytest.raises(Fatal, match="REPLICATION SLAVE"):
-        async with reading(poor, Place(file="binlog.000001", pos=4)):
+        async with reading(poor, BinlogPosition(file="binlog.000001", pos=4)):
             pass
     wrong = settings(pair.main, password=Password("wrong"))
     with pytest.raises(ConfigInvalid, match=r"refuses the user 'millrace'.*database.password"):
-        async with reading(wrong, Place(file="binlog.000001", pos=4)):
+        async with reading(wrong, BinlogPosition(file="binlog.000001", pos=4)):
             pass
-    link = await connection.connect(poor)
+    link = await connection.connect_first(poor)
     try:
         with pytest.raises(Fatal, match=r"lacks a privilege.*GRANT"):
             await connection.binary_logs(link)
@@ -421,7 +425,7 @@ async def test_passwords_beyond_ascii_are_the_same_everywhere(pair: Pair) -> Non
         "GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO snow",
     )
     snow = settings(pair.main, user="snow", password=Password(password))
-    link = await connection.connect(snow)
+    link = await connection.connect_first(snow)
     place = await connection.current_place(link, await connection.server_info(link))
     link.close()
     async with reading(snow, place) as client:
@@ -429,7 +433,7 @@ async def test_passwords_beyond_ascii_are_the_same_everywhere(pair: Pair) -> Non
 
 
 async def test_place_and_gtids_are_of_one_moment_while_others_write(pair: Pair) -> None:
-    link = await connection.connect(settings(pair.main))
+    link = await connection.connect_first(settings(pair.main))
     info = await connection.server_info(link)
     done = asyncio.Event()
 
@@ -455,7 +459,7 @@ async def test_place_and_gtids_are_of_one_moment_while_others_write(pair: Pair) 
         done.set()
         await writing
     for place in places:
-        rows = await connection.query(link, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))
+        rows = await connection.query_rows(link, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))
         assert str(rows[0][0]) == place.gtids
     assert len({place.pos for place in places}) > 1
     names = [name for name, _ in await connection.binary_logs(link)]
@@ -468,9 +472,9 @@ async def test_tls_modes(pair: Pair) -> None:
     place = await here(pair.main)
     for mode in ("preferred", "required", "verify_ca", "verify_identity"):
         config = msgspec.structs.replace(tls, tls=mysql_tls(mode=mode, truststore=str(pair.authority)))
-        link = await connection.connect(config)
+        link = await connection.connect_first(config)
         assert link.encrypted
-        assert (await connection.query(link, "SHOW STATUS LIKE 'Ssl_cipher'"))[0][1]
+        assert (await connection.query_rows(link, "SHOW STATUS LIKE 'Ssl_cipher'"))[0][1]
         link.close()
     sql(pair.main, "INSERT INTO client.t (v) VALUES (REPEAT('s', 3000000))")
     async with reading(config, place) as client:
@@ -488,7 +492,7 @@ async def test_tls_modes(pair: Pair) -> None:
     )
     for config, why in refused:
         with pytest.raises(ConfigInvalid, match=why):
-            await connection.connect(config)
+            await connection.connect_first(config)
         with pytest.raises(ConfigInvalid, match=why):
             async with reading(config, place):
                 pass
@@ -502,7 +506,7 @@ async def test_another_server_goes_on_where_the_first_one_ended(pair: Pair) -> N
     both = settings(pair.main, pair.replica)
     place = await here(pair.main)
     sql(pair.main, "INSERT INTO client.t (v) VALUES ('before')")
-    done = gtid.parse(MARIADB, place.gtids)
+    done = gtid.parse_gtids(MARIADB, place.gtids)
     async with reading(both, place, use_gtid=True) as client:
         assert str(client.address) == f"127.0.0.1:{pair.main.port}"
         for each in gtids(await read_until(client, types.XID)):

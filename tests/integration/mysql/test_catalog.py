@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.mysql import catalog
-from connectors.mysql.connection import connect, query
+from connectors.mysql.connection import connect_first, query_rows
 from connectors.mysql.model import TableName
 from connectors.mysql.snapshot import lookup
 from connectors.options import Password
@@ -46,25 +46,25 @@ class Database:
 
 @pytest.fixture
 async def database(mariadb: HasMariaDb) -> AsyncIterator[Database]:
-    connection = await connect(
+    connection = await connect_first(
         mysql_connection(
             host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user, password=Password(mariadb.password)
         )
     )
     name = f"catalog_{secrets.token_hex(4)}"
-    await query(connection, f"CREATE DATABASE {name}")
-    await query(connection, f"USE {name}")
+    await query_rows(connection, f"CREATE DATABASE {name}")
+    await query_rows(connection, f"USE {name}")
     for statement in TABLES.split(";\n"):
         if statement.strip():
-            await query(connection, statement)
+            await query_rows(connection, statement)
     yield Database(connection, name)
-    await query(connection, f"DROP DATABASE {name}")
+    await query_rows(connection, f"DROP DATABASE {name}")
     connection.close()
 
 
 async def test_structures(database: Database) -> None:
     names = [database.table(name) for name in ("plain", "sorted", "odd `name%s", "missing")]
-    found = await catalog.definitions(database.connection, [*names, names[0]])
+    found = await catalog.read_definitions(database.connection, [*names, names[0]])
     assert set(found) == set(names[:3])
     plain = found[names[0]]
     assert (plain.key, plain.completed) == (("id",), True)
@@ -81,7 +81,7 @@ async def test_structures(database: Database) -> None:
     assert (name.declared, name.default, name.nullable, name.meta) == ("varchar(20)", "'x'", True, 60)
     assert (note.nullable, at.nullable, at.meta) == (False, True, 3)
     collations = dict(
-        await query(
+        await query_rows(
             database.connection,
             "SELECT FULL_COLLATION_NAME, ID FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY",
         )
@@ -94,16 +94,18 @@ async def test_structures(database: Database) -> None:
     odd = found[names[2]]
     assert [column.name for column in odd.columns] == ["a b", "ü"]
     assert odd.columns[1].members == ("x", "it's", "ü")
-    assert await catalog.comments(database.connection, names) == {names[0]: "a table"}
+    assert await catalog.read_comments(database.connection, names) == {names[0]: "a table"}
 
 
 async def test_keys(database: Database) -> None:
     """The primary key in its own order; else the first unique index by the server's order, over whole columns without NULL."""
     names = [database.table(name) for name in ("reversed", "keyless", "chosen")]
-    found = await catalog.definitions(database.connection, names)
+    found = await catalog.read_definitions(database.connection, names)
     assert found[names[0]].key == ("b", "a")
     assert found[names[1]].key == ()
-    listed = [row[2] for row in await query(database.connection, f"SHOW INDEX FROM {catalog.quoted(names[2])}")]
+    listed = [
+        row[2] for row in await query_rows(database.connection, f"SHOW INDEX FROM {catalog.quote_name(names[2])}")
+    ]
     first = next(name for name in listed if name in ("zz", "mm"))
     assert found[names[2]].key == {"zz": ("b", "a"), "mm": ("a",)}[first]
 
@@ -115,23 +117,25 @@ async def test_names_and_estimates(database: Database) -> None:
     assert sorted(await catalog.table_names(database.connection, [database.name])) == expected
     assert set(expected) < set(await catalog.table_names(database.connection))
     assert await catalog.table_names(database.connection, []) == []
-    captured = await catalog.captured(
+    captured = await catalog.captured_tables(
         database.connection, lambda name: name.table.endswith("ed"), lambda name: name == database.name
     )
     assert sorted(captured) == sorted(database.table(name) for name in ("reversed", "sorted"))
     table = database.table("plain")
-    await query(database.connection, f"INSERT INTO {catalog.quoted(table)} (id, note) SELECT seq, '' FROM seq_1_to_500")
-    await query(database.connection, f"ANALYZE TABLE {catalog.quoted(table)}")
-    estimates = await catalog.estimates(database.connection, [table, database.table("missing")])
+    await query_rows(
+        database.connection, f"INSERT INTO {catalog.quote_name(table)} (id, note) SELECT seq, '' FROM seq_1_to_500"
+    )
+    await query_rows(database.connection, f"ANALYZE TABLE {catalog.quote_name(table)}")
+    estimates = await catalog.read_estimates(database.connection, [table, database.table("missing")])
     assert list(estimates) == [table]
     assert 250 <= estimates[table] <= 1_000
 
 
 async def test_many_tables_at_once(database: Database) -> None:
     for number in range(12):
-        await query(database.connection, f"CREATE TABLE t{number} (id INT PRIMARY KEY, v{number} INT)")
+        await query_rows(database.connection, f"CREATE TABLE t{number} (id INT PRIMARY KEY, v{number} INT)")
     names = [database.table(f"t{number}") for number in range(12)]
-    found = await catalog.definitions(
+    found = await catalog.read_definitions(
         database.connection, [*names, TableName("mysql", "user"), TableName("nowhere", "t")]
     )
     assert {name: found[name].columns[1].name for name in names} == {
@@ -143,8 +147,8 @@ async def test_many_tables_at_once(database: Database) -> None:
 async def test_names_that_no_server_can_hold_are_tables_that_are_not_there(database: Database) -> None:
     names = [database.table("emoji🙂"), TableName("emoji🙂", "plain"), database.table("plain")]
     connection = database.connection
-    assert [name.table for name in await catalog.definitions(connection, names)] == ["plain"]
-    assert names[2] in await catalog.estimates(connection, names)
-    assert await catalog.comments(connection, names) == {names[2]: "a table"}
-    assert [bool(await lookup.shape(connection, name)) for name in names] == [False, False, True]
-    assert (database.name, "plain") in await lookup.estimates(connection, names)
+    assert [name.table for name in await catalog.read_definitions(connection, names)] == ["plain"]
+    assert names[2] in await catalog.read_estimates(connection, names)
+    assert await catalog.read_comments(connection, names) == {names[2]: "a table"}
+    assert [bool(await lookup.read_shape(connection, name)) for name in names] == [False, False, True]
+    assert (database.name, "plain") in await lookup.read_estimates(connection, names)

@@ -11,7 +11,7 @@ import pytest
 from connectors.errors import Fatal
 from connectors.mysql.checks import check_server
 from connectors.mysql.config import CONFIG
-from connectors.mysql.connection import connect, query
+from connectors.mysql.connection import connect_first, query_rows
 from connectors.mysql.connector import MySqlConnector
 from connectors.options import Password
 from tests.support.settings import mysql_connection
@@ -34,7 +34,9 @@ class Source:
 
     async def run(self, statement: str) -> None:
         """Run a statement; ``DB`` stands for the database, ``ACCOUNT`` for the account."""
-        await query(self.connection, re.sub(r"\bDB\b", self.name, statement).replace("ACCOUNT", f"'{self.name}'@'%'"))
+        await query_rows(
+            self.connection, re.sub(r"\bDB\b", self.name, statement).replace("ACCOUNT", f"'{self.name}'@'%'")
+        )
 
     def config(self, **changes: str) -> Any:
         return CONFIG.parse(
@@ -52,7 +54,7 @@ class Source:
 
 @pytest.fixture
 async def source(mariadb: HasMariaDb) -> AsyncIterator[Source]:
-    connection = await connect(
+    connection = await connect_first(
         mysql_connection(
             host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user, password=Password(mariadb.password)
         )
@@ -172,7 +174,7 @@ async def test_servers_that_refuse(source: Source, changes: dict[str, str], name
 
 async def test_the_servers_own_number(source: Source) -> None:
     await grant_all(source)
-    own = int((await query(source.connection, "SELECT @@server_id"))[0][0])
+    own = int((await query_rows(source.connection, "SELECT @@server_id"))[0][0])
     found = await check_server(source.config(database__server__id=str(own)))
     assert [each.name for each in found.errors] == ["database.server.id"]
 
@@ -180,7 +182,7 @@ async def test_the_servers_own_number(source: Source) -> None:
 async def test_lag_and_alter_offsets_of_a_live_source(source: Source) -> None:
     await grant_all(source)
     config = source.config()
-    rows = await query(source.connection, "SHOW MASTER STATUS")
+    rows = await query_rows(source.connection, "SHOW MASTER STATUS")
     file, pos = str(rows[0][0]), int(rows[0][1])
     await source.run("INSERT INTO DB.a VALUES (1), (2)")
     lag = await MySqlConnector.lag(config, [({"server": "p"}, {"file": file, "pos": pos, "ts_sec": 1})])

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from compose.local.mariadb_pair import MariaDbPair
-from compose.local.server_pair import execute
+from compose.local.server_pair import execute_sql
 from connectors.mysql.connector import MySqlConnector
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from compose.local.mariadb import MariaDb
-    from compose.local.mysql_debian import MySql
+    from compose.local.mysql_debian import MySqlServer
     from compose.local.mysql_pair import MySqlPair
     from connectors.api import SourceRecord
 
@@ -54,12 +54,12 @@ def pair(request: pytest.FixtureRequest) -> Any:
 class Source:
     """Writes to whichever server is in charge, and knows every change in order."""
 
-    def __init__(self, server: MariaDb | MySql, database: str) -> None:
+    def __init__(self, server: MariaDb | MySqlServer, database: str) -> None:
         self.server, self.database = server, database
         self.changes: list[Change] = []
         self._values: dict[tuple[str, int], int] = {}
         self._next = 0
-        execute(
+        execute_sql(
             server,
             f"CREATE DATABASE {database}",
             f"CREATE TABLE {database}.a (id BIGINT PRIMARY KEY, v INT)",
@@ -170,18 +170,18 @@ async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
             assert found == source.changes
     finally:
         await run.stop()
-        execute(source.server, f"DROP DATABASE {name}")
+        execute_sql(source.server, f"DROP DATABASE {name}")
     assert found == source.changes
 
 
-def rows_sent(server: MariaDb | MySql) -> int:
+def rows_sent(server: MariaDb | MySqlServer) -> int:
     """Rows that the server has sent to clients."""
     if is_mysql(server):
-        ((value,),) = execute(
+        ((value,),) = execute_sql(
             server, "SELECT SUM(SUM_ROWS_SENT) FROM performance_schema.events_statements_summary_global_by_event_name"
         )
     else:
-        ((_, value),) = execute(server, "SHOW GLOBAL STATUS LIKE 'Rows_sent'")
+        ((_, value),) = execute_sql(server, "SHOW GLOBAL STATUS LIKE 'Rows_sent'")
     return int(value)
 
 
@@ -189,7 +189,7 @@ async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(
     pair: Any, unique: Callable[[str], str]
 ) -> None:
     name = unique("pull").replace("-", "_")
-    execute(
+    execute_sql(
         pair.primary,
         f"CREATE DATABASE {name}",
         f"USE {name}",
@@ -276,17 +276,19 @@ async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(
             writer.join()
             assert not failed, failed
             assert rows_sent(pair.replica) - before >= 6000  # it was the one that was read
-            execute(pair.primary, f"INSERT INTO {name}.a VALUES (99999, 1)")
+            execute_sql(pair.primary, f"INSERT INTO {name}.a VALUES (99999, 1)")
             while ("a", 99_999) not in state:
                 taken = await run.take(PATIENCE)
                 assert taken is not None, run.log.text()
                 pulled += take(taken[1].records)
         for table in "ab":
-            wanted = {(table, key): value for key, value in execute(pair.primary, f"SELECT id, v FROM {name}.{table}")}
+            wanted = {
+                (table, key): value for key, value in execute_sql(pair.primary, f"SELECT id, v FROM {name}.{table}")
+            }
             assert {key: value for key, value in state.items() if key[0] == table and value < 1 << 40} == wanted
         assert pulled > 1000
     finally:
         stop.set()
         writer.join()
         pair.hold(still=False)
-        execute(pair.primary, f"DROP DATABASE {name}")
+        execute_sql(pair.primary, f"DROP DATABASE {name}")

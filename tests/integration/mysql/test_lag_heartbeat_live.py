@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import aiomysql
 import pytest
 
-from connectors.mysql.connection import connect
+from connectors.mysql.connection import connect_first
 from connectors.mysql.heartbeat import HeartbeatSettings, HeartbeatWriter, parse, setup_text
-from connectors.mysql.latency import WRITE_SECONDS, Latency
+from connectors.mysql.latency import WRITE_SECONDS, HeartbeatLatency
 from connectors.options import Password
 from tests.support.eventually import eventually_async
 from tests.support.settings import mysql_connection, mysql_heartbeat
@@ -46,11 +46,13 @@ class Admin:
             await self.run(f"GRANT {rights} ON `{self.database}`.* TO '{self.database}'@'%'")
         return self.database
 
-    def writer(self, settings: HeartbeatSettings, user: str, latency: Latency | None = None) -> HeartbeatWriter:
+    def writer(
+        self, settings: HeartbeatSettings, user: str, latency: HeartbeatLatency | None = None
+    ) -> HeartbeatWriter:
         to = mysql_connection(
             host="127.0.0.1", port=self.server.port or 0, user=user, password=Password(self.server.password)
         )
-        return HeartbeatWriter(lambda: connect(to), settings, LOG, latency)
+        return HeartbeatWriter(lambda: connect_first(to), settings, LOG, latency)
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ async def admin(mariadb: HasMariaDb) -> AsyncIterator[Admin]:
 
 
 async def test_it_makes_its_table_and_goes_on_after_faults(admin: Admin, caplog: pytest.LogCaptureFixture) -> None:
-    latency = Latency()
+    latency = HeartbeatLatency()
     user = await admin.user("CREATE, SELECT, INSERT, UPDATE, DELETE")
     action = "DELETE FROM TABLE_NAME WHERE source = 'other'".replace("TABLE_NAME", admin.table)
     writer = admin.writer(

@@ -14,7 +14,7 @@ import pytest
 
 from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
-from compose.local.mysql_debian import MySql
+from compose.local.mysql_debian import MySqlServer
 from connectors.errors import Fatal
 from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.latency import TOTAL_SECONDS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Source:
     """A server of its own, since binlogs are purged here."""
 
-    def __init__(self, server: MariaDb | MySql) -> None:
+    def __init__(self, server: MariaDb | MySqlServer) -> None:
         self.server = server
         self.run(
             "CREATE DATABASE shop",
@@ -72,7 +72,7 @@ class Source:
         }
 
 
-@pytest.fixture(params=[MariaDb, MySql])
+@pytest.fixture(params=[MariaDb, MySqlServer])
 def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
     server = request.param(tmp_path_factory.mktemp("modes"), port=None, durable=False)
     try:

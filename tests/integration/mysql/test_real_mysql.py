@@ -17,14 +17,14 @@ from connectors.testing.driver import Run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compose.local.mysql_debian import MySql
+    from compose.local.mysql_debian import MySqlServer
 
 PATIENCE = 30
 
 
 @pytest.mark.parametrize("compression", ["OFF", "ON"])
 async def test_partial_updates_of_documents_give_whole_rows(
-    mysql: MySql, unique: Callable[[str], str], compression: str
+    mysql: MySqlServer, unique: Callable[[str], str], compression: str
 ) -> None:
     name = f"json_{unique('x')[-8:]}"
     with (

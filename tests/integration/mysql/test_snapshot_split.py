@@ -14,7 +14,7 @@ from connectors.mysql.snapshot.views import Views
 from connectors.snapshot.requests import SnapshotRequest
 
 if TYPE_CHECKING:
-    from connectors.mysql.model import Place
+    from connectors.mysql.model import BinlogPosition
     from tests.integration.mysql.snapshot_live import Live
 
 _MIXED = "ELT(seq % 5 + 1, -9223372036854775808, 9223372036854775807, seq, -CAST(seq AS SIGNED), NULL)"
@@ -149,7 +149,7 @@ def _arrange(live: Live, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         found.exact = exact
         return found
 
-    async def open_in_turns(self: Views, connection: Any, low: Place, **more: Any) -> Place | None:
+    async def open_in_turns(self: Views, connection: Any, low: BinlogPosition, **more: Any) -> BinlogPosition | None:
         async with turns:
             found = await open_view(self, connection, low, **more)
             if statement := next(meanwhile, ""):

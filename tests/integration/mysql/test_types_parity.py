@@ -498,7 +498,7 @@ def test_without_names_the_catalog_has_to_agree(world: World) -> None:
     world.sql("SET SESSION sql_mode = 'ALLOW_INVALID_DATES'")
     captured = world.capture(*statements)
     definition = world.definition("bare")
-    bare = table_map.parse(captured[0].body)
+    bare = table_map.parse_table_map(captured[0].body)
     nameless = msgspec.structs.replace(
         bare,
         full=False,
@@ -508,7 +508,7 @@ def test_without_names_the_catalog_has_to_agree(world: World) -> None:
             for column in bare.columns
         ),
     )
-    table = table_map.complete(nameless, definition)
+    table = table_map.complete_table(nameless, definition)
     assert [column.name for column in table.columns] == [column.name for column in definition.columns]
     assert table.key == ("id",)
     rows = []
@@ -520,7 +520,7 @@ def test_without_names_the_catalog_has_to_agree(world: World) -> None:
     check(rows, expected, CASES)
     world.sql("ALTER TABLE bare MODIFY c0 INT")
     with pytest.raises(table_map.Mismatch, match=r"column c0 is TINYINT .* int"):
-        table_map.complete(nameless, world.definition("bare"))
+        table_map.complete_table(nameless, world.definition("bare"))
     assert structure(captured[0], None).key == ("id",)
 
 

@@ -13,14 +13,14 @@ from aiokafka import AIOKafkaProducer
 
 from connectors.errors import Retriable
 from connectors.mysql.config import CONFIG
-from connectors.mysql.model import Source
+from connectors.mysql.model import RowSource
 from connectors.mysql.verify import SourceView
 from worker import verify_rows
 from worker.cli import main
 from worker.converters.json import JsonConverter
 from worker.transforms.pipeline import build_pipeline
-from worker.verify import verification
-from worker.verify_messages import Asked
+from worker.verify import build_verification
+from worker.verify_messages import VerificationRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,7 @@ class World:
         try:
             await view.open(lambda name: name.endswith(f".{table}"))
             entry = view.tables[f"{self.database}.{table}"]
-            source = Source(ts_ms=1, ts_us=1, server_id=1, file=view.place.file, pos=view.place.pos - 1)
+            source = RowSource(ts_ms=1, ts_us=1, server_id=1, file=view.place.file, pos=view.place.pos - 1)
             entry.made.changes(op, rows, source, 0, {}, {}, out)  # type: ignore[arg-type]
         finally:
             await view.close()
@@ -308,16 +308,16 @@ def test_the_connector_is_waited_for_where_it_can_be_asked(world: World) -> None
             {"partition": {"server": world.prefix, "snapshot": "initial"}, "offset": {"state": "done"}},
         ]
 
-    made = verification(
-        world.config, worker, Asked(wanted=lambda _table: True, offsets=offsets, folder=str(world.folder))
+    made = build_verification(
+        world.config, worker, VerificationRequest(wanted=lambda _table: True, offsets=offsets, folder=str(world.folder))
     )
     reports = asyncio.run(made.run())
     assert all(report.equal for report in reports)
     assert (len(asked), made.notes) == (2, [])
-    late = verification(
+    late = build_verification(
         world.config,
         worker,
-        Asked(
+        VerificationRequest(
             wanted=lambda _table: True,
             timeout_s=0.0,
             offsets=lambda: [{"partition": {"server": world.prefix}, "offset": {"file": place["file"], "pos": 4}}],

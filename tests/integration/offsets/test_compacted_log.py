@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
     from pathlib import Path
 
-    from offsets.fetch import Record
+    from offsets.fetch import FetchedRecord
 
 
 @asynccontextmanager
 async def reading(
     bootstrap: str,
     topic: str,
-    sink: Callable[[int, Iterable[Record]], None],
+    sink: Callable[[int, Iterable[FetchedRecord]], None],
     **options: Any,
 ) -> AsyncIterator[CompactedLog]:
     log = CompactedLog(topic, {"bootstrap_servers": bootstrap}, sink, **options)
@@ -204,7 +204,7 @@ async def test_a_sink_that_fails_is_called_again_and_nothing_is_lost(
     seen: list[bytes | None] = []
     failures = [ValueError("a bug"), ValueError("again")]
 
-    def sink(partition: int, records: Iterable[Record]) -> None:
+    def sink(partition: int, records: Iterable[FetchedRecord]) -> None:
         assert partition == 0
         if failures:
             raise failures.pop()

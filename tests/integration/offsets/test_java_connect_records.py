@@ -12,11 +12,11 @@ from offsets.positions import encode_key
 from offsets.records import (
     ConnectorConfig,
     ConnectorStatusRecord,
-    LoggerLevel,
+    LoggerLevelRecord,
     Pair,
+    ReportedStatus,
     RestartRequest,
-    SessionKey,
-    Status,
+    SessionKeyRecord,
     TargetState,
     TaskConfig,
     TaskCount,
@@ -45,7 +45,7 @@ NAME = "a-1:connector-b é-7"
 def encoded(record: Any) -> Pair:
     """The record as Millrace writes it."""
     match record:
-        case SessionKey():
+        case SessionKeyRecord():
             return records.session_key_record(record)
         case ConnectorConfig(connector, config):
             return records.connector_record(connector, config)
@@ -59,7 +59,7 @@ def encoded(record: Any) -> Pair:
             return records.restart_record(record)
         case TaskCount(connector, tasks):
             return records.task_count_record(connector, tasks)
-        case LoggerLevel(logger, level):
+        case LoggerLevelRecord(logger, level):
             return records.logger_record(logger, level)
         case ConnectorStatusRecord(connector, status):
             return records.connector_status_record(connector, status)
@@ -119,7 +119,7 @@ async def test_connect_and_millrace_read_each_others_topics(
     await store.write(NAME, [({"filename": str(lines)}, {"position": len("old 1\nold 2\n")})])
     log = CompactedLog(f"{group}-status", client, Collected())
     await log.start()
-    await log.send(*records.connector_status_record("gone", Status("FAILED", "w:1", 3, "trace", "1.0")))
+    await log.send(*records.connector_status_record("gone", ReportedStatus("FAILED", "w:1", 3, "trace", "1.0")))
     await log.stop()
 
     # ... and Java runs on from there, and leaves its own records.
@@ -189,7 +189,15 @@ async def test_connect_and_millrace_read_each_others_topics(
         assert encoded(record) == (key, value)
         seen.add(type(record))
     assert state.unreadable.count == 0
-    assert seen >= {SessionKey, ConnectorConfig, TaskConfig, TasksCommit, TargetState, RestartRequest, LoggerLevel}
+    assert seen >= {
+        SessionKeyRecord,
+        ConnectorConfig,
+        TaskConfig,
+        TasksCommit,
+        TargetState,
+        RestartRequest,
+        LoggerLevelRecord,
+    }
     snapshot = state.snapshot()
     assert (list(snapshot.connectors), snapshot.target_state(NAME)) == ([NAME], "STOPPED")
     assert snapshot.loggers == {"org.apache.kafka.connect.runtime.Loggers": "WARN"}

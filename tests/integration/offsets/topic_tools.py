@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from offsets.fetch import Record
+    from offsets.fetch import FetchedRecord
 
 
 class Collected:
@@ -20,7 +20,7 @@ class Collected:
     def __init__(self) -> None:
         self.records: list[tuple[int, int, bytes | None, bytes | None]] = []
 
-    def __call__(self, partition: int, records: Iterable[Record]) -> None:
+    def __call__(self, partition: int, records: Iterable[FetchedRecord]) -> None:
         self.records += [(partition, record.offset, record.key, record.value) for record in records]
 
     @property

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from compose.local.connect import worker_properties
-from compose.local.http import answers, call
+from compose.local.http import is_answering, send_request
 from compose.local.jvm import write_properties
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.service import Service
@@ -143,7 +143,7 @@ def test_a_worker_runs_from_the_wheel_alone(wheel: Path, kafka: HasBootstrap, tm
             str(tmp_path / "lines.properties"),
         ],
         log_path=tmp_path / "worker.log",
-        ready=lambda: answers(f"http://{LOOPBACK}:{port}/connectors/lines"),
+        ready=lambda: is_answering(f"http://{LOOPBACK}:{port}/connectors/lines"),
         environment={"PYTHONPATH": "", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
         folder=tmp_path,
     )
@@ -152,7 +152,7 @@ def test_a_worker_runs_from_the_wheel_alone(wheel: Path, kafka: HasBootstrap, tm
     )
     service.start()
     try:
-        status, page = call("GET", f"http://{LOOPBACK}:{port}/console")
+        status, page = send_request("GET", f"http://{LOOPBACK}:{port}/console")
         assert (status, "<html" in str(page)) == (200, True)
         consumer.subscribe(["from-the-wheel"])
         seen: list[bytes] = []

@@ -7,7 +7,7 @@ import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
-from compose.local.topics import Read, read_topic
+from compose.local.topics import ReadRecord, read_topic
 from tests.integration.control._cluster import wait_for
 
 from .conftest import put
@@ -47,8 +47,8 @@ def versions(worker: MillraceWorker, name: str) -> list[str | None]:
     return [body["connector"].get("version"), *(task.get("version") for task in body["tasks"])]
 
 
-def read(bootstrap: str, topic: str, count: int) -> list[Read]:
-    found: list[Read] = []
+def read(bootstrap: str, topic: str, count: int) -> list[ReadRecord]:
+    found: list[ReadRecord] = []
 
     def enough() -> bool:
         found[:] = read_topic(bootstrap, topic)

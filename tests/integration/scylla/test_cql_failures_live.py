@@ -18,7 +18,7 @@ import pytest
 from compose.local.cassandra import CassandraNode
 from compose.local.jvm import FAST_START
 from compose.local.ports import free_ports
-from connectors.cql.failures import LoginRefused
+from connectors.cql.failures import CqlLoginRefused
 from connectors.cql.session import CqlSession, QueryStats, SessionSettings
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.options import Password
@@ -106,7 +106,7 @@ async def answers(session: CqlSession, deadline_s: float) -> None:
         "the node answers again",
         deadline_s,
         every=0.1,
-        ignore=(Retriable, LoginRefused),
+        ignore=(Retriable, CqlLoginRefused),
     )
     assert page.rows == [("local",)]
 
@@ -153,7 +153,7 @@ async def test_a_password_that_changes_under_a_session(
     try:
         await session.query("ALTER ROLE changing WITH PASSWORD = 'second'")
         way.drop()
-        with pytest.raises(LoginRefused, match="refuses the credentials") as caught:
+        with pytest.raises(CqlLoginRefused, match="refuses the credentials") as caught:
             await away(under, 20)
         assert "first" not in str(caught.value)
         # The driver goes on trying, though a node has refused it.

@@ -15,7 +15,16 @@ import pytest
 
 from connectors.cql.encoding import encode_partition_key
 from connectors.cql.session import CqlSession, QueryStats, SchemaChanged, SessionSettings
-from connectors.cql.types import RAW, CqlType, parse, raw_timeuuids, same_on_the_wire, timed_list, to_text, udt_resolver
+from connectors.cql.types import (
+    RAW,
+    CqlType,
+    parse_type,
+    raw_timeuuids,
+    same_on_the_wire,
+    timed_list,
+    to_text,
+    udt_resolver,
+)
 from connectors.errors import Fatal
 from tests.support.settings import cql_session
 
@@ -150,11 +159,11 @@ async def test_every_type(session: CqlSession, keyspace: str) -> None:
             (keyspace,),
         )
     }
-    types = [parse(stored[f"c{index}"], resolve, keyspace=keyspace) for index in range(len(kinds))]
+    types = [parse_type(stored[f"c{index}"], resolve, keyspace=keyspace) for index in range(len(kinds))]
     for kind, text in zip(types, kinds, strict=True):
-        assert same_on_the_wire(kind, parse(text, resolve, keyspace=keyspace)), text
-        assert kind.is_multicell == parse(text, resolve, keyspace=keyspace).is_multicell
-        assert parse(to_text(kind), resolve, keyspace=keyspace) == kind
+        assert same_on_the_wire(kind, parse_type(text, resolve, keyspace=keyspace)), text
+        assert kind.is_multicell == parse_type(text, resolve, keyspace=keyspace).is_multicell
+        assert parse_type(to_text(kind), resolve, keyspace=keyspace) == kind
 
     names = ", ".join(f"c{index}" for index in range(len(kinds)))
     query = f"SELECT {names} FROM {keyspace}.t WHERE pk = ?"
@@ -199,7 +208,7 @@ async def test_partition_keys_hash_as_the_servers_do(session: CqlSession, keyspa
     ((token, *values),) = (
         await session.page(f"SELECT token(a, b, c, d), a, b, c, d FROM {keyspace}.k", (), fetch_size=1)
     ).rows
-    key = encode_partition_key([parse(text) for text in ("int", "text", "timeuuid", "frozen<list<int>>")], values)
+    key = encode_partition_key([parse_type(text) for text in ("int", "text", "timeuuid", "frozen<list<int>>")], values)
     assert Murmur3Token.from_key(key).value == token
 
 

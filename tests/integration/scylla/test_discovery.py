@@ -23,9 +23,9 @@ from connectors.scylla import discovery
 from connectors.scylla.checks import check_cluster
 from connectors.scylla.config import CONFIG, session_settings
 from connectors.scylla.connector import ScyllaConnector
-from connectors.scylla.groups import assign, encode
+from connectors.scylla.groups import assign_groups, encode_share
 from connectors.scylla.model import Generation, TableId
-from connectors.scylla.tables import TableUnavailable, load
+from connectors.scylla.tables import TableUnavailable, load_history
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 
@@ -147,8 +147,8 @@ async def test_a_large_cluster_is_loaded_page_by_page(scylla: Emulation, session
     print(f"73,728 streams in {took:.2f} s, the loop was held up for {longest * 1000:.0f} ms at the most")
     assert len(groups) == 1024
     assert sum(len(group.streams) for group in groups) == 73_728
-    share = assign(groups, 5)[1]
-    assert await discovery.task_groups(session, {keys.TASK_GROUPS: encode(share, {table: 1024})}) == share
+    share = assign_groups(groups, 5)[1]
+    assert await discovery.task_groups(session, {keys.TASK_GROUPS: encode_share(share, {table: 1024})}) == share
 
 
 async def test_tablets_have_generations_of_their_own(
@@ -175,8 +175,8 @@ async def test_tablets_have_generations_of_their_own(
     second = (await discovery.load_generations(session, table))[1]
     assert len(await discovery.load_groups(session, table, second)) == 8
     mixed = [*await discovery.load_groups(session, table, second), *await discovery.load_groups(session, other, others)]
-    for share in assign(mixed, 3):
-        text = encode(share, {table: 8, other: 4})
+    for share in assign_groups(mixed, 3):
+        text = encode_share(share, {table: 8, other: 4})
         found = await discovery.task_groups(session, {keys.TASK_GROUPS: text})
         assert sorted(group.name for group in found) == sorted(group.name for group in share)
 
@@ -209,7 +209,7 @@ async def test_definitions_follow_alter_drop_and_create(
         'PRIMARY KEY (pk, "Ck")) WITH CLUSTERING ORDER BY ("Ck" DESC) AND cdc = {\'enabled\': true, '
         "'preimage': 'full', 'ttl': 60}"
     )
-    first = await load(session, table)
+    first = await load_history(session, table)
     assert [(each.name, each.kind) for each in first.newest.columns] == [
         ("pk", "partition_key"),
         ("Ck", "clustering"),
@@ -228,7 +228,7 @@ async def test_definitions_follow_alter_drop_and_create(
     scylla.alter_table(f"ALTER TABLE {full} ADD n bigint")
     between = time.time_ns() // 1000
     scylla.alter_table(f"ALTER TABLE {full} DROP v")
-    second = await load(session, table, first)
+    second = await load_history(session, table, first)
     assert [[each.name for each in version.columns[3:]] for version in second.versions] == [
         ["home", "tags", "v"],
         ["home", "n", "tags", "v"],
@@ -238,21 +238,21 @@ async def test_definitions_follow_alter_drop_and_create(
     assert second.version_at(between) == second.versions[1]
     assert second.version_at(time.time_ns() // 1000) == second.newest
     # Without the look before, the column that is gone counts as there from the beginning: the same here.
-    assert [version.version for version in (await load(session, table)).versions] == [
+    assert [version.version for version in (await load_history(session, table)).versions] == [
         version.version for version in second.versions
     ]
 
     scylla.alter_type(f"ALTER TYPE {keyspace}.addr ADD zip int")
-    third = await load(session, table, second)
+    third = await load_history(session, table, second)
     assert [version.columns[3].type.field_names for version in third.versions[-2:]] == [("street",), ("street", "zip")]
     assert third.newest.since_us > between
 
     scylla.drop_table(f"{keyspace}.Mixed")
     with pytest.raises(TableUnavailable, match=r"keyspace .* has no tables") as gone:
-        await load(session, table)
+        await load_history(session, table)
     assert gone.value.reason == "missing"
     scylla.create_table(f"CREATE TABLE {full} (pk int PRIMARY KEY, z int) WITH cdc = {{'enabled': true}}")
-    fourth = await load(session, table, third)
+    fourth = await load_history(session, table, third)
     assert fourth.table_id != third.table_id
     assert [each.name for each in fourth.newest.columns] == ["pk", "z"]
     assert fourth.version_at(between) == third.versions[1]
@@ -265,17 +265,17 @@ async def test_tables_that_cannot_be_read_say_why(
     scylla.create_table(f"CREATE TABLE {keyspace}.plain (pk int PRIMARY KEY)")
     scylla.create_table(f"CREATE TABLE {keyspace}.\"Upper\" (pk int PRIMARY KEY, v int) WITH cdc = {{'enabled': true}}")
     with pytest.raises(TableUnavailable, match=r"CDC is not enabled .* ALTER TABLE") as plain:
-        await load(session, TableId(keyspace, "plain"))
+        await load_history(session, TableId(keyspace, "plain"))
     assert plain.value.reason == "disabled"
     with pytest.raises(TableUnavailable, match='there is "Upper"'):
-        await load(session, TableId(keyspace, "upper"))
+        await load_history(session, TableId(keyspace, "upper"))
     with pytest.raises(TableUnavailable, match=rf'there is "{keyspace}"'):
-        await load(session, TableId(keyspace.upper(), "t"))
+        await load_history(session, TableId(keyspace.upper(), "t"))
     with pytest.raises(TableUnavailable, match="There is no keyspace nowhere;"):
-        await load(session, TableId("nowhere", "t"))
+        await load_history(session, TableId("nowhere", "t"))
     scylla.execute(f'DROP TABLE {keyspace}."Upper_scylla_cdc_log"')
     with pytest.raises(TableUnavailable, match="its log table") as logless:
-        await load(session, TableId(keyspace, "Upper"))
+        await load_history(session, TableId(keyspace, "Upper"))
     assert logless.value.reason == "no-log"
 
 
@@ -318,7 +318,7 @@ async def test_a_share_for_another_division_is_refused(scylla: Emulation, sessio
     start = await asyncio.to_thread(scylla.new_generation, 8, 2)
     groups = await discovery.load_groups(session, TableId("any", "t"), Generation(start))
     with pytest.raises(ConfigInvalid, match="made for 9"):
-        await discovery.task_groups(session, {keys.TASK_GROUPS: encode(groups[:2], {groups[0].table: 9})})
+        await discovery.task_groups(session, {keys.TASK_GROUPS: encode_share(groups[:2], {groups[0].table: 9})})
 
 
 async def test_generations_change_while_the_connector_runs(scylla: Emulation, scylla_keyspace: Keyspaces) -> None:

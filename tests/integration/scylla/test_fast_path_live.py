@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from compose.local.scylla.bulk import fill
+from compose.local.scylla.bulk import fill_log
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.writes import Delete, Insert, Update
 from compose.local.worker import MillraceWorker
 from connectors.scylla.task import ScyllaTask
-from connectors.testing.contexts import MemoryTaskContext, logger
+from connectors.testing.contexts import MemoryTaskContext, make_logger
 from tests.integration.scylla.test_reader_live import DEADLINE, Rig
 from tests.support.both_paths import Paths, by_topic
 from worker.converters.json import JsonConverter
@@ -51,7 +51,7 @@ async def table(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> str:
         "WITH cdc = {'enabled': true}",
     )
     await asyncio.to_thread(scylla.new_generation, 8, 2, start_ms=now // 1000 - 90_000)
-    await asyncio.to_thread(fill, scylla, full, ROWS, start_us=now - 60_000_000, end_us=now - 20_000_000)
+    await asyncio.to_thread(fill_log, scylla, full, ROWS, start_us=now - 60_000_000, end_us=now - 20_000_000)
     for write in (
         Insert(full, {"pk": -1, "ck": 1, "v": 'ä"\\\n😀\x00'}),
         Update(full, {"pk": -1, "ck": 1}, {"v": None, "n": 1}),
@@ -72,7 +72,9 @@ async def test_a_task_gives_the_same_as_bytes_and_as_records(scylla: Emulation, 
     paths = Paths(as_json(), as_json())
     (task,) = await rig.tasks()
     fast = ScyllaTask(
-        MemoryTaskContext("n", 0, task.context.config, rig.saved, rig.metrics, logger("t", rig.log), wire=paths.wire)
+        MemoryTaskContext(
+            "n", 0, task.context.config, rig.saved, rig.metrics, make_logger("t", rig.log), wire=paths.wire
+        )
     )
     encoded = count = 0
     async with asyncio.timeout(DEADLINE), aclosing(fast.batches()) as stream:

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from compose.local.scylla.writes import Append, Delete, DeleteRange, Insert, Prepend, Remove, SetAt, Update
-from connectors.formats.partition_update_codec import decode
+from connectors.formats.partition_update_codec import decode_update
 from connectors.scylla.connector import ScyllaConnector
-from connectors.scylla.model import Column, Generation, StreamGroup, TableId
+from connectors.scylla.model import Generation, ScyllaColumn, StreamGroup, TableId
 from connectors.scylla.positions import first_position, source_offset, source_partition, stream_text, uuid_text
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
@@ -278,7 +278,7 @@ def folded_rows(history: History) -> dict[tuple[Any, Any], dict[str, Any]]:
     table = Table(version_columns(history.client, TableId(keyspace, name)))
     for record in history.records:
         assert record.value_schema is not None
-        table.apply(decode(record.value, record.value_schema))
+        table.apply(decode_update(record.value, record.value_schema))
     return simplified(contents(table))
 
 
@@ -304,10 +304,10 @@ def plain(name: str, value: Any) -> Any:
     return sorted(value) if name == "s" else value
 
 
-def version_columns(client: Emulation, table: TableId) -> list[Column]:
+def version_columns(client: Emulation, table: TableId) -> list[ScyllaColumn]:
     """The table's columns as the merge wants them."""
     return [
-        Column(each.name, each.type, each.kind, each.position, each.descending)  # type: ignore[arg-type]
+        ScyllaColumn(each.name, each.type, each.kind, each.position, each.descending)  # type: ignore[arg-type]
         for each in client.table(str(table)).columns
     ]
 

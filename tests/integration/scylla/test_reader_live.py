@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.scylla.bulk import fill
+from compose.local.scylla.bulk import fill_log
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.writes import Insert
 from connectors.scylla.connector import ScyllaConnector
@@ -24,7 +24,7 @@ from connectors.testing.contexts import (
     MemoryTaskContext,
     RecordedMetrics,
     SavedOffsets,
-    logger,
+    make_logger,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Rig:
     async def tasks(self, most: int = 1) -> list[ScyllaTask]:
         """Tasks for what is to be read now."""
         context = MemoryConnectorContext(
-            "n", ScyllaConnector.config_def.parse(self.raw), self.saved, logger("c", self.log)
+            "n", ScyllaConnector.config_def.parse(self.raw), self.saved, make_logger("c", self.log)
         )
         connector = ScyllaConnector(context)
         await connector.start()
@@ -80,7 +80,7 @@ class Rig:
                     ScyllaConnector.config_def.parse({**self.raw, **share}),
                     self.saved,
                     self.metrics,
-                    logger("t", self.log),
+                    make_logger("t", self.log),
                 )
             )
             for number, share in enumerate(shares)
@@ -122,7 +122,7 @@ async def test_restarts_in_the_middle_lose_and_repeat_nothing(
         scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, a text) WITH cdc = {{'enabled': true}}"
     )
     await asyncio.to_thread(scylla.new_generation, 16, 4, start_ms=now // 1000 - 90_000)
-    await asyncio.to_thread(fill, scylla, full, 6_000, start_us=now - 60_000_000, end_us=now - 5_000_000)
+    await asyncio.to_thread(fill_log, scylla, full, 6_000, start_us=now - 60_000_000, end_us=now - 5_000_000)
     rig = Rig(
         scylla.address,
         full,

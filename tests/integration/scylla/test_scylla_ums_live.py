@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.scylla.bulk import fill
+from compose.local.scylla.bulk import fill_log
 from compose.local.scylla.client import Emulation
 from connectors.api import EVERY_PARTITION, SameAs
 from connectors.formats import ums
@@ -49,7 +49,7 @@ async def test_each_task_promises_what_it_has_sent(scylla: Emulation, scylla_key
         scylla.create_table, f"CREATE TABLE {full} (pk int PRIMARY KEY, a text) WITH cdc = {{'enabled': true}}"
     )
     await asyncio.to_thread(scylla.new_generation, 8, 2, start_ms=now // 1000 - 90_000)
-    await asyncio.to_thread(fill, scylla, full, ROWS, start_us=now - 60_000_000, end_us=now - 20_000_000)
+    await asyncio.to_thread(fill_log, scylla, full, ROWS, start_us=now - 60_000_000, end_us=now - 20_000_000)
     rig = Rig(
         scylla.address,
         full,

@@ -16,10 +16,10 @@ import pytest
 from compose.local.scylla.writes import Delete, Insert, Update
 from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange
 from connectors.cql.types import CqlType
-from connectors.cql.values import decoder
+from connectors.cql.values import make_decoder
 from connectors.scylla.connector import ScyllaConnector
-from connectors.scylla.model import Column
-from connectors.scylla.snapshot import from_offset, is_snapshot, remaining
+from connectors.scylla.model import ScyllaColumn
+from connectors.scylla.snapshot import find_remaining, from_offset, is_snapshot
 from connectors.scylla.snapshot_order import place_of
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
@@ -102,7 +102,7 @@ def finished(offsets: SavedOffsets, table: str) -> bool:
         for partition, offset in offsets.items()
         if is_snapshot(partition) and f"{partition['keyspace_name']}.{partition['table_name']}" == table
     ]
-    return not remaining([TokenRange(MIN_TOKEN, MAX_TOKEN)], positions)
+    return not find_remaining([TokenRange(MIN_TOKEN, MAX_TOKEN)], positions)
 
 
 @pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
@@ -310,11 +310,11 @@ def test_places_sort_as_this_server_sorts(
         scylla.execute(f"BEGIN UNLOGGED BATCH {rows} APPLY BATCH")
     place = place_of(
         [
-            Column(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
+            ScyllaColumn(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
             for n, (kind, back) in enumerate(zip(kinds, orders, strict=True))
         ]
     )
-    decoders = [decoder(CqlType(kind)) for kind in kinds]
+    decoders = [make_decoder(CqlType(kind)) for kind in kinds]
     assert place is not None
 
     places = [

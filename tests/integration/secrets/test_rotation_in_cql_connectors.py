@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.jvm import FAST_START
 from compose.local.scylla.client import Emulation, now_us
 from compose.local.scylla.emulation import ScyllaEmulation
@@ -60,7 +60,7 @@ class World:
         self.ways = {"cassandra": Proxy(node.inner_port or 0), "scylla": Proxy(node.port or 0)}
 
     def run(self, *statements: str) -> None:
-        execute(self.node.direct, *statements)
+        execute_cql(self.node.direct, *statements)
 
     def new_table(self, table: str) -> None:
         """A table that the Cassandra connector has to ask the cluster for."""

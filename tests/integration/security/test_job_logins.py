@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.local.kafka_security import SCRAM, jaas
+from compose.local.kafka_security import SCRAM, jaas_config
 from connectors.errors import ConfigInvalid
 from spark_jobs import config
 from spark_jobs.lag import KafkaView
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def test_a_wrong_password_is_named_with_its_user(secured: SecuredKafka) -> None:
-    job = config.build(
+    job = config.build_job(
         {
             "name": "login",
             "kafka.bootstrap.servers": secured.cluster.secured(SCRAM),
             "kafka.security.protocol": "SASL_SSL",
             "kafka.sasl.mechanism": "SCRAM-SHA-512",
-            "kafka.sasl.jaas.config": jaas("alice", "not-the-Password", "SCRAM-SHA-512"),
+            "kafka.sasl.jaas.config": jaas_config("alice", "not-the-Password", "SCRAM-SHA-512"),
             **{f"kafka.{name}": value for name, value in secured.trust.items()},
             "source.topics": "t",
             "source.format": "plain",

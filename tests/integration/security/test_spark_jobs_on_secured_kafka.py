@@ -18,11 +18,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from compose.local.jvm import FAST_START
-from compose.local.kafka_security import MUTUAL, SCRAM, Listener, jaas
+from compose.local.kafka_security import MUTUAL, SCRAM, KafkaListener, jaas_config
 from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 from spark_jobs import package
-from spark_jobs.session import jars
+from spark_jobs.session import fetch_jars
 from tests.integration.security.conftest import USERS, SecuredKafka
 from tests.integration.spark_jobs.frame.standalone_cluster import submit_command
 from tests.support.job_process import family
@@ -40,7 +40,7 @@ _LOAD: Final = Load(2_000, 150, 2, "json")
 _ANSWERS: Final = ("", "/config", "/tasks", "/tasks-config", "/status", "/progress", "/explain", "/offsets", "/topics")
 
 
-def login(kind: Listener, kafka: SecuredKafka, folder: Path) -> dict[str, str]:
+def login(kind: KafkaListener, kafka: SecuredKafka, folder: Path) -> dict[str, str]:
     """Java client properties for a listener, with their secrets behind references to a file; PEM stores without their type."""
     folder.mkdir(parents=True, exist_ok=True)
     held = folder / "held.properties"
@@ -51,7 +51,9 @@ def login(kind: Listener, kafka: SecuredKafka, folder: Path) -> dict[str, str]:
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-512",
             **trust,
-            "sasl.jaas.config": jaas("worker", "HERE", "SCRAM-SHA-512").replace("HERE", f"${{file:{held}:kafka}}"),
+            "sasl.jaas.config": jaas_config("worker", "HERE", "SCRAM-SHA-512").replace(
+                "HERE", f"${{file:{held}:kafka}}"
+            ),
         }
     store = kafka.authority.issue("worker").write_pem(folder / "worker.pem", KEY_PASSWORD)
     return {
@@ -238,7 +240,7 @@ def test_flows_of_one_application_have_logins_of_their_own(
         )
 
     def of(user: str, password: str = "") -> dict[str, str]:
-        return {"sasl_jaas_config": jaas(user, password or USERS[user], "SCRAM-SHA-512")}
+        return {"sasl_jaas_config": jaas_config(user, password or USERS[user], "SCRAM-SHA-512")}
 
     def about(name: str) -> Any:
         return [worker.request("GET", f"/connectors/{name}/{path}")[1] for path in ("status", "progress")]
@@ -291,7 +293,7 @@ def test_flows_of_one_application_have_logins_of_their_own(
 
 @pytest.mark.parametrize("kind", [SCRAM, MUTUAL], ids=lambda kind: kind.name)
 def test_the_materializer_by_spark_submit(
-    secured: SecuredKafka, kind: Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured: SecuredKafka, kind: KafkaListener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its events are those of the model, row by row; what it prints, leaves and shows of itself holds no secret."""
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
@@ -317,7 +319,11 @@ def test_the_materializer_by_spark_submit(
         )
     )
     command, environment = submit_command(
-        "local[2]", jars(), package.build(tmp_path), Path(package.root()) / "spark_jobs" / "run.py", str(file)
+        "local[2]",
+        fetch_jars(),
+        package.build_zip(tmp_path),
+        Path(package.find_package_root()) / "spark_jobs" / "run.py",
+        str(file),
     )
     settings = [
         part

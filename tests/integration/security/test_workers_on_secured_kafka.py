@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.errors import StackError
-from compose.local.kafka_security import MUTUAL, OAUTH, PLAIN, SCRAM, Listener, jaas
+from compose.local.kafka_security import MUTUAL, OAUTH, PLAIN, SCRAM, KafkaListener, jaas_config
 from compose.local.worker import MillraceWorker
 from connectors.errors import Fatal
 from offsets.admin import TopicAdmin
-from offsets.refusal import LoginRefused
+from offsets.refusal import BrokerLoginRefused
 from tests.integration.security.conftest import USERS, SecuredKafka
 from tests.support.eventually import eventually
-from worker.host.commits import Unit
+from worker.host.commits import CommitUnit
 from worker.host.producer import Producer
 from worker.host.routes import ProducerSettings
 from worker.kafka_clients import CREDENTIALS, client_arguments
@@ -36,7 +36,7 @@ def failed(error: Exception) -> None:
     pytest.fail(str(error))
 
 
-def properties_of(kind: Listener, kafka: SecuredKafka, folder: Path) -> dict[str, str]:
+def properties_of(kind: KafkaListener, kafka: SecuredKafka, folder: Path) -> dict[str, str]:
     """A worker's properties for a listener, each with its secrets written in another way."""
     folder.mkdir(exist_ok=True)
     if kind is PLAIN:
@@ -48,14 +48,16 @@ def properties_of(kind: Listener, kafka: SecuredKafka, folder: Path) -> dict[str
             "connector.client.config.override.allowlist": "sasl.jaas.config,sasl.mechanism",
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": jaas("worker", "HERE").replace("HERE", f"${{file:{folder}/login.properties:password}}"),
+            "sasl.jaas.config": jaas_config("worker", "HERE").replace(
+                "HERE", f"${{file:{folder}/login.properties:password}}"
+            ),
         }
     if kind is SCRAM:
         return {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-512",
             **kafka.trust,
-            "sasl.jaas.config": jaas("worker", USERS["worker"], "SCRAM-SHA-512"),
+            "sasl.jaas.config": jaas_config("worker", USERS["worker"], "SCRAM-SHA-512"),
             "exactly.once.source.support": "enabled",
         }
     if kind is MUTUAL:
@@ -145,7 +147,7 @@ def records(kafka: SecuredKafka, topic: str, count: int, **more: Any) -> list[by
 
 @pytest.mark.parametrize("kind", [PLAIN, SCRAM, MUTUAL, OAUTH], ids=lambda kind: kind.name)
 def test_a_worker_and_its_connector_run(
-    secured: SecuredKafka, workers: dict[str, MillraceWorker], kind: Listener
+    secured: SecuredKafka, workers: dict[str, MillraceWorker], kind: KafkaListener
 ) -> None:
     worker = workers[kind.name]
     worker.wait_running("lines", 1)
@@ -169,7 +171,7 @@ def test_connectors_have_principals_of_their_own(
             "file": str(tmp_path / "in.txt"),
             "topic": topic,
             "tasks.max": "1",
-            "producer.override.sasl.jaas.config": jaas(user, USERS[user]),
+            "producer.override.sasl.jaas.config": jaas_config(user, USERS[user]),
         }
 
     worker.create("alice", config("alice", "of-alice-topic"))
@@ -217,7 +219,7 @@ async def test_a_producer_in_use_logs_in_with_its_new_password(secured: SecuredK
             "sasl.mechanism": "SCRAM-SHA-512",
             **secured.trust,
             "bootstrap.servers": secured.cluster.secured(SCRAM),
-            "sasl.jaas.config": jaas("rotating", password),
+            "sasl.jaas.config": jaas_config("rotating", password),
         }
 
     def change(password: str) -> None:
@@ -265,7 +267,7 @@ async def test_a_producer_in_use_logs_in_with_its_new_password(secured: SecuredK
         for connection in list(client._conns.values()):  # there is no other way to cut them
             connection.close()
         written = asyncio.Event()
-        unit = Unit()
+        unit = CommitUnit()
         unit.done = lambda _: written.set()
         route.append(unit, [b"value"], [b"key"])
         unit.release()
@@ -279,8 +281,8 @@ async def test_a_producer_in_use_logs_in_with_its_new_password(secured: SecuredK
 def refused_logins(kafka: SecuredKafka, folder: Path) -> dict[str, tuple[str, dict[str, str], str]]:
     """Cases: where a client goes, with which properties, and what it has to be told."""
     cluster = kafka.cluster
-    good = jaas("worker", USERS["worker"])
-    bad = jaas("worker", "not-the-password")
+    good = jaas_config("worker", USERS["worker"])
+    bad = jaas_config("worker", "not-the-password")
     tls = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
     plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     oauth = properties_of(OAUTH, kafka, folder / "x")
@@ -328,7 +330,7 @@ def refused_logins(kafka: SecuredKafka, folder: Path) -> dict[str, tuple[str, di
 async def test_clients_are_told_why_they_are_not_let_in(secured: SecuredKafka, tmp_path: Path) -> None:
     for name, (where, properties, message) in refused_logins(secured, tmp_path).items():
         arguments = client_arguments({**properties, "bootstrap.servers": where}, "producer").arguments
-        with pytest.raises(LoginRefused, match=message) as caught:
+        with pytest.raises(BrokerLoginRefused, match=message) as caught:
             async with TopicAdmin({**arguments, "client_id": name}):
                 pass
         assert not re.search("Secret-[0-9]|not-the-password", str(caught.value))
@@ -339,7 +341,7 @@ async def test_clients_are_told_why_they_are_not_let_in(secured: SecuredKafka, t
 
 def test_a_worker_with_a_wrong_password_ends_and_says_so(secured: SecuredKafka, tmp_path: Path) -> None:
     properties = properties_of(PLAIN, secured, tmp_path / "worker") | {
-        "sasl.jaas.config": jaas("worker", "Wrong-Password-7")
+        "sasl.jaas.config": jaas_config("worker", "Wrong-Password-7")
     }
     worker = MillraceWorker(
         tmp_path / "worker", secured.cluster.secured(PLAIN), port=None, processes=1, properties=properties
@@ -357,7 +359,7 @@ async def test_a_missing_permission_is_named(secured: SecuredKafka) -> None:
     login = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
-        "sasl.jaas.config": jaas("mallory", USERS["mallory"]),
+        "sasl.jaas.config": jaas_config("mallory", USERS["mallory"]),
         "bootstrap.servers": secured.cluster.secured(PLAIN),
     }
     settings = ProducerSettings(client_arguments(login, "producer").arguments)
@@ -384,16 +386,16 @@ async def test_a_missing_permission_is_named(secured: SecuredKafka) -> None:
 
 @pytest.mark.parametrize("kind", [SCRAM, MUTUAL], ids=lambda kind: kind.name)
 def test_a_spark_job_s_python_clients_take_the_same_properties(
-    secured: SecuredKafka, kind: Listener, tmp_path: Path
+    secured: SecuredKafka, kind: KafkaListener, tmp_path: Path
 ) -> None:
     from confluent_kafka.admin import AdminClient
 
     from connectors.options import Config
-    from spark_jobs.clients import confluent
+    from spark_jobs.clients import build_client_config
 
     properties = properties_of(kind, secured, tmp_path) | {"bootstrap.servers": secured.cluster.secured(kind)}
     client = AdminClient(
-        confluent(
+        build_client_config(
             Config(
                 {},
                 {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.kafka_security import SCRAM, jaas
+from compose.local.kafka_security import SCRAM, jaas_config
 from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 
@@ -45,7 +45,7 @@ class Login:
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-512",
             **self._kafka.trust,
-            "sasl.jaas.config": jaas(self._user, "HERE", "SCRAM-SHA-512").replace("HERE", reference),
+            "sasl.jaas.config": jaas_config(self._user, "HERE", "SCRAM-SHA-512").replace("HERE", reference),
         }
 
     def change(self, password: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from compose.local.alertmanager import Alertmanager, find_alertmanager
-from compose.local.catalog import OFFERS, Request
+from compose.local.catalog import OFFERS, ServiceRequest
 from compose.local.errors import Unavailable
 from compose.local.ports import LOOPBACK
 from compose.local.prometheus import Prometheus, tell_alertmanager
@@ -149,7 +149,7 @@ def test_the_shipped_receivers_are_valid(program: Path) -> None:
 
 @pytest.mark.usefixtures("program")
 def test_the_stacks_alertmanager_keeps_receivers_that_were_filled_in(tmp_path: Path) -> None:
-    request = Request(tmp_path, None, {}, {}, print)
+    request = ServiceRequest(tmp_path, None, {}, {}, print)
     (part,) = OFFERS["alertmanager"].build(request)
     config = tmp_path / "alertmanager" / "alertmanager.yml"
     assert config.read_bytes() == (COMPOSE / "alertmanager" / "alertmanager.yml").read_bytes()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compose.local.cassandra import VERSIONS, CassandraNode
-from compose.local.cassandra_cluster import CassandraCluster, execute
-from compose.local.catalog import OFFERS, Request
-from compose.local.console import say, silent
+from compose.local.cassandra_cluster import CassandraCluster, execute_cql
+from compose.local.catalog import OFFERS, ServiceRequest
+from compose.local.console import drop_line, say
 from compose.local.errors import StackError
 from compose.local.jvm import FAST_START
 from compose.local.ports import LOOPBACK
@@ -46,7 +46,7 @@ def test_changes_of_the_shared_node_reach_its_change_log(
     cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]
 ) -> None:
     keyspace = cassandra_keyspace()
-    execute(
+    execute_cql(
         cassandra.address,
         f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
         f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')",
@@ -56,17 +56,17 @@ def test_changes_of_the_shared_node_reach_its_change_log(
 
 
 def test_up_names_the_folder_of_the_change_log(tmp_path: Path) -> None:
-    (part,) = OFFERS["cassandra"].build(Request(tmp_path, None, {}, {}, silent))
+    (part,) = OFFERS["cassandra"].build(ServiceRequest(tmp_path, None, {}, {}, drop_line))
     assert part.folders == {"cdc_raw": str(tmp_path / "cassandra" / "data" / "cdc_raw")}
     assert part.address == f"{LOOPBACK}:{part.port}"
 
 
 def test_a_refused_statement_and_a_server_that_is_away_are_named(cassandra: HasCassandra, tmp_path: Path) -> None:
     with pytest.raises(StackError, match="SELECT nothing"):
-        execute(cassandra.address, "SELECT nothing")
+        execute_cql(cassandra.address, "SELECT nothing")
     away = CassandraNode(tmp_path, port=None)
     with pytest.raises(StackError, match=rf"no Cassandra answers at {away.address}.*is it running"):
-        execute(away.address, "SELECT key FROM system.local")
+        execute_cql(away.address, "SELECT key FROM system.local")
 
 
 def test_a_change_reaches_the_logs_of_all_replicas_and_a_killed_member_comes_back(
@@ -90,7 +90,7 @@ def test_a_change_reaches_the_logs_of_all_replicas_and_a_killed_member_comes_bac
     cassandra_cluster.execute(f"INSERT INTO {keyspace}.t (pk, v) VALUES (2, 'other')", member=2)
     victim.start()
     cassandra_cluster.wait_whole()
-    rows = execute(victim.address, f"SELECT pk FROM {keyspace}.t WHERE pk = 1")
+    rows = execute_cql(victim.address, f"SELECT pk FROM {keyspace}.t WHERE pk = 1")
     assert len(rows) == 1, "what was on its disk is there again"
     cassandra_cluster.execute(f"DROP KEYSPACE {keyspace}")
 
@@ -106,11 +106,11 @@ def test_a_node_joins_with_its_share_of_the_data_and_another_leaves(tmp_path: Pa
             "CREATE KEYSPACE joining WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
             "CREATE TABLE joining.t (pk int PRIMARY KEY) WITH cdc = true",
         )
-        execute(cluster.address, *(f"INSERT INTO joining.t (pk) VALUES ({number})" for number in range(rows)))
+        execute_cql(cluster.address, *(f"INSERT INTO joining.t (pk) VALUES ({number})" for number in range(rows)))
         newcomer = cluster.join()
         assert list(cluster.directories) == ["cass-1", "cass-2"]
         # The ring is cut at its two tokens; the newcomer's is the least one, so its share is what lies behind the other's.
-        (share,) = execute(newcomer.address, f"{count} WHERE token(pk) > {cluster.members[0].tokens}")
+        (share,) = execute_cql(newcomer.address, f"{count} WHERE token(pk) > {cluster.members[0].tokens}")
         assert 0 < _long(share["count"]) < rows
         first = cluster.members[0]
         with pytest.raises(StackError, match="nodetool nonsense failed"):
@@ -138,7 +138,7 @@ def test_ports_that_are_taken_before_the_start_are_chosen_anew(tmp_path: Path) -
         stack.enter_context(emulation)
         assert not {node.storage_port, node.port, emulation.inner_port, emulation.port} & set(first)
         for address in (node.address, emulation.address, emulation.direct):
-            assert execute(address, "SELECT key FROM system.local") == [{"key": b"local"}]
+            assert execute_cql(address, "SELECT key FROM system.local") == [{"key": b"local"}]
         promised = node.port
         node.stop()
         stack.enter_context(socket.create_server((LOOPBACK, promised or 0)))
@@ -156,13 +156,13 @@ def test_other_versions(version: str, tmp_path: Path) -> None:
     with CassandraNode(
         tmp_path, port=None, version=version, settings=settings, jvm_options=FAST_START, jmx=True
     ) as node:
-        execute(
+        execute_cql(
             node.address,
             "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
             "CREATE TABLE k.t (pk int PRIMARY KEY, v text) WITH cdc = true",
             "INSERT INTO k.t (pk, v) VALUES (1, 'mark-k')",
         )
-        (row,) = execute(node.address, "SELECT release_version FROM system.local")
+        (row,) = execute_cql(node.address, "SELECT release_version FROM system.local")
         assert bytes(row["release_version"]).decode().startswith(version)
         eventually(lambda: _logged(node.cdc_raw, b"mark-k"), "the row is in the log", 20)
         (index, *_) = node.cdc_raw.glob("*_cdc.idx")

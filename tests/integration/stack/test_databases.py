@@ -8,7 +8,7 @@ import pymysql
 
 from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
-from compose.local.stack import Health, Stack
+from compose.local.stack import ProcessHealth, Stack
 
 
 def _mysql(server: MariaDb, password: str | None = None) -> "pymysql.Connection[pymysql.cursors.Cursor]":
@@ -66,7 +66,7 @@ def test_the_detached_stack_starts_both_and_stops_them(tmp_path: Path) -> None:
     try:
         entries = stack.up(["postgres", "mariadb"])
         assert [entry.service for entry in entries] == ["postgres", "mariadb"]
-        assert {health for _, health in stack.status()} == {Health.RUNNING}
+        assert {health for _, health in stack.status()} == {ProcessHealth.RUNNING}
         assert stack.up(["postgres"])[0].pid == next(entry.pid for entry in entries if entry.service == "postgres")
     finally:
         stopped = stack.down(remove_data=True)

@@ -35,7 +35,7 @@ from compose.demo.run import (
     UPDATES,
     WAREHOUSE,
     Demo,
-    short,
+    short_name,
 )
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
 from compose.local.scylla.client import Emulation
@@ -146,8 +146,8 @@ def found_in(demo: Demo, values: tuple[str, ...]) -> dict[str, set[str]]:
                 look(place, repr(pq.read_table(file).to_pylist()).encode())
     with psycopg.connect(demo.postgres.dsn) as connection:
         for table in TABLES:
-            rows = connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(short(table)))).fetchall()
-            look(f"PostgreSQL {short(table)}", repr(rows).encode())
+            rows = connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(short_name(table)))).fetchall()
+            look(f"PostgreSQL {short_name(table)}", repr(rows).encode())
     return places
 
 
@@ -190,7 +190,7 @@ def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
         plant(shop, 2)
 
         def requests() -> show.Rows:
-            return show.selected(demo.postgres, short(REQUESTS), show.KEYS[REQUESTS])
+            return show.select_rows(demo.postgres, short_name(REQUESTS), show.KEYS[REQUESTS])
 
         eventually(lambda: bool(requests()), "the log is read", LIMIT_S)
         demo.requests.rotate()
@@ -201,15 +201,17 @@ def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
 
         def arrived() -> bool:
             return all(
-                set(show.selected(demo.postgres, short(table), show.KEYS[table])) == wanted[table] for table in TABLES
+                set(show.select_rows(demo.postgres, short_name(table), show.KEYS[table])) == wanted[table]
+                for table in TABLES
             )
 
         assert wait_until(arrived, LIMIT_S, 0.5), {
-            table: set(show.selected(demo.postgres, short(table), show.KEYS[table])) ^ wanted[table] for table in TABLES
+            table: set(show.select_rows(demo.postgres, short_name(table), show.KEYS[table])) ^ wanted[table]
+            for table in TABLES
         }
         lines = requests_in(demo.requests.path)
         assert len(lines) == demo.requests.counts["requests"]
-        assert requests() == lines, show.difference(lines, requests())
+        assert requests() == lines, show.describe_difference(lines, requests())
         hashed = md5(NAME.encode(), usedforsecurity=False).hexdigest()
 
         def written() -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 from compose.local.identity import same_process
 from compose.local.kafka import DEFAULT_PORT, live_brokers
-from compose.local.ports import LOOPBACK, accepts
+from compose.local.ports import LOOPBACK, accepts_connections
 from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -69,7 +69,7 @@ def test_kafka_outlives_the_command_and_down_ends_it(run: Run, tmp_path: Path) -
     result = run("down")
     assert result.returncode == 0, result.stderr
     assert not same_process(entry["pid"], entry["mark"])
-    assert not accepts(port)
+    assert not accepts_connections(port)
     assert run("status").returncode == 0
     assert "nothing to stop" in run("down").stderr
 

@@ -9,10 +9,10 @@ import pymysql
 
 if TYPE_CHECKING:
     from compose.local.mariadb import MariaDb
-    from compose.local.mysql_debian import MySql
+    from compose.local.mysql_debian import MySqlServer
 
 
-def ask(server: MariaDb | MySql, statement: str) -> tuple[Any, ...]:
+def ask(server: MariaDb | MySqlServer, statement: str) -> tuple[Any, ...]:
     with (
         closing(
             pymysql.connect(
@@ -29,7 +29,7 @@ def ask(server: MariaDb | MySql, statement: str) -> tuple[Any, ...]:
         return cursor.fetchone() or ()
 
 
-def test_mysql_has_its_log_on_with_gtids_and_metadata(mysql: MySql) -> None:
+def test_mysql_has_its_log_on_with_gtids_and_metadata(mysql: MySqlServer) -> None:
     version, *rest = ask(mysql, "SELECT VERSION(), @@log_bin, @@gtid_mode, @@binlog_row_metadata, @@binlog_format")
     assert int(version.split(".")[0]) >= 8
     assert rest == [1, "ON", "FULL", "ROW"]

@@ -17,12 +17,12 @@ from cassandra.cluster import Cluster, Session
 from compose.local.cassandra import CassandraNode, speaks_cql
 from compose.local.errors import StackError
 from compose.local.jvm import FAST_START
-from compose.local.scylla.bulk import fill
+from compose.local.scylla.bulk import fill_log
 from compose.local.scylla.client import Emulation, Logged
-from compose.local.scylla.dress import connect
+from compose.local.scylla.dress import connect_session
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.scylla.topology import shard_of, token_of
-from compose.local.scylla.wire import Connection, CqlError
+from compose.local.scylla.wire import CqlError, WireConnection
 from compose.local.scylla.writes import (
     Add,
     Append,
@@ -35,8 +35,8 @@ from compose.local.scylla.writes import (
     Update,
     uuid_ticks,
 )
-from connectors.cql.types import parse, udt_resolver
-from connectors.cql.values import decoder
+from connectors.cql.types import parse_type, udt_resolver
+from connectors.cql.values import make_decoder
 from tests.support.eventually import eventually
 
 Keyspace = Callable[..., str]
@@ -57,7 +57,7 @@ def emulated(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def session(scylla: Emulation) -> Iterator[Session]:
     """A driver's session by way of the proxy."""
-    cluster, session = connect(scylla.address)
+    cluster, session = connect_session(scylla.address)
     with cluster:
         yield session
 
@@ -172,7 +172,8 @@ def test_postimages_are_what_cassandra_has(scylla: Emulation, scylla_keyspace: K
     definitions = {"addr": (["street", "zip"], ["text", "int"])}
     resolve = udt_resolver(keyspace, definitions)
     decode = {
-        name: decoder(parse(kind, resolve, keyspace=keyspace)) for name, kind in scylla.table(table).log_columns.items()
+        name: make_decoder(parse_type(kind, resolve, keyspace=keyspace))
+        for name, kind in scylla.table(table).log_columns.items()
     }
     lists = {"l", "sl"}
 
@@ -343,10 +344,10 @@ def test_pages_pass_through_the_proxy(scylla: Emulation, scylla_keyspace: Keyspa
     keyspace = scylla_keyspace()
     table = f"{keyspace}.b"
     scylla.create_table(f"CREATE TABLE {table} (pk bigint PRIMARY KEY, a text, b blob) WITH cdc = {{'enabled': true}}")
-    filled = fill(scylla, table, 12_000)
+    filled = fill_log(scylla, table, 12_000)
     assert filled.rows == 12_000
     query = f"SELECT * FROM {table}_scylla_cdc_log"
-    proxied, direct = Connection(scylla.address), Connection(scylla.direct)
+    proxied, direct = WireConnection(scylla.address), WireConnection(scylla.direct)
     through, straight = proxied.query(query), direct.query(query)
     proxied.close()
     direct.close()
@@ -398,7 +399,7 @@ def test_killed_and_paused(scylla_node: ScyllaEmulation) -> None:
 @pytest.mark.parametrize("streams", ["v1", "both"])
 def test_older_descriptions_of_streams(tmp_path: Path, streams: Any) -> None:
     with ScyllaEmulation(tmp_path, port=None, streams=streams, jvm_options=FAST_START) as node:
-        cluster, session = connect(node.address)
+        cluster, session = connect_session(node.address)
         with cluster:
             row = session.execute(
                 "SELECT time, streams, expired FROM system_distributed.cdc_streams_descriptions"
@@ -419,6 +420,6 @@ def test_several_cassandras_form_a_cluster(tmp_path: Path) -> None:
         )  # fmt: skip
         with second:
             assert second.address == f"127.0.0.2:{first.port}"
-            client = Connection(first.address)
+            client = WireConnection(first.address)
             eventually(lambda: len(client.query("SELECT peer FROM system.peers")) == 1, "one node is left", 30)
             client.close()

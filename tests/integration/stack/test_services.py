@@ -11,7 +11,7 @@ import pytest
 
 from compose.local.connect import JavaConnect
 from compose.local.errors import Unavailable
-from compose.local.http import call
+from compose.local.http import send_request
 from compose.local.ports import LOOPBACK
 from compose.local.prometheus import Prometheus, find_prometheus
 from compose.local.registry import SchemaRegistry
@@ -112,23 +112,23 @@ def test_the_reference_runs_standalone(
 
 def test_the_registry_keeps_schemas_over_a_kill(tmp_path: Path) -> None:
     with SchemaRegistry(tmp_path, port=None) as registry:
-        status, body = call("POST", f"{registry.url}/subjects/kept-value/versions", {"schema": '"string"'})
+        status, body = send_request("POST", f"{registry.url}/subjects/kept-value/versions", {"schema": '"string"'})
         assert status == 200
         registry.kill()
         registry.start()
-        assert call("GET", f"{registry.url}/schemas/ids/{body['id']}") == (200, {"schema": '"string"'})
+        assert send_request("GET", f"{registry.url}/schemas/ids/{body['id']}") == (200, {"schema": '"string"'})
 
 
 def test_the_registry_speaks_confluents_api(registry: SchemaRegistry, unique: Unique) -> None:
     subject = unique("orders") + "-value"
     versions = f"{registry.url}/subjects/{subject}/versions"
     record = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}'
-    first = call("POST", versions, {"schema": record})
+    first = send_request("POST", versions, {"schema": record})
     assert first[0] == 200
-    assert call("POST", versions, {"schema": record}) == first, "the same schema gets the same id"
-    assert subject in call("GET", f"{registry.url}/subjects")[1]
-    assert call("GET", versions)[1] == [1]
-    assert call("GET", f"{registry.url}/subjects/none-{subject}/versions")[0] == 404
+    assert send_request("POST", versions, {"schema": record}) == first, "the same schema gets the same id"
+    assert subject in send_request("GET", f"{registry.url}/subjects")[1]
+    assert send_request("GET", versions)[1] == [1]
+    assert send_request("GET", f"{registry.url}/subjects/none-{subject}/versions")[0] == 404
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_coordinates_and_paths_convert_both_ways(coordinates: str, path: str) ->
     artifact = Artifact(coordinates, "0" * 64, 1, frozenset({"x"}))
     assert artifact.path == path
     assert artifact.filename == path.rpartition("/")[2]
-    assert pin.coordinates(Path(path)) == coordinates
+    assert pin.to_coordinates(Path(path)) == coordinates
 
 
 def test_the_pinned_section_is_what_pin_writes(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_pinned_section_is_what_pin_writes(tmp_path: Path) -> None:
     assert lines == sorted(lines, key=lambda line: line.split('"')[1])
     file = tmp_path / "c-1.jar"
     file.write_bytes(b"jar")
-    written = pin.section({"a.b:c:1": (file, ["kafka", "connect"])})
+    written = pin.render_section({"a.b:c:1": (file, ["kafka", "connect"])})
     assert (
         re.sub(r"[0-9a-f]{64}", "H", written) == '"a.b:c:1" = { size = 3, sha256 = "H", in = ["kafka", "connect"] }\n'
     )
@@ -93,11 +93,11 @@ def test_the_pinned_section_is_what_pin_writes(tmp_path: Path) -> None:
 
 
 def test_pom_takes_an_application_without_its_dependencies() -> None:
-    assert "exclusion" not in pin.pom(["g:a:1"])
-    whole = pin.pom(["g:a:1:all@tar.gz"])
+    assert "exclusion" not in pin.render_pom(["g:a:1"])
+    whole = pin.render_pom(["g:a:1:all@tar.gz"])
     assert "<classifier>all</classifier><type>tar.gz</type>" in whole
     assert "<exclusion>" in whole
-    alone = pin.pom(["g:a:1!"])
+    alone = pin.render_pom(["g:a:1!"])
     assert "<version>1</version>" in alone
     assert "<exclusion>" in alone
 

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 
-from compose.local.worker import children
+from compose.local.worker import list_children
 
 
 def test_the_children_of_a_living_process_are_seen() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        assert child.pid in children(os.getpid())
+        assert child.pid in list_children(os.getpid())
     finally:
         child.communicate(b"\n")
 
@@ -20,4 +20,4 @@ def test_the_children_of_a_living_process_are_seen() -> None:
 def test_a_process_that_has_ended_has_none() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    assert children(child.pid) == []
+    assert list_children(child.pid) == []

@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import pytest
 
 from compose.local import ports
-from compose.local.console import colours, say
+from compose.local.console import has_colours, say
 from compose.local.errors import StackError
 from compose.local.java import find_java, parse_version
 from compose.local.jvm import write_properties
 from compose.local.paths import cache_dir, home_dir
-from compose.local.ports import LOOPBACK, accepts, free_port, free_ports, is_free
+from compose.local.ports import LOOPBACK, accepts_connections, free_port, free_ports, is_free
 from compose.local.unpack import unpack_tar
 
 
@@ -27,12 +27,12 @@ def test_a_taken_port_is_replaced() -> None:
     with socket.create_server((LOOPBACK, 0)) as server:
         taken = server.getsockname()[1]
         assert not is_free(taken)
-        assert accepts(taken)
+        assert accepts_connections(taken)
         assert free_port(taken) != taken
     assert is_free(taken)
-    assert not accepts(taken)
+    assert not accepts_connections(taken)
     assert free_port(taken) == taken
-    assert free_port(taken, taken={taken}) != taken
+    assert free_port(taken, used_ports={taken}) != taken
 
 
 def test_chosen_ports_are_different_and_below_those_of_outgoing_connections() -> None:
@@ -182,6 +182,6 @@ def test_progress_is_plain_lines_unless_a_terminal_wants_colours(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert colours()
+    assert has_colours()
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not colours()
+    assert not has_colours()

@@ -12,7 +12,7 @@ import pytest
 from compose.local.artifacts import Artifact
 from compose.local.errors import StackError
 from compose.local.ports import LOOPBACK, free_port
-from compose.local.resolver import MAVEN_CENTRAL, Resolver, repository_urls
+from compose.local.resolver import MAVEN_CENTRAL, ArtifactResolver, repository_urls
 
 
 @dataclass
@@ -72,8 +72,10 @@ def _serve() -> Iterator[Repository]:
         server.server_close()
 
 
-def _resolver(cache: Path, *urls: str, lines: list[str] | None = None) -> Resolver:
-    return Resolver(urls=urls, cache=cache, backoff=0.001, timeout=5, say=(lines if lines is not None else []).append)
+def _resolver(cache: Path, *urls: str, lines: list[str] | None = None) -> ArtifactResolver:
+    return ArtifactResolver(
+        urls=urls, cache=cache, backoff=0.001, timeout=5, say=(lines if lines is not None else []).append
+    )
 
 
 def _leftovers(cache: Path) -> list[Path]:

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compose.local.scylla import codec
-from compose.local.scylla.cql import literal, parse_write
-from compose.local.scylla.rows import changed, log_rows, merged
-from compose.local.scylla.schema import Column, Table
+from compose.local.scylla.cql import parse_literal, parse_write
+from compose.local.scylla.rows import apply_changes, log_rows, merge_changes
+from compose.local.scylla.schema import EmulatedColumn, EmulatedTable
 from compose.local.scylla.writes import (
     Add,
     Append,
     Compiler,
     Delete,
     DeleteRange,
+    EmulatedPartition,
     Insert,
-    PartitionState,
     Prepend,
     Remove,
     SetAt,
@@ -32,7 +32,7 @@ from compose.local.scylla.writes import (
     list_order,
     time_uuid,
 )
-from connectors.cql.types import CqlType, parse, udt_resolver
+from connectors.cql.types import CqlType, parse_type, udt_resolver
 from tests.unit.connectors.scylla.events import golden_cases
 
 NOW = 1_795_219_200_000_000
@@ -43,7 +43,7 @@ BASE = (
 UDTS = {"addr": (["street", "text"], ["zip", "int"])}
 
 
-def make_table(ddl: str, udts: Mapping[str, Sequence[Sequence[str]]] | None = None, **options: str) -> Table:
+def make_table(ddl: str, udts: Mapping[str, Sequence[Sequence[str]]] | None = None, **options: str) -> EmulatedTable:
     """A table from its CREATE statement, without a server."""
     found = re.match(r"CREATE TABLE (\w+)\.(\w+) \((.*), PRIMARY KEY \((.*)\)\)(.*)$", ddl)
     assert found is not None, ddl
@@ -55,7 +55,7 @@ def make_table(ddl: str, udts: Mapping[str, Sequence[Sequence[str]]] | None = No
     grouped = re.match(r"\(([^)]*)\)(.*)", key)
     partition, clustering = (grouped[1], grouped[2]) if grouped else (key.split(",")[0], ",".join(key.split(",")[1:]))
     keys = [[part.strip().strip('"') for part in each.split(",") if part.strip()] for each in (partition, clustering)]
-    columns: list[Column] = []
+    columns: list[EmulatedColumn] = []
     for part in re.split(r", (?=[\w\"]+ [a-z])", body):
         column, _, kind = part.partition(" ")
         column = column.strip('"')
@@ -65,25 +65,27 @@ def make_table(ddl: str, udts: Mapping[str, Sequence[Sequence[str]]] | None = No
         where = ("partition_key", "clustering")[place] if place is not None else "static" if static else "regular"
         position = keys[place].index(column) if place is not None else -1
         columns.append(
-            Column(column, parse(kind, resolve, keyspace=keyspace), where, position, f"{column} DESC" in tail)
+            EmulatedColumn(
+                column, parse_type(kind, resolve, keyspace=keyspace), where, position, f"{column} DESC" in tail
+            )
         )
     order = ("partition_key", "clustering", "static", "regular")
     columns.sort(key=lambda each: (order.index(each.kind), each.position, each.name))
-    return Table(keyspace, name, tuple(columns), {"enabled": "true", **options})
+    return EmulatedTable(keyspace, name, tuple(columns), {"enabled": "true", **options})
 
 
-def state_of(table: Table, key: Mapping[str, Any], row: Mapping[str, Any]) -> PartitionState:
+def state_of(table: EmulatedTable, key: Mapping[str, Any], row: Mapping[str, Any]) -> EmulatedPartition:
     """A partition with one row."""
-    empty = PartitionState(rows={key_cells(table.clustering, key, table="t"): None})
-    return changed(table, empty, compiled(table, empty, Insert("g.t", {**key, **row}), time_us=NOW - 1000))
+    empty = EmulatedPartition(rows={key_cells(table.clustering, key, table="t"): None})
+    return apply_changes(table, empty, compiled(table, empty, Insert("g.t", {**key, **row}), time_us=NOW - 1000))
 
 
-def compiled(table: Table, state: PartitionState, *writes: Write, time_us: int = NOW) -> Any:
+def compiled(table: EmulatedTable, state: EmulatedPartition, *writes: Write, time_us: int = NOW) -> Any:
     compiler = Compiler(table, state, time_us * 10, random.Random(5).getrandbits)
-    return merged([change for write in writes for change in compiler.changes(write)])
+    return merge_changes([change for write in writes for change in compiler.changes(write)])
 
 
-def logged(table: Table, state: PartitionState, *writes: Write) -> list[dict[str, bytes]]:
+def logged(table: EmulatedTable, state: EmulatedPartition, *writes: Write) -> list[dict[str, bytes]]:
     first = writes[0].values if isinstance(writes[0], Insert) else writes[0].key
     partition = key_cells(table.partition_key, first, table="t")
     return log_rows(table, partition, compiled(table, state, *writes), state)[0]
@@ -92,31 +94,31 @@ def logged(table: Table, state: PartitionState, *writes: Write) -> list[dict[str
 _META = {"cdc$operation": "tinyint", "cdc$batch_seq_no": "int", "cdc$end_of_batch": "boolean", "cdc$ttl": "bigint"}
 
 
-def expected_row(case: Mapping[str, Any], table: Table, row: Mapping[str, str]) -> dict[str, bytes]:
+def expected_row(case: Mapping[str, Any], table: EmulatedTable, row: Mapping[str, str]) -> dict[str, bytes]:
     """A golden log row as cells."""
     cells: dict[str, bytes] = {}
     definitions = {name: ([f for f, _ in fields], [k for _, k in fields]) for name, fields in case["udts"].items()}
     types = {
-        name: parse(text, udt_resolver("g", definitions), keyspace="g") for name, text in table.log_columns.items()
+        name: parse_type(text, udt_resolver("g", definitions), keyspace="g") for name, text in table.log_columns.items()
     }
     for column, text in row.items():
         if column in {"cdc$stream_id", "cdc$time"}:
             continue
         kind = CqlType(_META[column]) if column in _META else types[column]
-        cell = codec.encode(kind, literal(text))
+        cell = codec.encode_cell(kind, parse_literal(text))
         assert cell is not None
         cells[column] = cell
     return cells
 
 
-def without_times(table: Table, row: Mapping[str, bytes]) -> dict[str, bytes]:
+def without_times(table: EmulatedTable, row: Mapping[str, bytes]) -> dict[str, bytes]:
     """A log row with time uuids of list cells replaced by their places: those are chosen anew each time."""
     result = dict(row)
     for column in table.lists:
         cell = result.get(column.name)
         if cell is not None:
-            parts = codec.split(cell, 2)
-            result[column.name] = codec.join(parts[1::2])
+            parts = codec.split_cells(cell, 2)
+            result[column.name] = codec.join_cells(parts[1::2])
     return result
 
 
@@ -180,7 +182,7 @@ def test_golden_log_rows(name: str) -> None:
     images = {key: "true" for key in ("preimage", "postimage") if f"'{key}': true" in case["ddl"]["scylla"]}
     table = make_table(case["ddl"]["base"], case["udts"], **images)
     before, calls = CASES[name]
-    state = state_of(table, ROW, before) if before is not None else PartitionState()
+    state = state_of(table, ROW, before) if before is not None else EmulatedPartition()
     made: list[dict[str, bytes]] = []
     for writes in calls:
         made += logged(table, state, *writes)
@@ -198,8 +200,8 @@ def test_golden_log_rows(name: str) -> None:
 def test_the_typical_value_of_every_type_is_the_golden_one() -> None:
     case = golden_cases.load("types_scalar_typical")
     table = make_table(case["ddl"]["base"], case["udts"])
-    values = {name: literal(text) for name, text in case["log_rows"][0].items() if not name.startswith("cdc$")}
-    (row,) = logged(table, PartitionState(), Insert(T, values))
+    values = {name: parse_literal(text) for name, text in case["log_rows"][0].items() if not name.startswith("cdc$")}
+    (row,) = logged(table, EmulatedPartition(), Insert(T, values))
     assert row == expected_row(case, table, case["log_rows"][0])
 
 
@@ -217,13 +219,15 @@ def test_numbers_and_the_end_of_the_batch() -> None:
 
 def test_a_row_with_two_times_to_live_is_two_changes() -> None:
     table = make_table(BASE)
-    rows = logged(table, PartitionState(), Insert(T, {**ROW, "v": "a"}, ttl=9), Update(T, ROW, {"n": 1}))
+    rows = logged(table, EmulatedPartition(), Insert(T, {**ROW, "v": "a"}, ttl=9), Update(T, ROW, {"n": 1}))
     assert [(row["cdc$operation"][0], row.get("cdc$ttl")) for row in rows] == [(2, struct.pack(">q", 9)), (1, None)]
 
 
 def test_statements_to_one_row_are_one_change_and_null_wins() -> None:
     table = make_table(BASE)
-    (row,) = logged(table, PartitionState(), Insert(T, {**ROW, "v": "a", "n": 1}), Update(T, ROW, {"v": None, "n": 2}))
+    (row,) = logged(
+        table, EmulatedPartition(), Insert(T, {**ROW, "v": "a", "n": 1}), Update(T, ROW, {"v": None, "n": 2})
+    )
     assert row["cdc$operation"] == b"\x02"
     assert row["cdc$deleted_v"] == b"\x01"
     assert row["n"] == struct.pack(">q", 2)
@@ -247,7 +251,7 @@ def test_range_bounds(
 ) -> None:
     table = make_table(BASE + (" WITH CLUSTERING ORDER BY (ck DESC)" if descending else ""))
     write = DeleteRange(T, {"pk": 1}, lower, upper, *inclusive)
-    rows = logged(table, PartitionState(), write)
+    rows = logged(table, EmulatedPartition(), write)
     found = [(row["cdc$operation"][0], int.from_bytes(row["ck"], "big") if "ck" in row else None) for row in rows]
     assert found == expected
 
@@ -256,7 +260,7 @@ def test_a_range_takes_its_rows_from_what_is_known_of_the_partition() -> None:
     table = make_table(BASE)
     state = state_of(table, ROW, {"v": "a"})
     state.rows[(struct.pack(">i", 7),)] = {"v": b"z"}
-    after = changed(table, state, compiled(table, state, DeleteRange(T, {"pk": 1}, lower=2)))
+    after = apply_changes(table, state, compiled(table, state, DeleteRange(T, {"pk": 1}, lower=2)))
     assert [row is None for _, row in sorted(after.rows.items())] == [False, True]
     assert state.rows[(struct.pack(">i", 7),)] is not None
 
@@ -273,7 +277,7 @@ def test_lists_by_place_and_by_value() -> None:
     table = make_table(BASE, postimage="true")
     state = state_of(table, ROW, {"l": [1, 2, 3, 2]})
     row = logged(table, state, Update(T, ROW, {"l": [Prepend([8, 9]), SetAt(2, 33), Remove([2]), Append([4])]}))[-1]
-    parts = codec.split(row["l"], 2)
+    parts = codec.split_cells(row["l"], 2)
     assert [int.from_bytes(each, "big") for each in parts[1::2]] == [8, 9, 1, 33, 4]
     assert parts[::2] == sorted(parts[::2], key=list_order)
 
@@ -282,14 +286,14 @@ def test_fields_of_a_type() -> None:
     table = make_table(BASE, postimage="true")
     state = state_of(table, ROW, {"u": {"street": "S", "zip": 5}})
     delta, after = logged(table, state, Update(T, ROW, {"u": [SetAt("street", None), SetAt("zip", 6)]}))
-    assert delta["cdc$deleted_elements_u"] == codec.join([b"\0\0"])
+    assert delta["cdc$deleted_elements_u"] == codec.join_cells([b"\0\0"])
     assert delta["u"] == after["u"] == codec.join_fields([None, struct.pack(">i", 6)])
     assert "cdc$deleted_u" not in delta
 
 
 def test_only_keys_where_the_table_wants_no_more() -> None:
     table = make_table(BASE, delta="keys")
-    (row,) = logged(table, PartitionState(), Insert(T, {**ROW, "v": "a"}))
+    (row,) = logged(table, EmulatedPartition(), Insert(T, {**ROW, "v": "a"}))
     assert set(row) == {"pk", "ck", "cdc$operation", "cdc$batch_seq_no", "cdc$end_of_batch"}
 
 
@@ -316,7 +320,7 @@ def test_cql_text(text: str, write: Write) -> None:
 
 @given(st.integers(-(2**200), 2**200))
 def test_varint_is_as_short_as_it_can_be(value: int) -> None:
-    cell = codec.varint(value)
+    cell = codec.encode_varint(value)
     assert int.from_bytes(cell, "big", signed=True) == value
     assert len(cell) == 1 or not -(1 << (8 * len(cell) - 9)) <= value < 1 << (8 * len(cell) - 9)
 
@@ -352,7 +356,7 @@ def test_a_list_is_what_python_would_make_of_it(start: list[int], steps: list[tu
         else:
             continue
         compiler = Compiler(table, state, (NOW + number) * 10, chance.getrandbits)
-        state = changed(table, state, compiler.changes(Update(T, ROW, {"l": operation})))
+        state = apply_changes(table, state, compiler.changes(Update(T, ROW, {"l": operation})))
     (row,) = state.rows.values()
     elements = (row or {}).get("l", {})
     assert [int.from_bytes(elements[at], "big") for at in sorted(elements, key=list_order)] == model

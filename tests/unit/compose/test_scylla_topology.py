@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from compose.local.cassandra import node_settings
 from compose.local.errors import StackError
-from compose.local.scylla.proxy import plain_options, refusal, renamed, rewritten
+from compose.local.scylla.proxy import plain_options, refuse_version, rename_tables, rewrite_frame
 from compose.local.scylla.schema import (
-    Column,
-    Table,
+    EmulatedColumn,
+    EmulatedTable,
     cdc_options,
     create_log,
     pack_extension,
@@ -33,7 +33,7 @@ from compose.local.scylla.topology import (
     vnode_streams,
 )
 from compose.local.scylla.wire import UNSET, pack_cells, pack_frame, parse_rows
-from connectors.cql.types import parse
+from connectors.cql.types import parse_type
 
 TOKENS = st.integers(-(2**63), 2**63 - 1)
 
@@ -110,7 +110,7 @@ def test_stream_ids_hold_the_largest_index() -> None:
     ],
 )
 def test_names_are_replaced(query: bytes, expected: bytes) -> None:
-    assert renamed(query) == expected
+    assert rename_tables(query) == expected
 
 
 def _request(opcode: int, query: bytes, rest: bytes = b"", payload: bytes = b"") -> bytes:
@@ -125,13 +125,13 @@ def test_only_the_text_of_a_request_changes() -> None:
         b"SELECT * FROM scylla_emulation.cdc_streams WHERE a = ?",
     )
     rest = b"\0\1\1" + pack_cells([b"system.cdc_streams", None, UNSET])
-    assert rewritten(_request(7, query, rest)) == _request(7, better, rest)
+    assert rewrite_frame(_request(7, query, rest)) == _request(7, better, rest)
     payload = struct.pack(">H", 1) + b"\0\1k" + struct.pack(">i", 2) + b"vv"
-    assert rewritten(_request(9, query, b"", payload)) == _request(9, better, b"", payload)
+    assert rewrite_frame(_request(9, query, b"", payload)) == _request(9, better, b"", payload)
     execute = _request(10, query)
-    assert rewritten(execute) is execute
+    assert rewrite_frame(execute) is execute
     plain = _request(7, b"SELECT * FROM system.local")
-    assert rewritten(plain) is plain
+    assert rewrite_frame(plain) is plain
 
 
 def test_options_are_those_of_scylla() -> None:
@@ -147,7 +147,7 @@ def test_options_are_those_of_scylla() -> None:
     )
     less = body((b"PROTOCOL_VERSIONS", [b"3/v3", b"4/v4"]), (b"COMPRESSION", []), (b"CQL_VERSION", [b"3.4.7"]))
     assert plain_options(pack_frame(0, 6, full)) == pack_frame(0, 6, less)
-    assert refusal(5)[:5] == bytes((0x84, 0, 0, 0, 0))
+    assert refuse_version(5)[:5] == bytes((0x84, 0, 0, 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -191,11 +191,11 @@ def test_extensions_come_back(options: dict[str, str]) -> None:
 
 def test_the_log_table() -> None:
     columns = (
-        Column("p", parse("int"), "partition_key", 0),
-        Column("l", parse("list<int>"), "regular"),
-        Column("F", parse("frozen<set<text>>"), "regular"),
+        EmulatedColumn("p", parse_type("int"), "partition_key", 0),
+        EmulatedColumn("l", parse_type("list<int>"), "regular"),
+        EmulatedColumn("F", parse_type("frozen<set<text>>"), "regular"),
     )
-    text = create_log(Table("k", "t", columns, {}))
+    text = create_log(EmulatedTable("k", "t", columns, {}))
     assert text.startswith(
         'CREATE TABLE k.t_scylla_cdc_log ("cdc$stream_id" blob, "cdc$time" timeuuid, "cdc$batch_seq_no" int, '
         '"cdc$operation" tinyint, "cdc$ttl" bigint, "cdc$end_of_batch" boolean, "p" int, '

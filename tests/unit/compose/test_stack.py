@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from compose.local import commands
-from compose.local.catalog import OFFERS, Offer, Part, Request
+from compose.local.catalog import OFFERS, Offer, ServicePart, ServiceRequest
 from compose.local.errors import StackError
 from compose.local.identity import start_mark
-from compose.local.ports import LOOPBACK, accepts, free_port
+from compose.local.ports import LOOPBACK, accepts_connections, free_port
 from compose.local.service import Service
-from compose.local.stack import Health, Stack, health
-from compose.local.state import Entry, StateFile
+from compose.local.stack import ProcessHealth, Stack, check_health
+from compose.local.state import StackEntry, StateFile
 from tests.support.eventually import eventually
 
 SERVER = (
@@ -34,7 +34,7 @@ class Lab:
     home: Path
     lines: list[str] = field(default_factory=list)
     program: str = SERVER
-    seen: list[Request] = field(default_factory=list)
+    seen: list[ServiceRequest] = field(default_factory=list)
 
     @property
     def state(self) -> StateFile:
@@ -49,11 +49,11 @@ class Lab:
         ]
         return Stack(self.home, self.lines.append, {offer.name: offer for offer in offers})
 
-    def build(self, name: str, names: Sequence[str], request: Request) -> Sequence[Part]:
+    def build(self, name: str, names: Sequence[str], request: ServiceRequest) -> Sequence[ServicePart]:
         self.seen.append(request)
         return [self._part(name, part, request) for part in names]
 
-    def _part(self, name: str, part: str, request: Request) -> Part:
+    def _part(self, name: str, part: str, request: ServiceRequest) -> ServicePart:
         port = request.known[part].port if part in request.known else free_port()
         if part not in request.previous:
             port = free_port(port)
@@ -61,11 +61,11 @@ class Lab:
             name=f"{name} {part}",
             command=[sys.executable, "-c", self.program, str(port)],
             log_path=self.home / name / f"{part}.log",
-            ready=lambda: accepts(port),
+            ready=lambda: accepts_connections(port),
             detached=True,
             start_timeout=20,
         )
-        return Part(part, service, f"{LOOPBACK}:{port}", port, {"client": port})
+        return ServicePart(part, service, f"{LOOPBACK}:{port}", port, {"client": port})
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def test_up_starts_needs_first_and_repeating_it_changes_nothing(lab: Lab) -> None:
     first = lab.stack().up(["top"])
     assert [entry.service for entry in first] == ["base", "top"]
-    assert all(health(entry) is Health.RUNNING for entry in first)
+    assert all(check_health(entry) is ProcessHealth.RUNNING for entry in first)
     assert lab.seen[1].addresses["base"] == first[0].address
     assert lab.stack().up(["top"]) == first
     assert any("already runs" in line for line in lab.lines)
@@ -96,14 +96,17 @@ def test_down_stops_the_last_started_first_and_may_be_repeated(lab: Lab) -> None
 def test_down_of_one_service_leaves_the_others(lab: Lab) -> None:
     lab.stack().up(["base", "twins"])
     lab.stack().down(["twins"])
-    assert [entry.service for entry, state in lab.stack().status() if state is Health.RUNNING] == ["base"]
+    assert [entry.service for entry, state in lab.stack().status() if state is ProcessHealth.RUNNING] == ["base"]
 
 
 def test_a_process_that_ended_is_started_again_on_its_port_and_the_others_are_left_alone(lab: Lab) -> None:
     one, two = lab.stack().up(["twins"])
     os.kill(one.pid, signal.SIGKILL)
     eventually(lambda: not one.alive, "the process has ended", 10)
-    assert {entry.part: state for entry, state in lab.stack().status()} == {"one": Health.ENDED, "two": Health.RUNNING}
+    assert {entry.part: state for entry, state in lab.stack().status()} == {
+        "one": ProcessHealth.ENDED,
+        "two": ProcessHealth.RUNNING,
+    }
     after = {entry.part: entry for entry in lab.stack().up(["twins"])}
     assert after["two"] == two
     assert after["one"].pid != one.pid
@@ -147,7 +150,7 @@ def test_down_never_touches_a_process_that_only_has_the_number(lab: Lab) -> None
     (entry,) = lab.stack().up(["base"])
     # As after a reboot: the number is somebody else's now.
     lab.state.save([replace(entry, mark="another start")])
-    assert lab.stack().status()[0][1] is Health.ENDED
+    assert lab.stack().status()[0][1] is ProcessHealth.ENDED
     assert lab.stack().down() == []
     assert entry.alive
     lab.state.save([entry])
@@ -159,24 +162,24 @@ def test_a_service_that_fails_to_start_leaves_those_before_it(lab: Lab) -> None:
     with pytest.raises(StackError, match=r"(?s)twins one ended while starting.*no room"):
         lab.stack().up(["base", "twins"])
     states = {(entry.service, entry.part): state for entry, state in lab.stack().status()}
-    assert states.pop(("base", "server")) is Health.RUNNING
-    assert set(states.values()) <= {Health.ENDED}
+    assert states.pop(("base", "server")) is ProcessHealth.RUNNING
+    assert set(states.values()) <= {ProcessHealth.ENDED}
 
 
 def test_a_process_that_lives_but_does_not_answer_is_not_replaced(lab: Lab) -> None:
     (entry,) = lab.stack().up(["base"])
     lab.state.save([replace(entry, port=free_port())])
-    assert lab.stack().status()[0][1] is Health.SILENT
+    assert lab.stack().status()[0][1] is ProcessHealth.SILENT
     with pytest.raises(StackError, match=r"runs but does not answer on port .*millrace down base"):
         lab.stack().up(["base"])
     assert entry.alive
 
 
 def test_a_start_is_written_down_before_the_service_is_ready(lab: Lab) -> None:
-    seen: list[list[Entry]] = []
+    seen: list[list[StackEntry]] = []
     build = lab.build
 
-    def watched(name: str, names: Sequence[str], request: Request) -> Sequence[Part]:
+    def watched(name: str, names: Sequence[str], request: ServiceRequest) -> Sequence[ServicePart]:
         (part,) = build(name, names, request)
 
         def ready() -> bool:
@@ -208,10 +211,10 @@ def test_an_unknown_service_names_the_known_ones(lab: Lab) -> None:
         lab.stack().up(["mysql"])
 
 
-def _entry(**changes: object) -> Entry:
+def _entry(**changes: object) -> StackEntry:
     mark = start_mark(os.getpid())
     assert mark is not None
-    entry = Entry("kafka", "broker-1", os.getpid(), mark, "127.0.0.1:1", 1, {"client": 1}, "/log")
+    entry = StackEntry("kafka", "broker-1", os.getpid(), mark, "127.0.0.1:1", 1, {"client": 1}, "/log")
     return replace(entry, **changes)  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.codegen import DUMP_FOLDER, CodeBuilder, dict_display, indent, unpack_names
+from connectors.codegen import DUMP_FOLDER, CodeBuilder, dict_display, indent_lines, unpack_names
 
 ROOT = Path(__file__).parents[3]
 
@@ -100,7 +100,7 @@ def test_names_are_unpacked(count: int) -> None:
 
 
 def test_lines_are_indented() -> None:
-    assert indent(["a", "    b"], 2) == ["        a", "            b"]
+    assert indent_lines(["a", "    b"], 2) == ["        a", "            b"]
 
 
 def test_generated_code_is_compiled_in_one_place_only() -> None:

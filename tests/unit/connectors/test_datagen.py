@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from connectors.datagen import faults
 from connectors.datagen.connector import DatagenConnector
 from connectors.datagen.fields import BUILT_IN, row_spec
-from connectors.datagen.generator import Generator, identify, record, share
+from connectors.datagen.generator import Generator, identify, record, share_records
 from connectors.datagen.task import partitions_of
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.schema import DECIMAL
 from connectors.testing import Run, SavedOffsets
-from connectors.testing.values import mismatch
+from connectors.testing.values import find_mismatch
 
 if TYPE_CHECKING:
     from connectors.api import BadRecord
@@ -81,8 +81,8 @@ async def test_every_record_can_be_made_again(schema: str, envelope: str) -> Non
         assert (item.source_partition, item.source_offset) == ({"partition": partition}, {"sequence": n})
         key, value = record(42, partition, n, schema=schema, topic="t", size=600, keys=7, envelope=envelope)
         assert (item.key, item.value) == (key, value)
-        assert mismatch(item.value_schema, item.value) is None
-        assert mismatch(item.key_schema, item.key, "key") is None
+        assert find_mismatch(item.value_schema, item.value) is None
+        assert find_mismatch(item.key_schema, item.key, "key") is None
 
 
 def test_values_fit_their_declarations() -> None:
@@ -122,10 +122,10 @@ def test_rows_have_about_the_size_that_was_asked_for(schema: str, size: int) -> 
 
 @given(records=st.integers(0, 10_000), partitions=st.integers(1, 50))
 def test_records_are_shared_out(records: int, partitions: int) -> None:
-    shares = [share(records, partitions, number) for number in range(partitions)]
+    shares = [share_records(records, partitions, number) for number in range(partitions)]
     assert sum(shares) == records
     assert max(shares) - min(shares) <= 1
-    assert share(-1, partitions, 0) == -1
+    assert share_records(-1, partitions, 0) == -1
 
 
 @given(count=st.integers(1, 100), tasks=st.integers(1, 20))

@@ -10,9 +10,9 @@ from connectors.debezium_metrics import (
     SNAPSHOTS,
     Labelled,
     Mirror,
-    Rule,
-    declared,
-    mirrored,
+    MirrorRule,
+    declare_metrics,
+    mirrored_metrics,
     report_snapshots,
     seconds_to_ms,
 )
@@ -21,7 +21,7 @@ from connectors.testing.contexts import RecordedMetrics
 
 def reported(*snapshots: dict[str, Any], now_ms: int = 10_000) -> dict[str, float]:
     """Attribute (with ``/table`` where it is of one) -> value."""
-    taken = RecordedMetrics(declared(*SNAPSHOTS))
+    taken = RecordedMetrics(declare_metrics(*SNAPSHOTS))
     report_snapshots(Labelled(taken, "cassandra", "shop", {}), snapshots, now_ms)
     found = {}
     for (name, labels), value in taken.series.items():
@@ -95,10 +95,10 @@ def test_one_that_is_paused_beside_one_that_runs() -> None:
 
 
 RULES = {
-    "lag": (Rule("MilliSecondsBehindSource", seconds_to_ms),),
-    "changes": (Rule("TotalNumberOfEventsSeen"),),
-    "rows": (Rule("TotalNumberOfEventsSeen", context="snapshot"),),
-    "place": (Rule("BinlogPosition"),),
+    "lag": (MirrorRule("MilliSecondsBehindSource", seconds_to_ms),),
+    "changes": (MirrorRule("TotalNumberOfEventsSeen"),),
+    "rows": (MirrorRule("TotalNumberOfEventsSeen", context="snapshot"),),
+    "place": (MirrorRule("BinlogPosition"),),
 }
 OWN = {"lag": ("gauge", "."), "changes": ("counter", "."), "rows": ("counter", "."), "place": ("gauge", ".")}
 
@@ -107,7 +107,7 @@ class Shown:
     """A ``Mirror`` and what it has given."""
 
     def __init__(self) -> None:
-        self.taken = RecordedMetrics(OWN | mirrored(RULES))
+        self.taken = RecordedMetrics(OWN | mirrored_metrics(RULES))
         self.mirror = Mirror(self.taken, "mysql", "shop", RULES)
 
     def __getitem__(self, name: str) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from connectors.entry_points import entries, is_own, own_entries
+from connectors.entry_points import is_own, list_entries, own_entries
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -49,12 +49,12 @@ def install(folder: Path, package: str) -> None:
 
 def test_a_folder_is_read_again_when_a_package_was_added(folder: Path, readings: list[str]) -> None:
     install(folder, "other")
-    assert [[entry.name for entry in entries(GROUP)] for _ in range(3)] == [["other"]] * 3
+    assert [[entry.name for entry in list_entries(GROUP)] for _ in range(3)] == [["other"]] * 3
     assert readings == [GROUP]
     install(folder, "millrace")
-    assert [entry.name for entry in entries(GROUP)] == ["millrace", "other"], "Millrace's own come first"
+    assert [entry.name for entry in list_entries(GROUP)] == ["millrace", "other"], "Millrace's own come first"
     assert list(own_entries(GROUP)) == ["millrace"]
-    assert [is_own(entry) for entry in entries(GROUP)] == [True, False]
+    assert [is_own(entry) for entry in list_entries(GROUP)] == [True, False]
     assert readings == [GROUP] * 2
 
 
@@ -64,13 +64,13 @@ def test_another_path_has_other_packages(
     install(folder, "one")
     (tmp_path / "more").mkdir()
     install(tmp_path / "more", "two")
-    assert [entry.name for entry in entries(GROUP)] == ["one"]
+    assert [entry.name for entry in list_entries(GROUP)] == ["one"]
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "more")])
-    assert [entry.name for entry in entries(GROUP)] == ["one", "two"]
+    assert [entry.name for entry in list_entries(GROUP)] == ["one", "two"]
     assert readings == [GROUP] * 2
 
 
 def test_callers_may_change_the_list(folder: Path) -> None:
     install(folder, "one")
-    entries(GROUP).clear()
-    assert [entry.name for entry in entries(GROUP)] == ["one"]
+    list_entries(GROUP).clear()
+    assert [entry.name for entry in list_entries(GROUP)] == ["one"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from connectors.errors import Fatal
-from connectors.text_files.follower import Follower, Kind
-from connectors.text_files.rotation import HEAD, fingerprint, locate
+from connectors.text_files.follower import Follower, StepKind
+from connectors.text_files.rotation import HEAD, fingerprint_head, locate_position
 from tests.support.clock import ManualClock
 
 
@@ -35,39 +35,39 @@ def follow(
         str(path),
         compression=compression,
         position=position,
-        mark=mark,
+        saved_fingerprint=mark,
         rotated_pattern=None if search else "",
         wait=1.0,
         clock=clock,
     )
 
 
-def read(follower: Follower, clock: ManualClock) -> list[tuple[Kind, bytes | int]]:
+def read(follower: Follower, clock: ManualClock) -> list[tuple[StepKind, bytes | int]]:
     """Steps until nothing is new twice, a second apart; the waits themselves are left out."""
-    steps: list[tuple[Kind, bytes | int]] = []
+    steps: list[tuple[StepKind, bytes | int]] = []
     quiet = 0
     while quiet < 3:
         step = follower.advance()
-        if step.kind in {Kind.IDLE, Kind.COMPLETE, Kind.MISSING, Kind.GONE}:
+        if step.kind in {StepKind.IDLE, StepKind.COMPLETE, StepKind.MISSING, StepKind.GONE}:
             quiet += 1
             clock.now += 1.5
-            if step.kind in {Kind.MISSING, Kind.GONE} and (not steps or steps[-1][0] is not step.kind):
+            if step.kind in {StepKind.MISSING, StepKind.GONE} and (not steps or steps[-1][0] is not step.kind):
                 steps.append((step.kind, b""))
         else:
             quiet = 0
-            if step.kind is not Kind.BUSY:
-                steps.append((step.kind, step.position if step.kind is Kind.BEGIN else step.data))
+            if step.kind is not StepKind.BUSY:
+                steps.append((step.kind, step.position if step.kind is StepKind.BEGIN else step.data))
     return steps
 
 
 def test_a_file_that_comes_and_grows(path: Path, clock: ManualClock) -> None:
     follower = follow(path, clock)
-    assert read(follower, clock) == [(Kind.MISSING, b"")]
+    assert read(follower, clock) == [(StepKind.MISSING, b"")]
     path.write_bytes(b"one\n")
-    assert read(follower, clock) == [(Kind.BEGIN, 0), (Kind.DATA, b"one\n")]
+    assert read(follower, clock) == [(StepKind.BEGIN, 0), (StepKind.DATA, b"one\n")]
     with path.open("ab") as file:
         file.write(b"two\n")
-    assert read(follower, clock) == [(Kind.DATA, b"two\n")]
+    assert read(follower, clock) == [(StepKind.DATA, b"two\n")]
     follower.close()
 
 
@@ -81,25 +81,25 @@ def test_rename_and_a_new_file(path: Path, clock: ManualClock) -> None:
     follower.advance()
     writer.write(b"late\n")
     writer.close()
-    assert read(follower, clock) == [(Kind.DATA, b"late\n"), (Kind.BEGIN, 0), (Kind.DATA, b"new\n")]
+    assert read(follower, clock) == [(StepKind.DATA, b"late\n"), (StepKind.BEGIN, 0), (StepKind.DATA, b"new\n")]
     follower.close()
 
 
 def test_files_rotated_while_an_older_one_is_still_read(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"one\n")
     follower = follow(path, clock)
-    assert follower.advance().kind is Kind.BEGIN
+    assert follower.advance().kind is StepKind.BEGIN
     for number in range(2):
         path.rename(path.with_name(f"app.log.{number}"))
         path.write_bytes(f"new {number}\n".encode())
         clock.now += 1
         follower._look(clock.now)
     assert read(follower, clock) == [
-        (Kind.DATA, b"one\n"),
-        (Kind.BEGIN, 0),
-        (Kind.DATA, b"new 0\n"),
-        (Kind.BEGIN, 0),
-        (Kind.DATA, b"new 1\n"),
+        (StepKind.DATA, b"one\n"),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, b"new 0\n"),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, b"new 1\n"),
     ]
     follower.close()
 
@@ -110,7 +110,7 @@ def test_truncated_to_less_than_was_read(path: Path, clock: ManualClock) -> None
     read(follower, clock)
     os.truncate(path, 0)
     path.write_bytes(b"x\n")
-    assert read(follower, clock) == [(Kind.BEGIN, 0), (Kind.DATA, b"x\n")]
+    assert read(follower, clock) == [(StepKind.BEGIN, 0), (StepKind.DATA, b"x\n")]
     follower.close()
 
 
@@ -121,7 +121,7 @@ def test_truncated_and_grown_past_the_old_position(path: Path, clock: ManualCloc
     with path.open("r+b") as file:
         file.truncate()
         file.write(b"another beginning\n")
-    assert read(follower, clock) == [(Kind.BEGIN, 0), (Kind.DATA, b"another beginning\n")]
+    assert read(follower, clock) == [(StepKind.BEGIN, 0), (StepKind.DATA, b"another beginning\n")]
     follower.close()
 
 
@@ -132,17 +132,17 @@ def test_what_was_not_read_before_a_truncation_is_in_the_copy(
 ) -> None:
     path.write_bytes(b"one\ntwo\nthr")
     follower = follow(path, clock)
-    assert read(follower, clock) == [(Kind.BEGIN, 0), (Kind.DATA, b"one\ntwo\nthr")]
+    assert read(follower, clock) == [(StepKind.BEGIN, 0), (StepKind.DATA, b"one\ntwo\nthr")]
     whole = b"one\ntwo\nthree\nfour\n"
     if compressed:
         path.with_name("app.log.1.gz").write_bytes(gzip.compress(whole))
     else:
         path.with_name("app.log.1").write_bytes(whole)
     path.write_bytes(after)  # the same file, truncated
-    assert read(follower, clock) == [(Kind.DATA, b"ee\nfour\n"), (Kind.BEGIN, 0), (Kind.DATA, after)]
+    assert read(follower, clock) == [(StepKind.DATA, b"ee\nfour\n"), (StepKind.BEGIN, 0), (StepKind.DATA, after)]
     with path.open("ab") as file:
         file.write(b"more\n")
-    assert read(follower, clock) == [(Kind.DATA, b"more\n")]
+    assert read(follower, clock) == [(StepKind.DATA, b"more\n")]
     follower.close()
 
 
@@ -157,11 +157,11 @@ def test_two_truncations_in_a_row(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"4\n")
     steps = read(follower, clock)
     assert steps == [
-        (Kind.DATA, b"two\n"),
-        (Kind.BEGIN, 0),
-        (Kind.DATA, b"three\n"),
-        (Kind.BEGIN, 0),
-        (Kind.DATA, b"4\n"),
+        (StepKind.DATA, b"two\n"),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, b"three\n"),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, b"4\n"),
     ]
     follower.close()
 
@@ -169,13 +169,13 @@ def test_two_truncations_in_a_row(path: Path, clock: ManualClock) -> None:
 def test_a_truncation_while_nobody_reads_is_found_before_the_next_block(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"one\n")
     follower = follow(path, clock)
-    while follower.advance().kind is not Kind.DATA:
+    while follower.advance().kind is not StepKind.DATA:
         pass
     path.with_name("app.log.1").write_bytes(b"one\ntwo\n")
     path.write_bytes(b"another beginning\n")
     clock.now += 1.0
     steps = read(follower, clock)
-    assert steps == [(Kind.DATA, b"two\n"), (Kind.BEGIN, 0), (Kind.DATA, b"another beginning\n")]
+    assert steps == [(StepKind.DATA, b"two\n"), (StepKind.BEGIN, 0), (StepKind.DATA, b"another beginning\n")]
     follower.close()
 
 
@@ -186,7 +186,7 @@ def test_a_truncation_without_a_copy_that_has_more(path: Path, clock: ManualCloc
     read(follower, clock)
     path.with_name("app.log.1").write_bytes(b"one\ntwo\n" if search else b"one\ntwo\nthree\n")
     path.write_bytes(b"x\n")
-    assert read(follower, clock) == [(Kind.BEGIN, 0), (Kind.DATA, b"x\n")]
+    assert read(follower, clock) == [(StepKind.BEGIN, 0), (StepKind.DATA, b"x\n")]
     follower.close()
 
 
@@ -195,11 +195,11 @@ def test_a_file_moved_away_and_back_goes_on(path: Path, clock: ManualClock) -> N
     follower = follow(path, clock)
     read(follower, clock)
     path.rename(path.with_name("away"))
-    assert read(follower, clock) == [(Kind.GONE, b"")]
+    assert read(follower, clock) == [(StepKind.GONE, b"")]
     path.with_name("away").rename(path)
     with path.open("ab") as file:
         file.write(b"two\n")
-    assert read(follower, clock) == [(Kind.DATA, b"two\n")]
+    assert read(follower, clock) == [(StepKind.DATA, b"two\n")]
     follower.close()
 
 
@@ -208,15 +208,17 @@ def test_gzip_of_several_members_and_from_a_position(path: Path, clock: ManualCl
     path.write_bytes(gzip.compress(text[:500_000]) + gzip.compress(text[500_000:]))
     follower = follow(path, clock)
     steps = read(follower, clock)
-    assert b"".join(data for kind, data in steps if kind is Kind.DATA and isinstance(data, bytes)) == text
+    assert b"".join(data for kind, data in steps if kind is StepKind.DATA and isinstance(data, bytes)) == text
     follower.close()
     follower = follow(path, clock, 1_000_007)
     steps = read(follower, clock)
-    assert steps[0] == (Kind.BEGIN, 1_000_007)
-    assert b"".join(data for kind, data in steps if kind is Kind.DATA and isinstance(data, bytes)) == text[1_000_007:]
+    assert steps[0] == (StepKind.BEGIN, 1_000_007)
+    assert (
+        b"".join(data for kind, data in steps if kind is StepKind.DATA and isinstance(data, bytes)) == text[1_000_007:]
+    )
     with path.open("ab") as file:
         file.write(gzip.compress(b"appended\n"))
-    assert read(follower, clock) == [(Kind.DATA, b"appended\n")]
+    assert read(follower, clock) == [(StepKind.DATA, b"appended\n")]
     follower.close()
 
 
@@ -225,7 +227,7 @@ def test_gzip_in_an_empty_file_that_was_open_already(path: Path, clock: ManualCl
     follower = follow(path, clock)
     read(follower, clock)
     path.write_bytes(gzip.compress(b"packed\n"))
-    assert read(follower, clock) == [(Kind.DATA, b"packed\n")]
+    assert read(follower, clock) == [(StepKind.DATA, b"packed\n")]
     follower.close()
 
 
@@ -235,8 +237,8 @@ def test_damaged_gzip_is_reported_once(path: Path, clock: ManualClock) -> None:
     path.write_bytes(packed)
     follower = follow(path, clock)
     kinds = [kind for kind, _ in read(follower, clock)]
-    assert kinds.count(Kind.CORRUPT) == 1
-    assert kinds[-1] is Kind.CORRUPT
+    assert kinds.count(StepKind.CORRUPT) == 1
+    assert kinds[-1] is StepKind.CORRUPT
     follower.close()
 
 
@@ -246,14 +248,14 @@ def test_parked_files_are_closed_and_go_on_when_they_change(path: Path, clock: M
     read(follower, clock)
     follower.park(4)
     assert not follower.is_open
-    assert follower.advance().kind is Kind.IDLE
+    assert follower.advance().kind is StepKind.IDLE
     assert not follower.is_open
     with path.open("ab") as file:
         file.write(b"two\n")
-    assert read(follower, clock) == [(Kind.BEGIN, 4), (Kind.DATA, b"two\n")]
+    assert read(follower, clock) == [(StepKind.BEGIN, 4), (StepKind.DATA, b"two\n")]
     follower.park(8)
     path.unlink()
-    assert follower.advance().kind is Kind.GONE
+    assert follower.advance().kind is StepKind.GONE
     follower.close()
 
 
@@ -280,7 +282,7 @@ NEW = b"".join(b"new line %d\n" % number for number in range(300))
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("position", [11, 990, HEAD, 2_200])
 def test_rotation_while_nothing_runs(path: Path, clock: ManualClock, position: int, *, packed: bool) -> None:
-    mark = fingerprint(OLD[:HEAD], position)
+    mark = fingerprint_head(OLD[:HEAD], position)
     older, newer = path.with_name("app.log.2"), path.with_name("app.log.1.gz" if packed else "app.log.1")
     older.write_bytes(OLD)
     between = b"between\n"
@@ -290,12 +292,12 @@ def test_rotation_while_nothing_runs(path: Path, clock: ManualClock, position: i
     path.write_bytes(NEW)
     follower = follow(path, clock, position, mark)
     assert read(follower, clock) == [
-        (Kind.BEGIN, position),
-        (Kind.DATA, OLD[position:]),
-        (Kind.BEGIN, 0),
-        (Kind.DATA, between),
-        (Kind.BEGIN, 0),
-        (Kind.DATA, NEW),
+        (StepKind.BEGIN, position),
+        (StepKind.DATA, OLD[position:]),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, between),
+        (StepKind.BEGIN, 0),
+        (StepKind.DATA, NEW),
     ]
     follower.close()
 
@@ -303,14 +305,14 @@ def test_rotation_while_nothing_runs(path: Path, clock: ManualClock, position: i
 def test_the_same_file_goes_on_where_it_was(path: Path) -> None:
     path.write_bytes(OLD)
     for position in (0, 5, HEAD, len(OLD)):
-        place = locate(str(path), position, fingerprint(OLD[:HEAD], position), "auto", None)
+        place = locate_position(str(path), position, fingerprint_head(OLD[:HEAD], position), "auto", None)
         assert place is not None
         assert (place.paths, place.position, place.note) == ([str(path)], position, "")
 
 
 def test_another_file_of_the_name_is_read_from_its_beginning(path: Path) -> None:
     path.write_bytes(NEW)
-    place = locate(str(path), 2_000, fingerprint(OLD[:HEAD], 2_000), "auto", None)
+    place = locate_position(str(path), 2_000, fingerprint_head(OLD[:HEAD], 2_000), "auto", None)
     assert place is not None
     assert (place.paths, place.position) == ([str(path)], 0)
     assert "reading it from its beginning" in place.note
@@ -318,23 +320,23 @@ def test_another_file_of_the_name_is_read_from_its_beginning(path: Path) -> None
 
 def test_without_a_fingerprint_only_the_size_tells(path: Path) -> None:
     path.write_bytes(NEW)
-    place = locate(str(path), 10, None, "auto", "")
+    place = locate_position(str(path), 10, None, "auto", "")
     assert place is not None
     assert place.position == 10
-    place = locate(str(path), len(NEW) + 1, None, "auto", "")
+    place = locate_position(str(path), len(NEW) + 1, None, "auto", "")
     assert place is not None
     assert place.position == 0
     assert "shorter than the saved position" in place.note
-    assert locate(str(path) + "x", 10, None, "auto", "") is None
+    assert locate_position(str(path) + "x", 10, None, "auto", "") is None
 
 
 def test_rotated_names_follow_the_pattern(path: Path) -> None:
     path.write_bytes(NEW)
     path.with_name("app-2026-11-20.log").write_bytes(OLD)
-    mark = fingerprint(OLD[:HEAD], 2_000)
-    found = locate(str(path), 2_000, mark, "auto", "app-*.log")
+    mark = fingerprint_head(OLD[:HEAD], 2_000)
+    found = locate_position(str(path), 2_000, mark, "auto", "app-*.log")
     assert found is not None
     assert found.paths == [str(path.with_name("app-2026-11-20.log")), str(path)]
-    missed = locate(str(path), 2_000, mark, "auto", None)
+    missed = locate_position(str(path), 2_000, mark, "auto", None)
     assert missed is not None
     assert missed.paths == [str(path)]

@@ -19,9 +19,9 @@ from connectors.file.connector import FileStreamSourceConnector
 from connectors.schema import STRING
 from connectors.testing import Run, SavedOffsets
 from connectors.text_files import reader as reader_module
-from connectors.text_files.directory import assign, matching
+from connectors.text_files.directory import assign_files, match_files
 from connectors.text_files.reader import _Thread
-from connectors.text_files.rotation import fingerprint
+from connectors.text_files.rotation import fingerprint_head
 from tests.support.eventually import pass_turns
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ async def test_few_files_are_held_open(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_directory_that_is_not_there_has_no_files(tmp_path: Path) -> None:
-    assert matching(str(tmp_path / "none"), "*") == []
+    assert match_files(str(tmp_path / "none"), "*") == []
 
 
 FILES = st.lists(st.sampled_from([f"/in/file-{number}" for number in range(30)]), unique=True)
@@ -338,11 +338,11 @@ FILES = st.lists(st.sampled_from([f"/in/file-{number}" for number in range(30)])
 def test_files_are_divided_evenly_and_stay_where_they_are(files: list[str], others: list[str], tasks: int) -> None:
     groups: list[list[str]] = []
     for now in (files, others):
-        before, groups = groups, assign(now, tasks, groups)
+        before, groups = groups, assign_files(now, tasks, groups)
         assert sorted(name for group in groups for name in group) == sorted(now)
         assert len(groups) == min(tasks, len(now))
         assert not groups or max(map(len, groups)) - min(map(len, groups)) <= 1
-        assert assign(now, tasks, groups) == groups
+        assert assign_files(now, tasks, groups) == groups
         if set(now) >= {name for group in before for name in group} and len(before) == len(groups):
             assert all(new[: len(old)] == old for old, new in zip(before, groups, strict=True)), (
                 "a file moved without need"
@@ -432,7 +432,7 @@ async def test_the_unfinished_line_of_a_rotated_file_is_saved_with_its_own_finge
         path.write_text("a new file that is longer than the old one\n")
         records = await run.read(2)
     assert [record.value for record in records] == ["unfinished", "a new file that is longer than the old one"]
-    assert records[0].source_offset == {"position": 16, "fingerprint": fingerprint(b"first\nunfinished", 16)}
+    assert records[0].source_offset == {"position": 16, "fingerprint": fingerprint_head(b"first\nunfinished", 16)}
     # A restart between the two finds the rotated file, and not the middle of the new one.
     offsets = SavedOffsets()
     offsets.put(records[0].source_partition, records[0].source_offset)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.mysql.decode import compile_rows
-from connectors.mysql.model import ColumnPlan, Table, TableName
+from connectors.mysql.model import ColumnPlan, MySqlTable, TableName
 from connectors.mysql.text_rows import compile_text
 from connectors.mysql.types import field_schema
 from connectors.schema import INT32, OPTIONAL_STRING, Field, Schema, Type
-from connectors.scylla.model import INSERT, Column
+from connectors.scylla.model import INSERT, ScyllaColumn
 from tests.support.settings import mysql_values
 from tests.unit.connectors.cql.mutation_world import COLUMN_NAMES
 from tests.unit.connectors.mysql.events import making as mysql
@@ -23,7 +23,7 @@ from worker.transforms.generated import Taken, struct_taker
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
-    from connectors.mysql.model import Column as MySqlColumn
+    from connectors.mysql.model import MySqlColumn
 
 NAMES = st.lists(COLUMN_NAMES, min_size=2, max_size=5, unique=True)
 LIMITS = settings(max_examples=60, deadline=None)
@@ -41,7 +41,7 @@ def values(names: list[str]) -> dict[str, Any]:
 @given(NAMES)
 @LIMITS
 def test_rows_of_mysql(names: list[str]) -> None:
-    table = Table(name=TableName("it's", '"t"'), columns=columns(names), key=(names[0],))
+    table = MySqlTable(name=TableName("it's", '"t"'), columns=columns(names), key=(names[0],))
     plans: list[ColumnPlan | None] = [ColumnPlan(each, field_schema(each, mysql_values())) for each in table.columns]
     texts = [str(value).encode() for value in values(names).values()]
     assert compile_text(table, plans, mysql_values())(b"".join(bytes([len(text)]) + text for text in texts)) == values(
@@ -83,7 +83,7 @@ def test_events_of_mysql(names: list[str], output: str, masked: bool) -> None:
 @LIMITS
 def test_events_of_scylla(names: list[str], output: str) -> None:
     cells: dict[str, Any] = {name: f"value of {name}" for name in names if name not in scylla_names()}
-    table = scylla.table(*(Column(name, scylla.TEXT, "regular") for name in cells))
+    table = scylla.table(*(ScyllaColumn(name, scylla.TEXT, "regular") for name in cells))
     row = scylla.row(table, 1, 0, INSERT, end=True, pk=1, c1="c", c2=2, **cells)
     record = scylla.make(table, [row], output_format=output)[-1]
     if output == "legacy":

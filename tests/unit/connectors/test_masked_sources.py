@@ -16,27 +16,27 @@ from hypothesis import strategies as st
 
 from connectors.api import SourceRecord
 from connectors.cassandra import config as cassandra_config
-from connectors.cassandra.events import builder as cassandra_builder
-from connectors.cql.mutations.definition import Column as CassandraColumn
-from connectors.cql.mutations.definition import make
+from connectors.cassandra.events import build_events as cassandra_builder
+from connectors.cql.mutations.definition import CqlColumn as CassandraColumn
+from connectors.cql.mutations.definition import make_definition
 from connectors.cql.mutations.encode import write_update
-from connectors.cql.types import CqlType, parse
+from connectors.cql.types import CqlType, parse_type
 from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.formats import partition_update_codec, ums
 from connectors.formats.masking import Masks, parse_rules
 from connectors.formats.partition_update import (
-    Bound,
     Cell,
-    Deletion,
+    CellStamp,
+    ClusteringBound,
     PartitionUpdate,
     RangeDeletion,
-    Row,
-    Source,
-    Stamp,
+    UpdateDeletion,
+    UpdateRow,
+    UpdateSource,
 )
 from connectors.scylla import config as scylla_config
-from connectors.scylla.events import builder as scylla_builder
-from connectors.scylla.model import INSERT, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, Run
+from connectors.scylla.events import build_events as scylla_builder
+from connectors.scylla.model import INSERT, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, StreamRun
 from tests.support.settings import cassandra_events, scylla_events
 from tests.unit.connectors.cassandra.events.cassandra_event_world import NOW, TABLE_ID, where
 from tests.unit.connectors.scylla.events.making import row
@@ -52,26 +52,26 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord
     from connectors.schema import Schema
 
-FROZEN = CqlType("udt", (parse("text"),), frozen=True, keyspace="ks", udt_name="w", field_names=("inside",))
+FROZEN = CqlType("udt", (parse_type("text"),), frozen=True, keyspace="ks", udt_name="w", field_names=("inside",))
 #: name -> (type, kind, position, planted value as the reader decodes it).
 COLUMNS: dict[str, tuple[Any, str, int, Any]] = {
-    "pk": (parse("text"), "partition_key", 0, "pkpkpkpk-planted@mail"),
-    "ck": (parse("text"), "clustering", 0, "ckckckck-planted@mail"),
-    "st": (parse("text"), "static", -1, "stststst-planted@mail"),
-    "mail": (parse("text"), "regular", -1, "mailmailmailmail-planted@mail"),
-    "num": (parse("bigint"), "regular", -1, 918_273_645_546),
-    "raw": (parse("blob"), "regular", -1, b"rawrawrawraw-planted"),
-    "price": (parse("decimal"), "regular", -1, "77615141.3121"),
+    "pk": (parse_type("text"), "partition_key", 0, "pkpkpkpk-planted@mail"),
+    "ck": (parse_type("text"), "clustering", 0, "ckckckck-planted@mail"),
+    "st": (parse_type("text"), "static", -1, "stststst-planted@mail"),
+    "mail": (parse_type("text"), "regular", -1, "mailmailmailmail-planted@mail"),
+    "num": (parse_type("bigint"), "regular", -1, 918_273_645_546),
+    "raw": (parse_type("blob"), "regular", -1, b"rawrawrawraw-planted"),
+    "price": (parse_type("decimal"), "regular", -1, "77615141.3121"),
     "place": (FROZEN, "regular", -1, {"inside": "placeplaceplaceplace-planted"}),
-    "tags": (parse("set<text>"), "regular", -1, ["tagstagstagstags-planted"]),
-    "at": (parse("timestamp"), "regular", -1, 1_776_151_413_121),
+    "tags": (parse_type("set<text>"), "regular", -1, ["tagstagstagstags-planted"]),
+    "at": (parse_type("timestamp"), "regular", -1, 1_776_151_413_121),
 }
 PLANTED = {
     name: value["inside"] if name == "place" else value[0] if name == "tags" else value
     for name, (_, _, _, value) in COLUMNS.items()
 }
 SCYLLA = version_of([(name, kind, part, position) for name, (kind, part, position, _) in COLUMNS.items()])
-CASSANDRA = make(
+CASSANDRA = make_definition(
     "ks",
     "t",
     TABLE_ID,
@@ -147,7 +147,7 @@ def scylla_records(form: str, masks: Masks) -> list[SourceRecord]:
     out: list[SourceRecord] = []
     made = scylla_builder(SCYLLA, scylla_events(topic_prefix="p", masks=masks, **SCYLLA_FORMS[form]), lambda: 5.0)
     bad: list[BadRecord] = []
-    made.feed(Run(PARTITION, OFFSET, rows, None, last=True), out, bad)
+    made.feed(StreamRun(PARTITION, OFFSET, rows, None, last=True), out, bad)
     made.snapshot_row(
         PARTITION, OFFSET, [values[column.name] for column in SCYLLA.columns], 1_790_000_000_000_000, out, bad
     )
@@ -164,13 +164,13 @@ def cassandra_records(form: str, masks: Masks) -> list[SourceRecord]:
             if name in names
         )
 
-    source = Source(connector="cassandra", cluster="c", keyspace="ks", table="t")
+    source = UpdateSource(connector="cassandra", cluster="c", keyspace="ks", table="t")
     clustering = (COLUMNS["ck"][3],)
-    deletion = Deletion(NOW.write_time, 1_790_000_000)
+    deletion = UpdateDeletion(NOW.write_time, 1_790_000_000)
     everything = cells(*(name for name, (_, kind, _, _) in COLUMNS.items() if kind == "regular"))
     rows = (
-        Row(clustering, NOW, None, everything),
-        Row(clustering, None, None, (Cell("mail", None, None, Stamp(NOW.write_time)),)),
+        UpdateRow(clustering, NOW, None, everything),
+        UpdateRow(clustering, None, None, (Cell("mail", None, None, CellStamp(NOW.write_time)),)),
     )
     key = (COLUMNS["pk"][3],)
     updates = [PartitionUpdate(source=source, key=key, write_time=NOW.write_time, rows=(each,)) for each in rows]
@@ -179,7 +179,7 @@ def cassandra_records(form: str, masks: Masks) -> list[SourceRecord]:
             source=source,
             key=key,
             write_time=NOW.write_time,
-            static=Row((), None, None, cells("st")),
+            static=UpdateRow((), None, None, cells("st")),
             deletion=deletion,
         )
     )
@@ -346,7 +346,7 @@ def test_partition_updates_say_the_type_that_a_masked_column_has() -> None:
     assert {cells[name].parameter("cql.type") for name in ("num", "mail")} == {"text"}
     assert cells["num"].parameter("millrace.masked") == "m"
     assert masked.value["source"]["schema"] != plain.value["source"]["schema"], "another type is another definition"
-    decoded = partition_update_codec.decode(masked.value, masked.value_schema)
+    decoded = partition_update_codec.decode_update(masked.value, masked.value_schema)
     assert decoded.source.schema == masked.value["source"]["schema"]
     assert {cell.column: type(cell.value) for cell in decoded.rows[0].cells}["num"] is str
     same = cassandra_records("partition-update", rules({"mail"}, {"type": "md5"}))[0]
@@ -388,10 +388,16 @@ def test_what_cassandra_refuses(names: set[str], options: dict[str, str], form: 
 
 def test_a_range_deletion_that_names_a_masked_column_is_refused_by_the_transform() -> None:
     update = PartitionUpdate(
-        source=Source(connector="cassandra", cluster="c", keyspace="ks", table="t"),
+        source=UpdateSource(connector="cassandra", cluster="c", keyspace="ks", table="t"),
         key=("k",),
         write_time=NOW.write_time,
-        ranges=(RangeDeletion(Bound(("ckckckck-planted@mail",)), Bound(), Deletion(NOW.write_time, 1_790_000_000)),),
+        ranges=(
+            RangeDeletion(
+                ClusteringBound(("ckckckck-planted@mail",)),
+                ClusteringBound(),
+                UpdateDeletion(NOW.write_time, 1_790_000_000),
+            ),
+        ),
     )
     made = cassandra_builder(CASSANDRA, 7, cassandra_events(topic_prefix="c", output_format="debezium"))
     data = write_update(update, CASSANDRA, 7)
@@ -442,13 +448,13 @@ GOOD = {"mask.rules": "m", "mask.m.columns": "ks.t.mail", "mask.m.type": "hash"}
     ],
 )
 def test_rules_are_checked_by_both_connectors(more: dict[str, str], names: list[str]) -> None:
-    cassandra = cassandra_config.problems(cassandra_config.CONFIG.parse({**CASSANDRA_LEAST, **more}))
-    scylla = scylla_config.problems(scylla_config.CONFIG.parse({**SCYLLA_LEAST, **more}))
+    cassandra = cassandra_config.find_problems(cassandra_config.CONFIG.parse({**CASSANDRA_LEAST, **more}))
+    scylla = scylla_config.find_problems(scylla_config.CONFIG.parse({**SCYLLA_LEAST, **more}))
     assert [problem.name for problem in cassandra] == [problem.name for problem in scylla] == names
 
 
 def test_the_raw_form_with_rules_is_refused_at_validation() -> None:
     config = cassandra_config.CONFIG.parse({**CASSANDRA_LEAST, **GOOD, "output.format": "partition-update-raw"})
-    (problem,) = cassandra_config.problems(config)
+    (problem,) = cassandra_config.find_problems(config)
     assert problem.name == "output.format"
     assert "output.format=partition-update" in problem.message

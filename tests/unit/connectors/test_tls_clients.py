@@ -19,7 +19,7 @@ from connectors.mysql.connection import ssl_context as mysql_context
 from tests.support.settings import cql_tls, mysql_tls
 from worker.converters.avro import AvroConverter
 from worker.converters.registry_options import parse_options, registry_settings
-from worker.rest.client import AUTHORITIES, get
+from worker.rest.client import AUTHORITIES, send_get
 from worker.tls import client_context
 
 if TYPE_CHECKING:
@@ -165,4 +165,4 @@ def test_another_authority_is_not_trusted(client: str, files: Files, tmp_path: P
 @pytest.mark.usefixtures("python")
 @pytest.mark.parametrize("authority", ["root", "middle"])
 def test_commands_trust_it_too(authority: str, files: Files, port: int) -> None:
-    assert get(f"https://localhost:{port}/", 10.0, {AUTHORITIES: str(getattr(files, authority))}) == b"{}"
+    assert send_get(f"https://localhost:{port}/", 10.0, {AUTHORITIES: str(getattr(files, authority))}) == b"{}"

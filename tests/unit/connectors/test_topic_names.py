@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import ConfigInvalid
-from connectors.topic_names import LONGEST, problem
+from connectors.topic_names import LONGEST, find_problem
 from spark_jobs.materializer.config import OPTIONS
 from worker.host.options import CONNECTOR
 
 
 @pytest.mark.parametrize("good", ["a", "A-z_0.9", "...", "_", "x" * LONGEST])
 def test_what_kafka_takes(good: str) -> None:
-    assert problem(good) is None
+    assert find_problem(good) is None
 
 
 @pytest.mark.parametrize(("bad", "why"), [
@@ -20,7 +20,7 @@ def test_what_kafka_takes(good: str) -> None:
     ("a b", "' '"), ("größe", "'ö'"), ("a/b", "'/'"), ("a\n", r"'\\n'"),
 ])  # fmt: skip
 def test_what_it_does_not_take(bad: object, why: str) -> None:
-    assert why.replace("\\\\", "\\") in (problem(bad) or "")
+    assert why.replace("\\\\", "\\") in (find_problem(bad) or "")
 
 
 @pytest.mark.parametrize("option", ["errors.deadletterqueue.topic.name", "offsets.storage.topic"])

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from connectors.cql.mutations.definition import Column
-from connectors.cql.types import CqlType, frozen
+from connectors.cql.mutations.definition import CqlColumn
+from connectors.cql.types import CqlType, freeze_type
 from connectors.formats.partition_update import (
-    Bound,
     Cell,
-    Deletion,
-    Layout,
+    CellStamp,
+    ClusteringBound,
     PartitionUpdate,
     RangeDeletion,
-    Row,
-    Source,
-    Stamp,
+    UpdateDeletion,
+    UpdateLayout,
+    UpdateRow,
+    UpdateSource,
 )
-from connectors.formats.partition_update_codec import encoder
+from connectors.formats.partition_update_codec import make_encoder
 from connectors.verify.cells import CellComparison
 from connectors.verify.source import token_chunks
 from connectors.verify.writes import Merged, Write, cell_table, event_writes, update_writes
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 
 INT, TEXT, BLOB = CqlType("int"), CqlType("text"), CqlType("blob")
 COLUMNS = (
-    Column("pk", INT, "partition_key", 0),
-    Column("c1", INT, "clustering", 0),
-    Column("c2", TEXT, "clustering", 1, reversed=True),
-    Column("st", INT, "static"),
-    Column("v", TEXT, "regular"),
-    Column("n", INT, "regular"),
-    Column("s", CqlType("set", (INT,)), "regular"),
-    Column("m", CqlType("map", (TEXT, INT)), "regular"),
+    CqlColumn("pk", INT, "partition_key", 0),
+    CqlColumn("c1", INT, "clustering", 0),
+    CqlColumn("c2", TEXT, "clustering", 1, reversed=True),
+    CqlColumn("st", INT, "static"),
+    CqlColumn("v", TEXT, "regular"),
+    CqlColumn("n", INT, "regular"),
+    CqlColumn("s", CqlType("set", (INT,)), "regular"),
+    CqlColumn("m", CqlType("map", (TEXT, INT)), "regular"),
 )
-SOURCE = Source(connector="x", cluster="c", keyspace="k", table="t")
+SOURCE = UpdateSource(connector="x", cluster="c", keyspace="k", table="t")
 TABLE = cell_table("k.t", COLUMNS)
-ENCODE = encoder(Layout(source=SOURCE, columns=COLUMNS, position={}))
+ENCODE = make_encoder(UpdateLayout(source=SOURCE, columns=COLUMNS, position={}))
 
 
 def random_update(chance: random.Random) -> PartitionUpdate:
     """Any mutation of one of few partitions, with few times."""
 
-    def stamp() -> Stamp:
+    def stamp() -> CellStamp:
         expires = chance.choice([None, None, None, 50, 150])
-        return Stamp(chance.randrange(20), None if expires is None else 10, expires)
+        return CellStamp(chance.randrange(20), None if expires is None else 10, expires)
 
     def cells() -> tuple[Cell, ...]:
         writes: list[Cell] = []
@@ -64,18 +64,18 @@ def random_update(chance: random.Random) -> PartitionUpdate:
         writes += [Cell("m", item, chance.choice([1, -2, None]), stamp()) for item in chance.sample("xyz", 1)]
         # A tombstone has no TTL.
         return tuple(
-            cell._replace(stamp=Stamp(cell.stamp.write_time)) if cell.value is None else cell for cell in writes
+            cell._replace(stamp=CellStamp(cell.stamp.write_time)) if cell.value is None else cell for cell in writes
         )
 
-    def deletion() -> Deletion:
-        return Deletion(chance.randrange(15), 0)
+    def deletion() -> UpdateDeletion:
+        return UpdateDeletion(chance.randrange(15), 0)
 
-    def bound() -> Bound:
+    def bound() -> ClusteringBound:
         values = (chance.randrange(3), chance.choice("pqr"))
-        return Bound(values[: chance.randrange(3)], chance.random() < 0.5)
+        return ClusteringBound(values[: chance.randrange(3)], chance.random() < 0.5)
 
     rows = tuple(
-        Row(
+        UpdateRow(
             (chance.randrange(3), chance.choice("pqr")),
             stamp() if chance.random() < 0.4 else None,
             deletion() if chance.random() < 0.2 else None,
@@ -84,7 +84,9 @@ def random_update(chance: random.Random) -> PartitionUpdate:
         )
         for _ in range(chance.randrange(3))
     )
-    static = Row((), None, None, (Cell("st", None, chance.randrange(3), stamp()),)) if chance.random() < 0.3 else None
+    static = (
+        UpdateRow((), None, None, (Cell("st", None, chance.randrange(3), stamp()),)) if chance.random() < 0.3 else None
+    )
     return PartitionUpdate(
         source=SOURCE,
         key=(1,),
@@ -122,11 +124,11 @@ def test_partition_updates_add_up_to_what_the_reference_merge_shows(seed: int) -
 
 
 def test_ranges_of_other_types_than_can_be_ordered_are_unknown() -> None:
-    columns = (Column("pk", INT, "partition_key", 0), Column("c", CqlType("uuid"), "clustering", 0))
+    columns = (CqlColumn("pk", INT, "partition_key", 0), CqlColumn("c", CqlType("uuid"), "clustering", 0))
     table = cell_table("k.t", columns)
     writes: list[Write] = [["row", ["aaaa"], [1, None], None, {}, []], ["range", 5, ["bbbb"], True, [], True]]
     assert Merged(table, writes, 0).unknown
-    blobs = cell_table("k.t", (columns[0], Column("c", BLOB, "clustering", 0)))
+    blobs = cell_table("k.t", (columns[0], CqlColumn("c", BLOB, "clustering", 0)))
     first, second = (base64.b64encode(data).decode() for data in (b"\x01", b"\xff"))
     writes = [["row", [name], [1, None], None, {}, []] for name in (first, second)]
     merged = Merged(blobs, [*writes, ["range", 5, [second], True, [], True]], 0)
@@ -228,4 +230,4 @@ def test_a_table_of_a_source() -> None:
     assert TABLE.clustering == ("c1", "c2")
     assert TABLE.reversed == (False, True)
     assert TABLE.multicell == {"s": "set", "m": "map"}
-    assert cell_table("k.t", (Column("f", frozen(CqlType("list", (INT,))), "regular"),)).multicell == {}
+    assert cell_table("k.t", (CqlColumn("f", freeze_type(CqlType("list", (INT,))), "regular"),)).multicell == {}

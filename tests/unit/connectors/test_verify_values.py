@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from connectors.verify.values import key_text, same, same_row
+from connectors.verify.values import is_same_value, key_text, same_row
 
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000)  # noqa: DTZ001 - as databases without time zones give it
 MICROS = 1_767_323_045_678_000
@@ -56,7 +56,7 @@ MICROS = 1_767_323_045_678_000
     ],
 )
 def test_the_target_says_what_a_value_means(message: Any, target: Any, *, equal: bool) -> None:
-    assert same(message, target) is equal
+    assert is_same_value(message, target) is equal
 
 
 def test_columns_that_both_have_are_compared() -> None:

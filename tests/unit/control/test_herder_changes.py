@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from offsets.records import Status
+from offsets.records import ReportedStatus
 from tests.support.eventually import pass_turns
 from worker.control.herder import ClusterHerder
 from worker.rest.facade import RestError
@@ -38,7 +38,7 @@ class Cluster:
         #: Offsets that were written, with the connector's state at that moment.
         self.offsets: list[tuple[str, Any]] = []
         placement = SimpleNamespace(instructions=SimpleNamespace(get=lambda _: []))
-        status = Status("RUNNING", "w:1", 1)
+        status = ReportedStatus("RUNNING", "w:1", 1)
         #: A task of an earlier configuration has a status, too.
         state = SimpleNamespace(connector=lambda _: status, tasks=lambda _: {0: status}, task=lambda *_: status)
         self.node = SimpleNamespace(

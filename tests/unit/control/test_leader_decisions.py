@@ -7,20 +7,20 @@ from unittest.mock import Mock
 import pytest
 
 from offsets.cluster import ClusterSnapshot
-from offsets.records import Status
-from worker.control.explanation import explain_unit, notes
-from worker.control.hosts import Host, HostPool, culprit
+from offsets.records import ReportedStatus
+from worker.control.explanation import connector_notes, explain_unit
+from worker.control.hosts import HostPool, HostProcess, find_culprit
 from worker.control.leader import fencing_count, wanted_units
-from worker.control.membership import Member, choose_leader, newest
+from worker.control.membership import WorkerMember, choose_leader, newest_members
 from worker.control.placement import INSTANCE, Unit
-from worker.control.table import Owner, Slot
+from worker.control.table import Slot, SlotOwner
 from worker.protocol import LoopStuck
 
 
 def member(
     name: str, started: int = 1, *, draining: bool = False, leading: bool = False, incarnation: str = ""
-) -> Member:
-    return Member(
+) -> WorkerMember:
+    return WorkerMember(
         worker_id=name,
         url=f"http://{name}/",
         incarnation=incarnation or name,
@@ -39,7 +39,7 @@ def test_the_leader_stays_until_it_drains() -> None:
 
 def test_of_two_processes_with_one_address_the_newer_one_lives() -> None:
     before, after = member("a", 1, incarnation="1"), member("a", 2, incarnation="2")
-    assert newest([after, before]) == {"a": after}
+    assert newest_members([after, before]) == {"a": after}
 
 
 def test_what_is_placed() -> None:
@@ -77,16 +77,16 @@ def test_how_many_producers_are_fenced(before: int | None, now: int, pending: bo
 
 
 def test_who_is_blamed_for_a_dead_host() -> None:
-    host = Host(0)
+    host = HostProcess(0)
     one, other = Unit("a-1", 0), Unit("b", INSTANCE)
-    assert culprit(host, frozenset({one, other})) is None
-    assert culprit(host, frozenset({one})) == one
+    assert find_culprit(host, frozenset({one, other})) is None
+    assert find_culprit(host, frozenset({one})) == one
     host.stuck = LoopStuck(9.0, "a-1-0", "")
-    assert culprit(host, frozenset({one, other})) == one
+    assert find_culprit(host, frozenset({one, other})) == one
     host.stuck = LoopStuck(9.0, "b", "")
-    assert culprit(host, frozenset({one, other})) == other
+    assert find_culprit(host, frozenset({one, other})) == other
     host.stuck = LoopStuck(9.0, "unknown", "")
-    assert culprit(host, frozenset({one, other})) is None
+    assert find_culprit(host, frozenset({one, other})) is None
 
 
 async def test_a_host_that_loads_code_is_not_stuck() -> None:
@@ -100,8 +100,8 @@ async def test_a_host_that_loads_code_is_not_stuck() -> None:
 
 
 def test_why_a_unit_is_not_running() -> None:
-    slot = Slot(Owner("w:1", "i"), 1)
-    failed = Status("FAILED", "w:1", 1, "Boom\n at x")
+    slot = Slot(SlotOwner("w:1", "i"), 1)
+    failed = ReportedStatus("FAILED", "w:1", 1, "Boom\n at x")
     assert explain_unit(None, None, "no worker has zone=b", None)["why_not_running"] == "no worker has zone=b"
     assert "has to stop it" in explain_unit(Slot(slot.owner, 1, revoked=True), None, None, None)["why_not_running"]
     assert explain_unit(slot, failed, None, None)["why_not_running"] == "it failed: Boom"
@@ -110,19 +110,21 @@ def test_why_a_unit_is_not_running() -> None:
         'exception, another exception occurred:\n\nTraceback (most recent call last):\n  File "b.py", line 2\n    raise\n'
         "Fatal: the source is closed\nmore of it\n"
     )
-    failed = Status("FAILED", "w:1", 1, trace)
+    failed = ReportedStatus("FAILED", "w:1", 1, trace)
     assert explain_unit(slot, failed, None, None)["why_not_running"] == "it failed: Fatal: the source is closed"
     assert explain_unit(slot, None, None, "waits")["why_not_running"] == "waits"
-    assert "why_not_running" not in explain_unit(slot, Status("RUNNING", "w:1", 1), "x", None)
+    assert "why_not_running" not in explain_unit(slot, ReportedStatus("RUNNING", "w:1", 1), "x", None)
 
 
 def test_notes_about_a_connector() -> None:
     paused = ClusterSnapshot(
         connectors={"c": {}}, target_states={"c": "PAUSED"}, task_counts={"c": 1}, pending_fencing=frozenset({"c"})
     )
-    assert any("PAUSED" in note for note in notes(paused, "c", exactly_once=False))
-    assert len(notes(paused, "c", exactly_once=True)) == 2
+    assert any("PAUSED" in note for note in connector_notes(paused, "c", exactly_once=False))
+    assert len(connector_notes(paused, "c", exactly_once=True)) == 2
     assert (
         "incomplete"
-        in notes(ClusterSnapshot(connectors={"c": {}}, inconsistent=frozenset({"c"})), "c", exactly_once=False)[0]
+        in connector_notes(
+            ClusterSnapshot(connectors={"c": {}}, inconsistent=frozenset({"c"})), "c", exactly_once=False
+        )[0]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offsets.log import CompactedLog
-from worker.control.clients import left_for_a_start, own
+from worker.control.clients import left_for_a_start, own_properties
 
 
 def test_logins_are_taken_over_and_the_rest_waits() -> None:
@@ -26,7 +26,7 @@ def test_logins_are_taken_over_and_the_rest_waits() -> None:
         "security.protocol",
     ]
     # What is taken over without a prefix is what the worker's own clients read.
-    assert set(own(dict.fromkeys(names, "x"))) - set(left_for_a_start(names)) == {
+    assert set(own_properties(dict.fromkeys(names, "x"))) - set(left_for_a_start(names)) == {
         "sasl.jaas.config",
         "ssl.truststore.certificates",
     }

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.control.placement import ANYWHERE, INSTANCE, Placement, Unit, Worker, place, requirement
+from worker.control.placement import ANYWHERE, INSTANCE, Placement, Unit, Worker, place_units, read_requirement
 
 _names = st.sampled_from([f"c{number}" for number in range(8)])
 _connectors = st.dictionaries(_names, st.integers(0, 12), max_size=8)
@@ -36,7 +36,7 @@ def spread(placement: Placement, workers: dict[str, Worker], *, instances: bool,
 @given(_connectors, _workers)
 def test_fresh_placement_is_complete_and_even(connectors: dict[str, int], count: int) -> None:
     wanted, workers = units(connectors), fleet(count)
-    placement = place(wanted, workers, {}, rebalance=False)
+    placement = place_units(wanted, workers, {}, rebalance=False)
     assert placement.assigned.keys() == wanted.keys() == placement.reasons.keys()
     assert spread(placement, workers, instances=False) <= 1
     assert spread(placement, workers, instances=True) <= 1
@@ -50,8 +50,8 @@ def test_membership_change_evens_out_with_the_fewest_moves(
 ) -> None:
     wanted = units(connectors)
     old, new = fleet(before), fleet(after, shift)
-    first = place(wanted, old, {}, rebalance=False)
-    second = place(wanted, new, first.assigned, rebalance=True)
+    first = place_units(wanted, old, {}, rebalance=False)
+    second = place_units(wanted, new, first.assigned, rebalance=True)
     assert second.assigned.keys() == wanted.keys()
     for instances in (False, True):
         assert spread(second, new, instances=instances) <= 1
@@ -72,12 +72,12 @@ def test_other_connectors_never_move_when_one_is_added_changed_or_deleted(
     connectors: dict[str, int], others: dict[str, int], count: int
 ) -> None:
     workers = fleet(count)
-    first = place(units(connectors), workers, {}, rebalance=False)
+    first = place_units(units(connectors), workers, {}, rebalance=False)
     changed = units(connectors | others)
-    second = place(changed, workers, first.assigned, rebalance=False)
+    second = place_units(changed, workers, first.assigned, rebalance=False)
     assert second.assigned.keys() == changed.keys()
     assert all(second.assigned[unit] == worker for unit, worker in first.assigned.items() if unit in changed)
-    third = place(units(connectors), workers, second.assigned, rebalance=False)
+    third = place_units(units(connectors), workers, second.assigned, rebalance=False)
     assert all(third.assigned[unit] == worker for unit, worker in second.assigned.items() if unit in third.assigned)
 
 
@@ -94,7 +94,7 @@ def test_labels_are_kept_to(connectors: dict[str, int], zones: list[str], needs:
         if number < len(needs):
             wanted[unit] = frozenset({("zone", needs[number])})
     previous = dict.fromkeys(wanted, "w0:1")
-    placement = place(wanted, workers, previous, rebalance=rebalance)
+    placement = place_units(wanted, workers, previous, rebalance=rebalance)
     for unit, needed in wanted.items():
         zone = dict(needed).get("zone")
         if zone is None:
@@ -111,10 +111,10 @@ def test_draining_workers_get_nothing_and_keep_nothing(
     connectors: dict[str, int], count: int, data: st.DataObject
 ) -> None:
     workers = fleet(count)
-    first = place(units(connectors), workers, {}, rebalance=False)
+    first = place_units(units(connectors), workers, {}, rebalance=False)
     leaving = data.draw(st.sampled_from(sorted(workers)))
     workers[leaving] = Worker(draining=True)
-    second = place(units(connectors), workers, first.assigned, rebalance=True)
+    second = place_units(units(connectors), workers, first.assigned, rebalance=True)
     assert leaving not in second.assigned.values()
     assert second.assigned.keys() == first.assigned.keys()
     assert all(second.assigned[unit] == worker for unit, worker in first.assigned.items() if worker != leaving)
@@ -123,17 +123,17 @@ def test_draining_workers_get_nothing_and_keep_nothing(
 @given(_connectors, st.integers(2, 6))
 def test_a_worker_that_comes_back_moves_only_what_it_gets(connectors: dict[str, int], count: int) -> None:
     workers = fleet(count)
-    first = place(units(connectors), workers, {}, rebalance=False)
+    first = place_units(units(connectors), workers, {}, rebalance=False)
     less = dict(list(workers.items())[1:])
-    second = place(units(connectors), less, first.assigned, rebalance=True)
-    third = place(units(connectors), workers, second.assigned, rebalance=True)
+    second = place_units(units(connectors), less, first.assigned, rebalance=True)
+    third = place_units(units(connectors), workers, second.assigned, rebalance=True)
     moved = [unit for unit in third.assigned if third.assigned[unit] != second.assigned[unit]]
     assert all(third.assigned[unit] == "w0:1" for unit in moved)
 
 
 def test_larger_workers_take_more() -> None:
     workers = {"big:1": Worker(capacity=6), "small:1": Worker(capacity=2)}
-    placement = place(units({"c": 16}), workers, {}, rebalance=False)
+    placement = place_units(units({"c": 16}), workers, {}, rebalance=False)
     tasks = Counter(worker for unit, worker in placement.assigned.items() if unit.task != INSTANCE)
     assert tasks == {"big:1": 12, "small:1": 4}
 
@@ -142,8 +142,8 @@ def test_node_names_a_host_an_id_or_a_label() -> None:
     workers = {"h1:8083": Worker(), "h2:8083": Worker(), "h3:8083": Worker(labels={"node": "cass-3"})}
     for node, expected in (("h1", "h1:8083"), ("h2:8083", "h2:8083"), ("cass-3", "h3:8083")):
         unit = Unit("c", 0)
-        needed = requirement({"millrace.node": node})
-        assert place({unit: needed}, workers, {}, rebalance=True).assigned == {unit: expected}
+        needed = read_requirement({"millrace.node": node})
+        assert place_units({unit: needed}, workers, {}, rebalance=True).assigned == {unit: expected}
 
 
 def test_a_worker_can_stand_for_several_nodes_by_labels_of_their_names() -> None:
@@ -152,8 +152,8 @@ def test_a_worker_can_stand_for_several_nodes_by_labels_of_their_names() -> None
         "h2:8083": Worker(labels={"cass-2": "yes", "cass-3": "yes"}),
         "h3:8083": Worker(labels={"cass-4": "no", "cass-5": "False"}),
     }
-    wanted = {Unit("c", number): requirement({"millrace.node": f"cass-{number}"}) for number in range(1, 6)}
-    placement = place(wanted, workers, {}, rebalance=True)
+    wanted = {Unit("c", number): read_requirement({"millrace.node": f"cass-{number}"}) for number in range(1, 6)}
+    placement = place_units(wanted, workers, {}, rebalance=True)
     assert {unit.task: worker for unit, worker in placement.assigned.items()} == {
         1: "h1:8083",
         2: "h2:8083",
@@ -168,31 +168,33 @@ def test_a_worker_can_stand_for_several_nodes_by_labels_of_their_names() -> None
 
 def test_the_reason_for_a_missing_node_stands_beside_missing_labels() -> None:
     unit = Unit("c", 0)
-    needed = requirement({"millrace.node": "cass-1", "millrace.labels": "zone=b"})
-    placement = place({unit: needed}, {"h1:8083": Worker(labels={"cass-1": "yes", "zone": "a"})}, {}, rebalance=False)
+    needed = read_requirement({"millrace.node": "cass-1", "millrace.labels": "zone=b"})
+    placement = place_units(
+        {unit: needed}, {"h1:8083": Worker(labels={"cass-1": "yes", "zone": "a"})}, {}, rebalance=False
+    )
     assert placement.reasons[unit].startswith(
         "no worker that is not draining has millrace.node=cass-1, zone=b: start one"
     )
 
 
 def test_labels_in_a_configuration() -> None:
-    assert requirement({"millrace.labels": "zone=a, disk=ssd"}) == {("zone", "a"), ("disk", "ssd")}
-    assert requirement({"name": "x"}) == ANYWHERE
+    assert read_requirement({"millrace.labels": "zone=a, disk=ssd"}) == {("zone", "a"), ("disk", "ssd")}
+    assert read_requirement({"name": "x"}) == ANYWHERE
 
 
 def test_reasons_name_the_worker_that_is_gone() -> None:
     unit = Unit("c", 0)
-    placement = place({unit: ANYWHERE}, fleet(1, 5), {unit: "w0:1"}, rebalance=True)
+    placement = place_units({unit: ANYWHERE}, fleet(1, 5), {unit: "w0:1"}, rebalance=True)
     assert "w0:1 is gone" in placement.reasons[unit]
-    assert place({unit: ANYWHERE}, {}, {}, rebalance=True).reasons[unit] == "no worker is there"
+    assert place_units({unit: ANYWHERE}, {}, {}, rebalance=True).reasons[unit] == "no worker is there"
 
 
 def test_ten_thousand_tasks_on_fifty_workers() -> None:
     wanted = units({f"c{number}": 1 + number % 40 for number in range(488)})
     assert len(wanted) > 10_000
     started = time.process_time()
-    one = place(wanted, fleet(1), {}, rebalance=True)
-    all_of_them = place(wanted, fleet(50), one.assigned, rebalance=True)
+    one = place_units(wanted, fleet(1), {}, rebalance=True)
+    all_of_them = place_units(wanted, fleet(50), one.assigned, rebalance=True)
     assert spread(all_of_them, fleet(50), instances=False) <= 1
     assert len({*all_of_them.assigned}) == len(wanted)
     print(f"placed twice in {time.process_time() - started:.2f} s of CPU")
@@ -212,8 +214,8 @@ def test_tasks_of_a_group_share_a_worker_and_groups_are_spread(
         if unit.task != INSTANCE and data.draw(st.booleans())
     }
     old, new = fleet(before), fleet(after, shift)
-    first = place(needs, old, {}, rebalance=False, together=groups)
-    second = place(needs, new, first.assigned, rebalance=True, together=groups)
+    first = place_units(needs, old, {}, rebalance=False, together=groups)
+    second = place_units(needs, new, first.assigned, rebalance=True, together=groups)
     for placement, workers in ((first, old), (second, new)):
         assert placement.assigned.keys() == needs.keys()
         homes = {
@@ -234,8 +236,8 @@ def test_a_drain_moves_a_whole_group_and_a_new_member_moves_nobody(
     needs = units(connectors) | {Unit("early", 0): ANYWHERE, Unit("early", 1): ANYWHERE}
     groups = {Unit("early", 0): "application a", Unit("early", 1): "application a"}
     workers = fleet(count)
-    first = place(needs, workers, {}, rebalance=False, together=groups)
-    grown = place(
+    first = place_units(needs, workers, {}, rebalance=False, together=groups)
+    grown = place_units(
         needs | {late: ANYWHERE}, workers, first.assigned, rebalance=False, together=groups | {late: "application a"}
     )
     assert {unit: grown.assigned[unit] for unit in needs} == first.assigned
@@ -245,7 +247,7 @@ def test_a_drain_moves_a_whole_group_and_a_new_member_moves_nobody(
     leaving = data.draw(st.sampled_from(sorted(workers)))
     workers[leaving] = Worker(draining=True)
     groups[late] = "application a"
-    drained = place(needs | {late: ANYWHERE}, workers, grown.assigned, rebalance=True, together=groups)
+    drained = place_units(needs | {late: ANYWHERE}, workers, grown.assigned, rebalance=True, together=groups)
     assert leaving not in drained.assigned.values()
     assert len({drained.assigned[unit] for unit in groups}) == 1
 
@@ -253,14 +255,17 @@ def test_a_drain_moves_a_whole_group_and_a_new_member_moves_nobody(
 def test_a_group_needs_what_all_its_members_need() -> None:
     workers = {"h1:1": Worker(labels={"zone": "a"}), "h2:1": Worker(labels={"zone": "a", "disk": "ssd"})}
     first, second, third = Unit("c", 0), Unit("d", 0), Unit("e", 0)
-    needs = {first: requirement({"millrace.labels": "zone=a"}), second: requirement({"millrace.labels": "disk=ssd"})}
+    needs = {
+        first: read_requirement({"millrace.labels": "zone=a"}),
+        second: read_requirement({"millrace.labels": "disk=ssd"}),
+    }
     groups = dict.fromkeys((first, second, third), "application orders")
-    assert place(needs, workers, {first: "h1:1"}, rebalance=False, together=groups).assigned == {
+    assert place_units(needs, workers, {first: "h1:1"}, rebalance=False, together=groups).assigned == {
         first: "h2:1",
         second: "h2:1",
     }
-    needs[third] = requirement({"millrace.labels": "zone=b"})
-    placement = place(needs, workers, {}, rebalance=False, together=groups)
+    needs[third] = read_requirement({"millrace.labels": "zone=b"})
+    placement = place_units(needs, workers, {}, rebalance=False, together=groups)
     assert placement.assigned == {}
     assert placement.reasons[second] == (
         "all of application orders runs on one worker, and no worker that is not draining has disk=ssd, zone=a, zone=b"

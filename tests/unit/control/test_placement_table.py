@@ -7,27 +7,27 @@ from hypothesis import strategies as st
 
 from worker.control.placement import INSTANCE, Unit
 from worker.control.table import (
-    Owner,
-    Report,
+    PlacementTable,
     Slot,
-    Table,
-    advance,
+    SlotOwner,
+    WorkerReport,
+    advance_slots,
     lost_units,
     report_record,
     row_record,
     still_held,
 )
 
-A, B = Owner("a:1", "1"), Owner("b:1", "1")
+A, B = SlotOwner("a:1", "1"), SlotOwner("b:1", "1")
 
 
-def publish(table: Table, changes: dict[str, dict[int, Slot]], epoch: int) -> None:
+def publish(table: PlacementTable, changes: dict[str, dict[int, Slot]], epoch: int) -> None:
     for connector, slots in changes.items():
         table.apply(*row_record(connector, slots, epoch))
 
 
-def table_with(unit: Unit, slot: Slot) -> Table:
-    table = Table()
+def table_with(unit: Unit, slot: Slot) -> PlacementTable:
+    table = PlacementTable()
     publish(table, {unit.connector: {unit.task: slot}}, slot.epoch)
     return table
 
@@ -40,7 +40,7 @@ def table_with(unit: Unit, slot: Slot) -> Table:
     )
 )
 def test_rows_are_read_as_written(slots: dict[int, Slot]) -> None:
-    table = Table()
+    table = PlacementTable()
     table.apply(*row_record("ünï-1", slots, 7))
     assert table.slots.get("ünï-1", {}) == slots
 
@@ -62,16 +62,16 @@ def test_a_unit_moves_only_after_its_worker_has_stopped_it() -> None:
     unit = Unit("c", 0)
     table = table_with(unit, Slot(A, 1))
     live, desired = {"a:1": "1", "b:1": "1"}, {unit: "b:1"}
-    publish(table, advance(table, desired, live, 2), 2)
+    publish(table, advance_slots(table, desired, live, 2), 2)
     assert table.get(unit) == Slot(A, 2, revoked=True)
     assert table.owner(unit) is None
-    assert not advance(table, desired, live, 3)
-    table.apply(*report_record("a:1", Report("1", 1, [])))  # has not seen the revocation
-    assert not advance(table, desired, live, 3)
-    table.apply(*report_record("a:1", Report("1", 2, [("c", 0)])))  # is still stopping it
-    assert not advance(table, desired, live, 3)
-    table.apply(*report_record("a:1", Report("1", 2, [])))
-    publish(table, advance(table, desired, live, 3), 3)
+    assert not advance_slots(table, desired, live, 3)
+    table.apply(*report_record("a:1", WorkerReport("1", 1, [])))  # has not seen the revocation
+    assert not advance_slots(table, desired, live, 3)
+    table.apply(*report_record("a:1", WorkerReport("1", 2, [("c", 0)])))  # is still stopping it
+    assert not advance_slots(table, desired, live, 3)
+    table.apply(*report_record("a:1", WorkerReport("1", 2, [])))
+    publish(table, advance_slots(table, desired, live, 3), 3)
     assert table.get(unit) == Slot(B, 3)
 
 
@@ -79,31 +79,31 @@ def test_a_worker_that_is_gone_is_not_asked() -> None:
     unit = Unit("c", 0)
     table = table_with(unit, Slot(A, 1))
     assert lost_units(table, {"b:1": "1"}) == {unit: "a:1"}
-    assert advance(table, {unit: "b:1"}, {"b:1": "1"}, 2) == {"c": {0: Slot(B, 2)}}
+    assert advance_slots(table, {unit: "b:1"}, {"b:1": "1"}, 2) == {"c": {0: Slot(B, 2)}}
 
 
 def test_a_restarted_worker_gets_its_units_again() -> None:
     unit = Unit("c", 0)
     table = table_with(unit, Slot(A, 1))
-    assert advance(table, {unit: "a:1"}, {"a:1": "2"}, 2) == {"c": {0: Slot(Owner("a:1", "2"), 2)}}
+    assert advance_slots(table, {unit: "a:1"}, {"a:1": "2"}, 2) == {"c": {0: Slot(SlotOwner("a:1", "2"), 2)}}
 
 
 def test_a_revocation_can_be_taken_back() -> None:
     unit = Unit("c", 0)
     table = table_with(unit, Slot(A, 2, revoked=True))
-    assert advance(table, {unit: "a:1"}, {"a:1": "1"}, 3) == {"c": {0: Slot(A, 3)}}
+    assert advance_slots(table, {unit: "a:1"}, {"a:1": "1"}, 3) == {"c": {0: Slot(A, 3)}}
 
 
 def test_a_deleted_connector_keeps_its_row_until_all_has_stopped() -> None:
     unit = Unit("c", INSTANCE)
     table = table_with(unit, Slot(A, 1))
     live = {"a:1": "1"}
-    publish(table, advance(table, {}, live, 2), 2)
+    publish(table, advance_slots(table, {}, live, 2), 2)
     assert table.get(unit) == Slot(A, 2, revoked=True)
     # Made anew at once, and placed elsewhere: still has to wait.
-    assert not advance(table, {unit: "b:1"}, {**live, "b:1": "1"}, 3)
-    table.apply(*report_record("a:1", Report("1", 2, [])))
-    publish(table, advance(table, {}, live, 3), 3)
+    assert not advance_slots(table, {unit: "b:1"}, {**live, "b:1": "1"}, 3)
+    table.apply(*report_record("a:1", WorkerReport("1", 2, [])))
+    publish(table, advance_slots(table, {}, live, 3), 3)
     assert table.slots == {}
 
 
@@ -122,7 +122,7 @@ def test_no_unit_is_ever_in_two_live_workers(
 ) -> None:
     """Workers obey in any order and at any time; each runs what it has read as its own until it has stopped it."""
     del random
-    table, live = Table(), {"a:1": "1", "b:1": "1", "c:1": "1"}
+    table, live = PlacementTable(), {"a:1": "1", "b:1": "1", "c:1": "1"}
     running: dict[str, set[Unit]] = {worker: set() for worker in live}
     desired: dict[Unit, str] = {}
     for epoch, (task, worker) in enumerate(wishes, start=1):
@@ -131,10 +131,10 @@ def test_no_unit_is_ever_in_two_live_workers(
             desired.pop(unit, None)
         else:
             desired[unit] = worker
-        publish(table, advance(table, desired, live, epoch), epoch)
+        publish(table, advance_slots(table, desired, live, epoch), epoch)
         if epoch <= len(obedient):
             name = obedient[epoch - 1]
-            running[name] = set(table.assigned_to(Owner(name, "1")))
-            table.apply(*report_record(name, Report("1", table.epoch, [])))
+            running[name] = set(table.assigned_to(SlotOwner(name, "1")))
+            table.apply(*report_record(name, WorkerReport("1", table.epoch, [])))
         everything = [unit for units in running.values() for unit in units]
         assert len(everything) == len(set(everything))

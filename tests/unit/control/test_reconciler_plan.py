@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offsets.cluster import ClusterSnapshot
-from offsets.records import RestartRequest, Status
-from worker.control.hosts import Host
+from offsets.records import ReportedStatus, RestartRequest
+from worker.control.hosts import HostProcess
 from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import Have, Wish, plan
-from worker.control.wishes import awaiting_fencing, local_wishes, need_new_configs, restart_plan, unresolved
+from worker.control.reconciler import DesiredRun, LocalRun, plan_steps
+from worker.control.wishes import awaiting_fencing, local_wishes, need_new_configs, restart_plan, restore_references
 
 TASK, INSTANCE_UNIT = Unit("c", 0), Unit("c", INSTANCE)
 CONFIG = {"name": "c", "connector.class": "x"}
@@ -18,75 +18,77 @@ CONFIG = {"name": "c", "connector.class": "x"}
 
 def wish(
     config: dict[str, str] | None = None, *, paused: bool = False, connector: dict[str, str] | None = None
-) -> Wish:
-    return Wish(connector or CONFIG, config, 1, paused)
+) -> DesiredRun:
+    return DesiredRun(connector or CONFIG, config, 1, paused)
 
 
 def have(
-    of: Wish, *, busy: bool = False, paused: bool | None = None, failed: bool = False, restart: bool = False
-) -> Have:
-    return Have(of, Host(0), of.paused if paused is None else paused, busy, failed, restart)
+    of: DesiredRun, *, busy: bool = False, paused: bool | None = None, failed: bool = False, restart: bool = False
+) -> LocalRun:
+    return LocalRun(of, HostProcess(0), of.paused if paused is None else paused, busy, failed, restart)
 
 
 def test_what_is_missing_starts_and_what_is_too_much_stops() -> None:
-    assert plan({TASK: wish({})}, {}) == [("start", TASK)]
-    assert plan({}, {TASK: have(wish({}))}) == [("stop", TASK)]
-    assert plan({TASK: wish({})}, {TASK: have(wish({}))}) == []
+    assert plan_steps({TASK: wish({})}, {}) == [("start", TASK)]
+    assert plan_steps({}, {TASK: have(wish({}))}) == [("stop", TASK)]
+    assert plan_steps({TASK: wish({})}, {TASK: have(wish({}))}) == []
 
 
 def test_only_a_change_of_its_own_restarts_a_unit() -> None:
     running = {TASK: have(wish({"a": "1"})), Unit("c", 1): have(wish({"a": "2"}))}
-    steps = plan({TASK: wish({"a": "1"}), Unit("c", 1): wish({"a": "3"})}, running)
+    steps = plan_steps({TASK: wish({"a": "1"}), Unit("c", 1): wish({"a": "3"})}, running)
     assert steps == [("stop", Unit("c", 1))]
 
 
 def test_a_new_placement_epoch_restarts_nothing() -> None:
-    assert plan({TASK: Wish(CONFIG, {}, 9)}, {TASK: have(Wish(CONFIG, {}, 1))}) == []
+    assert plan_steps({TASK: DesiredRun(CONFIG, {}, 9)}, {TASK: have(DesiredRun(CONFIG, {}, 1))}) == []
 
 
 def test_what_ran_for_a_deleted_connector_does_not_go_on_for_one_made_anew() -> None:
     """Nobody need have looked in between; the statuses of the first one are forgotten."""
     before, after = (local_wishes(ASSIGNED, snapshot(born={"c": offset})) for offset in (1, 5))
-    assert plan(after, {unit: have(of) for unit, of in before.items()}) == [
+    assert plan_steps(after, {unit: have(of) for unit, of in before.items()}) == [
         ("stop", INSTANCE_UNIT),
         ("stop", TASK),
         ("stop", Unit("c", 1)),
     ]
-    assert plan(before, {unit: have(of) for unit, of in before.items()}) == []
+    assert plan_steps(before, {unit: have(of) for unit, of in before.items()}) == []
 
 
 def test_pause_and_resume_restart_no_task() -> None:
-    assert plan({TASK: wish({}, paused=True)}, {TASK: have(wish({}))}) == [("pause", TASK)]
-    assert plan({TASK: wish({})}, {TASK: have(wish({}), paused=True)}) == [("resume", TASK)]
-    assert plan({TASK: wish({}, paused=True)}, {TASK: have(wish({}), failed=True)}) == []
+    assert plan_steps({TASK: wish({}, paused=True)}, {TASK: have(wish({}))}) == [("pause", TASK)]
+    assert plan_steps({TASK: wish({})}, {TASK: have(wish({}), paused=True)}) == [("resume", TASK)]
+    assert plan_steps({TASK: wish({}, paused=True)}, {TASK: have(wish({}), failed=True)}) == []
 
 
 def test_an_instance_is_made_anew_to_be_paused() -> None:
-    assert plan({INSTANCE_UNIT: wish(paused=True)}, {INSTANCE_UNIT: have(wish())}) == [("stop", INSTANCE_UNIT)]
+    assert plan_steps({INSTANCE_UNIT: wish(paused=True)}, {INSTANCE_UNIT: have(wish())}) == [("stop", INSTANCE_UNIT)]
 
 
 def test_a_failed_unit_waits_until_it_is_restarted_or_changed() -> None:
-    assert plan({TASK: wish({})}, {TASK: have(wish({}), failed=True)}) == []
-    assert plan({TASK: wish({})}, {TASK: have(wish({}), failed=True, restart=True)}) == [("stop", TASK)]
-    assert plan({TASK: wish({"a": "1"})}, {TASK: have(wish({}), failed=True)}) == [("stop", TASK)]
+    assert plan_steps({TASK: wish({})}, {TASK: have(wish({}), failed=True)}) == []
+    assert plan_steps({TASK: wish({})}, {TASK: have(wish({}), failed=True, restart=True)}) == [("stop", TASK)]
+    assert plan_steps({TASK: wish({"a": "1"})}, {TASK: have(wish({}), failed=True)}) == [("stop", TASK)]
 
 
 def test_blocked_and_busy_units_are_left_alone() -> None:
-    assert plan({TASK: wish({})}, {}, frozenset({TASK})) == []
-    assert plan({}, {TASK: have(wish({}), busy=True)}) == []
+    assert plan_steps({TASK: wish({})}, {}, frozenset({TASK})) == []
+    assert plan_steps({}, {TASK: have(wish({}), busy=True)}) == []
 
 
 _units = st.builds(Unit, st.sampled_from("ab"), st.integers(-1, 2))
 _wishes = st.dictionaries(
-    _units, st.builds(Wish, st.just(CONFIG), st.sampled_from([None, {}, {"a": "1"}]), st.just(1), st.booleans())
+    _units, st.builds(DesiredRun, st.just(CONFIG), st.sampled_from([None, {}, {"a": "1"}]), st.just(1), st.booleans())
 )
 
 
 @given(_wishes, _wishes)
-def test_carrying_the_steps_out_leads_to_what_is_wished(before: dict[Unit, Wish], wanted: dict[Unit, Wish]) -> None:
+def test_carrying_the_steps_out_leads_to_what_is_wished(
+    before: dict[Unit, DesiredRun], wanted: dict[Unit, DesiredRun]
+) -> None:
     running = {unit: have(found) for unit, found in before.items()}
     for _ in range(4):
-        for kind, unit in plan(wanted, running):
+        for kind, unit in plan_steps(wanted, running):
             if kind == "stop":
                 del running[unit]
             elif kind == "start":
@@ -97,7 +99,7 @@ def test_carrying_the_steps_out_leads_to_what_is_wished(before: dict[Unit, Wish]
     assert all(
         found.wish.same_run(wanted[unit]) and found.paused == wanted[unit].paused for unit, found in running.items()
     )
-    assert plan(wanted, running) == []
+    assert plan_steps(wanted, running) == []
 
 
 # Wishes.
@@ -118,9 +120,9 @@ ASSIGNED = {INSTANCE_UNIT: 3, TASK: 3, Unit("c", 1): 4, Unit("gone", 0): 1}
 
 def test_wishes_of_a_running_connector() -> None:
     assert local_wishes(ASSIGNED, snapshot()) == {
-        INSTANCE_UNIT: Wish(CONFIG, None, 3),
-        TASK: Wish(CONFIG, {"t": "0"}, 3),
-        Unit("c", 1): Wish(CONFIG, {"t": "1"}, 4),
+        INSTANCE_UNIT: DesiredRun(CONFIG, None, 3),
+        TASK: DesiredRun(CONFIG, {"t": "0"}, 3),
+        Unit("c", 1): DesiredRun(CONFIG, {"t": "1"}, 4),
     }
 
 
@@ -154,14 +156,14 @@ def test_task_configurations_are_written_only_when_they_change() -> None:
 
 def test_references_are_put_back_into_task_configurations() -> None:
     config = {"password": "${file:/secrets:db}", "url": "x"}
-    assert unresolved([{"password": "hunter2", "shard": "1"}, {"shard": "2"}], config) == [
+    assert restore_references([{"password": "hunter2", "shard": "1"}, {"shard": "2"}], config) == [
         {"password": "${file:/secrets:db}", "shard": "1"},
         {"shard": "2"},
     ]
 
 
-def status(state: str) -> Status:
-    return Status(state, "w:1", 1)  # type: ignore[arg-type]
+def status(state: str) -> ReportedStatus:
+    return ReportedStatus(state, "w:1", 1)  # type: ignore[arg-type]
 
 
 def test_restart_plans() -> None:

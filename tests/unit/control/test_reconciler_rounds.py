@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tests.support.eventually import eventually_async, pass_turns
 from worker.control.placement import Unit
-from worker.control.reconciler import Choice, Reconciler, Wish
+from worker.control.reconciler import DesiredRun, PluginChoice, Reconciler
 from worker.protocol import StartTask, StopTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from worker.protocol import Message
+    from worker.protocol import HostMessage
 
 
 class FakeHost:
@@ -22,10 +22,10 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.units: set[Unit] = set()
-        self.done: list[Message] = []
+        self.done: list[HostMessage] = []
         self.under_way = self.most = 0
 
-    async def request(self, message: Message, deadline_s: float) -> bool:
+    async def request(self, message: HostMessage, deadline_s: float) -> bool:
         del deadline_s
         self.under_way += 1
         self.most = max(self.most, self.under_way)
@@ -43,19 +43,21 @@ class FakeListener:
     """Wants many tasks."""
 
     def __init__(self, count: int) -> None:
-        self.wanted: dict[Unit, Wish] = {Unit("c", number): Wish({}, {}, 1, paused=False) for number in range(count)}
+        self.wanted: dict[Unit, DesiredRun] = {
+            Unit("c", number): DesiredRun({}, {}, 1, paused=False) for number in range(count)
+        }
 
-    def wishes(self) -> Mapping[Unit, Wish]:
+    def wishes(self) -> Mapping[Unit, DesiredRun]:
         return self.wanted
 
-    def choose(self, wish: Wish) -> Choice:
+    def choose(self, wish: DesiredRun) -> PluginChoice:
         del wish
-        return Choice()
+        return PluginChoice()
 
     def unready(self) -> frozenset[Unit]:
         return frozenset()
 
-    def stopped(self, unit: Unit, wish: Wish, *, in_time: bool) -> None:
+    def stopped(self, unit: Unit, wish: DesiredRun, *, in_time: bool) -> None:
         """Nothing to note."""
 
     def changed(self) -> None:

@@ -18,8 +18,8 @@ from worker.control.rule_sets import (
     KEPT,
     MOST_BYTES,
     RuleTable,
-    RuleVersion,
-    surplus,
+    StoredRuleVersion,
+    surplus_versions,
     version_record,
     with_earlier_rules,
 )
@@ -168,10 +168,10 @@ async def test_what_is_refused() -> None:
 
 
 def test_old_versions_go() -> None:
-    versions = [RuleVersion(number, {}, 0) for number in range(1, KEPT + 4)]
-    assert surplus(versions, frozenset({2})) == [1, 3, 4]
-    assert surplus(versions[:3], frozenset(), 1) == [1, 2]
-    assert surplus(versions[:3], frozenset({1, 2}), 1) == []
+    versions = [StoredRuleVersion(number, {}, 0) for number in range(1, KEPT + 4)]
+    assert surplus_versions(versions, frozenset({2})) == [1, 3, 4]
+    assert surplus_versions(versions[:3], frozenset(), 1) == [1, 2]
+    assert surplus_versions(versions[:3], frozenset({1, 2}), 1) == []
 
 
 def test_instructions_of_tasks() -> None:
@@ -180,7 +180,7 @@ def test_instructions_of_tasks() -> None:
     asked = orjson.dumps([{"id": "s", "state": "running", "origin": "rest"}])
     assert table.instructions("c", config, asked) == asked, "there is no such rule set"
     for number in (1, 2):
-        table.apply(*version_record("shop", number, RuleVersion(number, {"tables": number}, 5)))
+        table.apply(*version_record("shop", number, StoredRuleVersion(number, {"tables": number}, 5)))
     instructions = table.instructions("c", config, asked)
     assert table.instructions("c", dict(config), asked) is instructions, "made once"
     request, rules = orjson.loads(instructions)
@@ -189,7 +189,7 @@ def test_instructions_of_tasks() -> None:
     (pinned,) = orjson.loads(table.instructions("d", {**config, "rules.version": "1"}, NONE))
     assert pinned["version"] == 1
     assert table.instructions("e", {**config, "rules.version": "7"}, NONE) == NONE
-    table.apply(*version_record("shop", 3, RuleVersion(3, {}, 5)))
+    table.apply(*version_record("shop", 3, StoredRuleVersion(3, {}, 5)))
     assert orjson.loads(table.instructions("c", config, asked))[1]["version"] == 3
     assert table.instructions("c", {}, asked) == asked
 
@@ -197,7 +197,7 @@ def test_instructions_of_tasks() -> None:
 def test_the_rules_whose_rows_a_replay_replaces() -> None:
     table = RuleTable()
     for number in (2, 3, 4):
-        table.apply(*version_record("shop", number, RuleVersion(number, {"tables": number}, 5)))
+        table.apply(*version_record("shop", number, StoredRuleVersion(number, {"tables": number}, 5)))
     newest, pinned = {"rules.name": "shop"}, {"rules.name": "shop", "rules.version": "3"}
 
     def earlier(config: dict[str, str], replaces: int) -> list[int]:
@@ -223,7 +223,7 @@ def test_records_that_make_no_sense_change_nothing() -> None:
     for key, value in ((b"rules-", b"{}"), (b"rules-x", b"{}"), (b"rules-x:y", b"{}"), (b"rules-x:1", b"[")):
         assert table.apply(key, value)
     assert table.names() == []
-    table.apply(*version_record("a:b", 1, RuleVersion(1, {}, 0)))
+    table.apply(*version_record("a:b", 1, StoredRuleVersion(1, {}, 0)))
     assert table.names() == ["a:b"]
     table.apply(*version_record("a:b", 1, None))
     assert table.names() == []

@@ -14,7 +14,7 @@ from connectors.errors import Retriable
 from tests.support.eventually import pass_turns
 from worker.control.herder_snapshots import SnapshotOperations
 from worker.control.instructions import KEPT, MOST_BYTES, InstructionTable
-from worker.control.leader import Leader
+from worker.control.leader import LeaderDuties
 from worker.control.rule_sets import RuleTable
 from worker.control.verifications import VerificationTable
 from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
@@ -267,8 +267,8 @@ async def test_the_leader_forgets_what_was_asked_of_connectors_that_are_gone() -
     cluster = Cluster()
     await cluster.herder.create_snapshot("c", {"id": "a"})
     leader = SimpleNamespace(_placement=cluster.node.placement, _config=cluster, write=cluster.write)
-    await Leader._forget_instructions(cast("Leader", leader))
+    await LeaderDuties._forget_instructions(cast("LeaderDuties", leader))
     assert cluster.states() == {"a": "running"}
     del cluster.snapshot.connectors["c"]
-    await Leader._forget_instructions(cast("Leader", leader))
+    await LeaderDuties._forget_instructions(cast("LeaderDuties", leader))
     assert cluster.instructions.connectors() == []

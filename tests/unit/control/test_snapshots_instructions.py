@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from offsets.cluster import ClusterState
 from offsets.records import commit_record, connector_record, task_record
-from worker.control.hosts import Host
-from worker.control.instructions import NONE, InstructionTable, instructions_record, pruned, with_state
+from worker.control.hosts import HostProcess
+from worker.control.instructions import NONE, InstructionTable, instructions_record, prune_rows, with_state
 from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import Have, Wish, plan
+from worker.control.reconciler import DesiredRun, LocalRun, plan_steps
 from worker.control.stores import PlacementStore
-from worker.control.table import Owner, Slot, row_record
+from worker.control.table import Slot, SlotOwner, row_record
 from worker.control.wishes import local_wishes
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def test_states() -> None:
 def test_the_oldest_that_have_ended_are_forgotten_first() -> None:
     rows = [{"id": name} for name in "abcdef"]
     ended = frozenset("bdf")
-    assert [row["id"] for row in pruned(rows, ended, 6)] == list("abcdef")
-    assert [row["id"] for row in pruned(rows, ended, 4)] == list("acef")
-    assert [row["id"] for row in pruned(rows, ended, 1)] == list("ace")
+    assert [row["id"] for row in prune_rows(rows, ended, 6)] == list("abcdef")
+    assert [row["id"] for row in prune_rows(rows, ended, 4)] == list("acef")
+    assert [row["id"] for row in prune_rows(rows, ended, 1)] == list("ace")
 
 
 def test_placements_and_instructions_share_a_topic() -> None:
@@ -85,7 +85,7 @@ def test_placements_and_instructions_share_a_topic() -> None:
             self.offset = self.timestamp = offset
             self.key, self.value = pair
 
-    owner = Owner("w", "1")
+    owner = SlotOwner("w", "1")
     store._sink(
         0, [Record(0, row_record("c", {0: Slot(owner, 1)}, 1)), Record(1, instructions_record("c", [{"id": "1"}]))]
     )
@@ -109,18 +109,25 @@ def test_tasks_are_told_without_a_restart() -> None:
     assert before[task].instructions == NONE
     after = local_wishes(assigned, snapshot(), lambda name, _: name.encode())
     assert (after[task].instructions, after[instance].instructions) == (b"c", NONE)
-    have = {unit: Have(wish, Host(0), busy=False) for unit, wish in before.items()}
-    assert plan(before, have) == []
-    assert plan(after, have) == [("instruct", task)]
+    have = {unit: LocalRun(wish, HostProcess(0), busy=False) for unit, wish in before.items()}
+    assert plan_steps(before, have) == []
+    assert plan_steps(after, have) == [("instruct", task)]
     have[task].instructions = b"c"
-    assert plan(after, have) == []
-    assert plan(before, have) == [("instruct", task)], "also when they are gone"
+    assert plan_steps(after, have) == []
+    assert plan_steps(before, have) == [("instruct", task)], "also when they are gone"
 
 
 def test_who_is_not_told() -> None:
     task = Unit("c", 0)
-    wish = Wish({}, {}, 1, instructions=b"[1]")
-    for have in (Have(Wish({}, {}, 1), Host(0)), Have(Wish({}, {}, 1), Host(0), busy=False, failed=True)):
-        assert plan({task: wish}, {task: have}) == []
-    assert plan({task: wish}, {task: Have(Wish({}, {}, 1), Host(0), busy=False, paused=True)}) == [("resume", task)]
-    assert plan({task: wish}, {task: Have(Wish({}, {"x": "1"}, 1), Host(0), busy=False)}) == [("stop", task)]
+    wish = DesiredRun({}, {}, 1, instructions=b"[1]")
+    for have in (
+        LocalRun(DesiredRun({}, {}, 1), HostProcess(0)),
+        LocalRun(DesiredRun({}, {}, 1), HostProcess(0), busy=False, failed=True),
+    ):
+        assert plan_steps({task: wish}, {task: have}) == []
+    assert plan_steps(
+        {task: wish}, {task: LocalRun(DesiredRun({}, {}, 1), HostProcess(0), busy=False, paused=True)}
+    ) == [("resume", task)]
+    assert plan_steps({task: wish}, {task: LocalRun(DesiredRun({}, {"x": "1"}, 1), HostProcess(0), busy=False)}) == [
+        ("stop", task)
+    ]

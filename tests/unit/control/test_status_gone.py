@@ -11,7 +11,7 @@ import pytest
 from offsets.cluster import ClusterState
 from offsets.records import (
     Pair,
-    Status,
+    ReportedStatus,
     TopicStatus,
     commit_record,
     connector_record,
@@ -23,9 +23,9 @@ from offsets.records import (
 )
 from tests.support.eventually import eventually_async
 from worker.control.instructions import InstructionTable
-from worker.control.node import Node
+from worker.control.node import WorkerNode
 from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import Have, Wish
+from worker.control.reconciler import DesiredRun, LocalRun
 from worker.control.rule_sets import RuleTable
 from worker.control.stores import StatusStore
 from worker.control.verifications import VerificationTable
@@ -65,12 +65,14 @@ class Worker:
             commit_record("c", 2),
         ):
             self.state.apply(0, *pair)
-        self.node = node = Node("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=cast("Any", None))
+        self.node = node = WorkerNode(
+            "w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=cast("Any", None)
+        )
         self.owners = {UNITS[0]: node.me, UNITS[1]: node.me, UNITS[2]: None}
         node.fenced, node.caught_up = False, True
         self.store = StatusStore("s", {"bootstrap_servers": "nowhere:1"}, {}, node.status_gone, node.topic_gone)
         self.host = HostRecorder()
-        have = {unit: Have(Wish(CONFIG, None, 1), cast("Any", self.host)) for unit in UNITS[:2]}
+        have = {unit: LocalRun(DesiredRun(CONFIG, None, 1), cast("Any", self.host)) for unit in UNITS[:2]}
         for name, part in {
             "config": self,
             "status": self.store,
@@ -84,7 +86,7 @@ class Worker:
             "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None)),
         }.items():
             monkeypatch.setattr(node, name, part, raising=False)
-        self.came(task_status_record("c", 1, Status("RUNNING", "other:1", 1)))
+        self.came(task_status_record("c", 1, ReportedStatus("RUNNING", "other:1", 1)))
         for unit in UNITS[:2]:
             node.put_status(unit, "RUNNING", 1)
         self.wrote()
@@ -140,7 +142,7 @@ def test_what_runs_here_is_told_again(worker: Worker, removed: tuple[Unit, ...],
 
 def test_what_was_written_after_it_was_removed_is_enough(worker: Worker) -> None:
     worker.came(
-        GONE[UNITS[1]], task_status_record("c", 1, None), task_status_record("c", 0, Status("FAILED", "w:1", 1))
+        GONE[UNITS[1]], task_status_record("c", 1, None), task_status_record("c", 0, ReportedStatus("FAILED", "w:1", 1))
     )
     assert worker.wrote() == set()
 
@@ -153,7 +155,7 @@ def test_what_was_written_after_it_was_removed_is_enough(worker: Worker) -> None
 def test_a_late_status_of_an_earlier_owner_is_replaced(
     worker: Worker, unit: Unit, owner: str, generation: int, replaced: bool
 ) -> None:
-    late = Status("UNASSIGNED", owner, generation)
+    late = ReportedStatus("UNASSIGNED", owner, generation)
     worker.came(
         connector_status_record("c", late) if unit.task == INSTANCE else task_status_record("c", unit.task, late)
     )
@@ -164,7 +166,7 @@ async def test_a_status_that_follows_an_own_one_before_kafka_acknowledges_that_i
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, unit = worker.store, UNITS[2]
-    following = task_status_record("c", 1, Status("RUNNING", "other:1", 3))
+    following = task_status_record("c", 1, ReportedStatus("RUNNING", "other:1", 3))
 
     async def send_all(pairs: Iterable[Pair], deadline_s: float) -> None:
         del deadline_s
@@ -183,7 +185,7 @@ async def test_a_status_that_follows_an_own_one_before_kafka_acknowledges_that_i
 
 
 def test_a_removed_connector_does_not_hide_statuses_that_its_tasks_still_have(worker: Worker) -> None:
-    worker.came(task_status_record("c", 1, Status("RUNNING", "other:1", 2)))
+    worker.came(task_status_record("c", 1, ReportedStatus("RUNNING", "other:1", 2)))
     worker.came(GONE[UNITS[0]])  # it was removed before, in a partition that is read later
     status = worker.store.state.task("c", 1)
     assert status is not None

@@ -6,13 +6,13 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from offsets.cluster import Change, ClusterState
+from offsets.cluster import ClusterState, ConfigChange
 from offsets.records import commit_record, connector_record, task_record
 from tests.support.eventually import eventually_async
 from worker.control import node as node_module
-from worker.control.node import Node
+from worker.control.node import WorkerNode
 from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import Have, Wish
+from worker.control.reconciler import DesiredRun, LocalRun
 from worker.control.wishes import need_new_configs
 from worker.logs import LoggerRegistry
 from worker.protocol import TaskConfigs
@@ -30,12 +30,12 @@ class Cluster:
         self.state = ClusterState()
         self.submitted = 0
         self.looked: list[Any] = []
-        self.node = Node("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=self.put)
+        self.node = WorkerNode("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=self.put)
         monkeypatch.setattr(
             self.node,
             "reconciler",
             SimpleNamespace(
-                have={Unit("c", INSTANCE): Have(Wish(CONFIG, None, 1), cast("Any", None))}, wake=lambda: None
+                have={Unit("c", INSTANCE): LocalRun(DesiredRun(CONFIG, None, 1), cast("Any", None))}, wake=lambda: None
             ),
             raising=False,
         )
@@ -109,10 +109,10 @@ async def test_a_changed_connector_is_asked_before_its_tasks_are_written(monkeyp
     await until_submitted(cluster, 1)
     changed = {"a": "changed"}
     cluster.state.apply(1, *connector_record("c", changed))
-    cluster.node.config_changed(Change("connector", "c"))
+    cluster.node.config_changed(ConfigChange("connector", "c"))
     assert not cluster.node._submitting
     # Its successor runs, and says what the tasks are.
-    cluster.node.reconciler.have[Unit("c", INSTANCE)] = Have(Wish(changed, None, 1), cast("Any", None))
+    cluster.node.reconciler.have[Unit("c", INSTANCE)] = LocalRun(DesiredRun(changed, None, 1), cast("Any", None))
     cluster.node.task_configs(cast("Any", None), TaskConfigs("c", [{"c": "changed"}], 1))
     await until_submitted(cluster, 2)
     assert cluster.snapshot.task_configs("c") == [{"c": "changed"}]

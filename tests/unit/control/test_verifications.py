@@ -17,7 +17,7 @@ from worker.control.verifications import (
     VerificationTable,
     bounded,
     due_ms,
-    numbers,
+    metric_values,
     repair_request,
     scheduled_request,
     verification_record,
@@ -150,7 +150,7 @@ def test_what_repairs_a_result() -> None:
 
 
 def test_values_of_metrics() -> None:
-    values = numbers(body(table("a", missing=2, extra=1), table("b", different=3, unsettled=4)))
+    values = metric_values(body(table("a", missing=2, extra=1), table("b", different=3, unsettled=4)))
     assert values == {
         "millrace_verify_running": 0,
         "millrace_verify_failed": 0,
@@ -162,8 +162,8 @@ def test_values_of_metrics() -> None:
         "millrace_verify_unsettled_rows": 4,
     }
     running = {**body(state="running"), "result": None, "ended_ms": None}
-    assert numbers(running)["millrace_verify_running"] == 1
-    assert numbers(running)["millrace_verify_end_time_seconds"] == 0
+    assert metric_values(running)["millrace_verify_running"] == 1
+    assert metric_values(running)["millrace_verify_end_time_seconds"] == 0
 
 
 def test_the_options_are_those_of_every_source() -> None:

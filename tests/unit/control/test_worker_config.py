@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.config import exactly_once, labels, parse_worker, placement_topic, process_count
+from worker.config import exactly_once, parse_labels, parse_worker, placement_topic, process_count
 from worker.config_keys import WORKER_CONFIG
 
 REQUIRED = {
@@ -87,7 +87,7 @@ def test_java_names_of_policies_are_accepted() -> None:
 
 def test_labels() -> None:
     config, _ = parse_worker({**REQUIRED, "node.labels": "zone=a, disk = ssd"})
-    assert labels(config) == {"zone": "a", "disk": "ssd"}
+    assert parse_labels(config) == {"zone": "a", "disk": "ssd"}
 
 
 def test_every_option_has_a_group_and_a_sentence() -> None:

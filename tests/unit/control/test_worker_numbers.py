@@ -13,12 +13,12 @@ from tests.support.eventually import eventually_async
 from worker.control import node as node_module
 from worker.control.herder_admin import AdminOperations
 from worker.control.membership import Contact
-from worker.control.node import Node
+from worker.control.node import WorkerNode
 from worker.control.placement import INSTANCE, Unit
-from worker.control.reconciler import Have, Reconciler, Wish
+from worker.control.reconciler import DesiredRun, LocalRun, Reconciler
 from worker.logs import LoggerRegistry
 from worker.metrics.process import LoopLag
-from worker.protocol import ConnectorState, Stats, TaskId, TaskState, TaskStats
+from worker.protocol import ConnectorStateChanged, HostTaskId, Stats, TaskStateChanged, TaskStats
 
 TASK, CONNECTOR = Unit("c", 0), Unit("c", INSTANCE)
 
@@ -28,34 +28,34 @@ async def _nothing(*_: Any) -> None:
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Node:
-    node = Node("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=_nothing)
-    have = {unit: Have(Wish({}, None, 1), cast("Any", None)) for unit in (TASK, CONNECTOR)}
+def node(monkeypatch: pytest.MonkeyPatch) -> WorkerNode:
+    node = WorkerNode("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=_nothing)
+    have = {unit: LocalRun(DesiredRun({}, None, 1), cast("Any", None)) for unit in (TASK, CONNECTOR)}
     monkeypatch.setattr(node, "reconciler", SimpleNamespace(have=have), raising=False)
     monkeypatch.setattr(node, "put_status", lambda *_: None)
     return node
 
 
-def tell(node: Node, *states: str) -> tuple[int, int, int]:
+def tell(node: WorkerNode, *states: str) -> tuple[int, int, int]:
     """Attempts, successes and failures after these states of a task."""
     for state in states:
-        node.task_state(cast("Any", None), TaskState(TaskId(*TASK), state, 1, None))
+        node.task_state(cast("Any", None), TaskStateChanged(HostTaskId(*TASK), state, 1, None))
     stats = node.stats
     return stats.task_startup_attempts, stats.task_startup_success, stats.task_startup_failure
 
 
-def test_a_task_that_is_paused_and_resumed_has_started_once(node: Node) -> None:
+def test_a_task_that_is_paused_and_resumed_has_started_once(node: WorkerNode) -> None:
     assert tell(node, "RUNNING", "PAUSED", "RUNNING", "PAUSED") == (1, 1, 0)
     assert tell(node, "FAILED") == (1, 1, 0), "it failed later"
     assert not node.reconciler.have[CONNECTOR].started
 
 
-def test_a_task_that_fails_before_it_runs_is_a_start_that_failed(node: Node) -> None:
+def test_a_task_that_fails_before_it_runs_is_a_start_that_failed(node: WorkerNode) -> None:
     assert tell(node, "RESTARTING") == (1, 0, 1)
     assert tell(node, "RESTARTING", "RUNNING") == (3, 1, 2)
     assert tell(node, "RESTARTING", "RUNNING") == (4, 2, 2), "it had run, and started again by itself"
     for state in ("FAILED", "RUNNING"):
-        node.connector_state(cast("Any", None), ConnectorState("c", state, 1, None))
+        node.connector_state(cast("Any", None), ConnectorStateChanged("c", state, 1, None))
     stats = node.stats
     assert (stats.connector_startup_attempts, stats.connector_startup_success, stats.connector_startup_failure) == (
         2,
@@ -64,7 +64,7 @@ def test_a_task_that_fails_before_it_runs_is_a_start_that_failed(node: Node) -> 
     )
 
 
-def test_how_long_rebalances_take(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
+def test_how_long_rebalances_take(monkeypatch: pytest.MonkeyPatch, node: WorkerNode) -> None:
     clock = ManualClock(100.0)
     monkeypatch.setattr(time, "monotonic", clock)
     node.refresh_stats()
@@ -86,12 +86,12 @@ def test_how_long_rebalances_take(monkeypatch: pytest.MonkeyPatch, node: Node) -
 
 
 def test_a_task_that_crashed_and_is_placed_elsewhere_or_deleted_leaves_no_series(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: WorkerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere, crashed = Unit("c", 1), Unit("c", 2)
-    report = Stats([TaskStats(TaskId(*unit)) for unit in (TASK, elsewhere, crashed)], 0, 0, 0)
+    report = Stats([TaskStats(HostTaskId(*unit)) for unit in (TASK, elsewhere, crashed)], 0, 0, 0)
     node.tasks.observe(0, report, 0)
-    monkeypatch.setattr(node_module, "local_wishes", lambda *_: {crashed: Wish({}, {}, 1)})
+    monkeypatch.setattr(node_module, "local_wishes", lambda *_: {crashed: DesiredRun({}, {}, 1)})
     empty = SimpleNamespace(table=SimpleNamespace(assigned_to=lambda _: {}), instructions=SimpleNamespace(encoded=None))
     monkeypatch.setattr(node, "placement", empty, raising=False)
     monkeypatch.setattr(node, "config", SimpleNamespace(snapshot=None), raising=False)
@@ -99,17 +99,19 @@ def test_a_task_that_crashed_and_is_placed_elsewhere_or_deleted_leaves_no_series
     assert len(node.tasks.tasks) == 3
     node.fenced, node.caught_up = False, True
     node.wishes()
-    assert set(node.tasks.tasks) == {TaskId(*TASK), TaskId(*crashed)}, "one runs here, one is to start again here"
+    assert set(node.tasks.tasks) == {HostTaskId(*TASK), HostTaskId(*crashed)}, (
+        "one runs here, one is to start again here"
+    )
 
 
 async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: WorkerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = cast("Any", SimpleNamespace(number=0))
     reconciler = Reconciler(
         cast("Any", None), cast("Any", SimpleNamespace(changed=lambda: None)), stop_s=1, backoff_s=(1, 1), crash_limit=1
     )
-    reconciler.have[CONNECTOR] = Have(Wish({}, None, 1), host)
+    reconciler.have[CONNECTOR] = LocalRun(DesiredRun({}, None, 1), host)
     assert reconciler.host_died(host, frozenset({CONNECTOR}), CONNECTOR) == {CONNECTOR: False}
     log = SimpleNamespace(topic="t", connected=True)
     none = SimpleNamespace(count=0)

@@ -32,7 +32,7 @@ from tests.unit.converters.strategies import cases
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_read import avro_reader, without_logical_types
 from worker.converters.avro_schema import ANYTHING_TEXT, ENUM, UNION, AvroSettings, avro_text
-from worker.converters.avro_shape import shaper
+from worker.converters.avro_shape import make_shaper
 from worker.converters.avro_write import long_bytes, value_bytes
 
 SETTINGS = AvroSettings()
@@ -54,7 +54,7 @@ def test_fastavro_reads_what_was_written(case: tuple[Schema, Any]) -> None:
         return
     assert data is not None
     assert data[:5] == b"head!"
-    assert fastavro_reads(avro_text(schema, SETTINGS), data[5:]) == shaper(schema, SETTINGS)(value)
+    assert fastavro_reads(avro_text(schema, SETTINGS), data[5:]) == make_shaper(schema, SETTINGS)(value)
 
 
 @given(cases(named=True))

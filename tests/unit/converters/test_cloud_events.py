@@ -12,7 +12,7 @@ from connectors.api import Header, SourceRecord
 from connectors.cassandra.events.envelope import _SOURCE as CASSANDRA
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.schema import BYTES, INT32, INT64, STRING, Schema, Type, struct
-from connectors.scylla.events.envelope import _source
+from connectors.scylla.events.envelope import _source_schema
 from worker.converters.base import create_converter, create_header_converter
 from worker.converters.cloudevents import extension_name
 from worker.converters.registry import SchemaRegistryClient
@@ -53,7 +53,7 @@ def filled(schema: Schema, **more: Any) -> dict[str, Any]:
             "name:shop;file:CommitLog-7.log;pos:9;keyspace:ks;table:t",
         ),
         (
-            _source(ttl=True),
+            _source_schema(ttl=True),
             {"connector": "scylla", "name": "shop", "keyspace_name": "ks", "table_name": "t", "ts_us": 17},
             "name:shop;keyspace_name:ks;table_name:t;ts_us:17",
         ),
@@ -193,7 +193,7 @@ async def test_more_tables_than_the_avro_converter_keeps_schemas(monkeypatch: py
         create_header_converter("Json", {}),
         once,
     )
-    source = _source(ttl=True)
+    source = _source_schema(ttl=True)
     schema = envelope(source)
     value = {"op": "c", "source": filled(source, connector="scylla", ts_ms=0)}
     headers = (Header("id", "7", STRING),)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.converters.javatext import decimal_bytes, decimal_from_bytes, unscaled
+from worker.converters.javatext import decimal_bytes, decimal_from_bytes, to_unscaled
 from worker.converters.json_text import decimal_base64
 
 EDGES = [
@@ -27,9 +27,9 @@ def test_bytes_are_those_of_the_number(number: int, digits: int, scale: int) -> 
     expected = Fraction(value) * 10**scale
     if expected.denominator != 1:
         with pytest.raises(ValueError, match="digits after the point"):
-            unscaled(value, scale)
+            to_unscaled(value, scale)
         return
-    assert unscaled(value, scale) == expected
+    assert to_unscaled(value, scale) == expected
     data = decimal_bytes(value, scale)
     assert int.from_bytes(data, "big", signed=True) == expected
     assert len(data) == 1 or data[:2] not in {b"\0\0", b"\xff\xff"}
@@ -47,15 +47,15 @@ def test_base64_of_every_size(number: int) -> None:
 @pytest.mark.parametrize("scale", [0, 1, 2])
 def test_what_has_no_such_bytes_is_refused(text: str, scale: int) -> None:
     with pytest.raises(ValueError, match=r"digits|finite"):
-        unscaled(Decimal(text), scale)
+        to_unscaled(Decimal(text), scale)
 
 
 @pytest.mark.parametrize("text", ["1.5E+10", "12E+3", "-0.00", "0E+5", "7"])
 @pytest.mark.parametrize("scale", [0, 2, 4, 5])
 def test_other_forms_of_numbers_mean_the_same(text: str, scale: int) -> None:
-    assert unscaled(Decimal(text), scale) == Fraction(Decimal(text)) * 10**scale
+    assert to_unscaled(Decimal(text), scale) == Fraction(Decimal(text)) * 10**scale
 
 
 def test_a_float_is_no_decimal() -> None:
     with pytest.raises(AttributeError):
-        unscaled(1.25, 2)  # type: ignore[arg-type]
+        to_unscaled(1.25, 2)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.converters.partitioner import murmur2, partition, partitions, positive_hashes
+from worker.converters.partitioner import choose_partition, choose_partitions, hash_murmur2, positive_hashes
 
 # From Kafka's own UtilsTest, as Java's signed numbers.
 KNOWN = {
@@ -22,13 +22,13 @@ KNOWN = {
 
 @pytest.mark.parametrize(("key", "expected"), KNOWN.items())
 def test_known_hashes(key: bytes, expected: int) -> None:
-    assert murmur2(key) == expected & 0xFFFFFFFF
-    assert partition(key, 12) == (expected & 0x7FFFFFFF) % 12
+    assert hash_murmur2(key) == expected & 0xFFFFFFFF
+    assert choose_partition(key, 12) == (expected & 0x7FFFFFFF) % 12
 
 
 @given(st.lists(st.binary(max_size=40), max_size=60), st.integers(1, 5000))
 def test_a_batch_goes_where_its_keys_go(keys: list[bytes], count: int) -> None:
-    assert partitions(keys, count) == [partition(key, count) for key in keys]
+    assert choose_partitions(keys, count) == [choose_partition(key, count) for key in keys]
 
 
 @given(st.integers(0, 64), st.integers(1, 40), st.randoms(use_true_random=False))
@@ -38,4 +38,4 @@ def test_batches_of_one_length(length: int, count: int, random: object) -> None:
 
 
 def test_no_keys() -> None:
-    assert partitions([], 3) == []
+    assert choose_partitions([], 3) == []

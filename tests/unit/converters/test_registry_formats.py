@@ -35,7 +35,7 @@ from connectors.schema import (
     timestamp,
 )
 from tests.unit.converters.strategies import cases
-from worker.converters.differences import Shapes, avro_shapes, differences, json_shapes, lacking
+from worker.converters.differences import Shapes, avro_shapes, find_differences, find_lacking, json_shapes
 from worker.converters.java_order import copy_order, hash_order, string_hash
 from worker.converters.json_compile import compile_encoder
 from worker.converters.json_schema_read import json_schema_reader
@@ -403,17 +403,17 @@ def test_differences_name_fields() -> None:
             ],
         }
     )
-    assert differences(new, old) == [
+    assert find_differences(new, old) == [
         "field a: type changed from int to long",
         "field s[].x: type changed from null or int to int",
         "field gone: removed (string), which has no default",
     ]
-    assert differences(
+    assert find_differences(
         avro_shapes({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int", "default": 0}]}), {}
     ) == ["field n: added (int)"]
-    assert lacking(new, old) == ["more"]
+    assert find_lacking(new, old) == ["more"]
     many = {f"f{n}": shape for n in range(20) for shape in [next(iter(new.values()))]}
-    assert len(differences(many, {})) == 11
+    assert len(find_differences(many, {})) == 11
     assert json_shapes(
         {"properties": {"a": {"type": "object", "properties": {"b": {"type": ["null", "string"]}}}}}
     ).keys() == {"a", "a.b"}
@@ -442,7 +442,7 @@ def test_avro_types_that_are_named_once_and_used_again(first: str, second: str) 
 
     ours = shapes(field("a", first), field("b", second))
     assert list(ours) == ["a", "a.x", "b", "b.x"]
-    assert lacking(ours, shapes(field("b", first), field("a", second))) == []
+    assert find_lacking(ours, shapes(field("b", first), field("a", second))) == []
     own = (
         '{"type":"record","name":"Node","fields":[{"name":"next","type":["null","Node"]},'
         '{"name":"again","type":"shop.Node"}]}'
@@ -472,7 +472,7 @@ def test_json_schemas_that_refer_to_their_own_definitions() -> None:
             "properties": {"a": reference, "b": {"oneOf": [{"type": "null"}, reference]}},
             place: {"Point": inner},
         }
-        assert lacking(ours, json_shapes(theirs)) == []
+        assert find_lacking(ours, json_shapes(theirs)) == []
     endless = {"properties": {"a": {"$ref": "#"}, "b": {"$ref": "#/definitions/no"}, "c": {"$ref": "other.json"}}}
     assert {"a", "b", "c"} <= json_shapes(endless).keys()
     assert json_shapes({"anyOf": [{"$ref": "#"}, {"$ref": "#"}, {"$ref": "#/anyOf/1"}]}) == {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from worker.host.commits import Ledger, Unit
+from worker.host.commits import CommitUnit, Ledger
 
 
 def test_a_unit_keeps_the_receipt_until_everything_of_it_is_released() -> None:
     done: list[object] = []
     ledger = Ledger(lambda unit: done.append(unit.receipt))
-    first, second = Unit(receipt="first"), Unit(receipt="second")
+    first, second = CommitUnit(receipt="first"), CommitUnit(receipt="second")
     ledger.add(first)
     ledger.add(second)
     second.release()

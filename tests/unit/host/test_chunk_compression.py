@@ -7,7 +7,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.host.chunk import CODECS, Chunk
+from worker.host.chunk import CODECS, RecordChunk
 
 RECORDS = st.lists(
     st.tuples(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=300)), min_size=1, max_size=50
@@ -20,7 +20,7 @@ RECORDS = st.lists(
 def test_what_was_appended_is_read_back(
     codec: str, transactional: bool, records: list[tuple[bytes | None, bytes | None]], times: int
 ) -> None:
-    chunk = Chunk(CODECS[codec], 1 << 20, 0.0, transactional=transactional)
+    chunk = RecordChunk(CODECS[codec], 1 << 20, 0.0, transactional=transactional)
     for number, (key, value) in enumerate(records):
         assert chunk.append(number, times + number, key, value, [("h", b"1")]) is not None
     chunk._set_producer_state(77, 3, 12)
@@ -34,7 +34,7 @@ def test_what_was_appended_is_read_back(
 
 
 def test_producer_state_may_change_after_the_build() -> None:
-    chunk = Chunk(CODECS["lz4"], 1 << 20, 0.0)
+    chunk = RecordChunk(CODECS["lz4"], 1 << 20, 0.0)
     chunk.append(0, 1, None, b"x" * 100, [])
     chunk.build()
     chunk._set_producer_state(5, 1, 9)

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.host.commits import Ledger, Unit, position_key
+from worker.host.commits import CommitUnit, Ledger, position_key
 
 
-def make_unit(moves: dict[str, int]) -> Unit:
-    return Unit([(position_key({"p": name}), {"p": name}, {"n": offset}) for name, offset in moves.items()])
+def make_unit(moves: dict[str, int]) -> CommitUnit:
+    return CommitUnit([(position_key({"p": name}), {"p": name}, {"n": offset}) for name, offset in moves.items()])
 
 
 @st.composite

@@ -14,9 +14,9 @@ from connectors.schema import INT32, INT64, STRING
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.converters.string import StringConverter
-from worker.host.convert import Conversion, Refused, runs
-from worker.host.errors import Stage
-from worker.host.session import Session
+from worker.host.convert import Conversion, Refused, split_runs
+from worker.host.errors import ErrorStage
+from worker.host.session import TaskSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,7 +36,7 @@ def test_runs_are_uniform_and_keep_the_order_within_topics(kinds: list[tuple[str
         SourceRecord({}, {"n": number}, topic, number, value_schema, None, key_schema)
         for number, (topic, value_schema, key_schema) in enumerate(kinds)
     ]
-    found = runs(records)
+    found = split_runs(records)
     for run in found:
         assert len({(record.topic, id(record.value_schema), id(record.key_schema)) for record in run}) == 1
     for topic in "tu":
@@ -174,8 +174,8 @@ async def test_bad_records_are_refused_alone_with_their_stage() -> None:
     assert list(converted.records) == [good, good]
     assert converted.keys == [b"k", b"k"]
     assert [(item.record, item.stage) for item in refused] == [
-        (records[1], Stage.VALUE_CONVERTER),
-        (records[3], Stage.KEY_CONVERTER),
+        (records[1], ErrorStage.VALUE_CONVERTER),
+        (records[3], ErrorStage.KEY_CONVERTER),
     ]
     assert refused[0].executing == "worker.converters.json.JsonConverter"
 
@@ -238,15 +238,15 @@ def test_a_unit_has_the_last_position_of_each_partition() -> None:
         SourceRecord(b, {"n": 4}, "t"),
         SourceRecord(a, {"n": 5}, "t", timestamp=77),
     ]
-    unit = Session.unit_of(Batch(records))
+    unit = TaskSession.unit_of(Batch(records))
     assert {partition["p"]: offset for _, partition, offset in unit.positions} == {"a": {"n": 5}, "b": {"n": 4}}
     assert unit.timestamp == 77
     bad = (BadRecord({"p": "a"}, {"n": 9}, ValueError()), BadRecord({"p": "c"}, {"n": 6}, ValueError()))
-    unit = Session.unit_of(Batch(records, bad, (({"p": "b"}, {"n": 8}), ({"p": "d"}, None))))
+    unit = TaskSession.unit_of(Batch(records, bad, (({"p": "b"}, {"n": 8}), ({"p": "d"}, None))))
     assert {partition["p"]: offset for _, partition, offset in unit.positions} == {
         "a": {"n": 5},
         "b": {"n": 8},
         "c": {"n": 6},
         "d": None,
     }
-    assert Session.unit_of(Batch([])).positions == ()
+    assert TaskSession.unit_of(Batch([])).positions == ()

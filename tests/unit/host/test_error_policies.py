@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from connectors.api import BadRecord, SourceRecord
 from connectors.errors import Fatal
-from worker.host.errors import ErrorHandler, RestartPolicy, Stage, backoff
+from worker.host.errors import ErrorHandler, ErrorStage, RestartPolicy, retry_pauses
 from worker.host.options import CONNECTOR
-from worker.protocol import TaskId, TaskStats
+from worker.protocol import HostTaskId, TaskStats
 
-TASK = TaskId("orders", 3)
+TASK = HostTaskId("orders", 3)
 RECORD = SourceRecord({"file": "a"}, {"line": 7}, "t", {"id": 1, "raw": b"\xff"}, key="k")
 
 
@@ -31,7 +31,7 @@ def test_without_tolerance_a_bad_record_is_fatal_with_its_place_and_cause() -> N
     errors, stats = handler()
     cause = ValueError("no number")
     with pytest.raises(Fatal, match=r'VALUE_CONVERTER of a record failed at source partition \{"file":"a"\}') as caught:
-        errors.bad(Stage.VALUE_CONVERTER, cause, RECORD)
+        errors.bad(ErrorStage.VALUE_CONVERTER, cause, RECORD)
     assert caught.value.__cause__ is cause
     assert (stats.record_failures, stats.record_errors, stats.records_skipped) == (1, 1, 0)
     assert stats.last_error_ms > 0
@@ -39,7 +39,7 @@ def test_without_tolerance_a_bad_record_is_fatal_with_its_place_and_cause() -> N
 
 def test_with_tolerance_it_is_skipped_and_counted() -> None:
     errors, stats = handler(tolerance="all")
-    assert errors.bad(Stage.TRANSFORMATION, ValueError("x"), RECORD) is None
+    assert errors.bad(ErrorStage.TRANSFORMATION, ValueError("x"), RECORD) is None
     assert (stats.record_failures, stats.record_errors, stats.records_skipped, stats.dead_letter_requests) == (
         1,
         1,
@@ -55,11 +55,11 @@ def test_a_dead_letter_topic_without_tolerance_is_not_used() -> None:
 def test_dead_letters_hold_the_raw_input() -> None:
     errors, stats = handler(tolerance="all", deadletterqueue_topic_name="d")
     letter = errors.bad(
-        Stage.TASK_POLL, ValueError("x"), BadRecord({"file": "a"}, {"line": 7}, ValueError("x"), b"\x00raw")
+        ErrorStage.TASK_POLL, ValueError("x"), BadRecord({"file": "a"}, {"line": 7}, ValueError("x"), b"\x00raw")
     )
     assert letter is not None
     assert (letter.key, letter.value) == (None, b"\x00raw")
-    letter = errors.bad(Stage.VALUE_CONVERTER, ValueError("x"), RECORD)
+    letter = errors.bad(ErrorStage.VALUE_CONVERTER, ValueError("x"), RECORD)
     assert letter is not None
     assert (letter.key, letter.value) == (b"k", '{"id":1,"raw":"ÿ"}'.encode())
     assert stats.dead_letter_requests == 2
@@ -67,7 +67,7 @@ def test_dead_letters_hold_the_raw_input() -> None:
 
 def test_dead_letters_without_headers_if_so_wished() -> None:
     errors, _ = handler(tolerance="all", deadletterqueue_topic_name="d", deadletterqueue_context_headers_enable="false")
-    letter = errors.bad(Stage.TASK_POLL, ValueError("x"), RECORD)
+    letter = errors.bad(ErrorStage.TASK_POLL, ValueError("x"), RECORD)
     assert letter is not None
     assert letter.headers == []
 
@@ -75,7 +75,7 @@ def test_dead_letters_without_headers_if_so_wished() -> None:
 @given(st.integers(0, 20_000))
 def test_dead_letters_fit_the_producer(size: int) -> None:
     errors, _ = handler(limit=12_000, tolerance="all", deadletterqueue_topic_name="d")
-    letter = errors.bad(Stage.TASK_POLL, ValueError("x" * 50), BadRecord({}, {}, ValueError("x"), b"r" * size))
+    letter = errors.bad(ErrorStage.TASK_POLL, ValueError("x" * 50), BadRecord({}, {}, ValueError("x"), b"r" * size))
     assert letter is not None
     assert letter.value is not None
     assert len(letter.value) + sum(len(name) + len(data or b"") for name, data in letter.headers) <= 12_000
@@ -94,7 +94,7 @@ def test_dead_letters_fit_the_producer(size: int) -> None:
 def test_a_long_key_or_topic_is_cut_too(key: bytes, value: bytes | None, cut: bool) -> None:
     errors, _ = handler(limit=12_000, tolerance="all", deadletterqueue_topic_name="d")
     letter = errors.refused(
-        Stage.KAFKA_PRODUCE, ValueError("x"), "", "t" * 90_000, key, value, {"f": "p" * 90_000}, None
+        ErrorStage.KAFKA_PRODUCE, ValueError("x"), "", "t" * 90_000, key, value, {"f": "p" * 90_000}, None
     )
     assert letter is not None
     assert letter.key
@@ -106,7 +106,7 @@ def test_a_long_key_or_topic_is_cut_too(key: bytes, value: bytes | None, cut: bo
 @pytest.mark.parametrize(("messages", "shown"), [("false", False), ("true", True)])
 def test_logs_show_the_record_only_if_so_wished(caplog: pytest.LogCaptureFixture, messages: str, shown: bool) -> None:
     errors, stats = handler(tolerance="all", log_enable="true", log_include_messages=messages)
-    errors.bad(Stage.KEY_CONVERTER, ValueError("bad"), RECORD, "some.Converter")
+    errors.bad(ErrorStage.KEY_CONVERTER, ValueError("bad"), RECORD, "some.Converter")
     assert "Executing stage 'KEY_CONVERTER' with class 'some.Converter'" in caplog.text
     assert ('"id":1' in caplog.text) is shown
     assert stats.errors_logged == 1
@@ -115,7 +115,7 @@ def test_logs_show_the_record_only_if_so_wished(caplog: pytest.LogCaptureFixture
 def test_the_record_that_ends_a_task_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
     errors, stats = handler(log_enable="true", log_include_messages="true")
     with pytest.raises(Fatal):
-        errors.bad(Stage.KEY_CONVERTER, ValueError("bad"), RECORD, "some.Converter")
+        errors.bad(ErrorStage.KEY_CONVERTER, ValueError("bad"), RECORD, "some.Converter")
     assert "Executing stage 'KEY_CONVERTER'" in caplog.text
     assert '"id":1' in caplog.text
     assert (stats.errors_logged, stats.records_skipped) == (1, 0)
@@ -154,7 +154,7 @@ def test_a_long_run_makes_good() -> None:
 
 @given(st.floats(0.001, 10), st.floats(0.001, 100))
 def test_pauses_between_tries_double_with_jitter_and_stay_bounded(first: float, last: float) -> None:
-    pauses = list(islice(backoff(first, last), 40))
+    pauses = list(islice(retry_pauses(first, last), 40))
     assert all(0 < pause <= last * 1.2 for pause in pauses)
     assert pauses[-1] >= last * 0.8
     assert pauses[0] <= first * 1.2
@@ -163,18 +163,18 @@ def test_pauses_between_tries_double_with_jitter_and_stay_bounded(first: float, 
 @pytest.mark.parametrize(
     ("raw", "stage", "hidden"),
     [
-        ({"mask.rules": "m"}, Stage.TASK_POLL, True),
-        ({"mask.rules": "m"}, Stage.VALUE_CONVERTER, False),
-        ({"column.mask.with.3.chars": "a.b.c"}, Stage.TASK_POLL, True),
-        ({"mask.rules": ""}, Stage.TASK_POLL, False),
-        ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.TRANSFORMATION, True),
-        ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.TASK_POLL, True),
-        ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.KEY_CONVERTER, False),
-        ({"mask.rules": "m"}, Stage.TRANSFORMATION, False),
+        ({"mask.rules": "m"}, ErrorStage.TASK_POLL, True),
+        ({"mask.rules": "m"}, ErrorStage.VALUE_CONVERTER, False),
+        ({"column.mask.with.3.chars": "a.b.c"}, ErrorStage.TASK_POLL, True),
+        ({"mask.rules": ""}, ErrorStage.TASK_POLL, False),
+        ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, ErrorStage.TRANSFORMATION, True),
+        ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, ErrorStage.TASK_POLL, True),
+        ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, ErrorStage.KEY_CONVERTER, False),
+        ({"mask.rules": "m"}, ErrorStage.TRANSFORMATION, False),
     ],
 )
 def test_what_is_not_masked_yet_is_shown_nowhere(
-    raw: dict[str, str], stage: Stage, hidden: bool, caplog: pytest.LogCaptureFixture
+    raw: dict[str, str], stage: ErrorStage, hidden: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = f"{'planted'}@x is no number"  # no line of this file, which a traceback may quote, has it
     options = {

@@ -16,8 +16,8 @@ from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
 from worker.converters.string import StringConverter
 from worker.host.convert import Conversion
-from worker.host.convert import runs as runs_of
-from worker.host.fast_path import TaskWire, compare, count_encoded, last_timestamp, parts_of, wire_of
+from worker.host.convert import split_runs as runs_of
+from worker.host.fast_path import TaskWire, compare_records, count_encoded, last_timestamp, parts_of, wire_of
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ async def verified(part: EncodedBatch) -> None:
     conversion = Conversion(json(), json(), paths.header, paths._once)
     records = part.records()
     converted = [await conversion.convert(run, []) for run in runs_of(records)]
-    compare(part, records, [run for run in converted if run is not None])
+    compare_records(part, records, [run for run in converted if run is not None])
 
 
 async def test_verify_tells_where_and_what_is_different() -> None:

@@ -11,7 +11,7 @@ import pytest
 from connectors.errors import Retriable
 from tests.support.eventually import eventually_async, pass_turns
 from worker.host import session
-from worker.host.session import Session
+from worker.host.session import TaskSession
 from worker.protocol import VERIFICATION
 
 
@@ -37,7 +37,7 @@ async def test_until_there_was_something_to_save_a_task_asks_often(
         commit=commit,
         _commit_soon=asyncio.Event(),
     )
-    running = asyncio.create_task(Session.commit_regularly(cast("Session", under_test)))
+    running = asyncio.create_task(TaskSession.commit_regularly(cast("TaskSession", under_test)))
     await eventually_async(lambda: calls >= 4, "something is saved", detail=lambda: calls)
     await pass_turns(50)
     assert calls == calls_after if calls_after is not None else calls > 4
@@ -53,8 +53,8 @@ def test_a_verification_is_no_instruction_of_the_task() -> None:
         _commit_soon=asyncio.Event(), _instructions=SimpleNamespace(replace=handed_on.append)
     )
     snapshot = {"id": "s", "origin": "rest"}
-    Session.instruct(under_test, [snapshot, {"id": "v", "origin": VERIFICATION}])
+    TaskSession.instruct(under_test, [snapshot, {"id": "v", "origin": VERIFICATION}])
     assert under_test._commit_soon.is_set()
-    Session.instruct(under_test, [snapshot])
+    TaskSession.instruct(under_test, [snapshot])
     assert not under_test._commit_soon.is_set()
     assert handed_on == [[snapshot], [snapshot]]

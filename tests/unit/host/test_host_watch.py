@@ -16,9 +16,9 @@ from tests.support.clock import ManualClock
 from tests.support.eventually import eventually, eventually_async, pass_turns
 from worker.host import watch as watch_module
 from worker.host.task_runner import TaskRunner
-from worker.host.watch import LoopWatch, SharedWriter, all_stacks, culprit, frozen, hung_up, maker_of
+from worker.host.watch import LoopWatch, SharedWriter, all_stacks, find_culprit, hung_up, is_frozen, maker_of
 from worker.pipe import Peer, event_frame
-from worker.protocol import LoopStuck, StartTask, TaskId, ToControl
+from worker.protocol import HostTaskId, LoopStuck, StartTask, ToControl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -187,12 +187,12 @@ async def test_time_in_which_the_process_did_not_run_is_not_the_loops_fault(watc
     ],
 )
 def test_a_process_that_did_not_run_is_frozen(wall_s: float, cpu_s: float, expected: bool) -> None:
-    assert frozen(wall_s, cpu_s) is expected
+    assert is_frozen(wall_s, cpu_s) is expected
 
 
 async def test_the_culprit_is_the_task_whose_code_runs() -> None:
     async def who() -> str:
-        return culprit(asyncio.get_running_loop())
+        return find_culprit(asyncio.get_running_loop())
 
     for name, expected in (
         ("orders-3", "orders-3"),
@@ -208,10 +208,10 @@ async def test_a_task_that_blocks_while_it_is_made_is_the_culprit() -> None:
     blamed: list[str] = []
 
     async def make_plan() -> NoReturn:
-        blamed.append(culprit(asyncio.get_running_loop()))  # as it is for the constructor of the connector's task
+        blamed.append(find_culprit(asyncio.get_running_loop()))  # as it is for the constructor of the connector's task
         raise Fatal("seen")
 
-    runner = TaskRunner(StartTask(TaskId("orders", 3), {}, {}, 1), make_plan, lambda _: None, str)
+    runner = TaskRunner(StartTask(HostTaskId("orders", 3), {}, {}, 1), make_plan, lambda _: None, str)
     runner.start()
     await eventually_async(lambda: blamed, "the task is made", every=0)
     assert await runner.stop(1)
@@ -221,7 +221,7 @@ async def test_a_task_that_blocks_while_it_is_made_is_the_culprit() -> None:
 @pytest.mark.parametrize("what", ["snapshot", "snapshots", "lag", "tables"])
 async def test_a_connector_that_blocks_over_a_question_is_the_culprit(what: str) -> None:
     async def who() -> str:
-        return culprit(asyncio.get_running_loop())
+        return find_culprit(asyncio.get_running_loop())
 
     assert await asyncio.create_task(who(), name=f"orders|{what}") == "orders"
 

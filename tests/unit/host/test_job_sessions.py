@@ -15,13 +15,13 @@ from tests.support.eventually import eventually_async, pass_turns
 from worker.host.job import JobPlan
 from worker.host.options import CONNECTOR
 from worker.host.task_runner import TaskRunner
-from worker.protocol import ActiveTopic, StartTask, TaskId, TaskState
+from worker.protocol import ActiveTopic, HostTaskId, StartTask, TaskStateChanged
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from connectors.api import JobTaskContext
-    from worker.protocol import Message
+    from worker.protocol import HostMessage
 
 
 class Scripted(JobTask):
@@ -50,11 +50,11 @@ class Run:
 
     def __init__(self, *script: Any, paused: bool = False, options: dict[str, str] | None = None) -> None:
         options = options or {}
-        self.events: list[Message] = []
+        self.events: list[HostMessage] = []
         self.script = list(script)
         self.tasks: list[Scripted] = []
         self.runner = TaskRunner(
-            StartTask(TaskId("job", 0), {"connector.class": "x", **options}, {}, 1, paused),
+            StartTask(HostTaskId("job", 0), {"connector.class": "x", **options}, {}, 1, paused),
             lambda: self.plan(options),
             self.events.append,
             lambda text: text.replace("secret", "[hidden]"),
@@ -67,20 +67,20 @@ class Run:
             return self.tasks[-1]
 
         return JobPlan(
-            id=TaskId("job", 0),
+            id=HostTaskId("job", 0),
             version="1",
             options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1", **options}),
             config=Config({}, {}),
             task_class=make,  # type: ignore[arg-type]  # makes one
             log=logging.LoggerAdapter(logging.getLogger(__name__), {}),
             stop_s=1.0,
-            topic_used=lambda topic: self.events.append(ActiveTopic(TaskId("job", 0), topic)),
+            topic_used=lambda topic: self.events.append(ActiveTopic(HostTaskId("job", 0), topic)),
             warnings=[],
         )
 
     @property
     def states(self) -> list[str]:
-        return [event.state for event in self.events if isinstance(event, TaskState)]
+        return [event.state for event in self.events if isinstance(event, TaskStateChanged)]
 
     async def until(self, *states: str) -> None:
         await eventually_async(
@@ -91,7 +91,7 @@ class Run:
 
     @property
     def trace(self) -> str:
-        return next(event.trace or "" for event in reversed(self.events) if isinstance(event, TaskState))
+        return next(event.trace or "" for event in reversed(self.events) if isinstance(event, TaskStateChanged))
 
 
 def fails(error: Exception) -> Callable[[Scripted], Awaitable[None]]:
@@ -195,7 +195,7 @@ async def test_a_passing_fault_starts_it_again() -> None:
     run.runner.start()
     await run.until("RUNNING", "RESTARTING", "RUNNING", "RESTARTING", "RUNNING")
     assert run.runner.stats.restarts == 2
-    found = [event.trace for event in run.events if isinstance(event, TaskState) and event.state == "RESTARTING"]
+    found = [event.trace for event in run.events if isinstance(event, TaskStateChanged) and event.state == "RESTARTING"]
     assert found[0] == "Retriable: the target is away\n\nwhat the job said: [hidden]\n"
     assert await run.runner.stop(1.0)
 

@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from worker import kafka_clients
-from worker.kafka_clients import ALLOWLIST, POLICY, client_arguments, inherited, overrides, parse_jaas
+from worker.kafka_clients import (
+    ALLOWLIST,
+    POLICY,
+    client_arguments,
+    inherited_properties,
+    override_properties,
+    parse_jaas,
+)
 from worker.oauth import ClientCredentials
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p;\\"q";'
@@ -187,16 +194,16 @@ def test_clients_inherit_servers_and_security_unless_they_have_their_own() -> No
         "producer.linger.ms": "5",
         "producer.override.acks": "1",
     }
-    assert inherited(worker, "producer.") == {
+    assert inherited_properties(worker, "producer.") == {
         "bootstrap.servers": "a:1",
         "security.protocol": "SSL",
         "ssl.truststore.location": "/x",
         "linger.ms": "5",
     }
-    assert inherited(
+    assert inherited_properties(
         {"admin.listeners": "http://:1", "admin.listeners.https.ssl.cipher.suites": "x", "admin.retries": "1"}, "admin."
     ) == {"retries": "1"}
-    own = inherited(
+    own = inherited_properties(
         {**worker, "producer.security.protocol": "PLAINTEXT", "producer.bootstrap.servers": "b:2"}, "producer."
     )
     assert own == {"bootstrap.servers": "b:2", "security.protocol": "PLAINTEXT", "linger.ms": "5"}
@@ -217,17 +224,17 @@ def test_clients_inherit_servers_and_security_unless_they_have_their_own() -> No
 def test_override_policies(policy: str, listed: str, allowed: bool) -> None:
     config, worker = {"producer.override.linger.ms": "5", "topic": "t"}, {POLICY: policy, ALLOWLIST: listed}
     if allowed:
-        assert overrides(config, "producer.override.", worker) == {"linger.ms": "5"}
+        assert override_properties(config, "producer.override.", worker) == {"linger.ms": "5"}
     else:
         with pytest.raises(ConfigInvalid, match=r"does not allow producer\.override\.linger\.ms to be overridden"):
-            overrides(config, "producer.override.", worker)
+            override_properties(config, "producer.override.", worker)
 
 
 def test_principal_may_be_overridden_where_only_that_may() -> None:
     own = {"producer.override.sasl.mechanism": "PLAIN"}
-    assert overrides(own, "producer.override.", {POLICY: "Principal"}) == {"sasl.mechanism": "PLAIN"}
+    assert override_properties(own, "producer.override.", {POLICY: "Principal"}) == {"sasl.mechanism": "PLAIN"}
     with pytest.raises(ConfigInvalid, match=r"Invalid value org\.acme\.Mine .* All, None, Principal, Allowlist"):
-        overrides({}, "producer.override.", {POLICY: "org.acme.Mine"})
+        override_properties({}, "producer.override.", {POLICY: "org.acme.Mine"})
 
 
 def test_new_credentials_reach_a_client_that_is_in_use() -> None:

@@ -12,7 +12,7 @@ from aiokafka.errors import IllegalOperation, ProducerFenced, UnknownError
 from connectors.errors import Fenced
 from tests.unit.host.test_record_chunks import filled
 from worker.host.producer import Producer, TransactionLost
-from worker.host.routes import PartitionWriter, ProducerSettings
+from worker.host.routes import ProducerSettings, TopicPartitionWriter
 
 if TYPE_CHECKING:
     from connectors.errors import MillraceError
@@ -45,7 +45,7 @@ async def test_the_cause_is_reported(cause: Exception | None, kind: type[Millrac
     producer._client = EndedClient(cause)
     with pytest.raises(kind):
         await producer.commit()
-    writer = PartitionWriter("rows", 0, 1 << 20)
+    writer = TopicPartitionWriter("rows", 0, 1 << 20)
     writer.full.append(filled([(1, None, b"value", [])]))
     producer.serve(writer)
     async with asyncio.timeout(10):

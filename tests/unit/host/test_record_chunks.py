@@ -7,8 +7,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.host.chunk import CODECS, Chunk, Headers
-from worker.host.commits import Unit
+from worker.host.chunk import CODECS, Headers, RecordChunk
+from worker.host.commits import CommitUnit
 
 Row = tuple[int, bytes | None, bytes | None, Headers]
 ROWS = st.lists(
@@ -23,15 +23,15 @@ ROWS = st.lists(
 )
 
 
-def filled(rows: list[Row], codec: str | None = None, batch_size: int = 1 << 20) -> Chunk:
-    chunk = Chunk(CODECS[codec], batch_size, 0.0)
+def filled(rows: list[Row], codec: str | None = None, batch_size: int = 1 << 20) -> RecordChunk:
+    chunk = RecordChunk(CODECS[codec], batch_size, 0.0)
     for number, row in enumerate(rows):
         assert chunk.append(number, *row) is not None
         chunk.count += 1
     return chunk
 
 
-def decoded(chunk: Chunk) -> list[Row]:
+def decoded(chunk: RecordChunk) -> list[Row]:
     batch = DefaultRecordBatch(bytes(chunk.build()))
     assert batch.validate_crc()
     return [(record.timestamp, record.key, record.value, list(record.headers)) for record in batch]
@@ -54,7 +54,7 @@ def test_a_chunk_can_be_sent_by_one_producer_after_another(rows: list[Row], code
 @given(ROWS.filter(lambda rows: len(rows) > 1), st.sampled_from([None, "zstd"]), st.integers(100, 2000))
 def test_a_split_keeps_records_order_and_units(rows: list[Row], codec: str | None, batch_size: int) -> None:
     chunk = filled(rows, codec)
-    unit = Unit()
+    unit = CommitUnit()
     chunk.hold(unit)
     pieces = chunk.split(batch_size)
     assert [row for piece in pieces for row in decoded(piece)] == rows
@@ -65,7 +65,7 @@ def test_a_split_keeps_records_order_and_units(rows: list[Row], codec: str | Non
 
 
 def test_a_full_chunk_takes_no_more() -> None:
-    chunk = Chunk(0, 500, 0.0)
+    chunk = RecordChunk(0, 500, 0.0)
     rows = 0
     while chunk.append(rows, None, None, b"x" * 50, []) is not None:
         rows += 1
@@ -75,18 +75,18 @@ def test_a_full_chunk_takes_no_more() -> None:
 
 
 def test_the_first_record_always_fits() -> None:
-    assert Chunk(0, 500, 0.0).append(0, None, None, b"x" * 5000, []) is not None
+    assert RecordChunk(0, 500, 0.0).append(0, None, None, b"x" * 5000, []) is not None
 
 
 def test_a_unit_is_held_once() -> None:
-    chunk, unit = Chunk(0, 500, 0.0), Unit()
+    chunk, unit = RecordChunk(0, 500, 0.0), CommitUnit()
     chunk.hold(unit)
     chunk.hold(unit)
     assert (chunk.units, unit.held) == ([unit], 2)
 
 
 def test_transactional_chunks_say_so() -> None:
-    chunk = Chunk(0, 500, 0.0, transactional=True)
+    chunk = RecordChunk(0, 500, 0.0, transactional=True)
     chunk.append(0, 1, None, b"x", [])
     assert DefaultRecordBatch(bytes(chunk.build())).is_transactional
     assert not DefaultRecordBatch(bytes(filled([(1, None, b"x", [])]).build())).is_transactional

@@ -10,10 +10,10 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from connectors.errors import Fenced
 from tests.support.eventually import pass_turns
-from worker.converters.partitioner import partition
-from worker.host.commits import Unit
+from worker.converters.partitioner import choose_partition
+from worker.host.commits import CommitUnit
 from worker.host.producer import Producer
-from worker.host.routes import PartitionWriter, ProducerSettings, RecordTooLarge, Route, topic_complaint
+from worker.host.routes import ProducerSettings, RecordTooLarge, TopicPartitionWriter, TopicRoute, topic_complaint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Counted:
         self.rows += rows
         self.bytes += size
 
-    def serve(self, writer: PartitionWriter) -> None:
+    def serve(self, writer: TopicPartitionWriter) -> None:
         assert writer.topic == "t"
 
 
@@ -53,13 +53,13 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-def route(sink: Counted, partitions: int) -> Route:
-    made = Route(sink, "t", sink.settings.batch_size)
+def route(sink: Counted, partitions: int) -> TopicRoute:
+    made = TopicRoute(sink, "t", sink.settings.batch_size)
     made.grow(partitions)
     return made
 
 
-def content(made: Route) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+def content(made: TopicRoute) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
     found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
     for writer in made.writers:
         writer.roll()
@@ -76,14 +76,14 @@ def content(made: Route) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
 def test_keys_decide(partitions: int) -> None:
     sink = Counted()
     made = route(sink, partitions)
-    unit = Unit()
+    unit = CommitUnit()
     keys = [b"key-%d" % number for number in range(100)]
     assert made.append(unit, keys, keys) == []
     found = content(made)
     assert {key: number for number, rows in found.items() for key, _ in rows} == {
-        key: partition(key, partitions) for key in keys
+        key: choose_partition(key, partitions) for key in keys
     }
-    assert found[0] == [(key, key) for key in keys if partition(key, partitions) == 0]
+    assert found[0] == [(key, key) for key in keys if choose_partition(key, partitions) == 0]
     assert unit.held == 1 + len(found)
     assert sink.rows == 100
 
@@ -92,7 +92,7 @@ def test_keys_decide(partitions: int) -> None:
 def test_null_keys_stay_together_and_move_on_when_a_batch_is_full() -> None:
     sink = Counted(max_batch_size=1_000)
     made = route(sink, 50)
-    unit = Unit()
+    unit = CommitUnit()
     assert made.append(unit, [b"x" * 100] * 5) == []
     assert len([writer for writer in made.writers if writer.chunk]) == 1
     made.append(unit, [b"x" * 100] * 200)
@@ -109,7 +109,7 @@ def test_null_keys_move_on_though_no_batch_gets_full() -> None:
     made = route(Counted(max_batch_size=1_000), 50)
     used = set()
     for _ in range(100):
-        made.append(Unit(), [b"x" * 100])
+        made.append(CommitUnit(), [b"x" * 100])
         used |= {writer.partition for writer in made.writers if writer.chunk}
         for writer in made.writers:
             writer.roll()
@@ -121,7 +121,7 @@ def test_null_keys_avoid_partitions_without_leader() -> None:
     sink = Counted(max_batch_size=1_000)
     sink.leaders = [2]
     made = route(sink, 4)
-    made.append(Unit(), [b"x" * 100] * 50)
+    made.append(CommitUnit(), [b"x" * 100] * 50)
     assert set(content(made)) == {2}
 
 
@@ -129,14 +129,16 @@ def test_null_keys_avoid_partitions_without_leader() -> None:
 def test_given_partitions_go_before_keys_and_must_exist() -> None:
     sink = Counted()
     made = route(sink, 3)
-    refused = made.append(Unit(), [b"0", b"1", b"2", b"3", b"4"], [b"a", b"a", None, b"a", b"a"], [2, None, 1, 3, -1])
+    refused = made.append(
+        CommitUnit(), [b"0", b"1", b"2", b"3", b"4"], [b"a", b"a", None, b"a", b"a"], [2, None, 1, 3, -1]
+    )
     assert [index for index, _ in refused] == [3, 4]
     assert "has no partition 3, only 3" in str(refused[0][1])
     assert "has no partition -1, only 3" in str(refused[1][1])
     found = content(made)
     assert found[2][0] == (b"a", b"0")
     assert (None, b"2") in found[1]
-    assert (b"a", b"1") in found[partition(b"a", 3)]
+    assert (b"a", b"1") in found[choose_partition(b"a", 3)]
     assert sink.rows == 3
 
 
@@ -144,9 +146,9 @@ def test_given_partitions_go_before_keys_and_must_exist() -> None:
 def test_places_go_before_keys() -> None:
     made = route(Counted(), 7)
     keys = [b"beat-%d" % number for number in range(30)]
-    made.append(Unit(), keys, keys, places=[b"rows" if number % 3 else None for number in range(30)])
+    made.append(CommitUnit(), keys, keys, places=[b"rows" if number % 3 else None for number in range(30)])
     found = {value: number for number, rows in content(made).items() for _, value in rows}
-    assert found == {key: partition(b"rows" if number % 3 else key, 7) for number, key in enumerate(keys)}
+    assert found == {key: choose_partition(b"rows" if number % 3 else key, 7) for number, key in enumerate(keys)}
 
 
 @pytest.mark.usefixtures("loop")
@@ -154,7 +156,7 @@ def test_places_go_before_keys() -> None:
 def test_a_record_too_large_is_refused_alone(keyed: bool) -> None:
     sink = Counted(max_request_size=1_000, max_batch_size=400)
     made = route(sink, 2)
-    unit = Unit()
+    unit = CommitUnit()
     values = [b"a" * 10, b"b" * 2_000, b"c" * 10, b"d" * 500, b"e" * 10]
     refused = made.append(unit, values, [b"k"] * 5 if keyed else None)
     assert [(index, type(error)) for index, error in refused] == [(1, RecordTooLarge)]
@@ -168,7 +170,7 @@ def test_a_record_too_large_is_refused_alone(keyed: bool) -> None:
 @pytest.mark.usefixtures("loop")
 def test_timestamps_and_headers_arrive() -> None:
     made = route(Counted(), 1)
-    made.append(Unit(), [b"v", None], [b"k", b"l"], None, [1, 2], [[("h", b"x")], []])
+    made.append(CommitUnit(), [b"v", None], [b"k", b"l"], None, [1, 2], [[("h", b"x")], []])
     made.writers[0].roll()
     (chunk,) = made.writers[0].full
     assert [
@@ -181,7 +183,7 @@ def test_nothing_is_taken_after_the_end() -> None:
     made = route(sink, 1)
     sink.closed = True
     with pytest.raises(Fenced):
-        made.append(Unit(), [b"x"])
+        made.append(CommitUnit(), [b"x"])
 
 
 async def test_tasks_that_ask_for_a_topic_at_once_share_its_route(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from connectors.options import MASK
-from worker.host.main import serve
+from worker.host.main import serve_host
 from worker.pipe import Peer
 from worker.protocol import ConnectorView, Init, RemoteError, ToControl
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def test_a_refusal_quotes_no_value_of_a_config_provider(tmp_path: Path) -> None:
     (tmp_path / "s.properties").write_text("db=t0ps3cret\n")
     ours, theirs = socket.socketpair()
-    serving = asyncio.create_task(serve(theirs))
+    serving = asyncio.create_task(serve_host(theirs))
 
     async def handle(message: object) -> None:
         del message

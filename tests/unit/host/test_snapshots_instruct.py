@@ -14,7 +14,7 @@ from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import Config, ConfigDef
 from tests.support.eventually import eventually_async
 from tests.support.local_session import local_session
-from worker.protocol import TaskId
+from worker.protocol import HostTaskId
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -125,7 +125,9 @@ async def test_a_runner_keeps_what_it_is_told_for_the_next_start() -> None:
     async def never() -> Any:
         raise AssertionError
 
-    runner = TaskRunner(StartTask(TaskId("c", 0), {}, {}, 1, instructions=b'[{"id":"a"}]'), never, lambda _: None, str)
+    runner = TaskRunner(
+        StartTask(HostTaskId("c", 0), {}, {}, 1, instructions=b'[{"id":"a"}]'), never, lambda _: None, str
+    )
     assert runner._instructions == [{"id": "a"}]
     runner.instruct(orjson.dumps([{"id": "b"}]))
     assert runner._instructions == [{"id": "b"}]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from connectors.errors import ConfigInvalid, Fatal
-from worker.host.connector_runner import as_text, limited, unresolved
+from worker.host.connector_runner import as_text, limit_tasks, restore_references
 from worker.host.plan import converter_config, exactly_once, producer_settings
-from worker.host.producer import classify
+from worker.host.producer import classify_error
 from worker.host.routes import DEFAULT_BATCH_SIZE
 from worker.host.task_metrics import Metrics
 
@@ -81,7 +81,7 @@ def test_exactly_once_is_on_only_when_enabled(value: str | None, expected: bool)
 
 
 def test_metrics_must_be_declared() -> None:
-    metrics = Metrics({"lag": ("gauge", "x"), "seen": ("counter", "y")}, most=10)
+    metrics = Metrics({"lag": ("gauge", "x"), "seen": ("counter", "y")}, max_series=10)
     metrics.set("lag", 3)
     metrics.set("lag", 4)
     metrics.add("seen")
@@ -97,7 +97,7 @@ def test_metrics_must_be_declared() -> None:
 
 
 def test_hosts_are_folded_before_tables() -> None:
-    metrics = Metrics({"rows": ("counter", "x")}, most=2)
+    metrics = Metrics({"rows": ("counter", "x")}, max_series=2)
     for number in range(6):
         for table in ("a", "b"):
             metrics.add("rows", 1, {"table": table, "host": f"h{number}"})
@@ -115,10 +115,10 @@ def test_hosts_are_folded_before_tables() -> None:
 
 def test_tasks_max_is_enforced_unless_switched_off(caplog: pytest.LogCaptureFixture) -> None:
     configs: list[dict[str, str]] = [{}, {}, {}]
-    assert limited("c", configs, {"tasks.max": "3"}) == configs
+    assert limit_tasks("c", configs, {"tasks.max": "3"}) == configs
     with pytest.raises(Fatal, match="has generated 3 tasks, which is greater than 2"):
-        limited("c", configs, {"tasks.max": "2"})
-    assert limited("c", configs, {"tasks.max": "2", "tasks.max.enforce": "false"}) == configs
+        limit_tasks("c", configs, {"tasks.max": "2"})
+    assert limit_tasks("c", configs, {"tasks.max": "2", "tasks.max.enforce": "false"}) == configs
     assert "greater than 2" in caplog.text
 
 
@@ -126,7 +126,9 @@ def test_secrets_that_a_connector_copies_become_references_again() -> None:
     original = {"password": "${file:x:y}", "user": "me", "topic": "t"}
     seen = {"password": {"hidden", "before the rotation"}}
     for value in seen["password"]:
-        assert unresolved({"password": value, "user": "me", "split": "1", "topic": "other"}, seen, original) == {
+        assert restore_references(
+            {"password": value, "user": "me", "split": "1", "topic": "other"}, seen, original
+        ) == {
             "password": "${file:x:y}",
             "user": "me",
             "split": "1",
@@ -160,5 +162,5 @@ def test_failed_batches_are_told_apart(name: str, expected: str) -> None:
     from aiokafka import errors
 
     error: Any = getattr(errors, name)
-    assert classify(error()) == expected
-    assert classify(TimeoutError()) == "rebuild"
+    assert classify_error(error()) == expected
+    assert classify_error(TimeoutError()) == "rebuild"

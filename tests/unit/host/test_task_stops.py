@@ -9,7 +9,7 @@ import pytest
 
 from connectors.errors import Retriable
 from worker.host.task_runner import TaskRunner
-from worker.protocol import Message, StartTask, TaskId, TaskState
+from worker.protocol import HostMessage, HostTaskId, StartTask, TaskStateChanged
 
 
 @pytest.mark.parametrize("policy", ["none", "always"])
@@ -29,12 +29,12 @@ async def test_a_task_that_fails_while_it_is_stopped_does_not_start_again(policy
                 raise Retriable("the last commit was refused") from None
         raise asyncio.CancelledError
 
-    def event(message: Message) -> None:
-        assert isinstance(message, TaskState)
+    def event(message: HostMessage) -> None:
+        assert isinstance(message, TaskStateChanged)
         states.append(message.state)
 
     config = {"errors.restart.policy": policy, "errors.restart.delay.ms": "10"}
-    runner = TaskRunner(StartTask(TaskId("c", 0), config, {}, 1), make_plan, event, str)
+    runner = TaskRunner(StartTask(HostTaskId("c", 0), config, {}, 1), make_plan, event, str)
     runner.start()
     await running.wait()
     assert await runner.stop(0.2)

@@ -10,15 +10,15 @@ import pytest
 from worker.converters.json import JsonConverter
 from worker.host.topic_records import (
     MASK,
-    Part,
+    DecodedPart,
+    MatchingRecord,
     Reading,
-    Seen,
-    guessed,
+    guess_value,
     kind_of,
-    masked,
-    merged,
+    mask_value,
+    merge_newest,
     partition_cursor,
-    shown,
+    show_record,
 )
 from worker.transforms.expressions.cel import compile_cel
 
@@ -35,8 +35,8 @@ class Record:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-def seen(partition: int, offset: int, timestamp: int = 0) -> Seen:
-    return Seen(Record(partition, offset, timestamp), Part("json", 1), Part("json", 2))
+def seen(partition: int, offset: int, timestamp: int = 0) -> MatchingRecord:
+    return MatchingRecord(Record(partition, offset, timestamp), DecodedPart("json", 1), DecodedPart("json", 2))
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def seen(partition: int, offset: int, timestamp: int = 0) -> Seen:
     ],
 )
 def test_bytes_are_shown_as_they_look(data: bytes | None, form: str, expected: tuple[str, Any]) -> None:
-    part = guessed(data, form)
+    part = guess_value(data, form)
     assert (part.form, part.value) == expected
 
 
 def test_an_id_of_a_registry_is_reported() -> None:
-    assert "(id 7)" in guessed(b"\x00\x00\x00\x00\x07\xff\xfe").problem
+    assert "(id 7)" in guess_value(b"\x00\x00\x00\x00\x07\xff\xfe").problem
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_masked_keeps_what_a_change_is_and_nothing_of_what_it_says() -> None:
         "before": None,
         "after": {"name": "Ada", "tags": ["a", "b"], "op": {"deep": "Ada"}},
     }
-    hidden = masked(value)
+    hidden = mask_value(value)
     assert hidden == {
         "op": "u",
         "ts_ms": 5,
@@ -109,8 +109,8 @@ async def test_a_masked_record_has_no_value_anywhere() -> None:
     record.headers = (("who", b"Ada"),)
     match = await reading.read(record)
     assert match is not None
-    assert "Ada" in str(shown(match, masked=False))
-    entry = shown(match, masked=True)
+    assert "Ada" in str(show_record(match, masked=False))
+    entry = show_record(match, masked=True)
     assert "Ada" not in str(entry)
     assert (entry["summary"], entry["key"], entry["headers"]) == ("u orders", {"id": MASK}, [["who", MASK]])
 
@@ -119,7 +119,7 @@ async def test_numbers_that_a_browser_would_round_are_texts() -> None:
     reading = Reading("t", "auto", None, JsonConverter({"schemas.enable": "false"}))
     match = await reading.read(Record(0, 1, value=b'{"a": 9007199254740993, "b": 5}'))
     assert match is not None
-    assert shown(match, masked=False)["value"] == {"a": "9007199254740993", "b": 5}
+    assert show_record(match, masked=False)["value"] == {"a": "9007199254740993", "b": 5}
 
 
 async def test_conditions_decide_and_what_can_not_be_said_is_counted() -> None:
@@ -140,11 +140,11 @@ async def test_keys_are_found_by_a_part() -> None:
 
 def test_the_newest_come_first_and_the_next_page_leaves_nothing_out() -> None:
     match = {0: [seen(0, 9, 50), seen(0, 8, 90)], 1: [seen(1, 4, 70), seen(1, 3, 60)], 2: []}
-    chosen, left = merged(match, 2)
+    chosen, left = merge_newest(match, 2)
     assert [(entry.record.partition, entry.record.offset) for entry in chosen] == [(1, 4), (1, 3)]
     assert left
     # Nothing of partition 0 is shown: it is read again; what fits in 1 is shown, and nothing fits in 2.
     assert partition_cursor({0: 10, 1: 5, 2: 7}, {0: 0, 1: 1, 2: 2}, match, chosen) == {0: 10, 1: 1, 2: 2}
-    rest, left = merged(match, 3)
+    rest, left = merge_newest(match, 3)
     assert partition_cursor({0: 10, 1: 5, 2: 7}, {0: 0, 1: 1, 2: 2}, match, rest) == {0: 9, 1: 1, 2: 2}
-    assert merged(match, 4)[1] is False
+    assert merge_newest(match, 4)[1] is False

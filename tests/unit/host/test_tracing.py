@@ -11,12 +11,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from connectors.errors import ConfigInvalid
-from worker.host.commits import Unit
+from worker.host.commits import CommitUnit
 from worker.host.options import WORKER
-from worker.host.tracing import Traces, Tracing, make_tracing
-from worker.protocol import TaskId, TaskStats
+from worker.host.tracing import BatchTraces, Tracing, make_tracing
+from worker.protocol import HostTaskId, TaskStats
 
-TASK = TaskId("orders", 3)
+TASK = HostTaskId("orders", 3)
 
 
 def tracing(ratio: float = 1.0, *, headers: bool = True) -> tuple[Tracing, InMemorySpanExporter]:
@@ -27,7 +27,7 @@ def tracing(ratio: float = 1.0, *, headers: bool = True) -> tuple[Tracing, InMem
 
 def test_a_batch_ends_with_its_acknowledgement() -> None:
     traced, exporter = tracing()
-    traces, stats, unit = Traces(), TaskStats(TASK), Unit()
+    traces, stats, unit = BatchTraces(), TaskStats(TASK), CommitUnit()
     traces.begin(traced, TASK, stats, 0.5, 2)
     (first, second) = traces.headers("t", [[], [("traceparent", b"mine")]], 2) or ()
     assert (list(second), [name for name, _ in first]) == ([("traceparent", b"mine")], ["traceparent"])
@@ -36,7 +36,7 @@ def test_a_batch_ends_with_its_acknowledgement() -> None:
     stats.convert_s += 0.25
     traces.delivered(unit)
     assert [span.name for span in exporter.get_finished_spans()] == ["poll", "convert"]
-    traces.acknowledged(Unit())
+    traces.acknowledged(CommitUnit())
     traces.acknowledged(unit)
     traces.acknowledged(unit)
     *_, produce, batch = exporter.get_finished_spans()
@@ -47,9 +47,9 @@ def test_a_batch_ends_with_its_acknowledgement() -> None:
 
 def test_what_is_given_up_is_told() -> None:
     traced, exporter = tracing()
-    traces = Traces()
+    traces = BatchTraces()
     traces.begin(traced, TASK, TaskStats(TASK), 0, 1)
-    traces.delivered(Unit())
+    traces.delivered(CommitUnit())
     traces.begin(traced, TASK, TaskStats(TASK), 0, 1)
     traces.lost("the task ended")
     failed = [span for span in exporter.get_finished_spans() if span.name == "batch"]
@@ -58,7 +58,7 @@ def test_what_is_given_up_is_told() -> None:
 
 def test_sampling_and_headers_can_be_turned_down() -> None:
     traced, exporter = tracing(0.0)
-    traces, given = Traces(), [[("a", b"b")]]
+    traces, given = BatchTraces(), [[("a", b"b")]]
     traces.begin(traced, TASK, TaskStats(TASK), 0, 1)
     assert traces.headers("t", given, 1) is given  # type: ignore[arg-type]
     traced, exporter = tracing(headers=False)

@@ -15,22 +15,22 @@ from tests.integration.metrics.public_queries import EXPECTED_EMPTY
 from tests.support.eventually import pass_turns
 from tests.support.prometheus_text import read_samples, rewrite
 from tests.unit.metrics.exposition import Exposed, parse
-from worker.control.verifications import numbers
+from worker.control.verifications import metric_values
 from worker.metrics.exporter import (
     ConnectorNumbers,
     Options,
     ProcessNumbers,
     WorkerStats,
-    collect,
-    number,
-    pieces,
+    collect_parts,
+    format_number,
     process_numbers,
-    render,
+    render_exposition,
+    render_parts,
 )
-from worker.metrics.reference import render as reference
+from worker.metrics.reference import render_metrics as reference
 from worker.metrics.registry import CONNECT, METRICS, OWN, Family
 from worker.metrics.windows import ClientWindow, TaskTable
-from worker.protocol import ClientStats, CustomMetric, ProcessStats, Stats, TaskId, TaskStats
+from worker.protocol import ClientStats, CustomMetric, HostTaskId, ProcessStats, Stats, TaskStats
 
 GROUP = ClientStats("connect-w1", "consumer", 1, 2, 1, 100, 200, 10, 9, 40, 1, 0)
 PROCESS = ProcessNumbers(
@@ -56,7 +56,7 @@ def worker(**changes: object) -> WorkerStats:
         protocol="faust",
         leader_name="http://w1:8083/",
         last_rebalance_at=1990.0,
-        verifications={"my-file": numbers({"state": "completed", "ended_ms": 1000, "result": None})},
+        verifications={"my-file": metric_values({"state": "completed", "ended_ms": 1000, "result": None})},
         rebalances=2,
         rebalance_s=3.0,
         rebalance_s_max=2.0,
@@ -75,7 +75,7 @@ def worker(**changes: object) -> WorkerStats:
 
 def task(number_: int = 0, **changes: object) -> TaskStats:
     return TaskStats(
-        TaskId("my-file", number_),
+        HostTaskId("my-file", number_),
         **{  # type: ignore[arg-type]
             "state": "RUNNING",
             "started_at": 1900.0,
@@ -133,7 +133,7 @@ def exposed(
     connectors: tuple[ConnectorNumbers, ...] | None = None,
     stats: WorkerStats | None = None,
 ) -> dict[str, Exposed]:
-    text = render(
+    text = render_exposition(
         stats or worker(),
         connectors
         if connectors is not None
@@ -298,9 +298,13 @@ def test_the_page_names_what_stays_empty_in_public_dashboards() -> None:
 def test_any_name_survives_as_a_label(name: str, text: str) -> None:
     tasks = TaskTable()
     tasks.observe(
-        0, Stats([TaskStats(TaskId(name, 0), custom=[CustomMetric("x y", "gauge", 1.0, {"a-b": text})])], 0, 0, 0), 0
+        0,
+        Stats([TaskStats(HostTaskId(name, 0), custom=[CustomMetric("x y", "gauge", 1.0, {"a-b": text})])], 0, 0, 0),
+        0,
     )
-    rendered = render(worker(), [ConnectorNumbers(name, "RUNNING", "c", "1")], tasks, PROCESS, now=0, wall=WALL)
+    rendered = render_exposition(
+        worker(), [ConnectorNumbers(name, "RUNNING", "c", "1")], tasks, PROCESS, now=0, wall=WALL
+    )
     # a text file's lines end with \n only
     assert all(line for line in rendered.split("\n")[:-1])
     found = parse_lines(rendered)
@@ -328,7 +332,7 @@ def parse_lines(text: str) -> dict[str, Exposed]:
 
 def test_custom_metrics_carry_their_kind_help_and_labels() -> None:
     custom = [CustomMetric("debezium_metrics_RowsScanned", "counter", 7, {"table": "a.b", "task": "ignored"})]
-    text = render(
+    text = render_exposition(
         worker(),
         [],
         table(task(0, custom=custom)),
@@ -347,7 +351,7 @@ def test_custom_metrics_carry_their_kind_help_and_labels() -> None:
 @example("1st", "2nd")
 @example("", "")
 def test_any_name_of_a_connector_is_made_one_that_scrapers_take(metric: str, label: str) -> None:
-    text = render(
+    text = render_exposition(
         worker(), [], table(task(0, custom=[CustomMetric(metric, "gauge", 7, {label: "x"})])), PROCESS, now=0, wall=WALL
     )
     assert 7 in [number_ for family in parse(text).values() for number_ in family.samples.values()]
@@ -372,7 +376,7 @@ def test_kafka_clients_have_their_names_in_each_family() -> None:
     found = exposed(Family.D)
     window = ClientWindow(GROUP, 10.0)
     window.observe(ClientStats("connect-w1", "consumer", bytes_in=1100, bytes_out=200), 20.0)
-    text = render(
+    text = render_exposition(
         worker(), [], table(), replace(PROCESS, group=window), options=Options((Family.D,)), now=50.0, wall=WALL
     )
     assert value(parse(text), "kafka_connect_metrics_incoming_byte_rate", client="connect-w1") == 100
@@ -380,7 +384,9 @@ def test_kafka_clients_have_their_names_in_each_family() -> None:
 
 
 def test_clients_beyond_the_bound_share_a_series() -> None:
-    text = render(worker(), [], table(), PROCESS, options=Options((Family.A,), most_clients=1), now=50.0, wall=WALL)
+    text = render_exposition(
+        worker(), [], table(), PROCESS, options=Options((Family.A,), most_clients=1), now=50.0, wall=WALL
+    )
     found = parse(text)["kafka_producer_outgoing_byte_total"].samples
     assert {labels: number_ for (_, labels), number_ in found.items()} == {
         (("clientid", "connector-producer-my-file-0"),): 2000,
@@ -411,7 +417,7 @@ def test_stand_ins_for_a_jvm_can_be_left_out() -> None:
     assert value(found, "jvm_threads_current", process="host-0") == 3
     assert value(found, "jvm_threads_peak", process="control") == 9
     assert value(found, "jvm_gc_collection_seconds_sum", process="control", gc="python generation 1") == 0.25
-    text = render(worker(), [], table(), PROCESS, options=Options(jvm=False), now=50.0, wall=WALL)
+    text = render_exposition(worker(), [], table(), PROCESS, options=Options(jvm=False), now=50.0, wall=WALL)
     assert "jvm_" not in text
 
 
@@ -442,11 +448,11 @@ async def test_a_large_exposition_lets_other_work_in() -> None:
             await pass_turns()
 
     running = asyncio.create_task(other())
-    body, longest = await collect(pieces(worker(), [], table_, PROCESS, now=50.0, wall=WALL))
+    body, longest = await collect_parts(render_parts(worker(), [], table_, PROCESS, now=50.0, wall=WALL))
     running.cancel()
     assert turns > 3
     assert longest > 0
-    assert body.decode() == render(worker(), [], table_, PROCESS, now=50.0, wall=WALL)
+    assert body.decode() == render_exposition(worker(), [], table_, PROCESS, now=50.0, wall=WALL)
     assert body.count(b"\nkafka_connect_source_task_source_record_poll_total{") == 3000
 
 
@@ -471,7 +477,7 @@ def test_nothing_runs_nothing_fails() -> None:
     ],
 )
 def test_numbers_are_written_as_the_format_has_them(given_: float, text: str) -> None:
-    assert number(given_) == text
+    assert format_number(given_) == text
 
 
 def test_the_process_measures_itself() -> None:
@@ -483,7 +489,7 @@ def test_the_process_measures_itself() -> None:
 
 def test_another_writer_of_the_format_says_the_same() -> None:
     custom = CustomMetric("rows_total", "counter", 3.5, {"table": 'a"b\\c\nd'})
-    text = render(
+    text = render_exposition(
         worker(),
         (),
         table(task(0, custom=[custom]), job(1)),

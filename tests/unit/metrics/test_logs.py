@@ -34,7 +34,7 @@ def restored() -> Iterator[None]:
 
 def configured(form: str, level: str = "INFO") -> io.StringIO:
     stream = io.StringIO()
-    logs.configure(form, level, stream)
+    logs.configure_logging(form, level, stream)
     return stream
 
 
@@ -53,7 +53,7 @@ def test_a_text_line_is_connects_pattern() -> None:
     stream = configured("text")
     log = logging.getLogger("worker.test_a")
     log.info("Started %d tasks", 3)
-    with logs.context("my-file", "task-0"):
+    with logs.log_context("my-file", "task-0"):
         log.warning("Slow")
     log.debug("not shown")
     plain, marked = lines(stream)
@@ -129,7 +129,7 @@ def test_the_same_error_is_not_written_again_and_again() -> None:
     for _ in range(50):
         log.error("Kafka is away")
         log.info("working")
-    with logs.context("a", "task-0"):
+    with logs.log_context("a", "task-0"):
         log.error("Kafka is away")
     log.error("Kafka is away, %s", "really")
     messages = [(item["level"], item["message"], item.get("connector")) for item in objects(stream)]
@@ -245,6 +245,6 @@ def test_a_task_host_gets_the_levels_of_its_control_process() -> None:
 @pytest.mark.usefixtures("restored")
 def test_a_wrong_format_or_level_is_a_configuration_error() -> None:
     with pytest.raises(ConfigInvalid, match=r"log\.format"):
-        logs.configure("xml")
+        logs.configure_logging("xml")
     with pytest.raises(ConfigInvalid, match="LOUD"):
-        logs.configure("text", "LOUD")
+        logs.configure_logging("text", "LOUD")

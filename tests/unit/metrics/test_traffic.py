@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaConnectionError
 
 from worker.host.task_metrics import Metrics
 from worker.metrics.process import GcWatch
-from worker.metrics.traffic import MeteredLoop, MeteredSelectorLoop, TrafficMeter, _Connection, traffic
+from worker.metrics.traffic import MeteredLoop, MeteredSelectorLoop, TrafficMeter, _MeteredConnection, client_traffic
 from worker.protocol import CustomMetric
 from worker.rest.metrics import accepts_gzip
 
@@ -30,7 +30,7 @@ def request(key: int, client_id: str = "c-1", size: int = 0) -> bytes:
 
 def test_a_connection_is_counted_by_kafkas_frames() -> None:
     meter = TrafficMeter()
-    connection = _Connection(meter)
+    connection = _MeteredConnection(meter)
     sent = [request(18), request(3), request(0, size=100)]
     for each in sent:
         connection.wrote(each)
@@ -54,7 +54,7 @@ def test_a_connection_is_counted_by_kafkas_frames() -> None:
 
 def test_what_comes_before_the_first_request_counts_too() -> None:
     meter = TrafficMeter()
-    connection = _Connection(meter)
+    connection = _MeteredConnection(meter)
     connection.received(b"abc")
     connection.wrote(request(3))
     (stats,) = meter.report()
@@ -64,7 +64,7 @@ def test_what_comes_before_the_first_request_counts_too() -> None:
 @pytest.mark.parametrize(("then", "logins", "failed"), [(request(1), 1, 0), (request(36), 0, 1)])
 def test_logins_end_in_a_request_or_in_a_closed_connection(then: bytes, logins: int, failed: int) -> None:
     meter = TrafficMeter()
-    connection = _Connection(meter)
+    connection = _MeteredConnection(meter)
     for each in (request(18), request(17), request(36), then):
         connection.wrote(each)
     connection.closed()
@@ -73,9 +73,9 @@ def test_logins_end_in_a_request_or_in_a_closed_connection(then: bytes, logins: 
 
 
 def test_clients_are_bounded_and_totals_never_fall() -> None:
-    meter = TrafficMeter(most=3)
+    meter = TrafficMeter(max_clients=3)
     for number in range(10):
-        connection = _Connection(meter)
+        connection = _MeteredConnection(meter)
         connection.wrote(request(0, f"c-{number}", 10))
         connection.closed()
     assert len(meter.report()) <= 4
@@ -100,7 +100,7 @@ def test_a_real_client_is_counted(make: Callable[[], asyncio.AbstractEventLoop])
             await client.start()
         await client.stop()
         server.close()
-        (stats,) = traffic()
+        (stats,) = client_traffic()
         assert (stats.client_id, stats.bytes_out, stats.connections) == ("counted", sum(map(len, seen)), 0)
         assert stats.connections_made == stats.connections_closed == len(seen) >= 1
 
@@ -109,7 +109,7 @@ def test_a_real_client_is_counted(make: Callable[[], asyncio.AbstractEventLoop])
 
 
 def test_a_tasks_series_of_tables_are_bounded() -> None:
-    metrics = Metrics({"rows": ("counter", ""), "lag": ("gauge", "")}, most=2)
+    metrics = Metrics({"rows": ("counter", ""), "lag": ("gauge", "")}, max_series=2)
     for number in range(5):
         metrics.add("rows", 10, {"table": f"t{number}", "context": "c"})
         metrics.set("lag", number, {"table": f"t{number}"})
@@ -132,7 +132,7 @@ def test_a_tasks_series_of_tables_are_bounded() -> None:
 
 @pytest.mark.parametrize(("value", "number"), [(True, 1.0), (Fraction(1, 2), 0.5), (7, 7)])
 def test_any_number_of_a_connector_can_be_reported(value: Any, number: float) -> None:
-    metrics = Metrics({"up": ("gauge", "")}, most=2)
+    metrics = Metrics({"up": ("gauge", "")}, max_series=2)
     metrics.set("up", value)
     encoded = msgspec.msgpack.encode(metrics.report())
     assert [item.value for item in msgspec.msgpack.decode(encoded, type=list[CustomMetric])] == [number]
@@ -142,7 +142,7 @@ def test_any_number_of_a_connector_can_be_reported(value: Any, number: float) ->
     ("text", "label"), [(7, "7"), (True, "True"), (None, "None"), (Fraction(1, 2), "1/2"), ("t", "t")]
 )
 def test_any_label_of_a_connector_can_be_reported(text: Any, label: str) -> None:
-    metrics = Metrics({"up": ("gauge", "")}, most=2)
+    metrics = Metrics({"up": ("gauge", "")}, max_series=2)
     metrics.set("up", 1, {"partition": text})
     metrics.add("up", 1, {"partition": label})
     encoded = msgspec.msgpack.encode(metrics.report())

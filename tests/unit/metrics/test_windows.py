@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.metrics.windows import Histogram, Maximum, TaskTable, TaskWindow
-from worker.protocol import Stats, TaskId, TaskStats
+from worker.metrics.windows import Maximum, MetricHistogram, TaskTable, TaskWindow
+from worker.protocol import HostTaskId, Stats, TaskStats
 
-ID = TaskId("c", 0)
+ID = HostTaskId("c", 0)
 
 
 def stats(**numbers: float) -> TaskStats:
@@ -111,7 +111,7 @@ def test_failed_tasks_stay_until_they_are_forgotten() -> None:
     assert table.tasks[ID].latest.state == "FAILED"
     assert (table.hosts[1].tasks, table.hosts[1].cpu_s) == (0, 1.5)
     assert list(table.lags) == ["c"]
-    table.forget([ID, TaskId("unknown", 3)])
+    table.forget([ID, HostTaskId("unknown", 3)])
     table.set_state(ID, "RUNNING")
     assert (table.tasks, table.lags) == ({}, {})
 
@@ -127,7 +127,7 @@ def test_lag_is_sampled_only_when_something_was_written() -> None:
 
 @given(st.lists(st.floats(0, 10, allow_nan=False)))
 def test_a_histogram_counts_each_value_in_its_bucket_and_all_above(values: list[float]) -> None:
-    histogram = Histogram((0.5, 1.0, 5.0))
+    histogram = MetricHistogram((0.5, 1.0, 5.0))
     for item in values:
         histogram.observe(item)
     expected = [sum(1 for item in values if item <= bound) for bound in (0.5, 1.0, 5.0)]

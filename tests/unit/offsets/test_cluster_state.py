@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsets.cluster import Change, ClusterState
+from offsets.cluster import ClusterState, ConfigChange
 from offsets.records import (
     Pair,
     RestartRequest,
-    SessionKey,
+    SessionKeyRecord,
     commit_record,
     connector_record,
     logger_record,
@@ -21,7 +21,7 @@ from offsets.records import (
 )
 
 
-def fold(*pairs: Pair) -> tuple[ClusterState, list[Change | None]]:
+def fold(*pairs: Pair) -> tuple[ClusterState, list[ConfigChange | None]]:
     state = ClusterState()
     return state, [state.apply(offset, key, value) for offset, (key, value) in enumerate(pairs)]
 
@@ -33,8 +33,8 @@ def config(name: str = "a", mark: str = "1") -> Pair:
 def test_tasks_take_effect_only_with_their_commit() -> None:
     state, changes = fold(config(), task_record("a", 0, {"x": "0"}), task_record("a", 1, {"x": "1"}))
     assert state.snapshot().task_configs("a") == []
-    assert changes == [Change("connector", "a"), None, None]
-    assert state.apply(3, *commit_record("a", 2)) == Change("tasks", "a")
+    assert changes == [ConfigChange("connector", "a"), None, None]
+    assert state.apply(3, *commit_record("a", 2)) == ConfigChange("tasks", "a")
     snapshot = state.snapshot()
     assert snapshot.task_configs("a") == [{"x": "0"}, {"x": "1"}]
     assert snapshot.all_tasks() == [("a", 0), ("a", 1)]
@@ -119,7 +119,7 @@ def test_deletion_forgets_everything_but_the_fencing_record() -> None:
         target_state_record("a", None),
     )
     snapshot = state.snapshot()
-    assert changes[5] == Change("removed", "a")
+    assert changes[5] == ConfigChange("removed", "a")
     assert (snapshot.connectors, snapshot.tasks, snapshot.task_counts, snapshot.target_states) == ({}, {}, {}, {})
     assert snapshot.fenced_counts == {"a": 1}
 
@@ -156,7 +156,7 @@ def test_target_states_report_real_changes_only() -> None:
         target_state_record("a", "STOPPED"),
         target_state_record("a", None),
     )
-    assert changes == [None, Change("connector", "a"), None, Change("target_state", "a"), None]
+    assert changes == [None, ConfigChange("connector", "a"), None, ConfigChange("target_state", "a"), None]
     assert state.snapshot().target_state("a") == "STARTED"
 
 
@@ -168,7 +168,7 @@ def test_a_connector_created_stopped_is_never_started() -> None:
 
 def test_fencing_is_pending_between_a_commit_and_the_task_count_record() -> None:
     state, changes = fold(config(), task_record("a", 0, {}), commit_record("a", 1), task_count_record("a", 1))
-    assert changes[3] == Change("task_count", "a")
+    assert changes[3] == ConfigChange("task_count", "a")
     assert (state.snapshot().pending_fencing, state.snapshot().fenced_counts) == (frozenset(), {"a": 1})
     state.apply(4, *task_record("a", 0, {}))
     state.apply(5, *commit_record("a", 1))
@@ -177,19 +177,19 @@ def test_fencing_is_pending_between_a_commit_and_the_task_count_record() -> None
 
 def test_requests_keys_and_levels_are_reported() -> None:
     request = RestartRequest("a", include_tasks=True, only_failed=True)
-    key = SessionKey(b"k", "HmacSHA256", 5)
+    key = SessionKeyRecord(b"k", "HmacSHA256", 5)
     state, changes = fold(restart_record(request), session_key_record(key), logger_record("root", "TRACE"))
     assert changes == [
-        Change("restart", "a", restart=request),
-        Change("session_key"),
-        Change("logger", "root", level="TRACE"),
+        ConfigChange("restart", "a", restart=request),
+        ConfigChange("session_key"),
+        ConfigChange("logger", "root", level="TRACE"),
     ]
     assert (state.snapshot().session_key, state.snapshot().loggers) == (key, {"root": "TRACE"})
 
 
 def test_garbage_is_counted_and_logged_once(caplog: object) -> None:
     state, changes = fold((b"what", b"1"), (b"what", b"2"), (b"connector-a", b"[]"), config())
-    assert changes == [None, None, None, Change("connector", "a")]
+    assert changes == [None, None, None, ConfigChange("connector", "a")]
     assert state.unreadable.count == 3
     assert state.snapshot().offset == 4
     assert [record.getMessage().count("'what'") for record in caplog.records] == [1, 0]  # type: ignore[attr-defined]

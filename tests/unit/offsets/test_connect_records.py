@@ -14,10 +14,10 @@ from offsets import records
 from offsets.records import (
     ConnectorConfig,
     ConnectorStatusRecord,
-    LoggerLevel,
+    LoggerLevelRecord,
+    ReportedStatus,
     RestartRequest,
-    SessionKey,
-    Status,
+    SessionKeyRecord,
     TargetState,
     TaskConfig,
     TaskCount,
@@ -39,7 +39,7 @@ JAVA_CONFIG = [
     (
         b"session-key",
         b'{"key":"AQID","algorithm":"HmacSHA256","creation-timestamp":1763716800000}',
-        SessionKey(b"\x01\x02\x03", "HmacSHA256", 1763716800000),
+        SessionKeyRecord(b"\x01\x02\x03", "HmacSHA256", 1763716800000),
     ),
     (
         b"connector-my-file",
@@ -59,7 +59,7 @@ JAVA_CONFIG = [
         RestartRequest("my-file", include_tasks=True, only_failed=False),
     ),
     (b"tasks-fencing-my-file", b'{"task-count":1}', TaskCount("my-file", 1)),
-    (b"logger-cluster-org.apache.kafka", b'{"level":"DEBUG"}', LoggerLevel("org.apache.kafka", "DEBUG")),
+    (b"logger-cluster-org.apache.kafka", b'{"level":"DEBUG"}', LoggerLevelRecord("org.apache.kafka", "DEBUG")),
 ]
 
 
@@ -70,7 +70,7 @@ def test_config_record_reads_as_what_connect_means(key: bytes, value: bytes, mea
 
 def test_config_records_are_written_byte_for_byte_as_connect_writes_them() -> None:
     written = [
-        records.session_key_record(SessionKey(b"\x01\x02\x03", "HmacSHA256", 1763716800000)),
+        records.session_key_record(SessionKeyRecord(b"\x01\x02\x03", "HmacSHA256", 1763716800000)),
         records.connector_record("my-file", {"connector.class": "FileStreamSource", "name": "my-file"}),
         records.task_record("my-file", 0, {"task.class": "org.apache.kafka.connect.file.FileStreamSourceTask"}),
         records.commit_record("my-file", 1),
@@ -90,14 +90,17 @@ def test_deletions_are_tombstones() -> None:
 
 
 def test_status_records_have_connects_field_order_and_nulls() -> None:
-    key, value = records.task_status_record("a", 3, Status("FAILED", "h:8083", 7, "boom", "4.1.2"))
+    key, value = records.task_status_record("a", 3, ReportedStatus("FAILED", "h:8083", 7, "boom", "4.1.2"))
     assert (key, value) == (
         b"status-task-a-3",
         b'{"state":"FAILED","trace":"boom","worker_id":"h:8083","generation":7,"version":"4.1.2"}',
     )
-    _, plain = records.connector_status_record("a", Status("RUNNING", "h:8083", 7))
+    _, plain = records.connector_status_record("a", ReportedStatus("RUNNING", "h:8083", 7))
     assert plain == b'{"state":"RUNNING","trace":null,"worker_id":"h:8083","generation":7,"version":null}'
-    assert records.connector_status_record("a", Status("DESTROYED", "h:8083", 7)) == (b"status-connector-a", None)
+    assert records.connector_status_record("a", ReportedStatus("DESTROYED", "h:8083", 7)) == (
+        b"status-connector-a",
+        None,
+    )
     key, value = records.topic_status_record("c", "t", TopicStatus("t", "c", 0, 1763716800123))
     assert (key, value) == (
         b"status-topic-t:connector-c",
@@ -107,7 +110,7 @@ def test_status_records_have_connects_field_order_and_nulls() -> None:
 
 def test_status_of_an_older_connect_without_version_is_read() -> None:
     record = decode_status(b"status-connector-a", b'{"state":"RUNNING","trace":null,"worker_id":"w","generation":1}')
-    assert record == ConnectorStatusRecord("a", Status("RUNNING", "w", 1))
+    assert record == ConnectorStatusRecord("a", ReportedStatus("RUNNING", "w", 1))
 
 
 def test_target_state_of_an_older_connect_is_read() -> None:
@@ -122,12 +125,12 @@ def test_any_name_survives_a_config_round_trip(name: str, task: int, config: dic
     assert decode_config(*records.commit_record(name, task)) == TasksCommit(name, task)
     assert decode_config(*records.target_state_record(name, "STOPPED")) == TargetState(name, "STOPPED")
     assert decode_config(*records.task_count_record(name, task)) == TaskCount(name, task)
-    assert decode_config(*records.logger_record(name, "INFO")) == LoggerLevel(name, "INFO")
+    assert decode_config(*records.logger_record(name, "INFO")) == LoggerLevelRecord(name, "INFO")
 
 
 @given(NAMES, st.integers(0, 10**6), st.text("abcXYZ09._-", min_size=1))
 def test_any_name_survives_a_status_round_trip(name: str, task: int, topic: str) -> None:
-    status = Status("RUNNING", "w", 3, None, "1")
+    status = ReportedStatus("RUNNING", "w", 3, None, "1")
     assert decode_status(*records.task_status_record(name, task, status)) == TaskStatusRecord(name, task, status)
     assert decode_status(*records.connector_status_record(name, None)) == ConnectorStatusRecord(name, None)
     active = TopicStatus(topic, name, task, 5)
@@ -196,7 +199,7 @@ def test_what_json_cannot_hold_is_refused_with_the_value() -> None:
 
 
 def test_a_session_keys_secret_is_not_shown() -> None:
-    assert "secret" not in repr(SessionKey(b"secret", "HmacSHA256", 1))
+    assert "secret" not in repr(SessionKeyRecord(b"secret", "HmacSHA256", 1))
 
 
 @pytest.mark.parametrize("key", [None, b"x", b"[]", b'["a"]', b'["a",{},1]', b"[1,{}]", b'["a",null]', b'{"a":1}'])

@@ -6,8 +6,8 @@ import pytest
 
 from offsets.records import (
     Pair,
+    ReportedStatus,
     StateName,
-    Status,
     TopicStatus,
     connector_status_record,
     task_status_record,
@@ -23,8 +23,8 @@ def fold(*pairs: Pair) -> StatusState:
     return state
 
 
-def status(state: StateName = "RUNNING", generation: int = 1, worker: str = "w1") -> Status:
-    return Status(state, worker, generation)
+def status(state: StateName = "RUNNING", generation: int = 1, worker: str = "w1") -> ReportedStatus:
+    return ReportedStatus(state, worker, generation)
 
 
 def test_the_latest_status_counts() -> None:

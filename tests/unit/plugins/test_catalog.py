@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.plugins.catalog import Catalog
+from worker.plugins.catalog import PluginCatalog
 from worker.plugins.environments import Environment
-from worker.plugins.model import PluginInfo, listing
+from worker.plugins.model import PluginInfo, list_plugins
 
 WORKER = {"key.converter": "Json", "value.converter": "Json", "config.providers.vault.class": "vault"}
 
@@ -47,14 +47,14 @@ PLUGINS = [
     plugin("converter", "org.Json", "4", "c@1"),
     plugin("config_provider", "com.Vault", "1", "secrets@1"),
 ]
-CATALOG = Catalog(
+CATALOG = PluginCatalog(
     [*PLUGINS, PluginInfo("config_provider", ("x.vault",), ("vault",), ("x.vault",), "1", "secrets@1")],
     ENVIRONMENTS,
     {"millrace"},
 )
 
 
-def select(catalog: Catalog = CATALOG, /, **config: str) -> tuple[tuple[str, ...], str, dict[str, str]]:
+def select(catalog: PluginCatalog = CATALOG, /, **config: str) -> tuple[tuple[str, ...], str, dict[str, str]]:
     selection = catalog.select({name.replace("_", "."): value for name, value in config.items()}, WORKER)
     return (
         selection.environments,
@@ -113,7 +113,7 @@ def test_names_that_are_nothing() -> None:
     )
     assert select(connector_class="${env:CLASS}") == ((), "", {})
     assert select(connector_class="File", transforms="t", transforms_t_type="Nope") == ((), "4", {})
-    two = Catalog([plugin("source", "a.TwoConnector", "1"), plugin("source", "b.TwoConnector", "1")])
+    two = PluginCatalog([plugin("source", "a.TwoConnector", "1"), plugin("source", "b.TwoConnector", "1")])
     with pytest.raises(ConfigInvalid, match="More than one source matches alias Two"):
         two.find("source", "Two")
     assert "More than one source" in select(two, connector_class="Two")[2]["connector.class"]
@@ -121,7 +121,7 @@ def test_names_that_are_nothing() -> None:
 
 
 def test_of_equal_versions_the_one_in_an_environment_that_is_needed_anyway_is_taken() -> None:
-    both = Catalog(
+    both = PluginCatalog(
         [
             plugin("source", "com.XConnector", "1", "z@1"),
             plugin("transformation", "com.Y", "1", "other@1"),
@@ -133,7 +133,7 @@ def test_of_equal_versions_the_one_in_an_environment_that_is_needed_anyway_is_ta
 
 
 def test_the_workers_converters_count_where_the_connector_names_none() -> None:
-    known = Catalog([*PLUGINS, plugin("converter", "com.Packed", "1", "c@1")], ENVIRONMENTS)
+    known = PluginCatalog([*PLUGINS, plugin("converter", "com.Packed", "1", "c@1")], ENVIRONMENTS)
     worker = {"value.converter": "com.Packed"}
     assert known.select({"connector.class": "File"}, worker).environments == ("c@1",)
     assert known.select({"connector.class": "File", "value.converter": "org.Json"}, worker).environments == ()
@@ -141,7 +141,7 @@ def test_the_workers_converters_count_where_the_connector_names_none() -> None:
 
 def test_a_plugin_of_any_kind() -> None:
     for kind in ("source", "sink", "converter", "header_converter", "transformation", "predicate"):
-        found = Catalog(
+        found = PluginCatalog(
             [plugin("config_provider", "com.P", "9"), plugin(kind, "com.P", "1"), plugin(kind, "com.P", "2")]
         )
         assert found.any_kind("com.P") == plugin(kind, "com.P", "2")
@@ -150,7 +150,9 @@ def test_a_plugin_of_any_kind() -> None:
 
 
 def test_a_plugin_that_is_there_but_can_not_be_loaded() -> None:
-    catalog = Catalog(PLUGINS, ENVIRONMENTS, failures={"": {}, "boom-1": {"boom.parts:Boom": "RuntimeError: kaboom"}})
+    catalog = PluginCatalog(
+        PLUGINS, ENVIRONMENTS, failures={"": {}, "boom-1": {"boom.parts:Boom": "RuntimeError: kaboom"}}
+    )
     for name in ("boom.parts.Boom", "boom.parts:Boom", "Boom", "Boom$Value"):
         assert select(catalog, connector_class="File", transforms="t", transforms_t_type=name)[2] == {
             "transforms.t.type": f"Class {name} is in the environment boom-1 of plugin.path, but can't be loaded: "
@@ -160,15 +162,15 @@ def test_a_plugin_that_is_there_but_can_not_be_loaded() -> None:
 
 
 def test_a_worker_of_one_process() -> None:
-    single = Catalog(PLUGINS, ENVIRONMENTS, isolating=False)
+    single = PluginCatalog(PLUGINS, ENVIRONMENTS, isolating=False)
     assert select(single, connector_class="File")[2] == {}
     assert "--processes 0" in select(single, connector_class="Count")[2]["connector.class"]
-    with_own = Catalog([*PLUGINS, plugin("source", "com.CountConnector", "0.9")], ENVIRONMENTS, isolating=False)
+    with_own = PluginCatalog([*PLUGINS, plugin("source", "com.CountConnector", "0.9")], ENVIRONMENTS, isolating=False)
     assert select(with_own, connector_class="Count") == ((), "0.9", {})
 
 
 def test_every_version_is_listed() -> None:
-    rows = [(row["class"], row["version"]) for row in listing(CATALOG.plugins, connectors_only=True)]
+    rows = [(row["class"], row["version"]) for row in list_plugins(CATALOG.plugins, connectors_only=True)]
     assert rows == [
         ("com.AConnector", "1"),
         ("com.CountConnector", "1.0"),
@@ -176,7 +178,7 @@ def test_every_version_is_listed() -> None:
         ("org.FileConnector", "4"),
         ("org.JobConnector", "1"),
     ]
-    everything = listing(CATALOG.plugins, connectors_only=False)
+    everything = list_plugins(CATALOG.plugins, connectors_only=False)
     assert [row["class"] for row in everything if row["type"] == "converter"] == ["org.Json"]
     assert {row["type"] for row in everything} == {"source", "sink", "transformation", "predicate", "converter"}
     assert {info.environment for info in CATALOG.others(("new@1",))} == {"old@1", "a@1", "b@1", "c@1"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from worker.plugins.describe import describe
-from worker.plugins.environments import Environment, scan
+from worker.plugins.describe import describe_plugins
+from worker.plugins.environments import Environment, scan_folders
 
 from ._packages import package, transform
 
@@ -30,14 +30,14 @@ CODE = """
 
 
 def environment(folder: Path) -> Environment:
-    (found,) = scan([str(folder)], {}).environments.values()
+    (found,) = scan_folders([str(folder)], {}).environments.values()
     return found
 
 
 async def test_what_an_environment_holds(tmp_path: Path) -> None:
     package(tmp_path, "plug", code=CODE, entries="[millrace.transforms]\nside = plug:Side\nagain = plug:Side\n")
     where = environment(tmp_path)
-    described = await describe(where)
+    described = await describe_plugins(where)
     assert described.failures == {}
     (plugin,) = described.plugins
     assert (plugin.kind, plugin.version) == ("transformation", "3")
@@ -71,7 +71,7 @@ async def test_bad_plugins_are_left_out_one_by_one(tmp_path: Path) -> None:
     """,
         entries="[millrace.transforms]\nodd = odd:Odd\n",
     )
-    described = await describe(environment(tmp_path), deadline_s=3)
+    described = await describe_plugins(environment(tmp_path), deadline_s=3)
     assert [plugin.class_name for plugin in described.plugins] == ["com.example.Shout"]
     failures = described.failures
     assert (
@@ -103,7 +103,7 @@ async def test_what_tells_no_version_has_that_of_its_package(tmp_path: Path) -> 
     """,
         entries="[millrace.converters]\npacked = acme_converter:Packed\n",
     )
-    described = await describe(environment(tmp_path))
+    described = await describe_plugins(environment(tmp_path))
     assert described.failures == {}
     assert [(plugin.class_name, plugin.version) for plugin in described.plugins] == [("acme_converter.Packed", "7.4")]
 
@@ -119,5 +119,5 @@ async def test_one_that_is_cancelled_before_its_child_begins_leaves_nothing_open
     monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(asyncio.CancelledError):
-        await describe(where)
+        await describe_plugins(where)
     assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -12,9 +12,9 @@ import pytest
 from connectors.errors import Retriable
 from tests.support.eventually import eventually_async, pass_turns
 from tests.unit.plugins.test_catalog import ENVIRONMENTS, PLUGINS
-from worker.control.hosts import Host, HostLimits, HostPool
+from worker.control.hosts import HostLimits, HostPool, HostProcess
 from worker.control.placement import INSTANCE, Unit
-from worker.plugins.catalog import Catalog, Selection
+from worker.plugins.catalog import PluginCatalog, PluginSelection
 from worker.protocol import AlterOffsets, PluginConfig, RemoteError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Known:
 
     def __init__(self) -> None:
         self.gone: set[str] = set()
-        self.catalog = Catalog(PLUGINS, ENVIRONMENTS)
+        self.catalog = PluginCatalog(PLUGINS, ENVIRONMENTS)
 
     def paths(self, environments: Sequence[str]) -> list[str]:
         return [f"/{key}" for key in environments]
@@ -39,14 +39,14 @@ class Known:
     def label(self, environments: Sequence[str]) -> str:
         return "+".join(environments) or "main"
 
-    def select(self, config: Mapping[str, str]) -> Selection:
+    def select(self, config: Mapping[str, str]) -> PluginSelection:
         return self.catalog.select(config, {})
 
 
 class Pool(HostPool):
     """Hosts are ready when a test says so; there are no processes."""
 
-    async def _run(self, host: Host) -> str:
+    async def _run_host(self, host: HostProcess) -> str:
         try:
             await asyncio.Event().wait()
         finally:
@@ -63,7 +63,7 @@ async def pool() -> AsyncIterator[Pool]:
     await made.stop(0.05)
 
 
-async def started(pool: Pool, environments: tuple[str, ...]) -> Host:
+async def started(pool: Pool, environments: tuple[str, ...]) -> HostProcess:
     """The host of these environments that was started last, ready."""
     await pass_turns()
     host = [each for each in pool.hosts if each.environments == environments][-1]

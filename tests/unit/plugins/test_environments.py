@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from worker.plugins.environments import Environment, clash, scan
+from worker.plugins.environments import Environment, find_clash, scan_folders
 
 from ._packages import package, transform
 
@@ -24,7 +24,7 @@ ENTRIES = "[millrace.transforms]\nshout = none_such:Shout\n"
 
 
 def look(*items: object, before: Scan | None = None) -> Scan:
-    return scan([str(item) for item in items], OWN, before)
+    return scan_folders([str(item) for item in items], OWN, before)
 
 
 def names(found: Scan) -> list[str]:
@@ -212,12 +212,12 @@ def test_which_environments_can_be_in_one_process() -> None:
     one = Environment("one", "/1", "f", {"lib": "1", "same": "3", "aiohttp": "3"})
     two = Environment("two", "/2", "f", {"lib": "2", "same": "3", "aiohttp": "4"})
     three = Environment("three", "/3", "f", {"same": "3"})
-    assert clash([one, three], OWN) is None
-    assert clash([one], OWN) is None
+    assert find_clash([one, three], OWN) is None
+    assert find_clash([one], OWN) is None
     shared = [Environment(name, f"/{name}", "f", {"aiohttp": name}) for name in ("3", "4")]
-    assert clash(shared, OWN) is None
-    assert clash(shared, []) is not None
-    text = clash([three, one, two], OWN)
+    assert find_clash(shared, OWN) is None
+    assert find_clash(shared, []) is not None
+    text = find_clash([three, one, two], OWN)
     assert text is not None
     assert "the environments one and two hold different versions of the distribution lib: 1 and 2" in text
     assert "Install them into one folder" in text

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from connectors.entry_points import own_entries
-from worker.plugins.isolation import modules_of, own_distributions, requirements
+from worker.plugins.isolation import modules_of, own_distributions, parse_requirements
 
 from ._packages import package
 
@@ -87,5 +87,5 @@ def test_what_millrace_runs_on() -> None:
 
 def test_requirements_that_count_here() -> None:
     texts = ["a>=1", "b; python_version < '3'", "c; extra == 'fast'", "not a requirement !!", "d[x]>=2"]
-    assert [each.name for each in requirements(texts)] == ["a", "d"]
-    assert [each.name for each in requirements(texts, ["fast"])] == ["a", "c", "d"]
+    assert [each.name for each in parse_requirements(texts)] == ["a", "d"]
+    assert [each.name for each in parse_requirements(texts, ["fast"])] == ["a", "c", "d"]

@@ -10,7 +10,7 @@ from connectors.api import SourceRecord
 from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, one_of
 from connectors.schema import INT64, STRING, struct
-from worker.converters.base import Converter, Encode, SchemaCache
+from worker.converters.base import Converter, Encode, EncoderCache
 from worker.converters.json import JsonConverter
 from worker.testing import check_converter, check_predicate, check_transform
 from worker.transforms.base import Predicate, RecordFunction, RecordTest, Side, Transform, copy_record
@@ -109,7 +109,7 @@ class Texts(Converter):
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool) -> None:
         del config, is_key
-        self._encoders = SchemaCache(5)
+        self._encoders = EncoderCache(5)
 
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         return self._encoders.get(topic, schema) or self._encoders.put(topic, schema, self.write)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from worker.control import plugins
 from worker.control.plugins import PluginWatch
-from worker.plugins.environments import Scan, scan
+from worker.plugins.environments import Scan, scan_folders
 from worker.plugins.model import Description
 
 from ._packages import transform
@@ -30,14 +30,14 @@ async def test_the_first_environment_is_not_taken_half_either(tmp_path: Path, mo
     copied: list[int] = []
 
     def scan_while_it_is_copied(*args: Any) -> Scan:
-        seen = scan(*args)
+        seen = scan_folders(*args)
         if seen.environments and not copied:
             copied.append(1)
             transform(folder, "second")
         return seen
 
-    monkeypatch.setattr(plugins, "describe", describe)
-    monkeypatch.setattr(plugins, "scan", scan_while_it_is_copied)
+    monkeypatch.setattr(plugins, "describe_plugins", describe)
+    monkeypatch.setattr(plugins, "scan_folders", scan_while_it_is_copied)
     monkeypatch.setattr(plugins, "_SETTLED_S", 0)
     watch = PluginWatch([str(tmp_path)], {}, 0, lambda: None)
     await watch.start(Description([], {}))
@@ -51,7 +51,7 @@ async def test_what_is_there_at_the_start_is_taken_at_once(tmp_path: Path, monke
     async def describe(_environment: Environment) -> Description:
         return Description([], {})
 
-    monkeypatch.setattr(plugins, "describe", describe)
+    monkeypatch.setattr(plugins, "describe_plugins", describe)
     monkeypatch.setattr(plugins, "_SETTLED_S", 600.0)
     transform(tmp_path / "env", "plug")
     watch = PluginWatch([str(tmp_path)], {}, 0, lambda: None)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from worker.console.history import Version
-from worker.console.pipeline import endpoints
-from worker.console.rows import row
+from worker.console.history import PastConfig
+from worker.console.pipeline import describe_endpoints
+from worker.console.rows import build_row
 from worker.rest.facade import NotLeader, RestError
-from worker.rest.signing import SessionKey
+from worker.rest.signing import SigningKey
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,7 +36,7 @@ class MemoryHerder:
         self.is_ready = True
         self.leader_url: str | None = ""
         self.health_answer: tuple[bool, str] = (True, "")
-        self.key: SessionKey | None = SessionKey(b"k" * 32)
+        self.key: SigningKey | None = SigningKey(b"k" * 32)
         self.keys_asked = 0
         self.hang: asyncio.Event | None = None
         self.error: Exception | None = None
@@ -48,7 +48,7 @@ class MemoryHerder:
     def ready(self) -> bool:
         return self.is_ready
 
-    def session_key(self) -> SessionKey | None:
+    def session_key(self) -> SigningKey | None:
         self.keys_asked += 1
         return self.key
 
@@ -79,11 +79,16 @@ class MemoryHerder:
         return list(self.configs)
 
     async def connector_rows(self) -> list[dict[str, Any]]:
-        return [row(name, config, "source", None, [None], (1.5, None)) for name, config in sorted(self.configs.items())]
+        return [
+            build_row(name, config, "source", None, [None], (1.5, None))
+            for name, config in sorted(self.configs.items())
+        ]
 
     async def pipeline(self) -> dict[str, Any]:
         worker = {"worker_id": "w:1", "leader": True, "draining": False, "hosts": 2, "started_ms": 1, "labels": {}}
-        connectors = [endpoints(name, config, "source", ["t"]) for name, config in sorted(self.configs.items())]
+        connectors = [
+            describe_endpoints(name, config, "source", ["t"]) for name, config in sorted(self.configs.items())
+        ]
         return {"workers": [{**worker, "connectors": len(connectors), "tasks": 0}], "connectors": connectors}
 
     async def topic_uses(self) -> dict[str, dict[str, str]]:
@@ -106,11 +111,11 @@ class MemoryHerder:
             "problems": [],
         }
 
-    async def config_history(self, name: str) -> list[Version]:
+    async def config_history(self, name: str) -> list[PastConfig]:
         self.known(name)
         return [
-            Version(name, 2, {**self.configs[name], "password": "new"}, 1),
-            Version(name, 1, {"password": "old"}, 1),
+            PastConfig(name, 2, {**self.configs[name], "password": "new"}, 1),
+            PastConfig(name, 1, {"password": "old"}, 1),
         ]
 
     async def redrive(self, name: str, partition: int, offset: int) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.rest.access import Principal, parse_grants, readable
+from worker.rest.access import Principal, parse_grants, readable_names
 from worker.rest.routes import ROUTES
-from worker.rest.routing import Access
+from worker.rest.routing import RequiredAccess
 
 from .security import basic, write_users
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 #: What every operation asks. A new route stands in one of these lists, or the test fails: somebody has thought of it.
 WANTED = {
-    Access.PUBLIC: ["GET /health", "GET /console", "GET /console/{file}"],
-    Access.INTERNAL: [
+    RequiredAccess.PUBLIC: ["GET /health", "GET /console", "GET /console/{file}"],
+    RequiredAccess.INTERNAL: [
         "POST /connectors/{connector}/tasks",
         "PUT /connectors/{connector}/fence",
         "GET /console/changes",
         "GET /console/rates",
         "GET /console/samples",
     ],
-    Access.READ: [
+    RequiredAccess.READ: [
         "GET /",
         "GET /console/connectors",
         "GET /console/connectors/{connector}/config",
@@ -73,7 +73,7 @@ WANTED = {
         "GET /rules/{rules}/versions",
         "GET /rules/{rules}/versions/{version}",
     ],
-    Access.OPERATE: [
+    RequiredAccess.OPERATE: [
         "POST /connectors/{connector}/restart",
         "PUT /connectors/{connector}/pause",
         "PUT /connectors/{connector}/resume",
@@ -89,7 +89,7 @@ WANTED = {
         "PUT /connectors/{connector}/snapshots/{snapshot}/resume",
         "PUT /connectors/{connector}/snapshots/{snapshot}/cancel",
     ],
-    Access.ADMIN: [
+    RequiredAccess.ADMIN: [
         "POST /connectors",
         "DELETE /connectors/{connector}",
         "PUT /connectors/{connector}/config",
@@ -150,7 +150,7 @@ FOR_SOME = {
     "POST /rules/propose",
     "GET /openapi.json",
 }
-LEVEL = {Access.READ: 1, Access.OPERATE: 2, Access.ADMIN: 3}
+LEVEL = {RequiredAccess.READ: 1, RequiredAccess.OPERATE: 2, RequiredAccess.ADMIN: 3}
 
 
 def test_every_route_has_the_access_that_was_decided() -> None:
@@ -194,9 +194,9 @@ async def test_every_role_on_every_route(start: Start, tmp_path: Path) -> None:
             for user in ("", *users):
                 headers = basic(user, user[::-1]) if user else {}
                 reply = await call(route.method, path, body if route.operation.body else None, headers)
-                if route.access is Access.PUBLIC:
+                if route.access is RequiredAccess.PUBLIC:
                     wanted = reply.status not in {401, 403}
-                elif route.access is Access.INTERNAL:
+                elif route.access is RequiredAccess.INTERNAL:
                     wanted = reply.status == 400 and "signature" in reply.error
                 elif not user:
                     # The console asks with a form of its own, not with the browser's.
@@ -265,14 +265,14 @@ def test_grants() -> None:
     grants = parse_grants("read, operate:sales-[a-z]{1,3},admin:x|y")
     assert [str(grant) for grant in grants] == ["read", "operate:sales-[a-z]{1,3}", "admin:x|y"]
     who = Principal("a", "basic", grants)
-    assert who.may(Access.READ)
-    assert who.may(Access.OPERATE, "sales-eu")
-    assert not who.may(Access.OPERATE, "sales-europe")
-    assert not who.may(Access.OPERATE)
-    assert who.may(Access.ADMIN, "y")
-    assert not who.may(Access.ADMIN, "xy")
-    assert not who.may(Access.ADMIN, "y\n")
-    assert readable(Principal("b", "basic", parse_grants("read:ä.*")), ["ä/b", "a"]) == ["ä/b"]
+    assert who.may(RequiredAccess.READ)
+    assert who.may(RequiredAccess.OPERATE, "sales-eu")
+    assert not who.may(RequiredAccess.OPERATE, "sales-europe")
+    assert not who.may(RequiredAccess.OPERATE)
+    assert who.may(RequiredAccess.ADMIN, "y")
+    assert not who.may(RequiredAccess.ADMIN, "xy")
+    assert not who.may(RequiredAccess.ADMIN, "y\n")
+    assert readable_names(Principal("b", "basic", parse_grants("read:ä.*")), ["ä/b", "a"]) == ["ä/b"]
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from offsets.records import Status
+from offsets.records import ReportedStatus
 from tests.support.eventually import eventually_async
 from worker.console.assets import STATIC
-from worker.console.feed import Feed
-from worker.console.libraries import FILES, adapt
+from worker.console.feed import RowFeed
+from worker.console.libraries import FILES, adapt_imports
 from worker.console.routes import FEATURES
-from worker.console.rows import first_line, row, summed
+from worker.console.rows import build_row, first_line, sum_reports
 from worker.console.sessions import Sessions
 from worker.rest.access import Principal, parse_grants
 
@@ -113,12 +113,12 @@ async def test_nothing_else_is_sent(rest: tuple[Rest, MemoryHerder], name: str) 
 
 def test_modules_of_others_name_each_other_by_path() -> None:
     source = b"import{options as n}from\"preact\";import { elt } from 'crelt';a\n//# sourceMappingURL=x.map\n"
-    assert adapt(source) == b"import{options as n}from\"./preact.js\";import { elt } from './crelt.js';a\n\n"
+    assert adapt_imports(source) == b"import{options as n}from\"./preact.js\";import { elt } from './crelt.js';a\n\n"
 
 
 def test_comments_of_modules_are_left_out_and_nothing_else() -> None:
     source = b"/**\nWhat it is.\n*/\na = 1; /* b */\n  // c\n/* d */ e = '//f';\n/*\ng\n*/\nh\n"
-    assert adapt(source) == b"a = 1; /* b */\n/* d */ e = '//f';\nh\n"
+    assert adapt_imports(source) == b"a = 1; /* b */\n/* d */ e = '//f';\nh\n"
 
 
 # Sessions.
@@ -221,12 +221,12 @@ def test_sessions_are_bounded() -> None:
 # Rows and streams.
 
 
-def status(state: str, worker: str = "w:1", trace: str | None = None) -> Status:
-    return Status(state=state, trace=trace, worker_id=worker, generation=1)  # type: ignore[arg-type]
+def status(state: str, worker: str = "w:1", trace: str | None = None) -> ReportedStatus:
+    return ReportedStatus(state=state, trace=trace, worker_id=worker, generation=1)  # type: ignore[arg-type]
 
 
 def test_a_row_tells_what_is_worst() -> None:
-    shown = row(
+    shown = build_row(
         "a",
         {"connector.class": "B"},
         "source",
@@ -237,12 +237,12 @@ def test_a_row_tells_what_is_worst() -> None:
     assert shown["tasks"] == {"RUNNING": 1, "FAILED": 1, "UNASSIGNED": 1}
     assert (shown["error"], shown["workers"]) == ("Fatal: no", ["w:1", "w:2"])
     assert (shown["rate"], shown["lag_s"]) == (12.0, 0.046)
-    assert row("a", {}, "sink", None, [], None)["state"] == "UNASSIGNED"
+    assert build_row("a", {}, "sink", None, [], None)["state"] == "UNASSIGNED"
 
 
 def test_rates_of_workers_are_added_and_the_largest_lag_counts() -> None:
     reports: list[Mapping[str, tuple[float, float | None]]] = [{"a": (1.0, None)}, {"a": (2.0, 3.0), "b": (1.0, None)}]
-    assert summed([*reports, {"a": (0.5, 1.0)}]) == {"a": (3.5, 3.0), "b": (1.0, None)}
+    assert sum_reports([*reports, {"a": (0.5, 1.0)}]) == {"a": (3.5, 3.0), "b": (1.0, None)}
     assert first_line(None) == ""
 
 
@@ -315,7 +315,7 @@ async def test_a_stream_tells_all_and_then_what_changes(closed: tuple[Rest, Memo
 
 async def test_rows_are_put_together_once_for_all_who_may_the_same() -> None:
     herder = MemoryHerder()
-    feed = Feed(herder)
+    feed = RowFeed(herder)
     herder.configs["a"], herder.states["a"] = {"connector.class": "B"}, "RUNNING"
     await feed.refresh()
     first = feed.version

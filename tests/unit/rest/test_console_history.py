@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.console.history import MOST_CHARACTERS, MOST_VERSIONS, ConfigHistory, Version, differences, shown
+from worker.console.history import (
+    MOST_CHARACTERS,
+    MOST_VERSIONS,
+    ConfigHistory,
+    PastConfig,
+    list_differences,
+    show_versions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +50,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_a_changed_secret_is_reported_and_not_shown() -> None:
-    assert differences({"password": "old", "a": "1"}, {"password": "new", "b": "2"}, hide) == [
+    assert list_differences({"password": "old", "a": "1"}, {"password": "new", "b": "2"}, hide) == [
         {"name": "a", "before": "1", "after": None},
         {"name": "b", "before": None, "after": "2"},
         {"name": "password", "before": "[hidden]", "after": "[hidden]"},
@@ -51,8 +58,8 @@ def test_a_changed_secret_is_reported_and_not_shown() -> None:
 
 
 def test_a_version_after_a_deletion_changes_nothing_that_is_known() -> None:
-    versions = [Version("x", 3, {"a": "1"}, 1), Version("x", 2, None, 1), Version("x", 1, {"a": "0"}, 1)]
-    assert [(version["deleted"], version["changes"]) for version in shown(versions, hide)] == [
+    versions = [PastConfig("x", 3, {"a": "1"}, 1), PastConfig("x", 2, None, 1), PastConfig("x", 1, {"a": "0"}, 1)]
+    assert [(version["deleted"], version["changes"]) for version in show_versions(versions, hide)] == [
         (False, []),
         (True, []),
         (False, []),

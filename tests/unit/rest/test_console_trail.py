@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worker.console.trail import MOST_CHANGES, MOST_SAMPLES, Samples, Trail, changes, meaning, together
+from worker.console.trail import MOST_CHANGES, MOST_SAMPLES, Samples, Trail, describe_request, is_change, merge_changes
 
 from .security import basic, write_users
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     ],
 )
 def test_requests_are_said_in_words(method: str, path: str, connector: str | None, action: str) -> None:
-    assert meaning(method, path) == (connector, action)
+    assert describe_request(method, path) == (connector, action)
 
 
 def test_what_only_tries_is_no_change() -> None:
-    assert changes("PUT", "/connectors/a/pause")
+    assert is_change("PUT", "/connectors/a/pause")
     for method, path in (
         ("GET", "/console/audit"),
         ("PUT", "/connector-plugins/B/config/validate"),
         ("PUT", "/console/connectors/a/check"),
         ("POST", "/rules/preview/"),
     ):
-        assert not changes(method, path)
+        assert not is_change(method, path)
 
 
 def test_the_trail_is_bounded_and_the_newest_is_first() -> None:
@@ -60,7 +60,7 @@ def test_the_trail_is_bounded_and_the_newest_is_first() -> None:
 
 
 def test_changes_of_all_workers_are_in_one_order() -> None:
-    answer = together([("w:1", [{"at_ms": 3}, {"at_ms": 1}]), ("w:2", [{"at_ms": 2}])], 2)
+    answer = merge_changes([("w:1", [{"at_ms": 3}, {"at_ms": 1}]), ("w:2", [{"at_ms": 2}])], 2)
     assert answer == [{"at_ms": 3, "worker_id": "w:1"}, {"at_ms": 2, "worker_id": "w:2"}]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from worker.rest.files import Watch, fingerprints, watch
+from worker.rest.files import FileWatch, read_fingerprints, watch_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +26,11 @@ async def test_what_fails_unforeseen_keeps_no_other_file_from_being_read(
     async def take() -> None:
         read.set()
 
-    watches = [Watch("broken files", lambda: [str(broken)], fail), Watch("good files", lambda: [str(good)], take)]
-    task = asyncio.create_task(watch(watches, fingerprints(watches)))
+    watches = [
+        FileWatch("broken files", lambda: [str(broken)], fail),
+        FileWatch("good files", lambda: [str(good)], take),
+    ]
+    task = asyncio.create_task(watch_files(watches, read_fingerprints(watches)))
     try:
         for content in ("one", "two and more"):
             read.clear()

@@ -9,8 +9,8 @@ import pytest
 from yarl import URL
 
 from worker.rest.facade import REBALANCE_TEXT, RestError
-from worker.rest.forwarding import WorkerClient, next_hop, target
-from worker.rest.signing import SessionKey
+from worker.rest.forwarding import WorkerClient, next_hop, target_url
+from worker.rest.signing import SigningKey
 from worker.tls import client_context
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_two_hops() -> None:
 
 
 def test_the_target_keeps_path_and_query() -> None:
-    url = target(
+    url = target_url(
         "http://h:1/",
         "/connectors/a%2Fb/restart",
         [("includeTasks", "true"), ("forward", "true"), ("x", "ü&")],
@@ -115,11 +115,11 @@ async def test_internal_requests(start: Start) -> None:
         await client.send_signed("PUT", f"{leader.url}/", "/connectors/a/fence", b"{}", herder.key)
         assert herder.fenced == ["a"]
         with pytest.raises(RestError) as caught:
-            await client.send_signed("PUT", leader.url, "/connectors/a/fence", b"{}", SessionKey(b"other"))
+            await client.send_signed("PUT", leader.url, "/connectors/a/fence", b"{}", SigningKey(b"other"))
         assert caught.value.status == 503  # the leader may have a newer key for a moment: to be sent again
         herder.key = None
         with pytest.raises(RestError) as caught:
-            await client.send_signed("PUT", leader.url, "/connectors/a/fence", b"{}", SessionKey(b"other"))
+            await client.send_signed("PUT", leader.url, "/connectors/a/fence", b"{}", SigningKey(b"other"))
         assert caught.value.status == 503
     finally:
         await client.close()

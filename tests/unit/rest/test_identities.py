@@ -14,9 +14,9 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from worker import cli
-from worker.properties import parse
+from worker.properties import parse_properties
 from worker.rest.auth_settings import AuthSettings
-from worker.rest.client import credentials, get
+from worker.rest.client import auth_headers, send_get
 from worker.rest.identities import jaas_credentials, parse_tokens, parse_users, readable_by_others, token_digest
 from worker.rest.passwords import check_hash, hash_password, verify_password
 from worker.secrets.masking import mask_patterns
@@ -141,14 +141,14 @@ def test_the_commands_make_lines_that_work(capsys: pytest.CaptureFixture[str], m
     assert cli.main(["hash-password", "CN=ada l,O=x", "--role", "read", "--role", r"operate:sales-\d{1,2}"]) == 0
     made = capsys.readouterr()
     assert "geheim" not in made.out + made.err
-    users = parse_users(parse(made.out))
+    users = parse_users(parse_properties(made.out))
     user = users["CN=ada l,O=x"]
     assert verify_password("geheim", user.hashed or "")
     assert [str(grant) for grant in user.grants] == ["read", r"operate:sales-\d{1,2}"]
     assert cli.main(["hash-token", "ci", "--role", "admin", "--expires", "2100-01-01"]) == 0
     made = capsys.readouterr()
     token = made.err.removeprefix("token: ").strip()
-    known = parse_tokens(parse(made.out))[token_digest(token)]
+    known = parse_tokens(parse_properties(made.out))[token_digest(token)]
     assert (known.name, [str(grant) for grant in known.grants]) == ("ci", ["admin"])
     assert known.expires is not None
     assert known.expires > time.time()
@@ -238,11 +238,11 @@ async def test_commands_send_credentials(start: Start, tmp_path: Path) -> None:
     )
     url = f"{call.url}/connectors"
     environment = {"MILLRACE_REST_USER": "rita", "MILLRACE_REST_PASSWORD": "atir"}
-    assert await asyncio.to_thread(get, url, 10, environment) == b"[]"
+    assert await asyncio.to_thread(send_get, url, 10, environment) == b"[]"
     with pytest.raises(ConfigInvalid, match=r"401 .*set MILLRACE_REST_USER"):
-        await asyncio.to_thread(get, url, 10, {})
-    assert credentials({"MILLRACE_REST_TOKEN": "t", **environment}) == {"Authorization": "Bearer t"}
+        await asyncio.to_thread(send_get, url, 10, {})
+    assert auth_headers({"MILLRACE_REST_TOKEN": "t", **environment}) == {"Authorization": "Bearer t"}
     with pytest.raises(ConfigInvalid, match="must both be set"):
-        credentials({"MILLRACE_REST_USER": "rita"})
+        auth_headers({"MILLRACE_REST_USER": "rita"})
     with pytest.raises(ConfigInvalid, match="http:// or https://"):
-        get("file:///etc/passwd")
+        send_get("file:///etc/passwd")

@@ -176,7 +176,7 @@ def test_buckets() -> None:
 
 
 def test_the_table_of_callers_does_not_grow() -> None:
-    buckets = TokenBuckets(rate=1, burst=1, most=100)
+    buckets = TokenBuckets(rate=1, burst=1, max_callers=100)
     assert buckets.take("kept", 0.0) == 0
     for number in range(10_000):
         buckets.take(f"caller {number}", 0.0)

@@ -21,14 +21,14 @@ from tests.conformance.rest.record import GOLDEN
 from tests.conformance.rest.scenario import FORWARDED, STEPS
 from worker.console import rule_editing
 from worker.rest.facade import NotLeader, RestError
-from worker.rest.openapi import document, statuses
+from worker.rest.openapi import build_document, documented_statuses
 from worker.rest.routes import ROUTES
-from worker.rest.routing import Access, Router, route_for
+from worker.rest.routing import RequiredAccess, Router, route_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from worker.rest.routing import Route
+    from worker.rest.routing import RestRoute
 
     from .conftest import Reply, Rest, Start
     from .memory_herder import MemoryHerder
@@ -52,15 +52,15 @@ CONFIG = {"connector.class": "B"}
 
 @cache
 def made() -> dict[str, Any]:
-    return document(ALL, URL)
+    return build_document(ALL, URL)
 
 
-def operation(route: Route) -> dict[str, Any]:
+def operation(route: RestRoute) -> dict[str, Any]:
     found: dict[str, Any] = made()["paths"][route.path][route.method.lower()]
     return found
 
 
-def schema_of(route: Route, status: int) -> dict[str, Any] | None:
+def schema_of(route: RestRoute, status: int) -> dict[str, Any] | None:
     """The schema of an answer's body with all definitions beside it, closed: fields that are not declared do not fit."""
     response = operation(route)["responses"][str(status)]
     if "$ref" in response:
@@ -77,7 +77,7 @@ def schema_of(route: Route, status: int) -> dict[str, Any] | None:
     return schema
 
 
-def misfit(route: Route, status: int, body: Any) -> str | None:
+def misfit(route: RestRoute, status: int, body: Any) -> str | None:
     """How an answer differs from what is documented, or None."""
     if str(status) not in operation(route)["responses"]:
         return f"{status} is not documented"
@@ -95,7 +95,7 @@ def misfit(route: Route, status: int, body: Any) -> str | None:
 def test_it_is_valid_openapi() -> None:
     OpenAPIV31SpecValidator(made()).validate()
     for part in ("main", "admin"):
-        OpenAPIV31SpecValidator(document(ROUTES[part], URL, schemes=("mutualTLS",), optional=False)).validate()
+        OpenAPIV31SpecValidator(build_document(ROUTES[part], URL, schemes=("mutualTLS",), optional=False)).validate()
 
 
 def test_every_route_is_in_it_and_nothing_else() -> None:
@@ -109,10 +109,10 @@ def test_roles_and_credentials() -> None:
     for route in ALL:
         shown = operation(route)
         assert shown["x-role"] == route.access.value
-        assert shown.get("x-internal", False) is (route.access is Access.INTERNAL)
-        if route.access in {Access.READ, Access.OPERATE, Access.ADMIN}:
+        assert shown.get("x-internal", False) is (route.access is RequiredAccess.INTERNAL)
+        if route.access in {RequiredAccess.READ, RequiredAccess.OPERATE, RequiredAccess.ADMIN}:
             assert shown["security"] == [{}, {"basic": [route.access]}, {"bearer": [route.access]}]
-    restricted = document(ALL, URL, schemes=("bearer",), optional=False)
+    restricted = build_document(ALL, URL, schemes=("bearer",), optional=False)
     assert restricted["paths"]["/connectors"]["post"]["security"] == [{"bearer": ["admin"]}]
     assert restricted["paths"]["/health"]["get"]["security"] == []
     assert set(restricted["components"]["securitySchemes"]) == {"bearer", "session"}
@@ -129,9 +129,9 @@ async def test_a_worker_serves_it(start: Start) -> None:
     call, _ = await start()
     served = await call("GET", "/openapi.json")
     assert served.headers["Content-Type"] == "application/json"
-    assert served.json == document(ALL, call.url)
+    assert served.json == build_document(ALL, call.url)
     off, _ = await start(admin_listeners="")
-    assert (await off("GET", "/openapi.json")).json == document(ROUTES["main"], off.url)
+    assert (await off("GET", "/openapi.json")).json == build_document(ROUTES["main"], off.url)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", ""])
@@ -146,7 +146,7 @@ async def test_it_says_where_admin_is_served(start: Start, host: str) -> None:
     assert {path for path, item in described["paths"].items() if "servers" in item} == {
         route.path for route in ROUTES["admin"]
     }
-    assert described == document(ROUTES["main"], call.url, apart=ROUTES["admin"], apart_urls=[server["url"]])
+    assert described == build_document(ROUTES["main"], call.url, apart=ROUTES["admin"], apart_urls=[server["url"]])
     OpenAPIV31SpecValidator(described).validate()
 
 
@@ -166,7 +166,7 @@ def test_links_lead_to_operations_with_these_parameters() -> None:
         assert link["operationId"] == name
         assert set(link["parameters"]) == set(re.findall(r"\{(\w+)\}", paths[name]))
     # None leads out of a document with fewer operations.
-    main = document([route for route in ALL if route.operation.id != "getStatus"], URL)
+    main = build_document([route for route in ALL if route.operation.id != "getStatus"], URL)
     assert "getStatus" not in main["paths"]["/connectors"]["post"]["responses"]["201"]["links"]
 
 
@@ -191,7 +191,7 @@ def test_kafka_connects_answers_fit_it() -> None:
         except RestError:
             continue
         if difference is not None:
-            assert difference.status in statuses(route), step.name
+            assert difference.status in documented_statuses(route), step.name
             continue
         body = _unmasked(answer.get("body"))
         if step.name.startswith(("validate-", "plugin-config")) and answer["status"] == 200:
@@ -215,7 +215,7 @@ def _unmasked(body: Any) -> Any:
 # come from what stands before all operations and are tested there, those between workers with the signatures.
 
 
-async def _ask(call: Rest, route: Route, headers: dict[str, str] | None = None, **names: str) -> Reply:
+async def _ask(call: Rest, route: RestRoute, headers: dict[str, str] | None = None, **names: str) -> Reply:
     """The operation with a good request."""
     path = route.path.format(**{**NAMES, **names})
     body: Any = next(iter(route.operation.examples.values()), CONFIG if route.operation.body is not None else None)
@@ -252,7 +252,7 @@ OWN: dict[tuple[str, int], dict[str, str]] = {
 }
 #: They ask nothing that a herder could refuse.
 WITHOUT_HERDER = {"getConsole", "getConsoleFile", "openSession", "getSession", "endSession", "listRuleOperators"}
-DOCUMENTED = [(route, status) for route in ALL for status in statuses(route)]
+DOCUMENTED = [(route, status) for route in ALL for status in documented_statuses(route)]
 
 
 @pytest.mark.parametrize(
@@ -264,12 +264,12 @@ DOCUMENTED = [(route, status) for route in ALL for status in statuses(route)]
         and status not in {401, 403, 408, 429}
         and route.operation.id not in {"getHealth", "getOpenapi"}
         and (route.operation.id not in WITHOUT_HERDER or status not in {500, 503})
-        and route.access is not Access.INTERNAL
+        and route.access is not RequiredAccess.INTERNAL
         and (status != 503 or route.when_ready)
     ],
 )
 async def test_documented_errors_are_answered(
-    start: Start, route: Route, status: int, monkeypatch: pytest.MonkeyPatch
+    start: Start, route: RestRoute, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call, herder = await start(rest_request_max_bytes="1024")
     if status in REFUSALS:
@@ -315,7 +315,7 @@ SUCCESSES = [
     (route, status)
     for route, status in DOCUMENTED
     if status < 400
-    and route.access is not Access.INTERNAL
+    and route.access is not RequiredAccess.INTERNAL
     and route.operation.id not in {"getMetrics", "watchConnectors", "getConsoleFile"}
 ]
 
@@ -324,7 +324,7 @@ SUCCESSES = [
     ("route", "status"),
     [pytest.param(route, status, id=f"{route.operation.id}-{status}") for route, status in SUCCESSES],
 )
-async def test_documented_successes_are_answered(start: Start, route: Route, status: int) -> None:
+async def test_documented_successes_are_answered(start: Start, route: RestRoute, status: int) -> None:
     call, herder = await start()
     if (route.operation.id, status) != ("putConfig", 201):
         await call("PUT", "/connectors/a/config", CONFIG)

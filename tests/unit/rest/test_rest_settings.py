@@ -7,15 +7,15 @@ import pytest
 from connectors.errors import ConfigInvalid
 from tests.support.settings import rest_settings
 from worker.rest.auth_settings import AuthSettings, LimitSettings
-from worker.rest.certificates import Rule
-from worker.rest.server import advertised
-from worker.rest.settings import HeaderRule, Listener, RestSettings, header_rules
+from worker.rest.certificates import CertificateRule
+from worker.rest.server import advertised_address
+from worker.rest.settings import HeaderRule, RestListener, RestSettings, header_rules
 
 
 def test_defaults() -> None:
     settings = RestSettings.from_properties({})
     assert settings == RestSettings(
-        listeners=(Listener("http", "", 8083),),
+        listeners=(RestListener("http", "", 8083),),
         admin_listeners=None,
         advertised_host=None,
         advertised_port=None,
@@ -39,28 +39,28 @@ def test_defaults() -> None:
             tokens_file="",
             java_users="",
             jwt=None,
-            rules=(Rule(),),
+            rules=(CertificateRule(),),
             failures_per_minute=20,
             metrics_public=False,
             session_s=28_800.0,
         ),
         limits=LimitSettings(rate=0.0, burst=20, concurrent=256, connections=1024, idle_s=30.0, body_s=30.0),
     )
-    assert settings.listeners == (Listener("http", "", 8083),)
+    assert settings.listeners == (RestListener("http", "", 8083),)
 
 
 @pytest.mark.parametrize(
     ("text", "listener"),
     [
-        ("http://:8083", Listener("http", "", 8083)),
-        ("HTTPS://Example.com:443", Listener("https", "Example.com", 443)),
-        ("http://[::1]:1", Listener("http", "::1", 1)),
-        ("http://127.0.0.1:0", Listener("http", "127.0.0.1", 0)),
+        ("http://:8083", RestListener("http", "", 8083)),
+        ("HTTPS://Example.com:443", RestListener("https", "Example.com", 443)),
+        ("http://[::1]:1", RestListener("http", "::1", 1)),
+        ("http://127.0.0.1:0", RestListener("http", "127.0.0.1", 0)),
     ],
 )
-def test_listeners(text: str, listener: Listener) -> None:
+def test_listeners(text: str, listener: RestListener) -> None:
     assert RestSettings.from_properties({"listeners": text}).listeners == (listener,)
-    assert Listener.parse(str(listener)) == listener
+    assert RestListener.parse(str(listener)) == listener
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_admin_listeners() -> None:
     assert RestSettings.from_properties({}).admin_listeners is None
     assert RestSettings.from_properties({"admin.listeners": ""}).admin_listeners == ()
     assert RestSettings.from_properties({"admin.listeners": "http://a:1"}).admin_listeners == (
-        Listener("http", "a", 1),
+        RestListener("http", "a", 1),
     )
 
 
@@ -155,11 +155,13 @@ def test_tls_properties_with_the_prefix_replace_the_plain_ones() -> None:
 )
 def test_the_advertised_address(properties: dict[str, str], bound: list[tuple[str, str, int]], url: str) -> None:
     settings = RestSettings.from_properties(properties)
-    assert advertised(settings, [(Listener(scheme, host, port), port) for scheme, host, port in bound]) == url
+    assert (
+        advertised_address(settings, [(RestListener(scheme, host, port), port) for scheme, host, port in bound]) == url
+    )
 
 
 def test_an_address_of_all_interfaces_is_not_advertised() -> None:
     everywhere = "0.0.0.0"  # noqa: S104 - not bound
-    url = advertised(rest_settings(), [(Listener("http", everywhere, 0), 4711)])
+    url = advertised_address(rest_settings(), [(RestListener("http", everywhere, 0), 4711)])
     assert everywhere not in url
     assert url.endswith(":4711")

@@ -15,7 +15,7 @@ from cryptography.x509 import NameOID
 from connectors.errors import ConfigInvalid
 from tests.support.eventually import eventually_async
 from worker.rest.certificates import name_of, parse_rules
-from worker.rest.server import RestServer, exposed
+from worker.rest.server import RestServer, find_exposed
 from worker.rest.settings import RestSettings
 
 from .conftest import Rest
@@ -308,5 +308,5 @@ def test_rules() -> None:
     ],
 )
 def test_listeners_that_are_open_to_others(properties: dict[str, str], warning: str | None) -> None:
-    found = exposed(RestSettings.from_properties(properties))
+    found = find_exposed(RestSettings.from_properties(properties))
     assert found == [] if warning is None else warning in found[0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from worker.rest.facade import RestError
 from worker.rest.operations import Operation, Tag
 from worker.rest.routes import ROUTES
-from worker.rest.routing import Route, Router, check_media, route_for, split
+from worker.rest.routing import RestRoute, Router, check_media, route_for, split_path
 
 ROUTER = Router(ROUTES["all"])
 
@@ -81,9 +81,9 @@ def test_methods() -> None:
         route_for(restart, "HEAD")
 
 
-def _route(*, takes_body: bool = False, negotiate: bool = True) -> Route:
+def _route(*, takes_body: bool = False, negotiate: bool = True) -> RestRoute:
     operation = Operation("x", "X.", Tag.WORKER, {}, body=dict if takes_body else None)
-    return Route("PUT", "/x", None, negotiate=negotiate, operation=operation)  # type: ignore[arg-type]
+    return RestRoute("PUT", "/x", None, negotiate=negotiate, operation=operation)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_media_types(
 
 
 def test_split() -> None:
-    assert split("/a/b/") == ["a", "b"]
-    assert split("/a//") == ["a", ""]
-    assert split("/") == []
+    assert split_path("/a/b/") == ["a", "b"]
+    assert split_path("/a//") == ["a", ""]
+    assert split_path("/") == []
 
 
 def test_the_parts_of_the_api_make_up_the_whole() -> None:

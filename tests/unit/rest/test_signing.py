@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worker.rest.facade import RestError
-from worker.rest.signing import SessionKey, signature_headers, verify
+from worker.rest.signing import SigningKey, signature_headers, verify_signature
 
 KEY, BODY = b"k" * 32, b'[{"a":"1"}]'
 
@@ -15,17 +15,17 @@ def test_a_signature_is_that_of_the_standard() -> None:
     import hashlib
     import hmac
 
-    headers = signature_headers(SessionKey(KEY), BODY)
+    headers = signature_headers(SigningKey(KEY), BODY)
     assert headers["X-Connect-Request-Signature-Algorithm"] == "HmacSHA256"
     assert base64.b64decode(headers["X-Connect-Authorization"]) == hmac.digest(KEY, BODY, hashlib.sha256)
 
 
 @pytest.mark.parametrize("algorithm", ["HmacSHA1", "HmacSHA256", "HmacSHA384", "HmacSHA512"])
 def test_what_is_signed_is_accepted(algorithm: str) -> None:
-    session = SessionKey(b"secret", algorithm)
-    verify(signature_headers(session, b"body"), b"body", session, [algorithm])
+    session = SigningKey(b"secret", algorithm)
+    verify_signature(signature_headers(session, b"body"), b"body", session, [algorithm])
     with pytest.raises(RestError) as caught:
-        verify(signature_headers(session, b"body"), b"other", session, [algorithm])
+        verify_signature(signature_headers(session, b"body"), b"other", session, [algorithm])
     assert (caught.value.status, str(caught.value)) == (403, "Internal request contained invalid signature.")
 
 
@@ -34,29 +34,29 @@ UNSUPPORTED = (
     "configured to use: [HmacSHA256]. Check that all workers' configuration files permit the same set of signature algorithms, "
     "and correct any misconfigured worker and restart it."
 )
-GOOD = signature_headers(SessionKey(b"secret"), b"body")
+GOOD = signature_headers(SigningKey(b"secret"), b"body")
 
 
 @pytest.mark.parametrize(
     ("headers", "session", "status", "text"),
     [
-        ({}, SessionKey(b"secret"), 400, "Internal request missing required signature"),
+        ({}, SigningKey(b"secret"), 400, "Internal request missing required signature"),
         (
             {"X-Connect-Authorization": "AA=="},
-            SessionKey(b"secret"),
+            SigningKey(b"secret"),
             400,
             "Internal request missing required signature",
         ),
         (
             {**GOOD, "X-Connect-Request-Signature-Algorithm": "nope"},
-            SessionKey(b"secret"),
+            SigningKey(b"secret"),
             400,
             "Algorithm nope not available",
         ),
-        ({**GOOD, "X-Connect-Request-Signature-Algorithm": "HmacMD5"}, SessionKey(b"secret"), 400, UNSUPPORTED),
+        ({**GOOD, "X-Connect-Request-Signature-Algorithm": "HmacMD5"}, SigningKey(b"secret"), 400, UNSUPPORTED),
         (
             {**GOOD, "X-Connect-Authorization": "???"},
-            SessionKey(b"secret"),
+            SigningKey(b"secret"),
             400,
             "The header X-Connect-Authorization is not valid base64",
         ),
@@ -66,10 +66,10 @@ GOOD = signature_headers(SessionKey(b"secret"), b"body")
             503,
             "This worker is still starting up and has not been able to read a session key from the config topic yet",
         ),
-        (GOOD, SessionKey(b"old secret"), 403, "Internal request contained invalid signature."),
+        (GOOD, SigningKey(b"old secret"), 403, "Internal request contained invalid signature."),
     ],
 )
-def test_what_is_refused(headers: dict[str, str], session: SessionKey | None, status: int, text: str) -> None:
+def test_what_is_refused(headers: dict[str, str], session: SigningKey | None, status: int, text: str) -> None:
     with pytest.raises(RestError) as caught:
-        verify(headers, b"body", session, ["HmacSHA256"])
+        verify_signature(headers, b"body", session, ["HmacSHA256"])
     assert (caught.value.status, str(caught.value)) == (status, text)

@@ -16,7 +16,7 @@ from connectors.errors import ConfigInvalid
 from worker.rest import web_tokens
 from worker.rest.access import Grant, parse_grants
 from worker.rest.auth_settings import JwtSettings
-from worker.rest.web_tokens import JwtVerifier, NotAccepted, granted, parse_keys
+from worker.rest.web_tokens import JwtVerifier, NotAccepted, granted_roles, parse_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -156,4 +156,4 @@ def test_keys_for_signatures_only() -> None:
     ],
 )
 def test_roles_of_claims(claims: dict[str, Any], path: str, roles: str) -> None:
-    assert granted(claims, path, ROLES) == (parse_grants(roles) if roles else ())
+    assert granted_roles(claims, path, ROLES) == (parse_grants(roles) if roles else ())

@@ -12,7 +12,7 @@ from tests.support.eventually import eventually_async
 from worker.rest.access import Principal, parse_grants
 from worker.rest.facade import RestError
 from worker.rest.forwarding import WorkerClient
-from worker.rest.signing import Asked, Nonces, SessionKey, read_request, sign_request, signature_headers
+from worker.rest.signing import Nonces, SignedRequest, SigningKey, read_request, sign_request, signature_headers
 from worker.tls import client_context
 
 from .security import basic, write_users
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .conftest import Rest, Start
     from .memory_herder import MemoryHerder
 
-KEY = SessionKey(b"k" * 32)
-ASKED = Asked("PUT", "/connectors/a/config?forward=true", "http://leader:1")
+KEY = SigningKey(b"k" * 32)
+ASKED = SignedRequest("PUT", "/connectors/a/config?forward=true", "http://leader:1")
 ADA = Principal("ada", "basic", parse_grants("operate,admin:sales-.*"))
 CONFIG = {"connector.class": "x"}
 CHIEF = Principal("chief", "basic", parse_grants("admin"))
@@ -41,12 +41,12 @@ def test_what_is_signed_is_read() -> None:
 @pytest.mark.parametrize(
     ("change", "status", "text"),
     [
-        ({"key": SessionKey(b"other" * 8)}, 403, "can't have been made with the cluster's current session key"),
+        ({"key": SigningKey(b"other" * 8)}, 403, "can't have been made with the cluster's current session key"),
         ({"key": None}, 503, "has not been able to read a session key"),
         ({"algorithms": ["HmacSHA512"]}, 403, "inter.worker.verification.algorithms does not list"),
-        ({"asked": Asked("DELETE", ASKED.target, ASKED.receiver)}, 403, "it is for PUT"),
-        ({"asked": Asked("PUT", "/connectors/b/config?forward=true", ASKED.receiver)}, 403, "it is for PUT"),
-        ({"asked": Asked("PUT", ASKED.target, "http://other:1")}, 403, "at http://leader:1"),
+        ({"asked": SignedRequest("DELETE", ASKED.target, ASKED.receiver)}, 403, "it is for PUT"),
+        ({"asked": SignedRequest("PUT", "/connectors/b/config?forward=true", ASKED.receiver)}, 403, "it is for PUT"),
+        ({"asked": SignedRequest("PUT", ASKED.target, "http://other:1")}, 403, "at http://leader:1"),
         ({"now": 1061.0}, 403, "compare the workers' clocks"),
         ({"now": 939.0}, 403, "compare the workers' clocks"),
         ({"header": "x"}, 403, "can't be read"),
@@ -79,7 +79,7 @@ def test_a_kip_507_signature_signs_nothing_else() -> None:
 
 
 def test_a_request_is_taken_once_and_the_memory_is_bounded() -> None:
-    nonces = Nonces(started=1000.0, most=3)
+    nonces = Nonces(started=1000.0, max_nonces=3)
     nonces.take("a", 1000.0, 1000.0)
     with pytest.raises(RestError, match="here before"):
         nonces.take("a", 1000.0, 1059.0)
@@ -123,8 +123,8 @@ async def test_the_follower_authenticates_and_the_leader_believes_it(pair: Pair)
 
 async def test_a_signature_of_the_client_is_no_use(pair: Pair) -> None:
     leader, herder, follower, _ = pair
-    asked = Asked("PUT", "/connectors/a/config", leader.url)
-    forged = sign_request(SessionKey(b"guessed"), asked, b"{}", CHIEF, time.time())
+    asked = SignedRequest("PUT", "/connectors/a/config", leader.url)
+    forged = sign_request(SigningKey(b"guessed"), asked, b"{}", CHIEF, time.time())
     for call in (leader, follower):
         for headers in (
             {"X-Millrace-Worker-Request": forged},
@@ -141,13 +141,13 @@ async def test_a_captured_request_can_not_be_sent_again(pair: Pair) -> None:
     body = b'{"connector.class":"x"}'
     signed = {
         "X-Millrace-Worker-Request": sign_request(
-            KEY, Asked("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time()
+            KEY, SignedRequest("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time()
         )
     }
     changed = await leader("PUT", "/connectors/a/config", b'{"connector.class":"evil"}', signed)
     assert (changed.status, changed.error) == (403, "The signature of the request between workers is for another body")
     signed["X-Millrace-Worker-Request"] = sign_request(
-        KEY, Asked("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time()
+        KEY, SignedRequest("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time()
     )
     assert (await leader("PUT", "/connectors/a/config", body, signed)).status == 201
     del herder.configs["a"]
@@ -169,7 +169,9 @@ async def test_the_receiver_looks_at_the_roles_too(pair: Pair) -> None:
 
     def signed(method: str, path: str) -> dict[str, str]:
         return {
-            "X-Millrace-Worker-Request": sign_request(KEY, Asked(method, path, leader.url), b"", operator, time.time())
+            "X-Millrace-Worker-Request": sign_request(
+                KEY, SignedRequest(method, path, leader.url), b"", operator, time.time()
+            )
         }
 
     refused = await leader("DELETE", "/connectors/a", headers=signed("DELETE", "/connectors/a"))
@@ -182,7 +184,8 @@ async def test_two_signatures_are_none(pair: Pair) -> None:
     leader, herder, _, _ = pair
     body = b'{"connector.class":"x"}'
     one, two = (
-        sign_request(KEY, Asked("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time()) for _ in range(2)
+        sign_request(KEY, SignedRequest("PUT", "/connectors/a/config", leader.url), body, CHIEF, time.time())
+        for _ in range(2)
     )
     host, _, port = leader.url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -213,7 +216,7 @@ async def test_internal_requests_need_no_credentials_and_can_not_be_replayed(pai
     assert (replayed.status, replayed.error) == (400, "Internal request missing required signature")
     # What a worker signs for a user is not its own request.
     body = b"{}"
-    for_user = sign_request(KEY, Asked("PUT", "/connectors/a/fence", leader.url), body, CHIEF, time.time())
+    for_user = sign_request(KEY, SignedRequest("PUT", "/connectors/a/fence", leader.url), body, CHIEF, time.time())
     asked = await leader(
         "PUT", "/connectors/a/fence", body, {**signature_headers(KEY, body), "X-Millrace-Worker-Request": for_user}
     )
@@ -223,7 +226,7 @@ async def test_internal_requests_need_no_credentials_and_can_not_be_replayed(pai
 
 async def test_a_new_session_key_on_its_way(pair: Pair) -> None:
     _, herder, follower, other = pair
-    herder.key = SessionKey(b"new" * 11)
+    herder.key = SigningKey(b"new" * 11)
     sent = asyncio.create_task(follower("PUT", "/connectors/sales-eu/config", CONFIG, basic("ada", "ada")))
     herder_looked = herder.keys_asked
     await eventually_async(lambda: sent.done() or herder.keys_asked > herder_looked, "the key is asked for", every=0)
@@ -234,7 +237,7 @@ async def test_a_new_session_key_on_its_way(pair: Pair) -> None:
 
 async def test_a_key_that_never_fits(pair: Pair) -> None:
     _, herder, follower, other = pair
-    herder.key = SessionKey(b"new" * 11)
+    herder.key = SigningKey(b"new" * 11)
     reply = await follower("PUT", "/connectors/sales-eu/config", CONFIG, basic("ada", "ada"))
     assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
     other.key = None

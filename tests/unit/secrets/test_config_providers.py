@@ -21,8 +21,8 @@ from worker.secrets.providers import (
     EnvVarConfigProvider,
     FileConfigProvider,
     build_providers,
+    find_references,
     only_references,
-    references,
 )
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def test_without_providers_nothing_changes(value: str) -> None:
 
 
 def test_what_is_a_reference() -> None:
-    assert references("a${file:/x:k}${env:N}") == [("file", "/x", "k"), ("env", "", "N")]
+    assert find_references("a${file:/x:k}${env:N}") == [("file", "/x", "k"), ("env", "", "N")]
     assert only_references("${env:N}")
     assert only_references(" ${a:b}${c:d} ")
     assert not only_references("x${env:N}")
@@ -133,7 +133,7 @@ def test_what_is_a_reference() -> None:
 @given(st.text(alphabet="${}:a\n", max_size=14))
 def test_references_are_those_of_kafka(value: str) -> None:
     kafka = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
-    assert references(value) == [(found[1], found[3] or "", found[4]) for found in kafka.finditer(value)]
+    assert find_references(value) == [(found[1], found[3] or "", found[4]) for found in kafka.finditer(value)]
     left = kafka.sub("", value)
     assert only_references(value) == (left != value and not left.strip())
 
@@ -143,7 +143,7 @@ def test_references_are_those_of_kafka(value: str) -> None:
 )
 def test_looking_for_references_takes_a_moment_whatever_the_value(value: str) -> None:
     started = time.process_time()
-    references(value)
+    find_references(value)
     only_references(value)
     assert time.process_time() - started < 1
 

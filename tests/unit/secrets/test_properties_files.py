@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
-from worker.properties import load, parse
+from worker.properties import load_properties, parse_properties
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ twice=1
 twice=2
 equals=a=b:c
 """
-    assert parse(text) == {
+    assert parse_properties(text) == {
         "bootstrap.servers": "a:9092,b:9092",
         "group.id": "connect",
         "key.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -47,7 +47,7 @@ equals=a=b:c
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12g4", "\\u=1"])
 def test_malformed_escape_names_its_line(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="line 3: Malformed"):
-        parse("x=1\n\n" + text)
+        parse_properties("x=1\n\n" + text)
 
 
 def stored(text: str, *, key: bool) -> str:
@@ -80,13 +80,13 @@ def test_what_java_stores_is_read_back(properties: dict[str, str], end: str, sep
     lines = [stored(key, key=True) + separator + stored(value, key=False) for key, value in properties.items()]
     # After a blank as separator, an empty value and a key of nothing can't be told apart by anybody.
     if "" not in properties:
-        assert parse(end.join(lines)) == properties
+        assert parse_properties(end.join(lines)) == properties
 
 
 @given(st.text(alphabet="ab=: \t\\\n\r#!u01", max_size=40))
 def test_any_text_is_read_or_refused_cleanly(text: str) -> None:
     try:
-        found = parse(text)
+        found = parse_properties(text)
     except ConfigInvalid:
         return
     assert all(isinstance(item, str) for pair in found.items() for item in pair)
@@ -95,11 +95,11 @@ def test_any_text_is_read_or_refused_cleanly(text: str) -> None:
 def test_load(tmp_path: Path) -> None:
     file = tmp_path / "w.properties"
     file.write_bytes("\ufeffa=ü".encode())
-    assert load(file) == {"a": "ü"}
+    assert load_properties(file) == {"a": "ü"}
     file.write_bytes("a=ü".encode("latin-1"))
-    assert load(str(file)) == {"a": "ü"}
+    assert load_properties(str(file)) == {"a": "ü"}
     with pytest.raises(ConfigInvalid, match=r"Could not read properties from file .*none: No such file"):
-        load(tmp_path / "none")
+        load_properties(tmp_path / "none")
     file.write_text("ok=1\nbad=\\u1")
     with pytest.raises(ConfigInvalid, match=r"w\.properties: line 2"):
-        load(file)
+        load_properties(file)

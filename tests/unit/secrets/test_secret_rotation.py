@@ -13,7 +13,7 @@ from connectors.errors import ConfigInvalid, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from tests.support.eventually import eventually_async
 from worker.secrets.providers import ConfigData, ConfigProvider, build_providers
-from worker.secrets.rotation import SecretKeeper, Unanswered, keeper
+from worker.secrets.rotation import SecretKeeper, Unanswered, build_keeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -279,12 +279,12 @@ def test_passwords_change_where_they_are() -> None:
 
 
 def test_options_of_the_worker() -> None:
-    made = keeper(
+    made = build_keeper(
         {}, lambda _: None, {"config.providers.refresh.interval.ms": "250", "config.providers.timeout.ms": "700"}
     )
     assert (made._interval_s, made._deadline_s) == (0.25, 0.7)
     with pytest.raises(ConfigInvalid, match=r"config\.providers\.timeout\.ms"):
-        keeper({}, lambda _: None, {"config.providers.timeout.ms": "1"})
+        build_keeper({}, lambda _: None, {"config.providers.timeout.ms": "1"})
 
 
 def test_plugins_of_a_newer_contract_are_refused() -> None:

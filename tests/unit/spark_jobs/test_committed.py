@@ -49,7 +49,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 async def ask() -> dict[tuple[str, int], int]:
-    return await committed.committed({"kafka.bootstrap.servers": "nowhere:1"}, "g")
+    return await committed.read_committed({"kafka.bootstrap.servers": "nowhere:1"}, "g")
 
 
 async def test_a_coordinator_that_moves_is_asked_again(answers: list[Any]) -> None:

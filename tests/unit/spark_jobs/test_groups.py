@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from spark_jobs.groups import committed
+from spark_jobs.groups import read_committed
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -51,7 +51,7 @@ def refused(code: int) -> list[Any]:
 )
 def test_a_coordinator_that_moves_is_asked_again(answer: Any) -> None:
     asked = Answers(answer, answer, AT)
-    assert committed(cast("Consumer", asked), WHERE, 30.0) == AT
+    assert read_committed(cast("Consumer", asked), WHERE, 30.0) == AT
     assert asked.asked == 3
 
 
@@ -61,12 +61,12 @@ def test_a_coordinator_that_moves_is_asked_again(answer: Any) -> None:
 def test_a_refusal_is_told_at_once(answer: Any) -> None:
     asked = Answers(answer)
     with pytest.raises(KafkaException, match="authorization"):
-        committed(cast("Consumer", asked), WHERE, 30.0)
+        read_committed(cast("Consumer", asked), WHERE, 30.0)
     assert asked.asked == 1
 
 
 def test_the_time_is_bounded_and_the_reason_told() -> None:
     asked = Answers(KafkaError(KafkaError.NOT_COORDINATOR))
     with pytest.raises(KafkaException, match="Not coordinator"):
-        committed(cast("Consumer", asked), WHERE, 0.35)
+        read_committed(cast("Consumer", asked), WHERE, 0.35)
     assert asked.asked > 1

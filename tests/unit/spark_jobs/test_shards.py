@@ -17,18 +17,18 @@ from spark_jobs import shards
 from spark_jobs.causes import JavaCause, known_cause
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.history import layout as file_layout
-from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.contract import InputRecord
 from spark_jobs.sinks.jdbc import config as jdbc_config
-from spark_jobs.sinks.jdbc.dialects import dialect
-from spark_jobs.sinks.jdbc.tables import columns as jdbc_columns
+from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.tables import find_columns as jdbc_columns
 from spark_jobs.sources import ums
-from spark_jobs.sources.inference import Seen
-from spark_jobs.sources.kinds import Known, Rules, look_json
+from spark_jobs.sources.inference import TableSighting
+from spark_jobs.sources.kinds import KnownKind, Rules, look_json
 from spark_jobs.sources.layout import envelope_layout
-from spark_jobs.sources.reader import Plan, namespace_of
+from spark_jobs.sources.reader import DecodePlan, namespace_of
 from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.search import Search
-from spark_jobs.sources.tasks import record
+from spark_jobs.sources.tasks import make_record_batch
 from tests.support.materializer import Bench
 from tests.unit.spark_jobs.sources.support import envelope_schema, member, message, records
 from worker.converters.json_read import read_schema
@@ -77,23 +77,25 @@ def fail(*bad: Any) -> None:
     raise AssertionError(bad)
 
 
-def decoded(plan: Plan, values: list[bytes]) -> list[dict[str, Any]]:
+def decoded(plan: DecodePlan, values: list[bytes]) -> list[dict[str, Any]]:
     return [row for batch in TableDecoder(plan, fail).decode(records(values)) for row in batch.to_pylist()]
 
 
-def look(value: dict[str, Any], key: bytes | None = None) -> Known:
-    return look_json(record("t", key, message(SCHEMA, value)), Rules())
+def look(value: dict[str, Any], key: bytes | None = None) -> KnownKind:
+    return look_json(make_record_batch("t", key, message(SCHEMA, value)), Rules())
 
 
 def ums_message(one: Any, two: Any, rows: list[tuple[int, str]]) -> bytes:
-    fields = [*forms.SYSTEM_FIELDS, forms.field("id", "long"), forms.field("v", "string")]
+    fields = [*forms.SYSTEM_FIELDS, forms.make_field("id", "long"), forms.make_field("v", "string")]
     tuples = [["5", "2026-01-01 00:00:00", "i", "u", str(number), text] for number, text in rows]
-    return json.dumps(forms.message(forms.INCREMENT, f"mysql.i.shop.orders.3.{one}.{two}", fields, tuples)).encode()
+    return json.dumps(
+        forms.make_message(forms.INCREMENT, f"mysql.i.shop.orders.3.{one}.{two}", fields, tuples)
+    ).encode()
 
 
 def ums_layouts(values: list[bytes], report: Any = fail, *, numbers: bool = False) -> dict[bytes, ums.UmsLayout]:
     found: dict[tuple[str, bytes], int] = {}
-    ums.look(records(values), found, report, numbers=numbers)
+    ums.count_messages(records(values), found, report, numbers=numbers)
     return {schema: ums.layout_of(schema) for _, schema in found}
 
 
@@ -149,13 +151,13 @@ def test_complaints(more: dict[str, str], complaint: str) -> None:
         "source.format": "debezium",
         "sink.type": "console",
     }
-    problems = [problem for problem in job_config.check(known | more)[1] if complaint in problem.message]
+    problems = [problem for problem in job_config.check_job(known | more)[1] if complaint in problem.message]
     assert [problem.name for problem in problems] == ["sink.shards"]
-    assert job_config.check(known | {"sink.shards": "separate"})[1] == []
+    assert job_config.check_job(known | {"sink.shards": "separate"})[1] == []
 
 
 def test_a_key_of_the_sinks_option_begins_with_the_numbers() -> None:
-    options = jdbc_config.settings(
+    options = jdbc_config.parse_settings(
         jdbc_config.CONFIG_DEF.parse(
             {
                 "sink.jdbc.url": "jdbc:postgresql://h/d",
@@ -166,15 +168,15 @@ def test_a_key_of_the_sinks_option_begins_with_the_numbers() -> None:
         )
     )
     keyless = TableSchema("shop.orders", tuple(Column(column.name, column.type) for column in TABLE.columns))
-    found = jdbc_columns(options, dialect("postgresql"), shards.with_numbers(keyless))
+    found = jdbc_columns(options, load_dialect("postgresql"), shards.with_numbers(keyless))
     assert found.keys == ("database_partition", "table_partition", "v")
-    assert jdbc_columns(options, dialect("postgresql"), keyless).keys == ("v",)
+    assert jdbc_columns(options, load_dialect("postgresql"), keyless).keys == ("v",)
 
 
 def test_a_directory_of_files_names_the_rows_own_shard() -> None:
-    layout = file_layout.parse("{table}/{database_partition}-{table_partition}/date")
+    layout = file_layout.parse_layout("{table}/{database_partition}-{table_partition}/date")
     assert layout.by_shard
-    assert not file_layout.parse("namespace/date").by_shard
+    assert not file_layout.parse_layout("namespace/date").by_shard
     assert layout.directory("mysql.i.shop.orders.3.0.0", (4, 5)) == "orders/4-5"
     assert layout.directory("shop.orders", (4, 5)) == "orders/4-5"
     assert layout.directory("mysql.i.shop.orders.3.1.2") == "orders/1-2"
@@ -239,10 +241,10 @@ def test_every_debezium_row_has_its_own_numbers(rows: list[tuple[int, int, int, 
         ),
         (b"", [json.dumps(event(one, two, {"id": key, "v": v})).encode() for one, two, key, v in rows]),
     ):
-        found = decoded(Plan(TABLE, {text: known.layout}, separate=True), values)
+        found = decoded(DecodePlan(TABLE, {text: known.layout}, separate=True), values)
         assert [(row["database_partition"], row["table_partition"], row["id"], row["v"]) for row in found] == rows
         for each in rows:  # with refuse each shard by itself is fine, and two are not
-            plan = Plan(TABLE, {text: known.layout}, shard=each[:2])
+            plan = DecodePlan(TABLE, {text: known.layout}, shard=each[:2])
             if len({row[:2] for row in rows}) == 1:
                 assert [(row["id"], row["v"]) for row in decoded(plan, values)] == [row[2:] for row in rows]
             else:
@@ -251,12 +253,12 @@ def test_every_debezium_row_has_its_own_numbers(rows: list[tuple[int, int, int, 
 
 
 def test_json_without_a_schema_shows_shards_and_the_rows_key() -> None:
-    def search(*pairs: tuple[int, int]) -> Seen:
+    def search(*pairs: tuple[int, int]) -> TableSighting:
         made = Search({}, Rules(), fail)
         values = [json.dumps(event(one, two, {"id": 1, "v": "x"})).encode() for one, two in pairs]
         made.look(records(values, [b'{"__dbz__physicalTableIdentifier": "shop_1.orders_2", "id": 1}'] * len(pairs)))
         (found,) = made.result().to_pylist()
-        return Seen.from_row(found)
+        return TableSighting.from_row(found)
 
     one, two = search((1, 2), (1, 2)), search((1, 2), (1, 3), (4, 5))
     assert (one.namespace, one.keys, set(one.types)) == ("shop.orders", ("id",), {"id", "v"})
@@ -280,7 +282,7 @@ def test_the_materializer_refuses_separates_and_merges(form: str) -> None:
                 if form == "ums"
                 else json.dumps(event(one, two, {"id": number, "v": text})).encode()
             )
-            made.apply(Input((key % number).encode(), value, offset, 0))
+            made.apply(InputRecord((key % number).encode(), value, offset, 0))
         return made
 
     rows = [(0, 0, 1, "a"), (0, 1, 1, "b"), (2, 1, 1, "c")]
@@ -306,8 +308,8 @@ def test_the_materializer_refuses_separates_and_merges(form: str) -> None:
 @pytest.mark.parametrize(("before", "behind"), [("merge", "separate"), ("separate", "merge")])
 def test_the_materializers_state_keeps_its_key(before: str, behind: str) -> None:
     made = Bench(input_format="ums", key_columns=("id",), shards=before)
-    made.apply(Input(b"", ums_message(1, 2, [(1, "a")]), 0, 0))
+    made.apply(InputRecord(b"", ums_message(1, 2, [(1, "a")]), 0, 0))
     changed = Bench(input_format="ums", key_columns=("id",), shards=behind)
     changed.store = made.store
     with pytest.raises(Fatal, match=r"sink\.shards was changed .*Set it back"):
-        changed.apply(Input(b"", ums_message(1, 2, [(1, "b")]), 1, 0))
+        changed.apply(InputRecord(b"", ums_message(1, 2, [(1, "b")]), 1, 0))

@@ -14,10 +14,10 @@ from connectors.api import SourceRecord
 from connectors.errors import ConfigInvalid
 from connectors.schema import Schema, Type, struct
 from worker.transforms.java_numbers import parse_floating, parse_integer, to_single
-from worker.transforms.pipeline import Pipeline, TransformError, build_pipeline
+from worker.transforms.pipeline import TransformError, TransformPipeline, build_pipeline
 
 
-def pipeline(spec: str, side: str = "Value", **more: str) -> Pipeline:
+def pipeline(spec: str, side: str = "Value", **more: str) -> TransformPipeline:
     return build_pipeline(
         {
             "transforms": "x",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import ConfigInvalid, Skippable
-from worker.transforms.date_format import JavaDateFormat, civil, days_of
+from worker.transforms.date_format import JavaDateFormat, days_of, to_civil
 
 INSTANT = 1_700_000_000_123  # 2023-11-14T22:13:20.123Z, a Tuesday
 
@@ -107,12 +107,12 @@ def test_patterns_that_are_none(pattern: str, text: str) -> None:
 
 def test_two_digit_years_lie_around_today() -> None:
     pattern = JavaDateFormat("yy")
-    year = civil(pattern.parse("00") // 86_400_000)[0]
+    year = to_civil(pattern.parse("00") // 86_400_000)[0]
     assert year in (2000, 2100)
-    assert civil(JavaDateFormat("yy").parse("7") // 86_400_000)[0] == 7  # one digit is the year itself
-    assert civil(JavaDateFormat("yyyy").parse("23") // 86_400_000)[0] == 23
+    assert to_civil(JavaDateFormat("yy").parse("7") // 86_400_000)[0] == 7  # one digit is the year itself
+    assert to_civil(JavaDateFormat("yyyy").parse("23") // 86_400_000)[0] == 23
 
 
 def test_days_and_dates_are_inverse() -> None:
     for days in range(-800_000, 800_000, 97):
-        assert days_of(*civil(days)) == days
+        assert days_of(*to_civil(days)) == days

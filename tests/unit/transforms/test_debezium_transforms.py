@@ -29,8 +29,8 @@ from connectors.schema import (
     struct,
 )
 from worker.transforms.enforce_record_size import _decimal_size
-from worker.transforms.java_hash import java_hash, murmur3
-from worker.transforms.json_expansion import NotExpandable, expand
+from worker.transforms.java_hash import hash_murmur3, java_hash
+from worker.transforms.json_expansion import NotExpandable, expand_json
 from worker.transforms.pipeline import TransformError, build_pipeline
 from worker.transforms.zones import find_zone, zoned_time, zoned_timestamp
 
@@ -224,7 +224,7 @@ def test_hash_functions_are_named_in_any_case() -> None:
 @settings(max_examples=100, derandomize=True, database=None)
 @given(st.binary(max_size=50))
 def test_murmur_is_a_number_of_32_bits_for_any_bytes(data: bytes) -> None:
-    assert 0 <= murmur3(data) < 1 << 32
+    assert 0 <= hash_murmur3(data) < 1 << 32
 
 
 def test_the_row_that_came_in_is_not_converted_in_place() -> None:
@@ -335,17 +335,17 @@ def test_reads_become_inserts() -> None:
 
 
 def test_fields_of_a_payload_keep_their_values_under_new_names() -> None:
-    value, schema = expand('{"a-b": {"9": 1}}', "p", keep_nulls=False, names="avro")
+    value, schema = expand_json('{"a-b": {"9": 1}}', "p", keep_nulls=False, names="avro")
     assert value == {"a_b": {"_9": 1}}
     assert [field.name for field in schema.fields] == ["a_b"]
     with pytest.raises(NotExpandable, match="two fields of an object come out as a_b"):
-        expand('{"a-b": 1, "a_b": 2}', "p", keep_nulls=False, names="avro")
+        expand_json('{"a-b": 1, "a_b": 2}', "p", keep_nulls=False, names="avro")
 
 
 @pytest.mark.parametrize("text", ['{"a":1}x', '{"a":1} {}', '{"":1}', '{"a":[{"x":1},{"x":"s"}]}', '{"a":[[1],["x"]]}'])
 def test_payloads_that_stay_as_they_are(text: str) -> None:
     with pytest.raises(NotExpandable):
-        expand(text, "p", keep_nulls=False)
+        expand_json(text, "p", keep_nulls=False)
 
 
 @pytest.mark.parametrize("option", ["drop.tombstones", "delete.handling.mode"])

@@ -9,7 +9,7 @@ from connectors import schema as types
 from connectors.api import Header, SourceRecord
 from connectors.errors import ConfigInvalid
 from connectors.schema import Field, Schema, Type, struct
-from worker.transforms.json_expansion import NotExpandable, expand
+from worker.transforms.json_expansion import NotExpandable, expand_json
 from worker.transforms.pipeline import TransformError, build_pipeline
 
 TYPE = "io.debezium.transforms.outbox.EventRouter"
@@ -258,7 +258,7 @@ def fields_of(schema: Schema | None) -> dict[str, Schema]:
 
 
 def test_expanded_types() -> None:
-    value, schema = expand(
+    value, schema = expand_json(
         '{"i": -2147483648, "l": 2147483648, "h": 1e3, "b": 99999999999999999999, "s": "x", "t": true,'
         '"n": null, "e": [], "o": {}}',
         "p",
@@ -279,14 +279,14 @@ def test_expanded_types() -> None:
 
 
 def test_expanded_arrays_of_objects_have_the_fields_of_all() -> None:
-    value, schema = expand('{"a": [{"x": 1, "n": null}, {"y": "t", "n": 2}]}', "p", keep_nulls=True)
+    value, schema = expand_json('{"a": [{"x": 1, "n": null}, {"y": "t", "n": 2}]}', "p", keep_nulls=True)
     element = fields_of(schema)["a"].value_schema
     assert element is not None
     assert element.name == "p.a"
     assert fields_of(element) == {"x": types.OPTIONAL_INT32, "n": types.OPTIONAL_INT32, "y": types.OPTIONAL_STRING}
     assert not element.optional
     assert value == {"a": [{"x": 1, "n": None}, {"y": "t", "n": 2}]}
-    value, schema = expand('{"a": [{"x": 1}, null, {"x": 2}]}', "p", keep_nulls=False)
+    value, schema = expand_json('{"a": [{"x": 1}, null, {"x": 2}]}', "p", keep_nulls=False)
     element = fields_of(schema)["a"].value_schema
     assert element is not None
     assert element.optional
@@ -309,11 +309,14 @@ def test_expanded_arrays_of_objects_have_the_fields_of_all() -> None:
 )
 def test_documents_that_cannot_be_expanded(text: str) -> None:
     with pytest.raises(NotExpandable):
-        expand(text, "p", keep_nulls=False)
+        expand_json(text, "p", keep_nulls=False)
 
 
 def test_an_array_is_expanded_too() -> None:
-    assert expand("[1, null]", "p", keep_nulls=False) == ([1, None], types.array(types.OPTIONAL_INT32, optional=True))
+    assert expand_json("[1, null]", "p", keep_nulls=False) == (
+        [1, None],
+        types.array(types.OPTIONAL_INT32, optional=True),
+    )
 
 
 @pytest.mark.parametrize(

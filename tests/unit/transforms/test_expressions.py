@@ -29,7 +29,7 @@ from connectors.schema import (
 )
 from worker.transforms.expressions.cel import MAX_ITEMS, MAX_SUMS, compile_cel
 from worker.transforms.expressions.groovy import compile_groovy
-from worker.transforms.expressions.parser import parse
+from worker.transforms.expressions.parser import parse_expression
 from worker.transforms.expressions.syntax import MAX_DEPTH, MAX_HEIGHT, MAX_LENGTH, ExpressionInvalid
 
 ROW = struct(
@@ -363,7 +363,7 @@ def test_where_cel_and_groovy_both_have_an_answer_it_is_the_same(text: str) -> N
 @settings(max_examples=200, derandomize=True, database=None, deadline=None)
 @given(st.text(alphabet="value.op=!&|<>()[]{}'\"\\?:+-*/%, 01ehxrb\n$#", max_size=40))
 def test_any_text_is_read_or_refused_with_a_place(text: str) -> None:
-    for read in (parse, partial(parse, groovy=True), compile_cel):
+    for read in (parse_expression, partial(parse_expression, groovy=True), compile_cel):
         try:
             read(text)
         except ExpressionInvalid as error:

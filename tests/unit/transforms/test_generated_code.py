@@ -16,17 +16,17 @@ from connectors.schema import INT32, INT64, OPTIONAL_STRING, STRING, Field, Sche
 from worker.transforms.date_format import JavaDateFormat
 from worker.transforms.expressions.cel import compile_cel
 from worker.transforms.expressions.native import with_shortcut
-from worker.transforms.expressions.parser import parse
+from worker.transforms.expressions.parser import parse_expression
 from worker.transforms.generated import MOST_FIELDS, FrequentMaps, Taken, struct_taker
-from worker.transforms.java_hash import java_hash, murmur3
-from worker.transforms.pipeline import Pipeline, Stage, TransformError, build_pipeline
+from worker.transforms.java_hash import hash_murmur3, java_hash
+from worker.transforms.pipeline import TransformError, TransformPipeline, TransformStage, build_pipeline
 from worker.transforms.zones import find_zone
 
 KAFKA = "org.apache.kafka.connect.transforms."
 MASK = (1 << 64) - 1
 
 
-def pipeline(kind: str, **options: str) -> Pipeline:
+def pipeline(kind: str, **options: str) -> TransformPipeline:
     return build_pipeline(
         {
             "transforms": "t",
@@ -36,7 +36,7 @@ def pipeline(kind: str, **options: str) -> Pipeline:
     )
 
 
-def applied(chain: Pipeline, value: Any, schema: Schema | None = None) -> Any:
+def applied(chain: TransformPipeline, value: Any, schema: Schema | None = None) -> Any:
     result = chain.apply(SourceRecord({}, {}, "t", value, schema))
     assert result is not None
     return result.value
@@ -129,7 +129,7 @@ def test_a_batch_keeps_the_order_of_results_and_errors() -> None:
             raise KeyError("x")
         return record
 
-    chain = Pipeline([Stage(first, "one", "One"), Stage(second, "two", "Two")])
+    chain = TransformPipeline([TransformStage(first, "one", "One"), TransformStage(second, "two", "Two")])
     records = [
         SourceRecord({}, {}, "t", value) for value in ("a", "second", "drop", "stop", "b", "first", "second", "c")
     ]
@@ -137,7 +137,7 @@ def test_a_batch_keeps_the_order_of_results_and_errors() -> None:
     assert [result and result.value for result in results] == ["a", None, None, None, "b", None, None, "c"]
     assert [(index, error.alias) for index, error in errors] == [(1, "two"), (3, "one"), (5, "one"), (6, "two")]
     assert all(isinstance(error, TransformError) and error.__cause__ is not None for _, error in errors)
-    assert Pipeline().apply_many(records) == (records, [])
+    assert TransformPipeline().apply_many(records) == (records, [])
 
 
 # --- dates
@@ -246,7 +246,7 @@ def _reference(data: bytes) -> int:
 def test_murmur_is_the_one_written_step_by_step(length: int) -> None:
     for first in (0, 97, 200):
         data = bytes((first + index * 7) % 256 for index in range(length))
-        assert murmur3(data) == _reference(data)
+        assert hash_murmur3(data) == _reference(data)
 
 
 def test_hashes_of_texts_of_any_length() -> None:
@@ -411,7 +411,7 @@ def test_common_conditions_do_without_the_library(condition: str, wanted: bool) 
     def library(record: SourceRecord) -> Any:
         raise AssertionError(record)
 
-    decide = with_shortcut(condition, parse(condition), library, {})
+    decide = with_shortcut(condition, parse_expression(condition), library, {})
     row = {"id": 2, "name": "ab", "state": None}
     answers = [decide(SourceRecord({}, {}, "t", {"op": "u", "row": row}, EVENT)) for _ in range(2)]
     assert answers == [wanted, wanted]

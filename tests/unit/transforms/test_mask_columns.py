@@ -120,16 +120,16 @@ def test_keys() -> None:
 
 
 def ums_record(fields: list[dict[str, Any]], *rows: list[str | None]) -> SourceRecord:
-    value = ums.message(ums.INCREMENT, "mysql.db.shop.customers.0.0.0", fields, rows)
+    value = ums.make_message(ums.INCREMENT, "mysql.db.shop.customers.0.0.0", fields, rows)
     return SourceRecord({}, {}, "t", value, ums.MESSAGE, "k", types.STRING)
 
 
 def test_ums_messages() -> None:
     fields = [
-        ums.field("ums_id_", "long", nullable=False),
-        ums.field("id", "int"),
-        ums.field("born", "date"),
-        ums.field("mail", "string"),
+        ums.make_field("ums_id_", "long", nullable=False),
+        ums.make_field("id", "int"),
+        ums.make_field("born", "date"),
+        ums.make_field("mail", "string"),
     ]
     record = ums_record(fields, ["9", "1", "1999-12-31", "a"], ["10", "2", None, None])
     result = apply(record, columns=r"shop\.customers\.(mail|born|ums_id_)", mask="default")
@@ -151,7 +151,10 @@ def test_ums_messages() -> None:
 
 
 def test_a_field_masked_before_stays_encoded() -> None:
-    fields = [{**ums.field("mail", "string"), "encoded": True}, {**ums.field("phone", "string"), "encoded": False}]
+    fields = [
+        {**ums.make_field("mail", "string"), "encoded": True},
+        {**ums.make_field("phone", "string"), "encoded": False},
+    ]
     result = apply(ums_record(fields, ["x", "y"]), columns=r".*\.phone", mask="default")
     assert [field["encoded"] for field in result.value["schema"]["fields"]] == [True, True]
 

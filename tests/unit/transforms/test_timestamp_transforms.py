@@ -10,7 +10,7 @@ from connectors import schema as types
 from connectors.api import SourceRecord
 from connectors.errors import ConfigInvalid
 from connectors.schema import Schema, Type, struct
-from worker.transforms.pipeline import Pipeline, TransformError, build_pipeline
+from worker.transforms.pipeline import TransformError, TransformPipeline, build_pipeline
 
 KAFKA = "org.apache.kafka.connect.transforms."
 INSTANT = 1_700_000_000_123
@@ -18,7 +18,7 @@ PATTERN = "yyyy-MM-dd HH:mm:ss.SSS"
 TEXT = "2023-11-14 22:13:20.123"
 
 
-def pipeline(kind: str, **options: str) -> Pipeline:
+def pipeline(kind: str, **options: str) -> TransformPipeline:
     own = {f"transforms.x.{name.rstrip('_').replace('__', '.')}": value for name, value in options.items()}
     return build_pipeline({"transforms": "x", "transforms.x.type": KAFKA + kind, **own})
 

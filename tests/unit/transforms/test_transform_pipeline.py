@@ -16,7 +16,7 @@ from connectors.options import ConfigDef
 from connectors.schema import Schema, struct
 from worker.transforms.base import Predicate, RecordFunction, SchemaCache, Side, Transform
 from worker.transforms.options import PIPELINE_KEYS, transform_config_keys, transform_problems
-from worker.transforms.pipeline import Pipeline, Stage, TransformError, build_pipeline
+from worker.transforms.pipeline import TransformError, TransformPipeline, TransformStage, build_pipeline
 from worker.transforms.registry import (
     builtin_stages,
     predicate_types,
@@ -100,7 +100,7 @@ def test_dropped_record_meets_no_further_transform() -> None:
     def explode(record: SourceRecord) -> SourceRecord:
         raise AssertionError(record)
 
-    pipeline = Pipeline([Stage(lambda _: None, "drop", "D"), Stage(explode, "boom", "B")])
+    pipeline = TransformPipeline([TransformStage(lambda _: None, "drop", "D"), TransformStage(explode, "boom", "B")])
     assert pipeline.apply(record()) is None
 
 
@@ -123,7 +123,7 @@ def test_errors_that_are_no_bad_record_pass_as_they_are(kind: type[Exception]) -
     def fail(record: SourceRecord) -> SourceRecord:
         raise kind(record.topic)
 
-    pipeline = Pipeline([Stage(fail, "a", "A")])
+    pipeline = TransformPipeline([TransformStage(fail, "a", "A")])
     with pytest.raises(kind):
         pipeline.apply(record())
     with pytest.raises(kind):

@@ -19,7 +19,7 @@ from worker.plugins import PluginRegistry
 from worker.rest.facade import RestError
 from worker.rest.server import RestServer
 from worker.rest.settings import RestSettings
-from worker.validation import plugin_config, validate
+from worker.validation import plugin_config, validate_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ class PluginHerder(MemoryHerder):
             raise RestError(404, str(error)) from error
 
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
-        return await validate(self.registry, config, plugin, WORKER)
+        return await validate_config(self.registry, config, plugin, WORKER)
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigType
 from worker.plugins import PluginRegistry
-from worker.rest.checks import add_null_errors, check_no_nulls, check_type, invalid_text, missing_type, refusal
+from worker.rest.checks import add_null_errors, check_no_nulls, check_type, invalid_text, missing_type, refusal_text
 from worker.rest.facade import RestError
 from worker.source_config import SOURCE_CONFIG
-from worker.validation import plugin_config, text_of, validate
+from worker.validation import plugin_config, text_of, validate_config
 
 from .sample_plugins import SampleSourceConnector
 
@@ -36,7 +36,9 @@ async def ask(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The answer, and its values by name."""
     config = CONFIG | {name.replace("__", "."): value for name, value in change.items()}
-    infos = await validate(registry, config, None, WORKER | (worker or {}), resolved=resolved, deadline_s=deadline_s)
+    infos = await validate_config(
+        registry, config, None, WORKER | (worker or {}), resolved=resolved, deadline_s=deadline_s
+    )
     values = {item["value"]["name"]: item["value"] for item in infos["configs"]}
     assert infos["error_count"] == sum(len(value["errors"]) for value in values.values())
     return infos, values
@@ -53,7 +55,7 @@ async def test_a_good_configuration(registry: PluginRegistry) -> None:
         "org.apache.kafka.connect.storage.StringConverter",
     )
     assert values["header.converter"]["value"] == "org.apache.kafka.connect.storage.SimpleHeaderConverter"
-    assert refusal(infos) is None
+    assert refusal_text(infos) is None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ async def test_a_good_configuration(registry: PluginRegistry) -> None:
 async def test_what_the_connector_itself_finds(registry: PluginRegistry, behaviour: str, where: str, text: str) -> None:
     infos, values = await ask(registry, behaviour=behaviour, deadline_s=0.05)
     assert values[where]["errors"] == [text]
-    assert refusal(infos) == invalid_text([text])
+    assert refusal_text(infos) == invalid_text([text])
 
 
 async def test_the_connector_is_not_asked_about_what_can_not_be_parsed(registry: PluginRegistry) -> None:
@@ -404,9 +406,9 @@ async def test_unknown_and_missing_classes(registry: PluginRegistry) -> None:
     with pytest.raises(
         ConfigInvalid, match="Failed to find any class that implements Connector and which name matches Nope"
     ):
-        await validate(registry, {"connector.class": "Nope"}, "Nope", WORKER)
+        await validate_config(registry, {"connector.class": "Nope"}, "Nope", WORKER)
     with pytest.raises(ConfigInvalid, match="contains no connector type"):
-        await validate(registry, {"name": "x"}, None, WORKER)
+        await validate_config(registry, {"name": "x"}, None, WORKER)
 
 
 def test_options_of_plugins(registry: PluginRegistry) -> None:

@@ -19,17 +19,17 @@ import re2
 from connectors.errors import Skippable
 from connectors.schema import Schema, Type
 from worker.transforms.expressions.native import with_shortcut
-from worker.transforms.expressions.parser import parse
-from worker.transforms.expressions.paths import VARIABLES, Found, Path, Unresolved, path_of, resolver
+from worker.transforms.expressions.parser import parse_expression
+from worker.transforms.expressions.paths import VARIABLES, Path, PathMatch, Unresolved, make_resolver, path_of
 from worker.transforms.expressions.syntax import (
     Binary,
-    Call,
+    CallNode,
     ExpressionInvalid,
     Literal,
-    Member,
-    Name,
-    Node,
-    children,
+    MemberNode,
+    NameNode,
+    SyntaxNode,
+    list_children,
 )
 from worker.transforms.java_hash import unscaled_and_scale
 
@@ -101,7 +101,7 @@ _METHOD_HINTS: Final = {
 
 
 @dataclass(slots=True)
-class _Compiler:
+class _CelCompiler:
     """One walk over the tree: checks it, and puts together the text that the library gets."""
 
     text: str
@@ -112,10 +112,10 @@ class _Compiler:
     sums: int = 0
     _names: dict[tuple[str, Path], str] = field(default_factory=dict)
 
-    def invalid(self, at: int, why: str) -> ExpressionInvalid:
-        return ExpressionInvalid(self.text, at, why)
+    def invalid(self, at: int, reason: str) -> ExpressionInvalid:
+        return ExpressionInvalid(self.text, at, reason)
 
-    def emit(self, node: Node, bound: frozenset[str] = frozenset(), *, compared: bool = False) -> str:
+    def emit(self, node: SyntaxNode, bound: frozenset[str] = frozenset(), *, compared: bool = False) -> str:
         """The text for a part.
 
         Args:
@@ -123,7 +123,7 @@ class _Compiler:
             bound: the names that macros around it gave to items.
             compared: whether it is an operand of a comparison.
         """
-        path = path_of(node, bound) if not isinstance(node, Call) else None
+        path = path_of(node, bound) if not isinstance(node, CallNode) else None
         if path is not None:
             if bound and not compared:
                 raise self.invalid(
@@ -131,20 +131,20 @@ class _Compiler:
                     f"inside exists, all and exists_one {path} may only be compared: write it "
                     "beside ==, !=, <, <=, >, >= or in",
                 )
-            return self._variable("value", path)
+            return self._name_variable("value", path)
         match node:
-            case Name(name=name) if name not in bound:
+            case NameNode(name=name) if name not in bound:
                 raise self.invalid(node.start, f"there is no variable {name!r}; there are {', '.join(VARIABLES)}")
             case Binary(operator="==" | "!=" as operator, left=left, right=right):
                 path = self._compared_with_null(left, right, bound)
                 if path is not None:
-                    return self._variable("null" if operator == "==" else "present", path)
-            case Call(of=None, name="has", arguments=arguments):
-                return self._has(node, arguments, bound)
-            case Call(name=name) if name in _MACROS and isinstance(node, Call):
-                return self._macro(node, bound)
-            case Call():
-                return self._call(node, bound)
+                    return self._name_variable("null" if operator == "==" else "present", path)
+            case CallNode(of=None, name="has", arguments=arguments):
+                return self._compile_has(node, arguments, bound)
+            case CallNode(name=name) if name in _MACROS and isinstance(node, CallNode):
+                return self._compile_macro(node, bound)
+            case CallNode():
+                return self._compile_call(node, bound)
         compares = isinstance(node, Binary) and node.operator in _COMPARISONS
         if (
             bound
@@ -161,49 +161,51 @@ class _Compiler:
             self.sums += 1
             if self.sums > MAX_SUMS:
                 raise self.invalid(node.at, f"there are more than {MAX_SUMS} + in the expression")
-        return self._with(node, {child.start: self.emit(child, bound, compared=compares) for child in children(node)})
+        return self._replace_parts(
+            node, {child.start: self.emit(child, bound, compared=compares) for child in list_children(node)}
+        )
 
-    def _with(self, node: Node, parts: dict[int, str]) -> str:
+    def _replace_parts(self, node: SyntaxNode, parts: dict[int, str]) -> str:
         """The text of a part, with those of its children exchanged."""
         result, position = [], node.start
-        for child in children(node):
+        for child in list_children(node):
             result += [self.text[position : child.start], parts[child.start]]
             position = child.end
         return "".join([*result, self.text[position : node.end]])
 
-    def _variable(self, kind: str, path: Path) -> str:
-        known = self._names.get((kind, path))
-        if known is None:
-            known = self._names[kind, path] = f"{_PREFIX}{len(self._names)}"
-            self.paths[known] = kind, path
-        return known
+    def _name_variable(self, kind: str, path: Path) -> str:
+        variable = self._names.get((kind, path))
+        if variable is None:
+            variable = self._names[kind, path] = f"{_PREFIX}{len(self._names)}"
+            self.paths[variable] = kind, path
+        return variable
 
-    def _compared_with_null(self, left: Node, right: Node, bound: frozenset[str]) -> Path | None:
-        for one, other in ((left, right), (right, left)):
-            if isinstance(other, Literal) and other.value is None and not isinstance(one, Call):
-                return path_of(one, bound)
+    def _compared_with_null(self, left: SyntaxNode, right: SyntaxNode, bound: frozenset[str]) -> Path | None:
+        for first, second in ((left, right), (right, left)):
+            if isinstance(second, Literal) and second.value is None and not isinstance(first, CallNode):
+                return path_of(first, bound)
         return None
 
-    def _has(self, node: Call, arguments: tuple[Node, ...], bound: frozenset[str]) -> str:
-        if len(arguments) != 1 or not isinstance(arguments[0], Member):
+    def _compile_has(self, node: CallNode, arguments: tuple[SyntaxNode, ...], bound: frozenset[str]) -> str:
+        if len(arguments) != 1 or not isinstance(arguments[0], MemberNode):
             raise self.invalid(node.at, "has takes one field: has(value.name)")
         path = path_of(arguments[0], bound)
         if path is not None:
-            return self._variable("has", path)
-        return self._with(
+            return self._name_variable("has", path)
+        return self._replace_parts(
             node,
             {
-                arguments[0].start: self._with(
-                    arguments[0], {child.start: self.emit(child, bound) for child in children(arguments[0])}
+                arguments[0].start: self._replace_parts(
+                    arguments[0], {child.start: self.emit(child, bound) for child in list_children(arguments[0])}
                 )
             },
         )
 
-    def _macro(self, node: Call, bound: frozenset[str]) -> str:
-        if node.of is None or len(node.arguments) != 2 or not isinstance(node.arguments[0], Name):
+    def _compile_macro(self, node: CallNode, bound: frozenset[str]) -> str:
+        if node.of is None or len(node.arguments) != 2 or not isinstance(node.arguments[0], NameNode):
             raise self.invalid(node.at, f"{node.name} is written list.{node.name}(item, condition)")
         item, condition = node.arguments
-        assert isinstance(item, Name)  # noqa: S101 - see above
+        assert isinstance(item, NameNode)  # noqa: S101 - see above
         if bound:
             raise self.invalid(
                 node.at,
@@ -212,7 +214,7 @@ class _Compiler:
             )
         if item.name in VARIABLES or item.name.startswith(_PREFIX):
             raise self.invalid(item.start, f"{item.name!r} can't name an item")
-        return self._with(
+        return self._replace_parts(
             node,
             {
                 node.of.start: self.emit(node.of, bound),
@@ -221,7 +223,7 @@ class _Compiler:
             },
         )
 
-    def _call(self, node: Call, bound: frozenset[str]) -> str:
+    def _compile_call(self, node: CallNode, bound: frozenset[str]) -> str:
         as_function, as_method = _FUNCTIONS.get(node.name, ((), ()))
         allowed = as_method if node.of is not None else as_function
         if len(node.arguments) not in allowed:
@@ -236,16 +238,16 @@ class _Compiler:
                 + (hint or f"there are {', '.join(sorted((*_FUNCTIONS, *_MACROS, 'has')))}"),
             )
         if node.name == "matches":
-            return self._matches(node, bound)
+            return self._compile_matches(node, bound)
         if node.name == "size":
             # The library counts a text's bytes; CEL's definition says code points.
-            self.functions[f"{_PREFIX}sized"] = _sized
+            self.functions[f"{_PREFIX}sized"] = _to_sized
             return f"size({_PREFIX}sized({self.emit(node.of or node.arguments[0], bound)}))"
         if node.name in ("lowerAscii", "upperAscii"):
             self.functions[node.name] = _lower_ascii if node.name == "lowerAscii" else _upper_ascii
-        return self._with(node, {child.start: self.emit(child, bound) for child in children(node)})
+        return self._replace_parts(node, {child.start: self.emit(child, bound) for child in list_children(node)})
 
-    def _matches(self, node: Call, bound: frozenset[str]) -> str:
+    def _compile_matches(self, node: CallNode, bound: frozenset[str]) -> str:
         subject, pattern = node.arguments if node.of is None else (node.of, node.arguments[0])
         if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
             raise self.invalid(pattern.start, "the expression of matches must be a text that is written out")
@@ -255,46 +257,46 @@ class _Compiler:
         try:
             search = re2.compile(pattern.value, options).search
         except re2.error as error:
-            why = error.args[0] if error.args else b""
-            shown = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
+            reason = error.args[0] if error.args else b""
+            shown = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
             raise self.invalid(pattern.start, f"this is no regular expression as RE2 knows them: {shown}") from None
 
-        def matches(text: object) -> bool:
-            if not isinstance(text, str):
+        def matches(subject_text: object) -> bool:
+            if not isinstance(subject_text, str):
                 raise TypeError("matches needs a text")
-            return search(text) is not None
+            return search(subject_text) is not None
 
         self.functions[name] = matches
         self.searches[pattern.value] = search
         return f"{name}({self.emit(subject, bound)})"
 
 
-def _sized(value: object) -> object:
+def _to_sized(value: object) -> object:
     """What has as many bytes as a text has characters (code points); anything else as it is."""
     return bytes(len(value)) if isinstance(value, str) else value
 
 
-def _lower_ascii(text: object) -> str:
-    if not isinstance(text, str):
+def _lower_ascii(string: object) -> str:
+    if not isinstance(string, str):
         raise TypeError("lowerAscii needs a text")
-    return "".join(char.lower() if char.isascii() else char for char in text)
+    return "".join(char.lower() if char.isascii() else char for char in string)
 
 
-def _upper_ascii(text: object) -> str:
-    if not isinstance(text, str):
+def _upper_ascii(string: object) -> str:
+    if not isinstance(string, str):
         raise TypeError("upperAscii needs a text")
-    return "".join(char.upper() if char.isascii() else char for char in text)
+    return "".join(char.upper() if char.isascii() else char for char in string)
 
 
-def compile_cel(text: str, tree: Node | None = None) -> Callable[[SourceRecord], Any]:
+def compile_cel(expression: str, tree: SyntaxNode | None = None) -> Callable[[SourceRecord], Any]:
     """A function that gives an expression's value for a record. It doesn't block and has no effect on anything else.
 
     Its cost is bounded by the length of the expression times the size of what it touches: ``exists``, ``all`` and
     ``exists_one`` don't nest, regular expressions are RE2's, which run in linear time.
 
     Args:
-        text: the expression.
-        tree: what ``parse`` made of it, if that is there already.
+        expression: the expression.
+        tree: what ``parse_expression`` made of it, if that is there already.
 
     Raises:
         ExpressionInvalid: it is wrong, or uses what there is not; with the place. The function raises ``Skippable`` for
@@ -302,27 +304,27 @@ def compile_cel(text: str, tree: Node | None = None) -> Callable[[SourceRecord],
     """
     import cel  # here, because it brings its command line along: 0.1 s, which workers without expressions don't spend
 
-    tree = tree or parse(text)
-    compiler = _Compiler(text)
+    tree = tree or parse_expression(expression)
+    compiler = _CelCompiler(expression)
     emitted = compiler.emit(tree)
     try:
         program = cel.compile(emitted)
     except ValueError as error:
-        raise ExpressionInvalid(text, 0, f"the expression can't be used: {str(error).splitlines()[0]}") from None
+        raise ExpressionInvalid(expression, 0, f"the expression can't be used: {str(error).splitlines()[0]}") from None
     execute = program.execute
     functions = compiler.functions
-    variables = [(name, kind, path, resolver(path)) for name, (kind, path) in compiler.paths.items()]
+    variables = [(name, kind, path, make_resolver(path)) for name, (kind, path) in compiler.paths.items()]
 
     def evaluate(record: SourceRecord) -> Any:
         context: dict[str, Any] = {}
         missing: dict[str, str] = {}
         for name, kind, _, find in variables:
             try:
-                found = find(record)
+                match = find(record)
                 context[name] = (
-                    _made(found.value, found.schema)
+                    _to_cel(match.value, match.schema)
                     if kind == "value"
-                    else (kind == "has" or (found.value is None) is (kind == "null"))
+                    else (kind == "has" or (match.value is None) is (kind == "null"))
                 )
             except Unresolved as error:
                 if kind == "has" and _parent_is_there(record, compiler.paths[name][1]):
@@ -335,32 +337,34 @@ def compile_cel(text: str, tree: Node | None = None) -> Callable[[SourceRecord],
             # A panic of the library is no Exception.
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            reason = _reason(error, missing, compiler, context)
-            raise Skippable(f"Error while evaluating expression '{text}': {reason}") from None
+            reason = _describe_error(error, missing, compiler, context)
+            raise Skippable(f"Error while evaluating expression '{expression}': {reason}") from None
 
-    return with_shortcut(text, tree, evaluate, compiler.searches)
+    return with_shortcut(expression, tree, evaluate, compiler.searches)
 
 
 def _parent_is_there(record: SourceRecord, path: Path) -> bool:
     """Whether ``has`` may say no: the map or struct that could have the field is there."""
     try:
-        return bool(path.steps) and resolver(Path(path.root, path.steps[:-1]))(record).value is not None
+        return bool(path.steps) and make_resolver(Path(path.root, path.steps[:-1]))(record).value is not None
     except Unresolved:
         return False
 
 
-def _reason(error: BaseException, missing: dict[str, str], compiler: _Compiler, context: dict[str, Any]) -> str:
+def _describe_error(
+    error: BaseException, missing: dict[str, str], compiler: _CelCompiler, context: dict[str, Any]
+) -> str:
     """What a user can do something with. Values are not shown: they may be secret."""
     undefined = _UNDEFINED.search(str(error))
     if undefined is not None and undefined[1] in missing:
         return missing[undefined[1]]
-    text = str(error).split(". ")[0].splitlines()[0] if str(error) else type(error).__name__
+    message = str(error).split(". ")[0].splitlines()[0] if str(error) else type(error).__name__
     kinds = ", ".join(
         f"{path} is {_kind_of(context[name])}"
         for name, (kind, path) in compiler.paths.items()
         if kind == "value" and name in context
     )
-    return f"{text}{f' ({kinds})' if kinds else ''}"
+    return f"{message}{f' ({kinds})' if kinds else ''}"
 
 
 def _kind_of(value: Any) -> str:
@@ -376,7 +380,7 @@ def _kind_of(value: Any) -> str:
     }.get(type(value).__name__, type(value).__name__)
 
 
-def _made(value: Any, schema: Schema | None, depth: int = 0) -> Any:
+def _to_cel(value: Any, schema: Schema | None, depth: int = 0) -> Any:
     """A record's value as the library takes it.
 
     Raises:
@@ -389,32 +393,34 @@ def _made(value: Any, schema: Schema | None, depth: int = 0) -> Any:
             raise Unresolved("a number does not fit into 64 bits")
         return value
     if isinstance(value, Decimal):
-        return _number(value)
+        return _to_number(value)
     if depth > _MAX_DATA_DEPTH:
         raise Unresolved(f"the value is nested deeper than {_MAX_DATA_DEPTH} levels")
-    if isinstance(value, Found):
-        return _made(value.value, value.schema, depth + 1)
+    if isinstance(value, PathMatch):
+        return _to_cel(value.value, value.schema, depth + 1)
     if isinstance(value, dict | list | tuple) and len(value) > MAX_ITEMS:
         raise Unresolved(f"a list or map has {len(value)} items, at most {MAX_ITEMS} can be used")
     if isinstance(value, dict):
         if schema is not None and schema.type is Type.STRUCT:
             return {
-                each.name: _made(
-                    each.schema.default if value.get(each.name) is None else value[each.name], each.schema, depth + 1
+                member.name: _to_cel(
+                    member.schema.default if value.get(member.name) is None else value[member.name],
+                    member.schema,
+                    depth + 1,
                 )
-                for each in schema.fields
+                for member in schema.fields
             }
         of = schema.value_schema if schema is not None else None
-        return {key: _made(each, of, depth + 1) for key, each in value.items()}
+        return {key: _to_cel(member, of, depth + 1) for key, member in value.items()}
     if isinstance(value, list | tuple):
         of = schema.value_schema if schema is not None else None
-        return [_made(each, of, depth + 1) for each in value]
+        return [_to_cel(member, of, depth + 1) for member in value]
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     raise Unresolved(f"a {type(value).__name__} can't be used in an expression")
 
 
-def _number(value: Decimal) -> float:
+def _to_number(value: Decimal) -> float:
     """A Decimal as an int, or as a double if it has a fraction.
 
     Raises:

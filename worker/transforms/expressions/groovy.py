@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Skippable
 from connectors.schema import DATE, TIME, TIMESTAMP
-from worker.transforms.expressions.parser import parse
-from worker.transforms.expressions.paths import Found, Path, Unresolved, path_of, resolver
+from worker.transforms.expressions.parser import parse_expression
+from worker.transforms.expressions.paths import Path, PathMatch, Unresolved, make_resolver, path_of
 from worker.transforms.expressions.syntax import (
     Binary,
-    Call,
-    Choice,
+    CallNode,
+    ChoiceNode,
     ExpressionInvalid,
-    Items,
+    ItemsNode,
     Literal,
-    Name,
-    Node,
+    NameNode,
+    SyntaxNode,
     Unary,
 )
 
@@ -61,65 +61,65 @@ class _Refused(Exception):
     """What Groovy would refuse too, or what can't be done as Groovy does it."""
 
 
-def compile_groovy(text: str, tree: Node | None = None) -> Callable[[SourceRecord], Any]:
+def compile_groovy(expression: str, tree: SyntaxNode | None = None) -> Callable[[SourceRecord], Any]:
     """A function that gives an expression's value for a record, as Groovy would.
 
     Args:
-        text: the expression.
-        tree: what ``parse`` made of it with ``groovy``, if that is there already.
+        expression: the expression.
+        tree: what ``parse_expression`` made of it with ``groovy``, if that is there already.
 
     Raises:
         ExpressionInvalid: it is none of those that have the same meaning here; with the place. The function raises
             ``Skippable`` for records for which Groovy fails, and for those whose values it compares in a way of its own.
     """
-    end_of_line = text.rstrip().find("\n", len(text) - len(text.lstrip()))
+    end_of_line = expression.rstrip().find("\n", len(expression) - len(expression.lstrip()))
     if end_of_line >= 0:
         raise ExpressionInvalid(
-            text, end_of_line, f"Groovy may end the expression with the line: write one line; or {_CEL}"
+            expression, end_of_line, f"Groovy may end the expression with the line: write one line; or {_CEL}"
         )
-    evaluate = _Compiler(text).value(tree or parse(text, groovy=True))
+    evaluate = _GroovyCompiler(expression).value(tree or parse_expression(expression, groovy=True))
 
     def run(record: SourceRecord) -> Any:
         try:
             return evaluate(record)
         except (Unresolved, _Refused) as error:
-            raise Skippable(f"Error while evaluating expression '{text}': {error}") from None
+            raise Skippable(f"Error while evaluating expression '{expression}': {error}") from None
 
     return run
 
 
 @dataclass(frozen=True, slots=True)
-class _Compiler:
+class _GroovyCompiler:
     """Makes a function of each part."""
 
     text: str
 
-    def invalid(self, at: int, why: str) -> ExpressionInvalid:
-        return ExpressionInvalid(self.text, at, f"{why}; or {_CEL}")
+    def invalid(self, at: int, reason: str) -> ExpressionInvalid:
+        return ExpressionInvalid(self.text, at, f"{reason}; or {_CEL}")
 
-    def value(self, node: Node) -> _Value:
+    def value(self, node: SyntaxNode) -> _Value:
         path = path_of(node)
         if path is not None:
-            return self._path(node, path)
+            return self._compile_path(node, path)
         match node:
-            case Name(name=name):
+            case NameNode(name=name):
                 raise self.invalid(node.start, f"there is no variable {name!r}; there are {', '.join(_VARIABLES)}")
             case Literal(value=value, exact=exact):
                 constant = Decimal(exact) if isinstance(value, float) else value
                 return lambda _record: constant
             case Unary(operator="!", operand=operand):
-                inner = self._condition(operand)
+                inner = self._compile_condition(operand)
                 return lambda record: not inner(record)
-            case Choice(condition=condition, then=then, otherwise=otherwise):
-                test, yes, no = self._condition(condition), self.value(then), self.value(otherwise)
+            case ChoiceNode(condition=condition, then=then, otherwise=otherwise):
+                test, yes, no = self._compile_condition(condition), self.value(then), self.value(otherwise)
                 return lambda record: yes(record) if test(record) else no(record)
             case Binary():
-                return self._binary(node)
-            case Call():
-                return self._call(node)
+                return self._compile_binary(node)
+            case CallNode():
+                return self._compile_call(node)
         raise self.invalid(node.start, "this can't be taken over from Groovy")
 
-    def _path(self, node: Node, path: Path) -> _Value:
+    def _compile_path(self, node: SyntaxNode, path: Path) -> _Value:
         if path.root not in _VARIABLES:
             raise self.invalid(node.start, f"{path.root} can't be taken over from Groovy")
         names = [step.name for step in (path.steps[2:] if path.root == "header" else path.steps)]
@@ -128,10 +128,10 @@ class _Compiler:
                 raise self.invalid(node.start, f".{name} means Java's object in Groovy, not the field of that name")
         if path.root == "header" and (len(path.steps) < 2 or path.steps[1].name != "value"):
             raise self.invalid(node.start, "of headers only header.NAME.value can be taken over")
-        find = resolver(path, lenient=True)
-        return lambda record: _plain(find(record), path)
+        find = make_resolver(path, lenient=True)
+        return lambda record: _plain_value(find(record), path)
 
-    def _condition(self, node: Node) -> _Value:
+    def _compile_condition(self, node: SyntaxNode) -> _Value:
         """A part that is true or false; Groovy's other truths are refused, since CEL and Groovy differ there."""
         if not _is_condition(node):
             raise self.invalid(
@@ -141,39 +141,39 @@ class _Compiler:
             )
         return self.value(node)
 
-    def _binary(self, node: Binary) -> _Value:
+    def _compile_binary(self, node: Binary) -> _Value:
         match node.operator:
             case "&&":
-                left, right = self._condition(node.left), self._condition(node.right)
+                left, right = self._compile_condition(node.left), self._compile_condition(node.right)
                 return lambda record: left(record) and right(record)
             case "||":
-                left, right = self._condition(node.left), self._condition(node.right)
+                left, right = self._compile_condition(node.left), self._compile_condition(node.right)
                 return lambda record: left(record) or right(record)
             case "in":
-                return self._membership(node)
+                return self._compile_membership(node)
             case "+":
-                return self._joined(node)
+                return self._compile_join(node)
             case "==" | "!=":
-                one, other = self._operands(node)
-                wanted = node.operator == "=="
-                return lambda record: equal(one(record), other(record)) is wanted
+                first, second = self._compile_operands(node)
+                is_equality = node.operator == "=="
+                return lambda record: is_equal(first(record), second(record)) is is_equality
             case "<" | "<=" | ">" | ">=":
-                one, other = self._operands(node)
+                first, second = self._compile_operands(node)
                 test = _ORDER[node.operator]
-                return lambda record: test(compare(one(record), other(record)), 0)
+                return lambda record: test(compare_values(first(record), second(record)), 0)
         raise self.invalid(node.at, f"{node.operator} can't be taken over from Groovy")
 
-    def _operands(self, node: Binary) -> tuple[_Value, _Value]:
+    def _compile_operands(self, node: Binary) -> tuple[_Value, _Value]:
         for operand in (node.left, node.right):
             # With parentheses around it, it begins before its left operand. Without, Java groups differently from CEL.
             if isinstance(operand, Binary) and operand.operator in _RELATIONS and operand.start == operand.left.start:
                 raise self.invalid(node.at, "comparisons of comparisons need parentheses")
         return self.value(node.left), self.value(node.right)
 
-    def _membership(self, node: Binary) -> _Value:
+    def _compile_membership(self, node: Binary) -> _Value:
         items = node.right
         if (
-            not isinstance(items, Items)
+            not isinstance(items, ItemsNode)
             or items.is_map
             or not all(isinstance(item, Literal) and isinstance(item.value, str) for item in items.items)
         ):
@@ -185,15 +185,15 @@ class _Compiler:
         allowed = frozenset(item.value for item in items.items if isinstance(item, Literal))
         return lambda record: isinstance(found := value(record), str) and found in allowed
 
-    def _joined(self, node: Binary) -> _Value:
+    def _compile_join(self, node: Binary) -> _Value:
         if not _is_text(node.left):
             raise self.invalid(node.at, "+ can be taken over only behind a text that is written out, or topic")
         if isinstance(node.right, Literal) and isinstance(node.right.value, float):
             raise self.invalid(node.right.start, "write the number as a text")
         left, right = self.value(node.left), self.value(node.right)
-        return lambda record: left(record) + _shown(right(record))
+        return lambda record: left(record) + _format_value(right(record))
 
-    def _call(self, node: Call) -> _Value:
+    def _compile_call(self, node: CallNode) -> _Value:
         test = _TESTS.get(node.name)
         if test is None or node.of is None or len(node.arguments) != 1 or node.safe:
             raise self.invalid(
@@ -204,39 +204,41 @@ class _Compiler:
         of, argument, name = self.value(node.of), self.value(node.arguments[0]), node.name
 
         def run(record: SourceRecord) -> bool:
-            subject, wanted = of(record), argument(record)
-            if not isinstance(subject, str) or not isinstance(wanted, str):
-                raise _Refused(f"{name} needs texts, and there is {_noun(subject)} and {_noun(wanted)}")
-            return test(subject, wanted)
+            subject, operand = of(record), argument(record)
+            if not isinstance(subject, str) or not isinstance(operand, str):
+                raise _Refused(
+                    f"{name} needs texts, and there is {_describe_value(subject)} and {_describe_value(operand)}"
+                )
+            return test(subject, operand)
 
         return run
 
 
-def _is_condition(node: Node) -> bool:
+def _is_condition(node: SyntaxNode) -> bool:
     match node:
         case Literal(value=bool()) | Unary(operator="!"):
             return True
         case Binary(operator=name):
             return name != "+"
-        case Call(name=name):
+        case CallNode(name=name):
             return name in _TESTS
-        case Choice(then=then, otherwise=otherwise):
+        case ChoiceNode(then=then, otherwise=otherwise):
             return _is_condition(then) and _is_condition(otherwise)
     return False
 
 
-def _is_text(node: Node) -> bool:
+def _is_text(node: SyntaxNode) -> bool:
     match node:
-        case Literal(value=str()) | Name(name="topic"):
+        case Literal(value=str()) | NameNode(name="topic"):
             return True
         case Binary(operator="+", left=left):
             return _is_text(left)
     return False
 
 
-def _plain(found: Found, path: Path) -> Any:
+def _plain_value(match: PathMatch, path: Path) -> Any:
     """The value, if comparing it is the same in Groovy."""
-    value, schema = found
+    value, schema = match
     if (
         value is None
         or isinstance(value, str | bool | float | Decimal)
@@ -253,75 +255,77 @@ class _Opaque:
         self.path = path
 
 
-def _noun(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, _Opaque):
         return f"{value.path}, which is no text, number or boolean"
     return {"NoneType": "null", "str": "a text", "bool": "a boolean"}.get(type(value).__name__, "a number")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """What Groovy writes for a value behind a text."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str | int):
         return str(value)
-    raise _Refused(f"there is {_noun(value)} behind a +: only texts, integers and booleans are written as Groovy does")
+    raise _Refused(
+        f"there is {_describe_value(value)} behind a +: only texts, integers and booleans are written as Groovy does"
+    )
 
 
-def equal(one: Any, other: Any) -> bool:
+def is_equal(left: Any, right: Any) -> bool:
     """Groovy's ``==``.
 
     Raises:
         _Refused: the values are compared in a way of Groovy's own.
     """
-    if one is None or other is None:
-        return one is other
-    if isinstance(one, _Opaque) and isinstance(other, _Opaque):
-        raise _Refused(f"{_noun(one)} and {_noun(other)} can't be compared as Groovy does; {_CEL}")
-    if isinstance(one, _Opaque | bool) or isinstance(other, _Opaque | bool):
-        return one is other
-    if isinstance(one, str) and isinstance(other, str):
-        return one == other
-    one, other = _as_numbers(one, other)
-    return not isinstance(one, str) and not isinstance(other, str) and _order(one, other) == 0
+    if left is None or right is None:
+        return left is right
+    if isinstance(left, _Opaque) and isinstance(right, _Opaque):
+        raise _Refused(f"{_describe_value(left)} and {_describe_value(right)} can't be compared as Groovy does; {_CEL}")
+    if isinstance(left, _Opaque | bool) or isinstance(right, _Opaque | bool):
+        return left is right
+    if isinstance(left, str) and isinstance(right, str):
+        return left == right
+    left, right = _as_numbers(left, right)
+    return not isinstance(left, str) and not isinstance(right, str) and _order_numbers(left, right) == 0
 
 
-def compare(one: Any, other: Any) -> int:
+def compare_values(first: Any, second: Any) -> int:
     """Groovy's ``<=>``: null stands before all else.
 
     Raises:
         _Refused: Groovy can't compare them, or does it in a way of its own.
     """
-    if one is None or other is None:
-        return (one is not None) - (other is not None)
-    if isinstance(one, str) and isinstance(other, str):
-        left, right = one.encode("utf-16-be", "surrogatepass"), other.encode("utf-16-be", "surrogatepass")
+    if first is None or second is None:
+        return (first is not None) - (second is not None)
+    if isinstance(first, str) and isinstance(second, str):
+        left, right = first.encode("utf-16-be", "surrogatepass"), second.encode("utf-16-be", "surrogatepass")
         return (left > right) - (left < right)
-    if not isinstance(one, _Opaque | bool) and not isinstance(other, _Opaque | bool):
-        one, other = _as_numbers(one, other)
-        if not isinstance(one, str) and not isinstance(other, str):
-            return _order(one, other)
-    raise _Refused(f"{_noun(one)} and {_noun(other)} can't be compared")
+    if not isinstance(first, _Opaque | bool) and not isinstance(second, _Opaque | bool):
+        first, second = _as_numbers(first, second)
+        if not isinstance(first, str) and not isinstance(second, str):
+            return _order_numbers(first, second)
+    raise _Refused(f"{_describe_value(first)} and {_describe_value(second)} can't be compared")
 
 
-def _as_numbers(one: Any, other: Any) -> tuple[Any, Any]:
+def _as_numbers(left: Any, right: Any) -> tuple[Any, Any]:
     """Beside a number Groovy takes a text of one character for the character's number."""
-    if isinstance(one, str) and not isinstance(other, str):
-        return _character(one), other
-    if isinstance(other, str) and not isinstance(one, str):
-        return one, _character(other)
-    return one, other
+    if isinstance(left, str) and not isinstance(right, str):
+        return _to_character(left), right
+    if isinstance(right, str) and not isinstance(left, str):
+        return left, _to_character(right)
+    return left, right
 
 
-def _character(text: str) -> Any:
-    return ord(text) if len(text) == 1 and ord(text) < 0x10000 else text
+def _to_character(string: str) -> Any:
+    return ord(string) if len(string) == 1 and ord(string) < 0x10000 else string
 
 
-def _order(one: float | Decimal, other: float | Decimal) -> int:
+def _order_numbers(first: float | Decimal, second: float | Decimal) -> int:
     """Numbers as Groovy compares them: as doubles if one is a double, else exactly; NaN is above all."""
-    if isinstance(one, float) or isinstance(other, float):
-        left, right = float(one), float(other)
+    if isinstance(first, float) or isinstance(second, float):
+        left, right = float(first), float(second)
         if math.isnan(left) or math.isnan(right):
             return math.isnan(left) - math.isnan(right)
         return (left > right) - (left < right)
-    return (one > other) - (one < other)
+    return (first > second) - (first < second)

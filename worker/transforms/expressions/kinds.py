@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from worker.transforms.expressions.syntax import Binary, Call, Choice, Items, Literal, Node, Unary
+from worker.transforms.expressions.syntax import Binary, CallNode, ChoiceNode, ItemsNode, Literal, SyntaxNode, Unary
 
 _ARITHMETIC: Final = ("+", "-", "*", "/", "%")
 _TESTS: Final = ("has", "startsWith", "endsWith", "contains", "matches", "exists", "all", "exists_one")
@@ -12,7 +12,7 @@ _TEXTS: Final = ("string", "type", "lowerAscii", "upperAscii")
 _VALUES: Final = ("size", "int", "uint", "double", "bytes", "timestamp", "duration")
 
 
-def kind_of(node: Node) -> str | None:
+def kind_of(node: SyntaxNode) -> str | None:
     """``condition``, ``text``, ``other`` (a number, a list ...) or ``null``; None where the record decides."""
     match node:
         case Literal(value=value):
@@ -23,7 +23,7 @@ def kind_of(node: Node) -> str | None:
                 if isinstance(value, bool)
                 else ("text" if isinstance(value, str) else "other")
             )
-        case Items():
+        case ItemsNode():
             return "other"
         case Unary(operator=operator):
             return "condition" if operator == "!" else "other"
@@ -32,9 +32,9 @@ def kind_of(node: Node) -> str | None:
             return "text" if "text" in kinds else "other" if "other" in kinds else None
         case Binary(operator=operator):
             return "other" if operator in _ARITHMETIC else "condition"
-        case Call(name=name):
+        case CallNode(name=name):
             return "condition" if name in _TESTS else "text" if name in _TEXTS else "other" if name in _VALUES else None
-        case Choice(then=then, otherwise=otherwise):
+        case ChoiceNode(then=then, otherwise=otherwise):
             kinds = {kind_of(then), kind_of(otherwise)}
             return kinds.pop() if len(kinds) == 1 else None
     return None

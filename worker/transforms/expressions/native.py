@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.codegen import CodeBuilder
 from worker.transforms.base import SchemaCache
 from worker.transforms.expressions.paths import Path, path_of, walk_of
-from worker.transforms.expressions.syntax import Binary, Call, Choice, Items, Literal, Node, Unary
+from worker.transforms.expressions.syntax import Binary, CallNode, ChoiceNode, ItemsNode, Literal, SyntaxNode, Unary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,30 +39,30 @@ class _Doubt(Exception):
     """This record is left to the library."""
 
 
-def _doubt() -> Any:
+def _raise_doubt() -> Any:
     raise _Doubt
 
 
-def _is_unicode(text: str) -> bool:
-    text.encode()  # a UnicodeError for halves of characters: the library refuses them
+def _is_unicode(string: str) -> bool:
+    string.encode()  # a UnicodeError for halves of characters: the library refuses them
     return True
 
 
-class _Generator:
+class _NativeGenerator:
     """One walk over the tree, for one schema of values."""
 
-    def __init__(self, text: str, schema: Schema | None, searches: dict[str, Callable[[str], object]]) -> None:
-        self.text = text
+    def __init__(self, expression: str, schema: Schema | None, searches: dict[str, Callable[[str], object]]) -> None:
+        self.text = expression
         self.schema = schema
         self.searches = searches
-        self.code = CodeBuilder(doubt=_doubt, is_unicode=_is_unicode)
+        self.code = CodeBuilder(doubt=_raise_doubt, is_unicode=_is_unicode)
         self.count = 0
 
     def bind(self, value: Any) -> str:
         """A name in the generated function for something of this one."""
         return self.code.bind("given", value)
 
-    def condition(self, node: Node) -> str:
+    def condition(self, node: SyntaxNode) -> str:
         """An expression that gives True, False, or calls ``doubt``."""
         match node:
             case Binary(operator="&&" | "||" as operator, left=left, right=right):
@@ -75,41 +75,43 @@ class _Generator:
                 return self.comparison(right, operator, left)
             case Binary(operator=operator, left=left, right=Literal(value=int()) as right) if operator in _ORDER:
                 return self.comparison(left, operator, right)
-            case Binary(operator="in", left=left, right=Items(items=items, is_map=False)) if items:
+            case Binary(operator="in", left=left, right=ItemsNode(items=items, is_map=False)) if items:
                 return self.membership(left, items)
-            case Call(of=Node() as of, name=name, arguments=(Literal(value=str()) as wanted,)) if name in _TEXT_TESTS:
+            case CallNode(of=SyntaxNode() as of, name=name, arguments=(Literal(value=str()) as wanted,)) if (
+                name in _TEXT_TESTS
+            ):
                 test = _TEXT_TESTS[name].format("{}", self.constant(wanted))
                 return self.checked(of, str, test.format)
-            case Call(of=Node() as of, name="matches", arguments=(Literal(value=str() as pattern),)):
+            case CallNode(of=SyntaxNode() as of, name="matches", arguments=(Literal(value=str() as pattern),)):
                 search = self.bind(self.searches[pattern])
                 return self.checked(of, str, lambda found: f"{search}({found}) is not None")
         return self.checked(node, bool, lambda found: found)
 
-    def result(self, node: Node) -> str:
+    def result(self, node: SyntaxNode) -> str:
         """What the whole expression gives: a condition, or one of two texts or nulls."""
-        if isinstance(node, Choice):
+        if isinstance(node, ChoiceNode):
             return f"({self.result_of(node.then)} if {self.condition(node.condition)} else {self.result_of(node.otherwise)})"
         return self.condition(node)
 
-    def result_of(self, node: Node) -> str:
+    def result_of(self, node: SyntaxNode) -> str:
         return self.constant(node) if isinstance(node, Literal) else self.result(node)
 
-    def comparison(self, node: Node, operator: str, wanted: Node) -> str:
-        if not isinstance(wanted, Literal):
+    def comparison(self, node: SyntaxNode, operator: str, operand: SyntaxNode) -> str:
+        if not isinstance(operand, Literal):
             raise _NotNative
-        constant = self.constant(wanted)
-        if wanted.value is None:
+        constant = self.constant(operand)
+        if operand.value is None:
             return f"({self.value(node)} is {'None' if operator == '==' else 'not None'})"
-        return self.checked(node, type(wanted.value), lambda found: f"{found} {operator} {constant}")
+        return self.checked(node, type(operand.value), lambda found: f"{found} {operator} {constant}")
 
-    def membership(self, node: Node, items: tuple[Node, ...]) -> str:
+    def membership(self, node: SyntaxNode, items: tuple[SyntaxNode, ...]) -> str:
         kinds = {type(item.value) if isinstance(item, Literal) else None for item in items}
         if kinds not in ({str}, {int}):
             raise _NotNative
         constants = ", ".join(map(self.constant, items))
         return self.checked(node, kinds.pop() or str, lambda found: f"{found} in ({constants},)")
 
-    def constant(self, node: Node) -> str:
+    def constant(self, node: SyntaxNode) -> str:
         """A constant whose meaning is beyond doubt: a text without escapes, a decimal number, true, false or null."""
         if not isinstance(node, Literal):
             raise _NotNative
@@ -124,61 +126,61 @@ class _Generator:
             raise _NotNative
         return self.bind(value)
 
-    def checked(self, node: Node, kind: type, then: Callable[[str], str]) -> str:
+    def checked(self, node: SyntaxNode, kind: type, next_step: Callable[[str], str]) -> str:
         """An expression that does something with a value once it has turned out to be of a type."""
-        found = f"found{self.count}"
+        local = f"found{self.count}"
         value = self.value(node)
         test = {
-            str: f"type({found} := {value}) is str and ({found}.isascii() or is_unicode({found}))",
-            int: f"type({found} := {value}) is int and -{_INT64} <= {found} < {_INT64}",
-            bool: f"type({found} := {value}) is bool",
+            str: f"type({local} := {value}) is str and ({local}.isascii() or is_unicode({local}))",
+            int: f"type({local} := {value}) is int and -{_INT64} <= {local} < {_INT64}",
+            bool: f"type({local} := {value}) is bool",
         }.get(kind)
         if test is None:
             raise _NotNative
-        return f"({then(found)} if {test} else doubt())"
+        return f"({next_step(local)} if {test} else doubt())"
 
-    def value(self, node: Node) -> str:
+    def value(self, node: SyntaxNode) -> str:
         """What stands at a path; an exception where there is nothing."""
         self.count += 1
-        path = None if isinstance(node, Call) else path_of(node)
+        path = None if isinstance(node, CallNode) else path_of(node)
         if path is None or self.count > _MOST_VALUES:
             raise _NotNative
         if path == Path("topic", ()):
             return "record.topic"
         if path.root != "value" or any(step.safe for step in path.steps):
             raise _NotNative
-        known = walk_of(self.schema, steps=path.steps)
+        walk = walk_of(self.schema, steps=path.steps)
         if self.schema is None:
-            found = "value"
+            expression = "value"
             for number, step in enumerate(path.steps):
                 name = f"map{self.count}_{number}"
-                found = f"({name}[{step.name!r}] if type({name} := {found}) is dict else doubt())"
-            return found
-        if known.rest:
+                expression = f"({name}[{step.name!r}] if type({name} := {expression}) is dict else doubt())"
+            return expression
+        if walk.rest:
             raise _NotNative
-        found = "value"
-        for number, (name, default, _) in enumerate(known.steps):
-            found = f"{found}[{name!r}]"
+        expression = "value"
+        for number, (name, default, _) in enumerate(walk.steps):
+            expression = f"{expression}[{name!r}]"
             if default is not None:
                 part = f"part{self.count}_{number}"
-                found = f"({self.bind(default)} if ({part} := {found}) is None else {part})"
-        return found
+                expression = f"({self.bind(default)} if ({part} := {expression}) is None else {part})"
+        return expression
 
 
 def with_shortcut(
-    text: str, tree: Node, evaluate: _Evaluate, searches: dict[str, Callable[[str], object]]
+    expression: str, tree: SyntaxNode, evaluate: _Evaluate, searches: dict[str, Callable[[str], object]]
 ) -> _Evaluate:
     """A function that gives what ``evaluate`` gives, sooner where it can.
 
     Args:
-        text: the expression.
+        expression: the expression.
         tree: what it consists of.
         evaluate: asks the library.
         searches: what looks for the expressions of ``matches``.
     """
 
     def make(schema: Schema | None) -> _Evaluate:
-        generator = _Generator(text, schema, searches)
+        generator = _NativeGenerator(expression, schema, searches)
         try:
             generator.code.names["evaluate"] = evaluate
             generator.code.define(
@@ -199,14 +201,14 @@ def with_shortcut(
     cache: SchemaCache[_Evaluate] = SchemaCache(make)
     find, add = cache.by_id.get, cache.add
     last: object = cache
-    made: _Evaluate
+    evaluators: _Evaluate
 
     def run(record: SourceRecord) -> Any:
-        nonlocal last, made
+        nonlocal last, evaluators
         schema = record.value_schema
         if schema is not last:
-            made = (find(id(schema)) or add(schema))[1]
+            evaluators = (find(id(schema)) or add(schema))[1]
             last = schema
-        return made(record)
+        return evaluators(record)
 
     return run

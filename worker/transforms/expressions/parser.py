@@ -17,17 +17,17 @@ from worker.transforms.expressions.syntax import (
     MAX_HEIGHT,
     MAX_LENGTH,
     Binary,
-    Call,
-    Choice,
+    CallNode,
+    ChoiceNode,
     ExpressionInvalid,
-    Item,
-    Items,
+    ItemNode,
+    ItemsNode,
     Literal,
-    Member,
-    Name,
-    Node,
+    MemberNode,
+    NameNode,
+    SyntaxNode,
     Unary,
-    children,
+    list_children,
 )
 
 _TOKEN: Final = re.compile(
@@ -94,66 +94,68 @@ class _Token(NamedTuple):
     end: int
 
 
-def parse(text: str, *, groovy: bool = False) -> Node:
+def parse_expression(source: str, *, groovy: bool = False) -> SyntaxNode:
     """The tree of an expression.
 
     Args:
-        text: the expression.
+        source: the expression.
         groovy: whether Groovy's ``?.`` is read, and texts as Groovy has them.
 
     Raises:
         ExpressionInvalid: it can't be read, or is longer or deeper than allowed.
     """
-    if len(text) > MAX_LENGTH:
-        raise ExpressionInvalid(text, MAX_LENGTH, f"the expression has {len(text)} characters, more than {MAX_LENGTH}")
-    tree = _Parser(text, groovy=groovy).whole()
+    if len(source) > MAX_LENGTH:
+        raise ExpressionInvalid(
+            source, MAX_LENGTH, f"the expression has {len(source)} characters, more than {MAX_LENGTH}"
+        )
+    tree = _ExpressionParser(source, groovy=groovy).whole()
     waiting = [(tree, 1)]
     while waiting:
         node, height = waiting.pop()
         if height > MAX_HEIGHT:
             raise ExpressionInvalid(
-                text,
+                source,
                 node.end,
                 f"there are more than {MAX_HEIGHT} operators in a row here; in with a list "
                 "takes the place of many comparisons",
             )
-        waiting += [(child, height + 1) for child in children(node)]
+        waiting += [(child, height + 1) for child in list_children(node)]
     return tree
 
 
-class _Parser:
+class _ExpressionParser:
     """Recursive descent; ``depth`` bounds the recursion."""
 
-    def __init__(self, text: str, *, groovy: bool) -> None:
-        self.text = text
+    def __init__(self, source: str, *, groovy: bool) -> None:
+        self.text = source
         self.groovy = groovy
         self.depth = 0
         self.position = 0
         self.previous_end = 0
         self.token = _Token("end", "", 0, 0)
-        self._advance()
+        self._next_token()
 
-    def whole(self) -> Node:
-        node = self._expression()
+    def whole(self) -> SyntaxNode:
+        node = self._parse_expression()
         if self.token.kind != "end":
-            raise self._unexpected("an operator or the end")
+            raise self._make_unexpected("an operator or the end")
         return node
 
-    def _advance(self) -> _Token:
+    def _next_token(self) -> _Token:
         """Go to the next token; the one that was current."""
         done = self.token
         self.previous_end = done.end
         while self.position < len(self.text):
-            found = _TOKEN.match(self.text, self.position)
-            if found is None:
-                raise self._invalid(self.position, f"unexpected character {self.text[self.position]!r}")
-            self.position = found.end()
-            kind = found.lastgroup or ""
+            match = _TOKEN.match(self.text, self.position)
+            if match is None:
+                raise self._make_invalid(self.position, f"unexpected character {self.text[self.position]!r}")
+            self.position = match.end()
+            kind = match.lastgroup or ""
             if kind == "blank":
                 continue
             if kind == "string":
-                self.position = self._string_end(found.group(), found.end(), found.start())
-            self.token = _Token(kind, self.text[found.start() : self.position], found.start(), self.position)
+                self.position = self._string_end(match.group(), match.end(), match.start())
+            self.token = _Token(kind, self.text[match.start() : self.position], match.start(), self.position)
             return done
         self.token = _Token("end", "", len(self.text), len(self.text))
         return done
@@ -170,217 +172,217 @@ class _Parser:
             elif self.text[position] == "\n" and len(quote) == 1:
                 break
             position += 1
-        raise self._invalid(at, "this text has no end: its quote is not closed")
+        raise self._make_invalid(at, "this text has no end: its quote is not closed")
 
-    def _invalid(self, at: int, why: str) -> ExpressionInvalid:
-        return ExpressionInvalid(self.text, at, why)
+    def _make_invalid(self, at: int, reason: str) -> ExpressionInvalid:
+        return ExpressionInvalid(self.text, at, reason)
 
-    def _unexpected(self, wanted: str) -> ExpressionInvalid:
+    def _make_unexpected(self, expected: str) -> ExpressionInvalid:
         token = self.token
-        found = f"unexpected {token.text!r}" if token.kind != "end" else "the expression ends too early"
+        description = f"unexpected {token.text!r}" if token.kind != "end" else "the expression ends too early"
         hint = _HINTS.get(token.text, "")
         if token.kind == "name" and token.text in ("and", "or", "not", "instanceof"):
             hint = {"and": "write &&", "or": "write ||", "not": "write !"}.get(token.text, "types can't be asked for")
-        return self._invalid(token.start, f"{found}, expected {wanted}{f'; {hint}' if hint else ''}")
+        return self._make_invalid(token.start, f"{description}, expected {expected}{f'; {hint}' if hint else ''}")
 
-    def _is(self, *operators: str) -> bool:
+    def _is_operator(self, *operators: str) -> bool:
         return self.token.text in operators and self.token.kind in ("operator", "name")
 
-    def _expect(self, operator: str) -> _Token:
-        if not self._is(operator):
-            raise self._unexpected(repr(operator))
-        return self._advance()
+    def _expect_operator(self, operator: str) -> _Token:
+        if not self._is_operator(operator):
+            raise self._make_unexpected(repr(operator))
+        return self._next_token()
 
-    def _deeper(self) -> None:
+    def _enter_level(self) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise self._invalid(self.token.start, f"the expression is nested deeper than {MAX_DEPTH} levels")
+            raise self._make_invalid(self.token.start, f"the expression is nested deeper than {MAX_DEPTH} levels")
 
-    def _expression(self) -> Node:
-        self._deeper()
-        condition = self._chain("||")
-        if self._is("?"):
-            self._advance()
-            then = self._chain("||") if not self.groovy else self._expression()
-            self._expect(":")
-            otherwise = self._expression()
-            condition = Choice(condition.start, otherwise.end, condition, then, otherwise)
+    def _parse_expression(self) -> SyntaxNode:
+        self._enter_level()
+        condition = self._parse_chain("||")
+        if self._is_operator("?"):
+            self._next_token()
+            branch = self._parse_chain("||") if not self.groovy else self._parse_expression()
+            self._expect_operator(":")
+            otherwise = self._parse_expression()
+            condition = ChoiceNode(condition.start, otherwise.end, condition, branch, otherwise)
         self.depth -= 1
         return condition
 
-    def _chain(self, operator: str) -> Node:
-        node = self._chain("&&") if operator == "||" else self._relation()
-        while self._is(operator):
-            at = self._advance().start
-            right = self._chain("&&") if operator == "||" else self._relation()
+    def _parse_chain(self, operator: str) -> SyntaxNode:
+        node = self._parse_chain("&&") if operator == "||" else self._parse_relation()
+        while self._is_operator(operator):
+            at = self._next_token().start
+            right = self._parse_chain("&&") if operator == "||" else self._parse_relation()
             node = Binary(node.start, right.end, operator, node, right, at)
         return node
 
-    def _relation(self) -> Node:
-        node = self._sum()
-        while self._is(*_RELATIONS):
-            token = self._advance()
-            right = self._sum()
+    def _parse_relation(self) -> SyntaxNode:
+        node = self._parse_sum()
+        while self._is_operator(*_RELATIONS):
+            token = self._next_token()
+            right = self._parse_sum()
             node = Binary(node.start, right.end, token.text, node, right, token.start)
         return node
 
-    def _sum(self) -> Node:
-        node = self._product()
-        while self._is("+", "-"):
-            token = self._advance()
-            right = self._product()
+    def _parse_sum(self) -> SyntaxNode:
+        node = self._parse_product()
+        while self._is_operator("+", "-"):
+            token = self._next_token()
+            right = self._parse_product()
             node = Binary(node.start, right.end, token.text, node, right, token.start)
         return node
 
-    def _product(self) -> Node:
-        node = self._unary()
-        while self._is("*", "/", "%"):
-            token = self._advance()
-            right = self._unary()
+    def _parse_product(self) -> SyntaxNode:
+        node = self._parse_unary()
+        while self._is_operator("*", "/", "%"):
+            token = self._next_token()
+            right = self._parse_unary()
             node = Binary(node.start, right.end, token.text, node, right, token.start)
         return node
 
-    def _unary(self) -> Node:
-        if not self._is("!", "-"):
-            return self._postfix()
-        token = self._advance()
+    def _parse_unary(self) -> SyntaxNode:
+        if not self._is_operator("!", "-"):
+            return self._parse_postfix()
+        token = self._next_token()
         if token.text == "-" and self.token.kind == "number" and token.end == self.token.start:
-            number = self._number(token.start)
-            return self._after(number)
-        self._deeper()
-        operand = self._unary()
+            number = self._parse_number(token.start)
+            return self._parse_after(number)
+        self._enter_level()
+        operand = self._parse_unary()
         self.depth -= 1
         return Unary(token.start, operand.end, token.text, operand)
 
-    def _postfix(self) -> Node:
-        return self._after(self._primary())
+    def _parse_postfix(self) -> SyntaxNode:
+        return self._parse_after(self._parse_primary())
 
-    def _after(self, node: Node) -> Node:
+    def _parse_after(self, node: SyntaxNode) -> SyntaxNode:
         while True:
-            if self._is(".") or (self.groovy and self._is("?.")):
-                safe = self._advance().text == "?."
+            if self._is_operator(".") or (self.groovy and self._is_operator("?.")):
+                safe = self._next_token().text == "?."
                 name = self.token
                 if name.kind != "name":
-                    raise self._unexpected("a name")
-                self._advance()
-                if self._is("("):
-                    arguments = self._arguments(")")
-                    node = Call(node.start, self.previous_end, node, name.text, arguments, safe, name.start)
+                    raise self._make_unexpected("a name")
+                self._next_token()
+                if self._is_operator("("):
+                    arguments = self._parse_arguments(")")
+                    node = CallNode(node.start, self.previous_end, node, name.text, arguments, safe, name.start)
                 else:
-                    node = Member(node.start, name.end, node, name.text, safe)
-            elif self._is("["):
-                self._advance()
-                index = self._expression()
-                node = Item(node.start, self._expect("]").end, node, index)
+                    node = MemberNode(node.start, name.end, node, name.text, safe)
+            elif self._is_operator("["):
+                self._next_token()
+                index = self._parse_expression()
+                node = ItemNode(node.start, self._expect_operator("]").end, node, index)
             else:
                 return node
 
-    def _arguments(self, closing: str) -> tuple[Node, ...]:
+    def _parse_arguments(self, closing: str) -> tuple[SyntaxNode, ...]:
         """From the opening bracket, which is current, to behind the closing one."""
-        self._advance()
-        items: list[Node] = []
-        while not self._is(closing):
-            items.append(self._expression())
-            if not self._is(","):
+        self._next_token()
+        items: list[SyntaxNode] = []
+        while not self._is_operator(closing):
+            items.append(self._parse_expression())
+            if not self._is_operator(","):
                 break
-            self._advance()
-        self._expect(closing)
+            self._next_token()
+        self._expect_operator(closing)
         return tuple(items)
 
-    def _primary(self) -> Node:
+    def _parse_primary(self) -> SyntaxNode:
         token = self.token
         if token.kind == "number":
-            return self._number(token.start)
+            return self._parse_number(token.start)
         if token.kind == "string":
-            self._advance()
-            return Literal(token.start, token.end, self._string(token))
+            self._next_token()
+            return Literal(token.start, token.end, self._parse_string(token))
         if token.kind == "name":
-            return self._named(token)
-        if self._is("("):
-            self._advance()
-            inner = self._expression()
-            return replace(inner, start=token.start, end=self._expect(")").end)
-        if self._is("["):
-            items = self._arguments("]")
-            return Items(token.start, self.previous_end, items, is_map=False)
-        if self._is("{") and not self.groovy:
-            return self._map(token)
-        raise self._unexpected("a value")
+            return self._parse_named(token)
+        if self._is_operator("("):
+            self._next_token()
+            inner = self._parse_expression()
+            return replace(inner, start=token.start, end=self._expect_operator(")").end)
+        if self._is_operator("["):
+            items = self._parse_arguments("]")
+            return ItemsNode(token.start, self.previous_end, items, is_map=False)
+        if self._is_operator("{") and not self.groovy:
+            return self._parse_map(token)
+        raise self._make_unexpected("a value")
 
-    def _named(self, token: _Token) -> Node:
+    def _parse_named(self, token: _Token) -> SyntaxNode:
         if token.text in _CONSTANTS:
-            self._advance()
+            self._next_token()
             return Literal(token.start, token.end, _CONSTANTS[token.text])
         if token.text in _RESERVED or token.text == "in":
-            raise self._unexpected("a value")
-        self._advance()
-        if self._is("("):
-            arguments = self._arguments(")")
-            return Call(token.start, self.previous_end, None, token.text, arguments, safe=False, at=token.start)
-        return Name(token.start, token.end, token.text)
+            raise self._make_unexpected("a value")
+        self._next_token()
+        if self._is_operator("("):
+            arguments = self._parse_arguments(")")
+            return CallNode(token.start, self.previous_end, None, token.text, arguments, safe=False, at=token.start)
+        return NameNode(token.start, token.end, token.text)
 
-    def _map(self, token: _Token) -> Node:
-        self._advance()
-        items: list[Node] = []
-        while not self._is("}"):
-            items.append(self._expression())
-            self._expect(":")
-            items.append(self._expression())
-            if not self._is(","):
+    def _parse_map(self, token: _Token) -> SyntaxNode:
+        self._next_token()
+        items: list[SyntaxNode] = []
+        while not self._is_operator("}"):
+            items.append(self._parse_expression())
+            self._expect_operator(":")
+            items.append(self._parse_expression())
+            if not self._is_operator(","):
                 break
-            self._advance()
-        end = self._expect("}").end
-        return Items(token.start, end, tuple(items), is_map=True)
+            self._next_token()
+        end = self._expect_operator("}").end
+        return ItemsNode(token.start, end, tuple(items), is_map=True)
 
-    def _number(self, start: int) -> Literal:
-        token = self._advance()
-        text = self.text[start : token.end]
-        body = text.lower()
+    def _parse_number(self, start: int) -> Literal:
+        token = self._next_token()
+        number_text = self.text[start : token.end]
+        body = number_text.lower()
         if self.groovy and body.lstrip("-").startswith("."):
-            raise self._invalid(token.start, "write a 0 before the point")
+            raise self._make_invalid(token.start, "write a 0 before the point")
         if body[-1] in "lgdf" and not body.lstrip("-").startswith("0x"):
-            raise self._invalid(token.start, f"a number can't end with {text[-1]!r}: leave it away")
+            raise self._make_invalid(token.start, f"a number can't end with {number_text[-1]!r}: leave it away")
         if body.endswith("u"):
             value: int | float = int(body[:-1], 0)
             if self.groovy or value >= 2 * _INT64 or value < 0:
-                raise self._invalid(token.start, "this number can't be used")
-            return Literal(start, token.end, value, text)
+                raise self._make_invalid(token.start, "this number can't be used")
+            return Literal(start, token.end, value, number_text)
         if "." in body or ("e" in body and "x" not in body):
-            return Literal(start, token.end, float(body), text)
+            return Literal(start, token.end, float(body), number_text)
         if (
             body.lstrip("-").startswith("0")
             and body.lstrip("-").isdigit()
             and len(body.lstrip("-")) > 1
             and self.groovy
         ):
-            raise self._invalid(token.start, "a number with a 0 before it is octal in Groovy: leave the 0 away")
+            raise self._make_invalid(token.start, "a number with a 0 before it is octal in Groovy: leave the 0 away")
         value = int(body, 16) if "x" in body else int(body)
         if not -_INT64 <= value < _INT64:
-            raise self._invalid(token.start, "this number does not fit into 64 bits")
-        return Literal(start, token.end, value, text)
+            raise self._make_invalid(token.start, "this number does not fit into 64 bits")
+        return Literal(start, token.end, value, number_text)
 
-    def _string(self, token: _Token) -> str | bytes:
+    def _parse_string(self, token: _Token) -> str | bytes:
         prefix = token.text[: len(token.text) - len(token.text.lstrip("bBrR"))].lower()
         quoted = token.text[len(prefix) :]
         quote = quoted[:3] if quoted[:3] in ("'''", '"""') and len(quoted) > 5 else quoted[:1]
         inside = quoted[len(quote) : -len(quote)]
         if self.groovy and (prefix or len(quote) > 1):
-            raise self._invalid(token.start, "write a plain text in single quotes")
+            raise self._make_invalid(token.start, "write a plain text in single quotes")
         if self.groovy and quote == '"' and "$" in inside:
-            raise self._invalid(token.start, "texts with $ inside are not put together: write + between the parts")
-        content = inside if "r" in prefix else self._unescaped(inside, token.start + len(prefix) + len(quote))
+            raise self._make_invalid(token.start, "texts with $ inside are not put together: write + between the parts")
+        content = inside if "r" in prefix else self._unescape_string(inside, token.start + len(prefix) + len(quote))
         return content.encode("latin-1" if "\\x" in inside else "utf-8", "replace") if "b" in prefix else content
 
-    def _unescaped(self, inside: str, start: int) -> str:
+    def _unescape_string(self, inside: str, start: int) -> str:
         parts: list[str] = []
         position = 0
-        while (found := inside.find("\\", position)) >= 0:
-            parts.append(inside[position:found])
-            escape = _ESCAPE.match(inside, found)
+        while (backslash := inside.find("\\", position)) >= 0:
+            parts.append(inside[position:backslash])
+            escape = _ESCAPE.match(inside, backslash)
             if escape is None or (self.groovy and escape[1] not in tuple("bfnrt\\\"'")):
-                raise self._invalid(start + found, "this escape can't be used; write \\\\ for a backslash")
+                raise self._make_invalid(start + backslash, "this escape can't be used; write \\\\ for a backslash")
             plain, *numbers, octal = escape.groups()
-            number = next((each for each in numbers if each), None)
+            number = next((code_point for code_point in numbers if code_point), None)
             parts.append(
                 _CONTROL.get(plain, plain) if plain else chr(int(number, 16)) if number else chr(int(octal, 8))
             )

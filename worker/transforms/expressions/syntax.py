@@ -19,23 +19,23 @@ class ExpressionInvalid(ConfigInvalid):
     """The expression can't be used.
 
     Args:
-        text: the expression.
+        expression: the expression.
         offset: where it is wrong.
-        why: what is wrong there, and what to write.
+        reason: what is wrong there, and what to write.
     """
 
-    def __init__(self, text: str, offset: int, why: str) -> None:
-        line = text.count("\n", 0, offset) + 1
-        column = offset - (text.rfind("\n", 0, offset) + 1) + 1
-        shown = text.split("\n")[line - 1]
+    def __init__(self, expression: str, offset: int, reason: str) -> None:
+        line = expression.count("\n", 0, offset) + 1
+        column = offset - (expression.rfind("\n", 0, offset) + 1) + 1
+        shown = expression.split("\n")[line - 1]
         start = max(0, column - 41)
         part = shown[start : start + 80]
-        super().__init__(f"line {line}, column {column}: {why}\n  {part}\n  {' ' * (column - 1 - start)}^")
+        super().__init__(f"line {line}, column {column}: {reason}\n  {part}\n  {' ' * (column - 1 - start)}^")
         self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SyntaxNode:
     """A part of an expression: where it begins and where it ends."""
 
     start: int
@@ -43,7 +43,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Literal(Node):
+class Literal(SyntaxNode):
     """A constant. ``exact`` is the text of a number as it was written."""
 
     value: Any
@@ -51,93 +51,93 @@ class Literal(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class NameNode(SyntaxNode):
     """A variable."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Member(Node):
+class MemberNode(SyntaxNode):
     """``of.name``, or with Groovy's ``?.`` null where ``of`` is null."""
 
-    of: Node
+    of: SyntaxNode
     name: str
     safe: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Item(Node):
+class ItemNode(SyntaxNode):
     """``of[index]``."""
 
-    of: Node
-    index: Node
+    of: SyntaxNode
+    index: SyntaxNode
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class CallNode(SyntaxNode):
     """``name(arguments)``, or ``of.name(arguments)``."""
 
-    of: Node | None
+    of: SyntaxNode | None
     name: str
-    arguments: tuple[Node, ...]
+    arguments: tuple[SyntaxNode, ...]
     safe: bool
     #: Where the name stands.
     at: int
 
 
 @dataclass(frozen=True, slots=True)
-class Items(Node):
+class ItemsNode(SyntaxNode):
     """A list, or the keys and values of a map in turn."""
 
-    items: tuple[Node, ...]
+    items: tuple[SyntaxNode, ...]
     is_map: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Unary(Node):
+class Unary(SyntaxNode):
     """``!`` or ``-`` and what stands behind it."""
 
     operator: str
-    operand: Node
+    operand: SyntaxNode
 
 
 @dataclass(frozen=True, slots=True)
-class Binary(Node):
+class Binary(SyntaxNode):
     """Two operands with an operator between them, which stands at ``at``."""
 
     operator: str
-    left: Node
-    right: Node
+    left: SyntaxNode
+    right: SyntaxNode
     at: int
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Node):
+class ChoiceNode(SyntaxNode):
     """``condition ? then : otherwise``."""
 
-    condition: Node
-    then: Node
-    otherwise: Node
+    condition: SyntaxNode
+    then: SyntaxNode
+    otherwise: SyntaxNode
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def list_children(node: SyntaxNode) -> tuple[SyntaxNode, ...]:
     """The parts that a part consists of."""
     match node:
-        case Member(of=of):
+        case MemberNode(of=of):
             return (of,)
-        case Item(of=of, index=index):
+        case ItemNode(of=of, index=index):
             return of, index
-        case Call(of=None, arguments=arguments):
+        case CallNode(of=None, arguments=arguments):
             return arguments
-        case Call(of=target, arguments=arguments) if target is not None:
+        case CallNode(of=target, arguments=arguments) if target is not None:
             return target, *arguments
-        case Items(items=items):
+        case ItemsNode(items=items):
             return items
         case Unary(operand=operand):
             return (operand,)
         case Binary(left=left, right=right):
             return left, right
-        case Choice(condition=condition, then=then, otherwise=otherwise):
+        case ChoiceNode(condition=condition, then=then, otherwise=otherwise):
             return condition, then, otherwise
     return ()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.options import Operator
 from connectors.logs.rules.plans import ArrangeFields, Plan
 from connectors.logs.rules.records import FieldName, StepFailed, name_of
@@ -20,7 +20,7 @@ class Select(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if not self.fields:
-            raise OptionInvalid("fields", "give at least one field")
+            raise OperatorOptionInvalid("fields", "give at least one field")
 
         def arrange(names: tuple[str, ...]) -> list[tuple[str, str]]:
             return [(name, name) for name in (name_of(names, field) for field in self.fields)]
@@ -36,7 +36,7 @@ class ExcludeField(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if not self.fields:
-            raise OptionInvalid("fields", "give at least one field")
+            raise OperatorOptionInvalid("fields", "give at least one field")
 
         def arrange(names: tuple[str, ...]) -> list[tuple[str, str]]:
             excluded = {name_of(names, field) for field in self.fields}
@@ -54,9 +54,9 @@ class Rename(Operator, frozen=True):
         """As in the base class."""
         new = list(self.fields.values())
         if not new or len(set(new)) != len(new):
-            raise OptionInvalid("fields", "give at least one field, and each a new name of its own")
+            raise OperatorOptionInvalid("fields", "give at least one field, and each a new name of its own")
         if any(name.startswith("@") for name in new):
-            raise OptionInvalid(
+            raise OperatorOptionInvalid(
                 "fields", "names that start with @ are for where a line comes from; choose another name"
             )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.operators.paths import parse_path
 from connectors.logs.rules.operators.patterns import make_pattern
 from connectors.logs.rules.options import Operator
@@ -86,7 +86,7 @@ class Drop(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if not self.reason.strip():
-            raise OptionInvalid("reason", "say why records are dropped")
+            raise OperatorOptionInvalid("reason", "say why records are dropped")
         return DropRecord(self.reason)
 
 
@@ -101,7 +101,7 @@ def make_test(
     ways = [way for way in (contains, matches, equals) if way is not None]
     if len(ways) + exists != 1:
         options = "contains, matches or equals" if not exists else "contains, matches, equals or exists"
-        raise OptionInvalid("contains", f"give exactly one of {options}")
+        raise OperatorOptionInvalid("contains", f"give exactly one of {options}")
     needle = ""
     if exists:
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.operators.paths import parse_path, read_document
 from connectors.logs.rules.options import Operator
 from connectors.logs.rules.plans import ChangeRecord, ExtractFields, Plan
@@ -16,7 +16,7 @@ from connectors.logs.rules.records import (
     LINE,
     ORIGIN_FIELDS,
     FieldName,
-    Origin,
+    LineOrigin,
     Record,
     StepFailed,
     name_of,
@@ -41,9 +41,9 @@ class Json(Operator, frozen=True):
 
     def make_plan(self) -> Plan:
         """As in the base class."""
-        return ChangeRecord(self.field, _open_field(self.field, self._members, keep=self.keep))
+        return ChangeRecord(self.field, _open_field(self.field, self._read_members, keep=self.keep))
 
-    def _members(self, value: Any) -> Record:
+    def _read_members(self, value: Any) -> Record:
         document = read_document(value)
         if not isinstance(document, dict):
             raise StepFailed(f"this is JSON, but no object: it is {_kind(document)}")
@@ -80,7 +80,7 @@ class JsonPath(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if not self.paths:
-            raise OptionInvalid("paths", "give at least one name with its path")
+            raise OperatorOptionInvalid("paths", "give at least one name with its path")
         readers = [(name, parse_path("paths", path)) for name, path in self.paths.items()]
 
         def members(value: Any) -> Record:
@@ -108,11 +108,11 @@ class KeyValue(Operator, frozen=True):
         """As in the base class."""
         for name, value in (("pair", self.pair), ("assign", self.assign)):
             if not value:
-                raise OptionInvalid(name, "the string must not be empty")
+                raise OperatorOptionInvalid(name, "the string must not be empty")
         if self.pair == self.assign:
-            raise OptionInvalid("assign", "it must differ from pair")
+            raise OperatorOptionInvalid("assign", "it must differ from pair")
         if len(self.quote) > 1:
-            raise OptionInvalid("quote", "give one character, or nothing")
+            raise OperatorOptionInvalid("quote", "give one character, or nothing")
 
         def members(value: Any) -> Record:
             return read_pairs(read_text(value), self.pair, self.assign, self.quote, self.prefix)
@@ -136,7 +136,7 @@ class Logfmt(Operator, frozen=True):
         return ChangeRecord(self.field, _open_field(self.field, members, keep=self.keep))
 
 
-def read_pairs(text: str, pair: str, assign: str, quote: str, prefix: str, *, lone: str | None = None) -> Record:
+def read_pairs(source: str, pair: str, assign: str, quote: str, prefix: str, *, lone: str | None = None) -> Record:
     r"""The pairs of a string; in quotes ``\`` makes the next character a plain one.
 
     Raises:
@@ -144,50 +144,50 @@ def read_pairs(text: str, pair: str, assign: str, quote: str, prefix: str, *, lo
     """
     result: Record = {}
     position = 0
-    while position < len(text):
-        if text.startswith(pair, position):
+    while position < len(source):
+        if source.startswith(pair, position):
             position += len(pair)
             continue
-        end = _end(text.find(pair, position), text)
-        middle = text.find(assign, position, end)
+        end = _end(source.find(pair, position), source)
+        middle = source.find(assign, position, end)
         if middle < 0:
             if lone is None:
-                raise StepFailed(f"there is no {assign!r} in {text[position:end][:60]!r}")
-            result[prefix + text[position:end]] = lone
+                raise StepFailed(f"there is no {assign!r} in {source[position:end][:60]!r}")
+            result[prefix + source[position:end]] = lone
             position = end
             continue
-        key = text[position:middle].strip()
+        key = source[position:middle].strip()
         position = middle + len(assign)
-        if quote and text.startswith(quote, position):
-            value, position = _read_quoted(text, position + 1, quote)
+        if quote and source.startswith(quote, position):
+            value, position = _read_quoted(source, position + 1, quote)
         else:
-            end = _end(text.find(pair, position), text)
-            value, position = text[position:end], end
+            end = _end(source.find(pair, position), source)
+            value, position = source[position:end], end
         result[prefix + key] = value
     if not result:
         raise StepFailed("there are no pairs")
     return result
 
 
-def _end(position: int, text: str) -> int:
-    return len(text) if position < 0 else position
+def _end(position: int, source: str) -> int:
+    return len(source) if position < 0 else position
 
 
-def _read_quoted(text: str, position: int, quote: str) -> tuple[str, int]:
+def _read_quoted(source: str, position: int, quote: str) -> tuple[str, int]:
     parts: list[str] = []
     start = position
-    while position < len(text):
-        character = text[position]
+    while position < len(source):
+        character = source[position]
         if character == quote:
-            parts.append(text[start:position])
+            parts.append(source[start:position])
             return "".join(parts), position + 1
-        if character == "\\" and position + 1 < len(text):
-            parts += [text[start:position], {"n": "\n", "t": "\t"}.get(text[position + 1], text[position + 1])]
+        if character == "\\" and position + 1 < len(source):
+            parts += [source[start:position], {"n": "\n", "t": "\t"}.get(source[position + 1], source[position + 1])]
             position += 2
             start = position
         else:
             position += 1
-    raise StepFailed(f"the quote at {text[max(start - 1, 0) :][:40]!r} is not closed")
+    raise StepFailed(f"the quote at {source[max(start - 1, 0) :][:40]!r} is not closed")
 
 
 class Csv(Operator, frozen=True):
@@ -202,15 +202,15 @@ class Csv(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if not self.names or len(set(self.names)) != len(self.names):
-            raise OptionInvalid("names", "give each column a name of its own")
+            raise OperatorOptionInvalid("names", "give each column a name of its own")
         for name, value in (("delimiter", self.delimiter), ("quote", self.quote)):
             if len(value) != 1 or value in "\r\n":
-                raise OptionInvalid(name, "give one character")
+                raise OperatorOptionInvalid(name, "give one character")
         count = len(self.names)
 
-        def extract(text: str) -> list[str]:
+        def extract(line: str) -> list[str]:
             try:
-                lines = list(csv.reader([text], delimiter=self.delimiter, quotechar=self.quote, strict=True))
+                lines = list(csv.reader([line], delimiter=self.delimiter, quotechar=self.quote, strict=True))
             except csv.Error as error:
                 raise StepFailed(f"this is no line of CSV: {error}") from None
             values = lines[0] if lines else []
@@ -236,9 +236,9 @@ class Url(Operator, frozen=True):
         return ExtractFields(self.field, tuple(f"{prefix}{name}" for name in _URL_PARTS), _read_url, self.keep)
 
 
-def _read_url(text: str) -> list[Any]:
+def _read_url(url: str) -> list[Any]:
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
         raise StepFailed(f"this is no URL: {error}") from None
@@ -248,10 +248,10 @@ def _read_url(text: str) -> list[Any]:
 
 def _open_field(
     field: FieldName, members: Callable[[Any], Record], *, keep: bool
-) -> Callable[[Record, Origin], Record]:
+) -> Callable[[Record, LineOrigin], Record]:
     """A function that puts members that are read from a field in its place."""
 
-    def change(record: Record, origin: Origin) -> Record:
+    def change(record: Record, origin: LineOrigin) -> Record:
         new = members(read_field(record, field, origin))
         if len(record) == 1 and not keep and field in record:
             return new

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta
 
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.grok import expand_grok
 from connectors.logs.rules.operators.patterns import make_pattern
 from connectors.logs.rules.options import Operator
 from connectors.logs.rules.plans import ChangeRecord, ExtractFields, Plan
-from connectors.logs.rules.records import LINE, FieldName, Origin, Record, StepFailed, name_of, read_field
+from connectors.logs.rules.records import LINE, FieldName, LineOrigin, Record, StepFailed, name_of, read_field
 from connectors.logs.rules.types import make_converter, read_text
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class RegexExtract(Operator, frozen=True):
         pattern = make_pattern("pattern", self.pattern)
         names = pattern.groups if self.names is None else tuple(self.names)
         if len(names) != len(pattern.groups):
-            raise OptionInvalid(
+            raise OperatorOptionInvalid(
                 "names", f"there are {len(names)} names for {len(pattern.groups)} groups; name each group"
             )
         _check_names("names" if self.names else "pattern", names)
@@ -74,10 +74,10 @@ class Grok(Operator, frozen=True):
             return _match_fields(self.field, names, pattern, keep=self.keep)
         converters = [make_converter(types[name]) if name in types else None for name in names]
 
-        def extract(text: str) -> list[Any]:
+        def extract(line: str) -> list[Any]:
             return [
                 value if convert is None or value is None else convert(value)
-                for value, convert in zip(groups(text), converters, strict=True)
+                for value, convert in zip(groups(line), converters, strict=True)
             ]
 
         return ExtractFields(self.field, names, extract, self.keep, needle=source)
@@ -95,9 +95,9 @@ class Dissect(Operator, frozen=True):
         parts = _KEY.split(self.pattern)
         keys, separators = parts[1::2], parts[0::2]
         if not keys:
-            raise OptionInvalid("pattern", "there is no %{name} in it")
+            raise OperatorOptionInvalid("pattern", "there is no %{name} in it")
         if any(not separator for separator in separators[1:-1]):
-            raise OptionInvalid("pattern", "two keys need a separator between them")
+            raise OperatorOptionInvalid("pattern", "two keys need a separator between them")
         padded = [key.endswith("->") for key in keys]
         names = [key.removesuffix("->") for key in keys]
         kept = tuple(name for name in names if name)
@@ -105,28 +105,28 @@ class Dissect(Operator, frozen=True):
         start, *between = separators
         steps = list(zip(names, padded, between, strict=True))
 
-        def extract(text: str) -> list[str]:
-            return _dissect(text, start, steps)
+        def extract(line: str) -> list[str]:
+            return _dissect(line, start, steps)
 
         needle = ".*".join(re.escape(separator) for separator in separators if separator)
         return ExtractFields(self.field, kept, extract, self.keep, needle=f"(?s){needle}" if needle else "")
 
 
-def _dissect(text: str, start: str, steps: Sequence[tuple[str, bool, str]]) -> list[str]:
-    if not text.startswith(start):
+def _dissect(line: str, start: str, steps: Sequence[tuple[str, bool, str]]) -> list[str]:
+    if not line.startswith(start):
         raise StepFailed(f"the text does not start with {start!r}")
     position = len(start)
     values: list[str] = []
     for number, (name, padded, separator) in enumerate(steps, 1):
-        end = text.find(separator, position) if separator else len(text)
+        end = line.find(separator, position) if separator else len(line)
         if end < 0:
             raise StepFailed(f"there is no {separator!r} after key {number} ({name or 'left out'})")
         if name:
-            values.append(text[position:end])
+            values.append(line[position:end])
         position = end + len(separator)
-        while padded and separator and text.startswith(separator, position):
+        while padded and separator and line.startswith(separator, position):
             position += len(separator)
-    if position < len(text):
+    if position < len(line):
         raise StepFailed(f"the text does not end after {steps[-1][2]!r}")
     return values
 
@@ -148,24 +148,24 @@ class Split(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if (self.by is None) == (self.pattern is None):
-            raise OptionInvalid("by", "give either by, a string, or pattern, an expression")
+            raise OperatorOptionInvalid("by", "give either by, a string, or pattern, an expression")
         if self.by == "":
-            raise OptionInvalid("by", "the string must not be empty")
-        most = len(self.names) - 1 if self.names else -1
+            raise OperatorOptionInvalid("by", "the string must not be empty")
+        max_parts = len(self.names) - 1 if self.names else -1
         if self.names is not None:
             _check_names("names", tuple(self.names))
         by = self.by
         find_all = make_pattern("pattern", self.pattern).find_all if self.pattern is not None else None
 
-        def divide(text: str) -> list[str]:
-            return text.split(by, most) if find_all is None else _split_at(text, find_all(text), most)
+        def divide(line: str) -> list[str]:
+            return line.split(by, max_parts) if find_all is None else _split_at(line, find_all(line), max_parts)
 
         if self.names is None:
             return ChangeRecord(self.field, _split_changer(self.field, divide, keep=self.keep))
         count = len(self.names)
 
-        def extract(text: str) -> list[str]:
-            parts = divide(text)
+        def extract(line: str) -> list[str]:
+            parts = divide(line)
             if len(parts) != count:
                 raise StepFailed(f"there are {len(parts)} parts for {count} names")
             return parts
@@ -173,21 +173,21 @@ class Split(Operator, frozen=True):
         return ExtractFields(self.field, tuple(self.names), extract, self.keep)
 
 
-def _split_at(text: str, matches: Iterable[Any], most: int) -> list[str]:
-    """The parts of a string between matches that are not empty, at most ``most`` of them and the rest; -1 for all."""
+def _split_at(line: str, matches: Iterable[Any], max_parts: int) -> list[str]:
+    """The parts of a string between matches that are not empty, at most ``max_parts`` of them and the rest; -1 for all."""
     parts: list[str] = []
     position = 0
     for match in matches:
-        if len(parts) == most:
+        if len(parts) == max_parts:
             break
         if match.end() > match.start():
-            parts.append(text[position : match.start()])
+            parts.append(line[position : match.start()])
             position = match.end()
-    return [*parts, text[position:]]
+    return [*parts, line[position:]]
 
 
 def _split_changer(field: FieldName, divide: Any, *, keep: bool) -> Any:
-    def change(record: Record, origin: Origin) -> Record:
+    def change(record: Record, origin: LineOrigin) -> Record:
         source = name_of(record, field)
         parts = divide(read_text(read_field(record, field, origin)))
         result: Record = {}
@@ -204,8 +204,8 @@ def _split_changer(field: FieldName, divide: Any, *, keep: bool) -> Any:
 def _groups_of(pattern: Pattern) -> Any:
     search = pattern.search
 
-    def extract(text: str) -> Sequence[Any]:
-        match = search(text)
+    def extract(line: str) -> Sequence[Any]:
+        match = search(line)
         if match is None:
             raise StepFailed("the expression does not match")
         return match.groups()  # type: ignore[no-any-return]  # of either engine
@@ -215,9 +215,11 @@ def _groups_of(pattern: Pattern) -> Any:
 
 def _check_names(option: str, names: tuple[str, ...]) -> None:
     if not names:
-        raise OptionInvalid(option, "it names no field; put what becomes a field into a group")
+        raise OperatorOptionInvalid(option, "it names no field; put what becomes a field into a group")
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise OptionInvalid(option, f"the name {min(twice)!r} is there twice; give each field its own")
+        raise OperatorOptionInvalid(option, f"the name {min(twice)!r} is there twice; give each field its own")
     if any(name.startswith("@") for name in names):
-        raise OptionInvalid(option, "names that start with @ are for where a line comes from; choose another name")
+        raise OperatorOptionInvalid(
+            option, "names that start with @ are for where a line comes from; choose another name"
+        )

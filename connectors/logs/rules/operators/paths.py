@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.records import StepFailed
 from connectors.logs.rules.types import read_text
 
@@ -70,17 +70,17 @@ def parse_path(option: str, source: str) -> JsonPathReader:
     Raises:
         OptionInvalid: it is not one.
     """
-    text = source.removeprefix("$")
-    if text and text[0] not in ".[":
-        text = f".{text}"
+    path = source.removeprefix("$")
+    if path and path[0] not in ".[":
+        path = f".{path}"
     steps: list[str | int | None] = []
     position = 0
-    while position < len(text):
-        match = _STEP.match(text, position)
+    while position < len(path):
+        match = _STEP.match(path, position)
         if match is None:
-            raise OptionInvalid(
+            raise OperatorOptionInvalid(
                 option,
-                f"{source!r} is no JSON path after {text[:position]!r}; write it as $.user.name, $.items[0] or $['a key']",
+                f"{source!r} is no JSON path after {path[:position]!r}; write it as $.user.name, $.items[0] or $['a key']",
             )
         name, index, quoted, _ = match.groups()
         if name is not None:

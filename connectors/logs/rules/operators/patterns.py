@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.patterns import Pattern, PatternInvalid, compile_pattern
 
 
@@ -15,4 +15,4 @@ def make_pattern(option: str, source: str) -> Pattern:
     try:
         return compile_pattern(source)
     except PatternInvalid as error:
-        raise OptionInvalid(option, str(error)) from None
+        raise OperatorOptionInvalid(option, str(error)) from None

@@ -9,7 +9,7 @@ from msgspec import Meta
 from connectors.logs.rules.operators.paths import parse_path, read_document
 from connectors.logs.rules.options import Operator
 from connectors.logs.rules.plans import Plan, SplitRecord, UniqueRecords
-from connectors.logs.rules.records import LINE, FieldName, Origin, Record, StepFailed, name_of, read_field
+from connectors.logs.rules.records import LINE, FieldName, LineOrigin, Record, StepFailed, name_of, read_field
 
 _NAMESPACE: Final = "ums_namespace_"
 
@@ -24,7 +24,7 @@ class FlattenJsonArray(Operator, frozen=True):
         """As in the base class."""
         path = parse_path("path", self.path)
 
-        def split(record: Record, origin: Origin) -> list[Record]:
+        def split(record: Record, origin: LineOrigin) -> list[Record]:
             elements = path.read(read_document(read_field(record, self.field, origin)))
             if not isinstance(elements, list):
                 raise StepFailed(f"there is no array at {self.path}")
@@ -50,7 +50,7 @@ class FlattenUms(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
 
-        def split(record: Record, origin: Origin) -> list[Record]:
+        def split(record: Record, origin: LineOrigin) -> list[Record]:
             document = read_document(read_field(record, self.field, origin))
             source = name_of(record, self.field)
             others = {name: value for name, value in record.items() if name != source}

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from connectors.logs.rules.dates import date_reader
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.options import Operator
 from connectors.logs.rules.plans import Plan, RowColumn, SaveRow
 from connectors.logs.rules.records import FieldName  # noqa: TC001 - msgspec reads the annotation
@@ -60,14 +60,14 @@ class SaveAs(Operator, frozen=True):
         """As in the base class."""
         names = [column.name for column in self.columns]
         if not names or len(set(names)) != len(names) or "" in names:
-            raise OptionInvalid("columns", "give at least one column, and each a name of its own")
+            raise OperatorOptionInvalid("columns", "give at least one column, and each a name of its own")
         return SaveRow(tuple(map(_plan_column, self.columns)))
 
 
 def _plan_column(column: Column) -> RowColumn:
     source = column.name if column.field is None else column.field
     if column.type not in TYPES:
-        raise OptionInvalid(
+        raise OperatorOptionInvalid(
             "columns", f"column {column.name} has the type {column.type!r}; types are {', '.join(TYPES)}"
         )
     if column.type != "datetime":

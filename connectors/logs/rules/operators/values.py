@@ -7,14 +7,14 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from connectors.errors import ConfigInvalid
-from connectors.formats.masking import Target, rule
+from connectors.formats.masking import Target, make_rule
 from connectors.logs.rules.dates import date_reader
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.operators.patterns import make_pattern
 from connectors.logs.rules.options import Operator
 from connectors.logs.rules.patterns import MOST_CHARACTERS
 from connectors.logs.rules.plans import AddFields, ChangeValue, Plan
-from connectors.logs.rules.records import FieldName, Origin, Record, name_of, read_field
+from connectors.logs.rules.records import FieldName, LineOrigin, Record, name_of, read_field
 from connectors.logs.rules.types import TYPES, make_converter, write_text
 from connectors.schema import OPTIONAL_STRING
 
@@ -32,7 +32,7 @@ class Convert(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if self.type not in _CONVERTIBLE:
-            raise OptionInvalid("type", f"there is no type {self.type!r}; types are {', '.join(_CONVERTIBLE)}")
+            raise OperatorOptionInvalid("type", f"there is no type {self.type!r}; types are {', '.join(_CONVERTIBLE)}")
         convert = make_converter(self.type, self.scale)
         return ChangeValue(self.field, lambda value: None if value is None else convert(value), self.target)
 
@@ -85,13 +85,13 @@ class Mask(Operator, frozen=True):
             "nulls": self.nulls,
         }
         try:
-            mask = rule("of a rule", options).make(Target(str(self.field), OPTIONAL_STRING))
+            mask = make_rule("of a rule", options).make(Target(str(self.field), OPTIONAL_STRING))
         except ConfigInvalid as error:
-            raise OptionInvalid("", str(error)) from None
+            raise OperatorOptionInvalid("", str(error)) from None
         if self.regex is not None:
             _check_cost(self.regex)
         if mask is None:
-            raise OptionInvalid("type", f"{self.type} masks nothing here")
+            raise OperatorOptionInvalid("type", f"{self.type} masks nothing here")
         if mask.convert_row is not None:
             return self._plan_by_row(mask.convert_row, nulls=mask.nulls)
         convert = mask.convert
@@ -107,9 +107,9 @@ class Mask(Operator, frozen=True):
         """Masks that read another field of the record."""
         field, salt_field = self.field, self.salt_field or ""
         if not isinstance(field, str):
-            raise OptionInvalid("field", "name the field where saltField is used; an index is not enough")
+            raise OperatorOptionInvalid("field", "name the field where saltField is used; an index is not enough")
 
-        def compute(record: Record, origin: Origin) -> list[Any]:
+        def compute(record: Record, origin: LineOrigin) -> list[Any]:
             value = record[name_of(record, field)]
             if value is None and not nulls:
                 return [None]
@@ -122,7 +122,7 @@ class Mask(Operator, frozen=True):
 def _check_cost(source: str) -> None:
     """Masks use ``re`` for strings of any length, so that there must be one way through each."""
     if make_pattern("regex", source).limit < MOST_CHARACTERS:
-        raise OptionInvalid(
+        raise OperatorOptionInvalid(
             "regex",
             f"{source!r} can match a string in several ways, which may cost much time; write it so that each character "
             "says what follows, such as [^,]*, instead of .*?,",

@@ -9,11 +9,11 @@ from msgspec import Meta
 
 from connectors.errors import ConfigInvalid
 from connectors.java_regex import java_replacement
-from connectors.logs.rules.errors import OptionInvalid
+from connectors.logs.rules.errors import OperatorOptionInvalid
 from connectors.logs.rules.operators.patterns import make_pattern
 from connectors.logs.rules.options import Operator
 from connectors.logs.rules.plans import AddFields, ChangeValue, Plan
-from connectors.logs.rules.records import FieldName, Origin, Record, StepFailed, read_field
+from connectors.logs.rules.records import FieldName, LineOrigin, Record, StepFailed, read_field
 from connectors.logs.rules.types import read_text, write_text
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ class Trim(Operator, frozen=True):
         """As in the base class."""
         characters = self.characters
         if characters == "":
-            raise OptionInvalid("characters", "give at least one character, or leave the option out for white space")
+            raise OperatorOptionInvalid(
+                "characters", "give at least one character, or leave the option out for white space"
+            )
         if self.side == "all":
             removed = {ord(character): None for character in characters or " \t\n\r\f\v"}
             return ChangeValue(self.field, _on_text(lambda text: text.translate(removed)))
@@ -60,26 +62,28 @@ class SubString(Operator, frozen=True):
         """As in the base class."""
         start, end = self.start, self.end
         if "" in (start, end):
-            raise OptionInvalid("start" if start == "" else "end", "give a position or a string that is not empty")
+            raise OperatorOptionInvalid(
+                "start" if start == "" else "end", "give a position or a string that is not empty"
+            )
         if isinstance(start, int) and isinstance(end, int) and 0 <= end < start:
-            raise OptionInvalid("end", f"it is before start ({start})")
+            raise OperatorOptionInvalid("end", f"it is before start ({start})")
 
-        def cut(text: str) -> str:
-            first = start if isinstance(start, int) else _after(text, start)
+        def cut(string: str) -> str:
+            first = start if isinstance(start, int) else _after(string, start)
             if end is None:
-                return text[first:]
+                return string[first:]
             if isinstance(end, int):
-                return text[first:end]
-            last = text.find(end, max(first, 0))
+                return string[first:end]
+            last = string.find(end, max(first, 0))
             if last < 0:
                 raise StepFailed(f"there is no {end!r} after the start")
-            return text[first:last]
+            return string[first:last]
 
         return ChangeValue(self.field, _on_text(cut), self.target)
 
 
-def _after(text: str, string: str) -> int:
-    position = text.find(string)
+def _after(source: str, string: str) -> int:
+    position = source.find(string)
     if position < 0:
         raise StepFailed(f"there is no {string!r} in it")
     return position + len(string)
@@ -98,12 +102,12 @@ class Replace(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if (self.string is not None) + (self.pattern is not None) + self.whole != 1:
-            raise OptionInvalid("string", "give exactly one of string, pattern and whole")
+            raise OperatorOptionInvalid("string", "give exactly one of string, pattern and whole")
         by, string = self.by, self.string
         if self.whole:
             return ChangeValue(self.field, lambda _value: by, self.target)
         if string == "":
-            raise OptionInvalid("string", "the string must not be empty")
+            raise OperatorOptionInvalid("string", "the string must not be empty")
         if string is not None:
             return ChangeValue(self.field, _on_text(lambda text: text.replace(string, by)), self.target)
         return ChangeValue(self.field, _on_text(_replacer(self.pattern or "", by)), self.target)
@@ -114,15 +118,15 @@ def _replacer(source: str, by: str) -> Callable[[str], str]:
     try:
         expand = java_replacement(by, re.compile(source, re.ASCII))
     except ConfigInvalid as error:
-        raise OptionInvalid("by", str(error)) from None
+        raise OperatorOptionInvalid("by", str(error)) from None
 
-    def replace(text: str) -> str:
+    def replace(string: str) -> str:
         parts: list[str] = []
         position = 0
-        for match in find_all(text):
-            parts += [text[position : match.start()], expand(match)]
+        for match in find_all(string):
+            parts += [string[position : match.start()], expand(match)]
             position = match.end()
-        return "".join([*parts, text[position:]])
+        return "".join([*parts, string[position:]])
 
     return replace
 
@@ -137,7 +141,7 @@ class PrefixOrAppend(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if not self.before and not self.after:
-            raise OptionInvalid("before", "give before, after or both")
+            raise OperatorOptionInvalid("before", "give before, after or both")
         return ChangeValue(self.field, _on_text(lambda text: f"{self.before}{text}{self.after}"))
 
 
@@ -151,10 +155,10 @@ class Concat(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if not self.fields:
-            raise OptionInvalid("fields", "give at least one field")
+            raise OperatorOptionInvalid("fields", "give at least one field")
         _check_target(self.target)
 
-        def compute(record: Record, origin: Origin) -> list[str]:
+        def compute(record: Record, origin: LineOrigin) -> list[str]:
             return [self.separator.join(write_text(read_field(record, field, origin)) for field in self.fields)]
 
         return AddFields((self.target,), compute, tuple(self.fields))
@@ -168,14 +172,14 @@ class Set(Operator, frozen=True):
     def make_plan(self) -> Plan:
         """As in the base class."""
         if not self.fields:
-            raise OptionInvalid("fields", "give at least one field with its template")
+            raise OperatorOptionInvalid("fields", "give at least one field with its template")
         for name in self.fields:
             _check_target(name)
         templates = [_parse_template(template) for template in self.fields.values()]
         sources = tuple(dict.fromkeys(name for _, names in templates for name in names if name))
         readers = [reader for reader, _ in templates]
 
-        def compute(record: Record, origin: Origin) -> list[Any]:
+        def compute(record: Record, origin: LineOrigin) -> list[Any]:
             return [reader(record, origin) for reader in readers]
 
         return AddFields(tuple(self.fields), compute, sources)
@@ -183,16 +187,16 @@ class Set(Operator, frozen=True):
 
 def _check_target(name: str) -> None:
     if not name or name.startswith("@"):
-        raise OptionInvalid("fields", f"{name!r} can't be set; choose a name that does not start with @")
+        raise OperatorOptionInvalid("fields", f"{name!r} can't be set; choose a name that does not start with @")
 
 
-def _parse_template(template: str) -> tuple[Callable[[Record, Origin], str], list[str]]:
+def _parse_template(template: str) -> tuple[Callable[[Record, LineOrigin], str], list[str]]:
     """A function that fills the template, and the fields that it reads."""
     parts: list[tuple[bool, str]] = []
     position = 0
     for match in _PARTS.finditer(template):
         if match[2]:
-            raise OptionInvalid(
+            raise OperatorOptionInvalid(
                 "fields", f"{template!r} has a single {match[2]!r}; write it twice for the character itself"
             )
         parts.append((False, template[position : match.start()]))
@@ -201,9 +205,9 @@ def _parse_template(template: str) -> tuple[Callable[[Record, Origin], str], lis
     parts.append((False, template[position:]))
     names = [name for is_field, name in parts if is_field]
     if "" in names:
-        raise OptionInvalid("fields", f"{template!r} has a field without a name; write {{{{}}}} for braces")
+        raise OperatorOptionInvalid("fields", f"{template!r} has a field without a name; write {{{{}}}} for braces")
 
-    def fill(record: Record, origin: Origin) -> str:
+    def fill(record: Record, origin: LineOrigin) -> str:
         return "".join(
             write_text(read_field(record, string, origin)) if is_field else string for is_field, string in parts
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from compose.local.scylla.bulk import fill
+from compose.local.scylla.bulk import fill_log
 from compose.local.scylla.client import Emulation, now_us
 from compose.local.scylla.topology import token_of
 from compose.local.scylla.writes import Insert, time_uuid
@@ -87,7 +87,7 @@ class Vnodes(Harness):
 
     def _add(self, count: int) -> None:
         if count >= self.flood:
-            fill(self.client, self.table, count, payload=100, start_us=self.begun_us)
+            fill_log(self.client, self.table, count, payload=100, start_us=self.begun_us)
             return
         for _ in range(count):
             self.written += 1

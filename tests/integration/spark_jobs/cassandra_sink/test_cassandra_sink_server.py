@@ -16,11 +16,11 @@ from compose.local.jvm import FAST_START
 from spark_jobs.contract import Column, TableChanges, TableSchema
 from spark_jobs.sinks.cassandra import cluster
 from spark_jobs.sinks.cassandra.client import CassandraClient
-from spark_jobs.sinks.cassandra.config import CONFIG_DEF, settings
+from spark_jobs.sinks.cassandra.config import CONFIG_DEF, parse_settings
 from spark_jobs.sinks.cassandra.sink import CassandraSink
 from spark_jobs.sinks.cassandra.tables import usable_name
-from spark_jobs.sinks.shared.model import Row
-from spark_jobs.testing.kit import checked
+from spark_jobs.sinks.shared.model import SinkRow
+from spark_jobs.testing.kit import parse_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,15 +47,15 @@ class World:
         }
         return CONFIG_DEF.parse({**fixed, **named})
 
-    def write(self, table: str, rows: Sequence[Row], *more: str, **options: str) -> list[tuple[Row, str]]:
+    def write(self, table: str, rows: Sequence[SinkRow], *more: str, **options: str) -> list[tuple[SinkRow, str]]:
         """Write rows whose values are `id`, `note` and `more` numbers; the refused ones."""
-        chosen = settings(self.config(table, **options))
+        chosen = parse_settings(self.config(table, **options))
         columns = (Column("id", LongType(), nullable=False, key=True), Column("note", StringType()))
         schema = TableSchema(f"shop.{table}", (*columns, *(Column(name, LongType()) for name in more)))
         frame = create_autospec(DataFrame, instance=True)  # the rows come as they are, not out of it
-        target = cluster.Tables(chosen).target(TableChanges(schema, frame, frozenset()))
+        target = cluster.CassandraTables(chosen).target(TableChanges(schema, frame, frozenset()))
         client = CassandraClient(chosen, target, create_autospec(object))
-        refused: list[tuple[Row, str]] = []
+        refused: list[tuple[SinkRow, str]] = []
         try:
             client.write(rows, refused.extend)
         finally:
@@ -63,8 +63,8 @@ class World:
         return refused
 
 
-def row(number: int, note: str | None, order: int = 1, op: str = "u", **values: Any) -> Row:
-    return Row(
+def row(number: int, note: str | None, order: int = 1, op: str = "u", **values: Any) -> SinkRow:
+    return SinkRow(
         {"id": number, "note": note, **values}, order, datetime(2026, 1, 1, tzinfo=UTC), op, "", "t", 0, order, 0
     )
 
@@ -141,7 +141,7 @@ def test_check_names_columns_of_other_types(world: World, client: Any) -> None:
         "sink.type": "cassandra",
         **world.config("narrow_types").raw,
     }
-    complaints = CassandraSink.check(checked(job))
+    complaints = CassandraSink.check(parse_config(job))
     assert [complaint.partition("; ")[0] for complaint in complaints] == [
         f"sink.cassandra.table: table {world.keyspace}.narrow_types does not fit: column {name} has the type {kind}, which "
         f"does not hold {needed}"
@@ -149,10 +149,10 @@ def test_check_names_columns_of_other_types(world: World, client: Any) -> None:
     ]
     assert all("CAST" in complaint for complaint in complaints)
     named = {**job, "sink.cassandra.table": "${table}", "sink.cassandra.keyspace": world.keyspace}
-    assert CassandraSink.check(checked(named)) == []  # there is no table orders yet
+    assert CassandraSink.check(parse_config(named)) == []  # there is no table orders yet
     named["source.topics"] = "shop.narrow_types"
-    assert CassandraSink.check(checked(named)) == complaints
-    assert CassandraSink.check(checked({**job, "source.table.columns": "id int, note binary, price float"})) == []
+    assert CassandraSink.check(parse_config(named)) == complaints
+    assert CassandraSink.check(parse_config({**job, "source.table.columns": "id int, note binary, price float"})) == []
 
 
 @pytest.mark.slow

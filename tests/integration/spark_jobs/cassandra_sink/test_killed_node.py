@@ -14,7 +14,7 @@ from connectors.errors import Retriable
 from spark_jobs import config as job_config
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.testing import change
-from spark_jobs.testing.batches import Feed
+from spark_jobs.testing.batches import BatchFeed
 from spark_jobs.testing.kit import key_column, make_sink
 from spark_jobs.write_ahead_log import FOLDER
 
@@ -38,7 +38,7 @@ def stored(node: CassandraNode) -> dict[int, tuple[Any, ...]]:
 def test_a_node_that_is_killed_keeps_what_it_confirmed(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     with CassandraNode(tmp_path / "node", port=None, cdc=False, jvm_options=FAST_START) as node:
-        config, problems = job_config.check(
+        config, problems = job_config.check_job(
             {
                 "name": "killed",
                 "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -57,7 +57,7 @@ def test_a_node_that_is_killed_keeps_what_it_confirmed(spark: SparkSession, tmp_
         assert config is not None, problems
         sink = make_sink(config, spark)
         sink.open()
-        feed = Feed("t")
+        feed = BatchFeed("t")
         inserts = [change("i", number + 1, id=number, name=f"a{number}") for number in range(500)]
         updates = [change("u", 1000 + number, id=number, name=f"b{number}") for number in range(250)]
         first, second = (feed.next([(TABLE, changes)]) for changes in (inserts, updates))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.sinks.clickhouse.columns import literal, quoted
+from spark_jobs.sinks.clickhouse.columns import quote_name, quote_string
 from spark_jobs.sinks.shared.templates import Template
 from spark_jobs.testing import Gate, SinkTarget, Supports, cases, check_sink
 from tests.support.kit_cases import kit_cases
@@ -53,14 +53,16 @@ class ClickHouseTarget(SinkTarget):
         name = Template("${namespace}").of_table(schema.namespace)
         kinds = {
             row["name"]: row["type"]
-            for row in self.server.rows(f"SELECT name, type FROM system.columns WHERE table = {literal(name)}")
+            for row in self.server.rows(f"SELECT name, type FROM system.columns WHERE table = {quote_string(name)}")
         }
         if not kinds:
             return []
         binary = {column.name for column in schema.columns if column.type.typeName() == "binary"}
         # Strings of the engine are bytes, which Arrow would take for text.
-        selected = [f"hex({quoted(name)}) AS {quoted(name)}" if name in binary else quoted(name) for name in kinds]
-        rows = self.server.rows(f"SELECT {', '.join(selected)} FROM {quoted(name)} FINAL")
+        selected = [
+            f"hex({quote_name(name)}) AS {quote_name(name)}" if name in binary else quote_name(name) for name in kinds
+        ]
+        rows = self.server.rows(f"SELECT {', '.join(selected)} FROM {quote_name(name)} FINAL")
         for row in rows:
             for column in binary & row.keys():
                 row[column] = None if row[column] is None else bytes.fromhex(row[column])

@@ -12,8 +12,8 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringT
 from compose.local.clickhouse import ClickHouse
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
-from spark_jobs.testing.batches import Feed, change
-from spark_jobs.testing.kit import checked, key_column, make_sink
+from spark_jobs.testing.batches import BatchFeed, change
+from spark_jobs.testing.kit import key_column, make_sink, parse_config
 from tests.integration.spark_jobs.clickhouse.conftest import Server
 from tests.support.packed_rows import pack_rows
 
@@ -37,7 +37,7 @@ class Rig:
         self.spark = spark
         self.name = f"t{secrets.token_hex(4)}"
         self.table = TableSchema(f"shop.{self.name}", COLUMNS)
-        self.feed = Feed(f"topic-{secrets.token_hex(4)}")
+        self.feed = BatchFeed(f"topic-{secrets.token_hex(4)}")
         login = {"sink.clickhouse.user": server.user, "sink.clickhouse.password": server.password}
         self.properties = {
             "name": "analytics",
@@ -50,7 +50,7 @@ class Rig:
             **(login if server.user else {}),
             **{f"sink.clickhouse.{name}": value for name, value in options.items()},
         }
-        self.sink: Sink = make_sink(checked(self.properties), spark)
+        self.sink: Sink = make_sink(parse_config(self.properties), spark)
 
     def batch(self, *changes: Change) -> BatchData:
         return self.feed.next([(self.table, changes)])

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # the module has them
 
 from compose.local.jvm import FAST_START
-from compose.local.worker import children
+from compose.local.worker import list_children
 from spark_jobs.control import process_age
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def test_flows_share_a_driver_and_nothing_else(flows: Flows) -> None:
     assert flows.copied("kafka", target) == flows.expected("kafka")
     first = flows.pid("files")
     assert flows.pid("kafka") == first
-    (jvm,) = children(first)
+    (jvm,) = list_children(first)
 
     # A flow fails alone, with its own error; a third one comes meanwhile; one whose settings differ is refused.
     (flows.folder / "files" / "fatal").write_text("the target of this flow refuses the batch")
@@ -214,7 +214,7 @@ def test_flows_share_a_driver_and_nothing_else(flows: Flows) -> None:
     for name, count in counted.items():
         wait_for(lambda name=name, count=count: flows.written(name) == count + 5, f"{name} counts on")  # type: ignore[misc]
     wait_for(lambda: flows.written("late") == 5, "the changed flow counts from its start", lambda: flows.about("late"))
-    assert children(first) == [jvm]
+    assert list_children(first) == [jvm]
 
     # A savepoint over REST: another flow in the same driver starts from it and gets only what came later.
     savepoints = f"/connectors/{flows.topic('late')}/savepoints"

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from compose.local.jvm import FAST_START
 from spark_jobs.control import process_age
-from spark_jobs.supervisor import others
+from spark_jobs.supervisor import find_other_processes
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def visible(pid: int) -> bytes:
 
 
 def gone(pid: int) -> bool:
-    return process_age(pid) == "" and not others(pid)
+    return process_age(pid) == "" and not find_other_processes(pid)
 
 
 def test_the_life_of_a_job(bench: Bench) -> None:
@@ -173,7 +173,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     assert len(bench.status()["tasks"]) == 1
     assert bench.get("/connectors?expand=status")[name]["status"]["type"] == "sink"
     first = bench.pid()
-    shown = [visible(pid) for pid in (first, *others(first))]
+    shown = [visible(pid) for pid in (first, *find_other_processes(first))]
     assert any(b"java" in text for text in shown)
     assert not any(each.encode() in text for text in shown for each in (SECRET, KEY))
 

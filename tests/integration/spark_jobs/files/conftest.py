@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.history.table import Table
+    from spark_jobs.history.table import HistoryDirectory
 
 
 @dataclass
@@ -38,12 +38,12 @@ class Sinks:
         sink.open()
         return sink
 
-    def table(self, name: str = "shop.orders") -> Table:
+    def table(self, name: str = "shop.orders") -> HistoryDirectory:
         """A table that a command would work on."""
         from spark_jobs.history.storage import HadoopStorage
-        from spark_jobs.history.table import Table
+        from spark_jobs.history.table import HistoryDirectory
 
-        return Table(self.spark, HadoopStorage(self.spark, f"{self.path}/{name}"))
+        return HistoryDirectory(self.spark, HadoopStorage(self.spark, f"{self.path}/{name}"))
 
 
 @pytest.fixture

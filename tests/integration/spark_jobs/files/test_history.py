@@ -110,7 +110,7 @@ def test_delta(spark: SparkSession, sinks: Sinks) -> None:
     assert history.read(spark, path).count() == len(changes)
     assert dict(history.read(spark, path).dtypes)["n"] == "bigint"
     assert table(history.snapshot(spark, path, at=EPOCH + timedelta(days=1))) == snapshot(changes, at=86_400)
-    removed, added = delta.compact(spark, f"{path}/shop.orders")
+    removed, added = delta.optimize_table(spark, f"{path}/shop.orders")
     assert (removed > added, history.read(spark, path).count()) == (True, len(changes))
     other = [Change(1, {"id": 1}, "i", 5, 5, 0)]
     with pytest.raises(Fatal, match="deleted and made again"):
@@ -124,4 +124,4 @@ def test_arrays_without_nulls_are_read_from_files_that_do_not_say_so(spark: Spar
     if depth > 1:
         stored, declared, value = ArrayType(stored), ArrayType(declared, containsNull=False), [value]
     frame = spark.createDataFrame([(value,)], StructType().add("ids", stored))
-    assert formats.conform(frame, StructType().add("ids", declared)).collect() == [(value,)]
+    assert formats.conform_frame(frame, StructType().add("ids", declared)).collect() == [(value,)]

@@ -16,8 +16,8 @@ from spark_jobs.history import reader, upkeep
 from spark_jobs.history.commands import compact_table
 from spark_jobs.history.rolling import Rolling, small_files
 from spark_jobs.history.storage import HadoopStorage
-from spark_jobs.history.table import ORPHAN_AGE, Table, now_ms
-from spark_jobs.history.writing import Writer
+from spark_jobs.history.table import ORPHAN_AGE, HistoryDirectory, now_ms
+from spark_jobs.history.writing import HistoryWriter
 from tests.support.history_model import Change, Shape, batch
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def test_rolling_and_compaction_for_both_kinds_of_readers(spark: SparkSession, s
     assert listed(path) == list(range(30))
     assert len(list(path.glob("ums_date_=*/*.parquet"))) == 1
     assert ids(history.read(spark, str(path))) == list(range(30))
-    upkeep.vacuum(sinks.table(), 0, Writer())
+    upkeep.vacuum_files(sinks.table(), 0, HistoryWriter())
     assert list(path.glob("_merged/**/*.parquet")) == []
     with pytest.raises(Exception, match=r"(?i)file.*not.*exist"):
         merged.collect()  # bound to files whose retention is over: an error, not fewer rows
@@ -220,7 +220,7 @@ def test_readers_count_right_all_through_compaction(spark: SparkSession, sinks: 
             fill(spark, sink, number, 1)
             committed[0] = (number + 1) * 10
             for bucket in small_files(table.log.state()):
-                upkeep.roll(table, bucket, 2**20, Writer(), kind="parquet", compression=None)
+                upkeep.roll_bucket(table, bucket, 2**20, HistoryWriter(), kind="parquet", compression=None)
         compact_table(spark, reader.one_table(spark, str(sinks.path)), Rolling())
     finally:
         stop.set()
@@ -291,19 +291,19 @@ def test_a_crash_at_any_step_of_rolling_and_compaction(spark: SparkSession, sink
     path = sinks.path / NAME
     sink = sinks.make()
     fill(spark, sink, 0, 2)
-    upkeep.roll(sinks.table(), "ums_date_=2026-11-20", 2**20, Writer(), kind="parquet", compression=None)
+    upkeep.roll_bucket(sinks.table(), "ums_date_=2026-11-20", 2**20, HistoryWriter(), kind="parquet", compression=None)
     fill(spark, sink, 2, 2)
     seen = [listed(path)]
 
     def merge() -> None:
-        table = Table(spark, Breaking(spark, str(path)))
+        table = HistoryDirectory(spark, Breaking(spark, str(path)))
         try:
-            table.finish_all(Writer())
-            upkeep.roll(table, "ums_date_=2026-11-20", 2**20, Writer(), kind="parquet", compression=None)
-            for _ in upkeep.compact(table, 2**20, Writer(), kind="parquet", compression=None):
+            table.finish_all(HistoryWriter())
+            upkeep.roll_bucket(table, "ums_date_=2026-11-20", 2**20, HistoryWriter(), kind="parquet", compression=None)
+            for _ in upkeep.compact_bucket_files(table, 2**20, HistoryWriter(), kind="parquet", compression=None):
                 pass
-            upkeep.show(table, 0, Writer())
-            upkeep.vacuum(table, 0, Writer())
+            upkeep.show_merged(table, 0, HistoryWriter())
+            upkeep.vacuum_files(table, 0, HistoryWriter())
         finally:
             Breaking.left = -1
             seen.append(listed(path))
@@ -315,6 +315,6 @@ def test_a_crash_at_any_step_of_rolling_and_compaction(spark: SparkSession, sink
         assert set(each) in (set(range(20)), set(range(40)))
     assert seen[-1] == listed(path) == list(range(40))
     # What commands left that crashed before they told the log of it goes an hour later.
-    later = Table(spark, HadoopStorage(spark, str(path)), clock=lambda: now_ms() + 2 * ORPHAN_AGE)
-    upkeep.vacuum(later, 0, Writer())
+    later = HistoryDirectory(spark, HadoopStorage(spark, str(path)), clock=lambda: now_ms() + 2 * ORPHAN_AGE)
+    upkeep.vacuum_files(later, 0, HistoryWriter())
     assert len(list(path.rglob("*.parquet"))) == 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_jobs import package
-from spark_jobs.session import jars
+from spark_jobs.session import fetch_jars
 from tests.integration.spark_jobs.frame.standalone_cluster import StandaloneCluster, submit_command
 
 if TYPE_CHECKING:
@@ -54,9 +54,13 @@ def test_a_job_runs_on_a_standalone_cluster(bench: Bench, cluster: StandaloneClu
     else:
         for name in [each for each in job if each.startswith("spark.")]:
             del job[name]
-        path = package.build(bench.folder)
+        path = package.build_zip(bench.folder)
         command, environment = submit_command(
-            cluster.master, jars(), path, Path(package.root()) / "spark_jobs" / "run.py", str(bench.file(job))
+            cluster.master,
+            fetch_jars(),
+            path,
+            Path(package.find_package_root()) / "spark_jobs" / "run.py",
+            str(bench.file(job)),
         )
         command[command.index(str(path))] = f"{path},{PLUGIN}"
         done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=environment)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_jobs.checkpoint import HadoopFolder
-from spark_jobs.control import LEASE_FILE, AlreadyRuns, Lease
+from spark_jobs.control import LEASE_FILE, AlreadyRuns, CheckpointLease
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,10 +26,10 @@ def test_files_and_lease(spark: SparkSession, tmp_path: Path) -> None:
     assert folder.create("one", "x")
     folder.delete("one")
     assert folder.read("one") is None
-    first = Lease(folder, lost=print)
+    first = CheckpointLease(folder, lost=print)
     first.acquire("the checkpoint", settle_s=0)
     with pytest.raises(AlreadyRuns, match="the checkpoint is in use by process"):
-        Lease(folder, lost=print).acquire("the checkpoint", settle_s=0)
+        CheckpointLease(folder, lost=print).acquire("the checkpoint", settle_s=0)
     first.release()
     assert folder.read(LEASE_FILE) is None
     folder.remove()

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from spark_jobs import config
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 from spark_jobs.runner import Runner
 from tests.support.eventually import eventually
 
@@ -47,7 +47,10 @@ class Run:
 def run(spark: SparkSession, properties: dict[str, str]) -> Run:
     events: list[dict[str, Any]] = []
     return Run(
-        Runner(config.build(properties), Events(properties["name"], None, on_event=events.append), spark=spark), events
+        Runner(
+            config.build_job(properties), EventWriter(properties["name"], None, on_event=events.append), spark=spark
+        ),
+        events,
     ).start()
 
 

@@ -15,9 +15,9 @@ from pyspark.sql import types as t
 
 from spark_jobs import config, history
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 from spark_jobs.runner import Runner
-from spark_jobs.schema_frames import fitting, rest
+from spark_jobs.schema_frames import build_rest_column, fit_column
 from spark_jobs.schema_options import KINDS
 from tests.integration.spark_jobs.delta.test_delta_conformance import DeltaTarget
 from tests.integration.spark_jobs.iceberg.test_iceberg_conformance import IcebergTarget
@@ -171,8 +171,8 @@ class Flow:
             **self.target.options,
             **options,
         }
-        stream = Events(name, None, on_event=self.events.append)
-        Runner(config.build(properties), stream, spark=self.spark).run()
+        stream = EventWriter(name, None, on_event=self.events.append)
+        Runner(config.build_job(properties), stream, spark=self.spark).run()
         return next((str(event["error"]) for event in self.events if event["event"] == "failed"), "")
 
     def changes(self) -> set[tuple[str, str, str]]:
@@ -342,6 +342,6 @@ def test_a_value_is_held_or_its_text_is(
 ) -> None:
     rows = spark.createDataFrame([(case[0],) for case in expected], t.StructType([t.StructField("c0", source)]))
     columns = Column("c", source), Column("c", target)
-    results = rows.select(fitting(f.col("c0"), *columns), rest(f.col("c0"), *columns)).collect()
+    results = rows.select(fit_column(f.col("c0"), *columns), build_rest_column(f.col("c0"), *columns)).collect()
     plain = [tuple(tuple(value) if isinstance(value, tuple) else value for value in row) for row in results]
     assert plain == [case[1:] for case in expected]

@@ -14,7 +14,7 @@ import pytest
 from compose.local.ports import free_port
 from spark_jobs import history
 from spark_jobs.checkpoint import LocalFolder
-from spark_jobs.cli import describe
+from spark_jobs.cli import describe_job
 from spark_jobs.savepoints import commands
 from spark_jobs.savepoints.manifest import read_manifest
 from spark_jobs.testing.gate import Gate
@@ -63,7 +63,7 @@ class Shop:
 
 def position(job: str) -> int:
     """Records that a sink's job has done."""
-    progress = describe(job).get("progress") or {}
+    progress = describe_job(job).get("progress") or {}
     return sum(offset for offsets in progress.get("position", {}).values() for offset in offsets.values())
 
 
@@ -108,8 +108,8 @@ def test_a_database_that_is_away_holds_up_no_other_sink(
             with gate.closed():
                 shop.change(150)
                 eventually(lambda: position(names[1]) == 250, "the history continues", detail=job.log)
-                eventually(lambda: describe(names[0])["state"] == "retrying", "the database is tried again")
-                assert (position(names[0]), describe(names[1])["state"]) == (100, "running")
+                eventually(lambda: describe_job(names[0])["state"] == "retrying", "the database is tried again")
+                assert (position(names[0]), describe_job(names[1])["state"]) == (100, "running")
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
                     shown = answer.read().decode().splitlines()
                 label = f'{{job="{config["name"]}",sink='
@@ -151,8 +151,8 @@ def test_a_sink_waits_for_another_at_the_bound(bench: Bench, postgres: Postgres,
             )
             with gate.closed():
                 shop.change(400)
-                eventually(lambda: describe(fast)["state"] == "retrying", "the history waits", detail=job.log)
-                waiting = describe(fast)["retrying"]
+                eventually(lambda: describe_job(fast)["state"] == "retrying", "the history waits", detail=job.log)
+                waiting = describe_job(fast)["retrying"]
                 assert waiting["part"] == "sinks"
                 assert "waits for the sink database" in waiting["error"]
                 # It has passed the bound, by one batch at most. The batch before the wait may be reported after it.
@@ -161,7 +161,7 @@ def test_a_sink_waits_for_another_at_the_bound(bench: Bench, postgres: Postgres,
                 # While it waits, it makes a savepoint of what it has done.
                 assert commands.main([fast, "--to", str(tmp_path / "savepoint"), "--timeout", "60"]) == 0
                 manifest = read_manifest(LocalFolder(tmp_path / "savepoint"), "savepoint")
-                assert manifest.batch == describe(fast)["progress"]["batch"]
+                assert manifest.batch == describe_job(fast)["progress"]["batch"]
             eventually(
                 lambda: [position(name) for name in (slow, fast)] == [420, 420], "both go on", 120, detail=job.log
             )

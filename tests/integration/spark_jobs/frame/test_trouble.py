@@ -13,7 +13,7 @@ from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
 from spark_jobs import config, runner
 from spark_jobs.lag_watch import LagWatch
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 from spark_jobs.run import state_after
 from spark_jobs.troubles import Troubles
 from tests.integration.spark_jobs.frame.test_runs import run
@@ -70,7 +70,7 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster
 
 
 def job_config(bootstrap: str, folder: Path, **options: str) -> Config:
-    return config.build(
+    return config.build_job(
         {
             "name": "lag",
             "kafka.bootstrap.servers": bootstrap,
@@ -93,7 +93,7 @@ def test_the_lag_of_what_is_not_read_yet_and_of_a_kafka_that_is_away(own_kafka: 
         producer.produce(topic, str(number), partition=0)
     assert producer.flush(30) == 0
     events: list[dict[str, Any]] = []
-    troubles = Troubles(Events("lag", None, on_event=events.append))
+    troubles = Troubles(EventWriter("lag", None, on_event=events.append))
     late = LagWatch(
         job_config(own_kafka.bootstrap, tmp_path, **{"source.topics": topic, "source.starting.offsets": "latest"}),
         troubles,

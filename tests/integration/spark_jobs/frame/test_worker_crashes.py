@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from compose.local.worker import children
+from compose.local.worker import list_children
 from spark_jobs import history
 from tests.integration.spark_jobs.frame.test_runs import NOW, run
 from tests.support.eventually import eventually
@@ -29,7 +29,7 @@ KILLS = 3
 def kill_workers(spark: SparkSession) -> int:
     """Kill all Python workers of the session, but not the daemon that forks them; how many there were."""
     gateway: Any = spark.sparkContext._gateway
-    workers = [worker for daemon in children(gateway.proc.pid) for worker in children(daemon)]
+    workers = [worker for daemon in list_children(gateway.proc.pid) for worker in list_children(daemon)]
     for worker in workers:
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)

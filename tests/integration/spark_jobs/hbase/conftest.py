@@ -8,8 +8,8 @@ import pytest
 
 from compose.local.hbase import HBase
 from compose.local.jvm import FAST_START
-from spark_jobs.sinks.hbase.config import CONFIG_DEF, settings
-from spark_jobs.sinks.hbase.protocol import Connection, interface
+from spark_jobs.sinks.hbase.config import CONFIG_DEF, parse_settings
+from spark_jobs.sinks.hbase.protocol import HbaseConnection, load_interface
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,9 +22,9 @@ class Reader:
     """Asks the server with requests of its own."""
 
     def __init__(self, address: str) -> None:
-        self.interface = interface()
+        self.interface = load_interface()
         config = CONFIG_DEF.parse({"sink.hbase.address": address, "sink.hbase.timeout.ms": "60000"})
-        self.connection = Connection(settings(config))
+        self.connection = HbaseConnection(parse_settings(config))
 
     def name(self, table: str) -> Any:
         space, _, qualifier = table.rpartition(":")

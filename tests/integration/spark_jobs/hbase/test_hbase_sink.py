@@ -15,11 +15,11 @@ from compose.local.jvm import FAST_START
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
 from spark_jobs.sinks.hbase.client import HBaseClient
-from spark_jobs.sinks.hbase.config import CONFIG_DEF, settings
+from spark_jobs.sinks.hbase.config import CONFIG_DEF, parse_settings
 from spark_jobs.sinks.hbase.sink import HBaseSink
-from spark_jobs.sinks.shared.model import Row, RowTable
-from spark_jobs.testing.batches import Feed, change
-from spark_jobs.testing.kit import checked, key_column, make_sink
+from spark_jobs.sinks.shared.model import RowTable, SinkRow
+from spark_jobs.testing.batches import BatchFeed, change
+from spark_jobs.testing.kit import key_column, make_sink, parse_config
 from tests.integration.spark_jobs.hbase.conftest import Reader
 from tests.support.eventually import eventually
 from tests.support.tls_door import tls_door
@@ -49,9 +49,9 @@ class Rig:
     def __init__(self, address: str, spark: SparkSession, options: dict[str, str]) -> None:
         self.spark = spark
         self.table = TableSchema(f"shop.t{secrets.token_hex(4)}", COLUMNS)
-        self.feed = Feed(f"topic-{secrets.token_hex(4)}")
+        self.feed = BatchFeed(f"topic-{secrets.token_hex(4)}")
         self.sink: Sink = make_sink(
-            checked(
+            parse_config(
                 {
                     "name": "hbase",
                     "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -193,14 +193,14 @@ def test_rows_that_can_not_be_written_are_named(rig: Callable[..., Rig]) -> None
 def test_a_refused_row_hides_no_value(reader: Reader, hbase: HBase) -> None:
     table = f"t{secrets.token_hex(4)}"
     reader.create(table, "cf", attributes={"hbase.server.keyvalue.maxsize": "1000"})
-    chosen = settings(options_of(hbase.address, table=table))
+    chosen = parse_settings(options_of(hbase.address, table=table))
     rows = RowTable(f"shop.{table}", tuple(column.name for column in COLUMNS), ("id", "region"))
     client = HBaseClient(chosen, table, {column.name: column.type.typeName() for column in COLUMNS}, rows)
-    refused: list[tuple[Row, str]] = []
+    refused: list[tuple[SinkRow, str]] = []
     for order, name, city in ((1, "a", "Rome"), (2, "x" * 2000, None)):
         values = {"id": 1, "region": "eu", "name": name, "city": city}
         instant = datetime(2026, 1, 1, tzinfo=UTC)
-        client.write([Row(values, order, instant, "u", "", "topic", 0, order, 0)], refused.extend)
+        client.write([SinkRow(values, order, instant, "u", "", "topic", 0, order, 0)], refused.extend)
     client.close()
     ((row, reason),) = refused
     assert row.order == 2

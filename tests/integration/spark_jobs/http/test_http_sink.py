@@ -11,8 +11,8 @@ from pyspark.sql.types import IntegerType, StringType
 
 from connectors.errors import Fatal
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.testing.batches import Feed, change
-from spark_jobs.testing.kit import checked, key_column, make_sink
+from spark_jobs.testing.batches import BatchFeed, change
+from spark_jobs.testing.kit import key_column, make_sink, parse_config
 from tests.support.tls_door import tls_door
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class Rig:
         self.service = service
         self.spark = spark
         self.table = TableSchema(f"shop.t{secrets.token_hex(4)}", COLUMNS)
-        self.feed = Feed(f"topic-{secrets.token_hex(4)}")
+        self.feed = BatchFeed(f"topic-{secrets.token_hex(4)}")
         login = {} if "oauth.url" in options else {"user": "user", "password": "secret"}
-        self.config = checked(
+        self.config = parse_config(
             {
                 "name": "http",
                 "kafka.bootstrap.servers": "127.0.0.1:1",

@@ -16,7 +16,7 @@ from spark_jobs import config, history
 from spark_jobs.history import commands
 from spark_jobs.history.reader import find_tables
 from spark_jobs.history.rolling import Rolling
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 from spark_jobs.runner import Runner
 from tests.integration.spark_jobs.jdbc.conftest import database
 from tests.integration.spark_jobs.sources.test_whole_jobs import Jobs, jdbc, jobs
@@ -128,7 +128,7 @@ def test_a_refill_while_the_live_flow_writes_the_same_table(jobs: Jobs, postgres
         jobs.run(jobs.name, **{"source.format": "debezium", "sink.type": "files", "sink.files.path": str(path)}) == ""
     )
     events: list[dict[str, Any]] = []
-    runner = Runner(config.build(live), Events(live["name"], None, on_event=events.append), spark=jobs.spark)
+    runner = Runner(config.build_job(live), EventWriter(live["name"], None, on_event=events.append), spark=jobs.spark)
     thread = threading.Thread(target=runner.run)
 
     def newest() -> int:

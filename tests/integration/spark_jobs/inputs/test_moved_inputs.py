@@ -12,7 +12,7 @@ import pytest
 from spark_jobs import config, history
 from spark_jobs.checkpoint import LocalFolder, open_folder
 from spark_jobs.inputs.positions import position_after
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 from spark_jobs.ranges import last_batch
 from spark_jobs.runner import Runner
 from spark_jobs.savepoints.make import make_savepoint
@@ -80,7 +80,7 @@ class Moves:
         """Run the jobs of a flow to their ends; the first error."""
         for job in config.build_flow(properties):
             events: list[dict[str, Any]] = []
-            Runner(job, Events(job.name, None, on_event=events.append), spark=self.spark).run()
+            Runner(job, EventWriter(job.name, None, on_event=events.append), spark=self.spark).run()
             errors = [str(event["error"]) for event in events if event["event"] == "failed"]
             if errors:
                 return errors[0]

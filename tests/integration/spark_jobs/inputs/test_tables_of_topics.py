@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_jobs import config
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 from spark_jobs.runner import Runner
 from tests.integration.spark_jobs.jdbc.conftest import database
 from tests.integration.spark_jobs.sources.test_whole_jobs import Jobs, jdbc, jobs
@@ -140,7 +140,9 @@ def test_topics_of_a_pattern_that_appear_while_the_job_runs(jobs: Jobs, postgres
     # Kafka's client asks for topics that are new every so often.
     properties["kafka.metadata.max.age.ms"] = "500"
     events: list[dict[str, Any]] = []
-    runner = Runner(config.build(properties), Events(jobs.name, None, on_event=events.append), spark=jobs.spark)
+    runner = Runner(
+        config.build_job(properties), EventWriter(jobs.name, None, on_event=events.append), spark=jobs.spark
+    )
     thread = threading.Thread(target=runner.run)
     thread.start()
     try:

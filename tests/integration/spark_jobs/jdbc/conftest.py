@@ -18,7 +18,7 @@ from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from spark_jobs.contract import SYSTEM_COLUMNS, Batch, Column, JobContext, TableChanges, TableSchema
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Login
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from spark_jobs.sinks.jdbc.task import TaskWriter
 from tests.support.settings import jdbc_login
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from compose.local.mariadb import MariaDb
-    from compose.local.mysql_debian import MySql
+    from compose.local.mysql_debian import MySqlServer
     from compose.local.postgres import Postgres
     from spark_jobs.sinks.jdbc import database as sink_database
     from spark_jobs.sinks.jdbc.tables import Columns
@@ -57,7 +57,7 @@ class Database:
 
     def query(self, statement: str, arguments: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         """Run a statement, committed at once."""
-        kind = dialect(self.name)
+        kind = load_dialect(self.name)
         with closing(kind.connect(self.login)) as connection, closing(connection.cursor()) as cursor:
             # Statements of tests mark values as most drivers do.
             marked = statement if arguments is None else statement.replace("%s", kind.placeholder)
@@ -68,11 +68,11 @@ class Database:
 
     def quote(self, name: str) -> str:
         """A quoted name."""
-        return dialect(self.name).quote(name)
+        return load_dialect(self.name).quote(name)
 
     def columns(self, table: str) -> dict[str, str]:
         """The types of a table's columns by name; empty where there is no table."""
-        kind = dialect(self.name)
+        kind = load_dialect(self.name)
         with closing(kind.connect(self.login)) as connection:
             table_found = kind.describe(connection, "", table)
         return {} if table_found is None else {name: column.type for name, column in table_found.columns.items()}
@@ -109,7 +109,7 @@ def sqlite(tmp_path: Path) -> Database:
 
 
 @pytest.fixture
-def real_mysql(mysql: MySql) -> Database:
+def real_mysql(mysql: MySqlServer) -> Database:
     return database(f"jdbc:mysql://{mysql.address}/{mysql.database}", mysql.user, mysql.password)
 
 

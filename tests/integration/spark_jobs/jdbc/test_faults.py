@@ -20,7 +20,7 @@ from compose.local.postgres import Postgres
 from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigDef
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from tests.integration.spark_jobs.jdbc.conftest import database, simple
 
@@ -145,7 +145,7 @@ def test_a_lock_that_is_held_too_long_is_retried(rig: Callable[..., Rig], db: Da
     job = rig(db, **{"sink.jdbc.statement.timeout.ms": "300", "sink.jdbc.retries": "1"})
     row = {"id": 1, "name": "a", "ums_id_": 1}
     job.write(simple(table), [row])
-    with closing(dialect(db.name).connect(db.login)) as holder, closing(holder.cursor()) as cursor:
+    with closing(load_dialect(db.name).connect(db.login)) as holder, closing(holder.cursor()) as cursor:
         cursor.execute(f"UPDATE {db.quote(table)} SET name = 'held' WHERE id = 1")
         with pytest.raises(Retriable, match=r"could not be written 2 times: .*(timeout|max_statement_time|locked)"):
             job.write(simple(table), [{**row, "name": "b", "ums_id_": 2}])

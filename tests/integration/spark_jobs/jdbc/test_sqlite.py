@@ -16,7 +16,7 @@ from connectors.errors import Fatal
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, Column, TableSchema
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from tests.integration.spark_jobs.jdbc.conftest import simple
 
@@ -156,7 +156,7 @@ def test_statements_find_rows_by_the_index(rig: Callable[..., Rig], sqlite: Data
     job = rig(sqlite, **{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": "real"})
     job.write(simple("t"), [{"id": n, "name": "x", "ums_id_": n} for n in range(10)])
     _, plan, _ = job.target._tables._plans["shop.t"]
-    with closing(dialect("sqlite").connect(sqlite.login)) as connection, closing(connection.cursor()) as cursor:
+    with closing(load_dialect("sqlite").connect(sqlite.login)) as connection, closing(connection.cursor()) as cursor:
         for statement in plan.setup:
             cursor.execute(statement)
         for step in plan.steps:

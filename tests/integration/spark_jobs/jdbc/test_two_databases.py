@@ -15,13 +15,13 @@ from pyspark.sql.types import IntegerType, StringType
 from compose.local.errors import Unavailable
 from compose.local.postgres import Postgres
 from connectors.errors import Retriable
-from spark_jobs.config import check
+from spark_jobs.config import check_job
 from spark_jobs.contract import Batch, Column, Packed, TableChanges, TableSchema
 from spark_jobs.sinks.jdbc import branches
-from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.dialects import load_dialect
 from spark_jobs.sinks.jdbc.sink import JdbcSink
 from spark_jobs.testing import change
-from spark_jobs.testing.batches import Feed, arrow_table
+from spark_jobs.testing.batches import BatchFeed, arrow_table
 from spark_jobs.testing.child import Child
 from spark_jobs.testing.kit import key_column, make_sink
 from tests.integration.spark_jobs.jdbc.killed_jdbc import KILL_AT
@@ -74,7 +74,7 @@ class Pair:
         """The rows of a table in each database; none where it is missing."""
         both: list[Rows] = []
         for login in self.logins:
-            kind = dialect(login.address.dialect)
+            kind = load_dialect(login.address.dialect)
             with closing(kind.connect(login)) as connection, closing(connection.cursor()) as cursor:
                 if kind.describe(connection, "", table.namespace.rpartition(".")[2]) is None:
                     both.append([])
@@ -88,8 +88,8 @@ class Pair:
         """The prepared transactions of both."""
         names = []
         for login in self.logins:
-            with closing(dialect(login.address.dialect).connect(login)) as connection:
-                names += branches.prepared(connection)
+            with closing(load_dialect(login.address.dialect).connect(login)) as connection:
+                names += branches.list_branches(connection)
         return names
 
 
@@ -112,7 +112,7 @@ def properties(pair: Pair, bootstrap: str, checkpoint: Path, **options: str) -> 
 
 
 def opened(spark: SparkSession, raw: dict[str, str]) -> JdbcSink:
-    config, problems = check(raw)
+    config, problems = check_job(raw)
     assert config is not None, problems
     sink = make_sink(config, spark)
     assert isinstance(sink, JdbcSink)
@@ -146,7 +146,7 @@ def test_killed_at_every_step_both_databases_have_all_or_nothing(
     mode: str,
 ) -> None:
     table = new_table()
-    feed = Feed("t")
+    feed = BatchFeed("t")
     raw = properties(pair, bootstrap, tmp_path, **{"sink.jdbc.mode": mode})
     earlier = [change("i", 10 + number, id=number, name=f"a{number}") for number in range(20)]
     first = opened(spark, raw)
@@ -202,10 +202,10 @@ def test_what_one_database_refuses_is_in_neither(
 ) -> None:
     table = new_table()
     sink = opened(spark, properties(pair, bootstrap, tmp_path))
-    feed = Feed("t")
+    feed = BatchFeed("t")
     sink.write(small(feed.next([(table, [change("i", 1, id=1, name="a")])])))
     name = table.namespace.rpartition(".")[2]
-    with closing(dialect("mariadb").connect(pair.logins[1])) as connection, closing(connection.cursor()) as cursor:
+    with closing(load_dialect("mariadb").connect(pair.logins[1])) as connection, closing(connection.cursor()) as cursor:
         cursor.execute(f"SELECT * FROM {name} FOR UPDATE")  # The rows are locked in the second database.
         data = feed.next([(table, [change("u", 2, id=1, name="b"), change("d", 3, id=2)])])
         slow = opened(spark, {**sink.context.config.raw, "sink.jdbc.statement.timeout.ms": "1000"})
@@ -224,7 +224,7 @@ def test_a_server_without_prepared_transactions_is_named(
     pair: Pair, postgres: Postgres, bootstrap: str, tmp_path: Path
 ) -> None:
     raw = properties(pair, bootstrap, tmp_path)
-    config, problems = check(raw)
+    config, problems = check_job(raw)
     assert config is not None, problems
     assert JdbcSink.check(config) == []
     swapped = {
@@ -232,7 +232,7 @@ def test_a_server_without_prepared_transactions_is_named(
         "sink.jdbc.with.user": postgres.user,
         "sink.jdbc.with.password": postgres.password,
     }
-    config, problems = check({**raw, **swapped})
+    config, problems = check_job({**raw, **swapped})
     assert config is not None, problems
     (complaint,) = JdbcSink.check(config)
     assert complaint.startswith("sink.jdbc.with.url: ")

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from compose.local.jvm import FAST_START
 from compose.local.worker import MillraceWorker
 from spark_jobs.sources.debezium import DebeziumSource
@@ -19,7 +19,7 @@ from tests.integration.spark_jobs.jdbc.test_types_of_the_reference import declar
 from tests.integration.spark_jobs.sources.test_sources_live import Bench
 from tests.support.eventually import eventually
 from tests.support.job_process import Job
-from worker.reference_types import cells, type_tables
+from worker.reference_types import type_cells, type_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ VALUES: Final[dict[str, tuple[str, Any]]] = {
 def page_types() -> dict[str, str]:
     """PostgreSQL's types on the page."""
     (rows,) = (rows for head, rows in type_tables() if "partition updates" in head[0])
-    return {name: cells(schema)[3] for name, schema in rows}
+    return {name: type_cells(schema)[3] for name, schema in rows}
 
 
 def test_every_type_arrives_as_the_page_says(
@@ -80,7 +80,7 @@ def test_every_type_arrives_as_the_page_says(
 ) -> None:
     name = cassandra_keyspace()
     columns = {f"c{number}": kind for number, kind in enumerate(VALUES)}
-    execute(
+    execute_cql(
         cassandra.address,
         f"CREATE TABLE {name}.t (id int PRIMARY KEY, {', '.join(f'{c} {k}' for c, k in columns.items())}) WITH cdc = true",
     )
@@ -112,7 +112,7 @@ def test_every_type_arrives_as_the_page_says(
             },
         )
         worker.wait_running(name, 1)
-        execute(
+        execute_cql(
             cassandra.address,
             f"INSERT INTO {name}.t (id, {', '.join(columns)}) VALUES (1, {', '.join(text for text, _ in VALUES.values())})",
             f"INSERT INTO {name}.t (id) VALUES (2)",

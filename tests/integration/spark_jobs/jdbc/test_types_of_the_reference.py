@@ -21,7 +21,7 @@ from spark_jobs.sources.debezium import DebeziumSource
 from spark_jobs.sources.types import meaning_of
 from tests.integration.spark_jobs.files.conftest import Sinks
 from tests.integration.spark_jobs.sources.test_sources_live import Bench
-from worker.reference_types import avro_type, cells, type_tables
+from worker.reference_types import avro_type, type_cells, type_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +145,7 @@ def test_every_row(
     first = bench.changes(source)
     # The second batch shows nothing new, so its rows go to the sinks in Arrow.
     second = bench.changes(source)
-    expected = {name: cells(part) for name, part in COLUMNS.items()}
+    expected = {name: type_cells(part) for name, part in COLUMNS.items()}
     wrong: list[tuple[Any, ...]] = []
 
     def compare(where: str, position: int, kinds: dict[str, str]) -> None:

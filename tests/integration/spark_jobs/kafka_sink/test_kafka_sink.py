@@ -22,10 +22,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub fo
 from connectors.errors import Fatal, Retriable
 from spark_jobs.config_keys import FRAME
 from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
-from spark_jobs.sinks.kafka.config import Settings
+from spark_jobs.sinks.kafka.config import KafkaSinkSettings
 from spark_jobs.sinks.kafka.markers import marker_key, read_markers
 from spark_jobs.sinks.kafka.sink import KafkaSink
-from spark_jobs.sinks.kafka.writer import EXPLAIN, PartitionWriter, Points, Resident, no_points
+from spark_jobs.sinks.kafka.writer import EXPLAIN, KafkaPartitionWriter, Points, ResidentClients, no_points
 from spark_jobs.sources.debezium import DebeziumSource
 
 if TYPE_CHECKING:
@@ -262,10 +262,12 @@ def records(topic: str, start: int, end: int) -> pa.RecordBatch:
     )
 
 
-def exactly_once(bootstrap: str, job: str, group: str, topics: tuple[str, str, str], topic_id: str = "one") -> Settings:
+def exactly_once(
+    bootstrap: str, job: str, group: str, topics: tuple[str, str, str], topic_id: str = "one"
+) -> KafkaSinkSettings:
     """Of a job that copies one topic's only partition: source, target and markers."""
     topic, target, markers = topics
-    return Settings(
+    return KafkaSinkSettings(
         job,
         {"bootstrap.servers": bootstrap},
         "exactly-once",
@@ -289,36 +291,36 @@ def test_writers_that_follow_each_other_fence_and_continue(bootstrap: str, uniqu
         make(bootstrap, unique("marks"), 1),
     )
 
-    def settings(group: str, topic_id: str = "one") -> Settings:
+    def settings(group: str, topic_id: str = "one") -> KafkaSinkSettings:
         return exactly_once(bootstrap, unique("job"), group, (topic, target, markers), topic_id)
 
-    def write(resident: Resident, start: int, end: int, using: Settings) -> tuple[int, int]:
-        writer = PartitionWriter(using, topic, 0, start, end, resident=resident)
+    def write(resident: ResidentClients, start: int, end: int, using: KafkaSinkSettings) -> tuple[int, int]:
+        writer = KafkaPartitionWriter(using, topic, 0, start, end, resident=resident)
         writer.write(records(topic, start, end))
         done = writer.finish()
         return done.written, done.skipped
 
-    one, two = Resident(), Resident()
+    one, two = ResidentClients(), ResidentClients()
     usual = settings(unique("group"))
     assert write(one, 0, 10, usual) == (10, 0)
     assert write(one, 10, 20, usual) == (10, 0)
     assert write(two, 0, 30, usual) == (10, 20)
-    zombie = PartitionWriter(
+    zombie = KafkaPartitionWriter(
         usual, topic, 0, 20, 30, resident=one
     )  # its token is not the last one: it takes over, and skips
     zombie.write(records(topic, 20, 30))
     assert zombie.finish().skipped == 10
-    began = PartitionWriter(usual, topic, 0, 30, 40, resident=one)
+    began = KafkaPartitionWriter(usual, topic, 0, 30, 40, resident=one)
     began.write(records(topic, 30, 40))
-    assert write(Resident(), 30, 50, usual) == (20, 0)
+    assert write(ResidentClients(), 30, 50, usual) == (20, 0)
     with pytest.raises(Retriable, match=r"fenced|epoch"):
         began.finish()
     assert [int(message.value()) for message in committed(bootstrap, target)] == list(range(50))
     # The group's positions are gone (they expire): the markers know them.
     assert read_markers(usual) == {marker_key("", topic, 0): (50, "one")}
-    assert write(Resident(), 40, 60, settings(unique("other-group"))) == (10, 10)
+    assert write(ResidentClients(), 40, 60, settings(unique("other-group"))) == (10, 10)
     # The source topic was deleted and made again: what was written before does not count.
-    assert write(Resident(), 0, 5, settings(unique("group"), "two")) == (5, 0)
+    assert write(ResidentClients(), 0, 5, settings(unique("group"), "two")) == (5, 0)
 
 
 @pytest.mark.parametrize("heard", ["when it commits", "by its background thread"])
@@ -328,12 +330,12 @@ def test_a_writer_that_another_one_has_followed_says_so(
     """librdkafka says no more than "Fatal error" to who produces after its thread has heard of it."""
     topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
     settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
-    resident = Resident()
-    began = PartitionWriter(settings, topics[0], 0, 0, 10, resident=resident)
+    resident = ResidentClients()
+    began = KafkaPartitionWriter(settings, topics[0], 0, 0, 10, resident=resident)
     began.write(records(topics[0], 0, 5))
     # Else a slow machine sends them after the follower came, and the next write is refused.
     assert began._producer.flush(30) == 0
-    follower = PartitionWriter(settings, topics[0], 0, 0, 10, resident=Resident())
+    follower = KafkaPartitionWriter(settings, topics[0], 0, 0, 10, resident=ResidentClients())
     if heard == "by its background thread":
         began.write(records(topics[0], 5, 6))
         with pytest.raises(KafkaException, match="fenced"):
@@ -355,9 +357,9 @@ def test_a_take_over_without_rows_is_noticed_by_the_earlier_worker(
     """The second worker fences the first one's producer: the first one must not use it once more."""
     topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
     settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
-    first, second = Resident(), Resident()
+    first, second = ResidentClients(), ResidentClients()
     for resident, start, end, expected in ((first, 0, 20, (20, 0)), (second, 0, 10, (0, 10)), (first, 20, 30, (10, 0))):
-        writer = PartitionWriter(settings, topics[0], 0, start, end, resident=resident)
+        writer = KafkaPartitionWriter(settings, topics[0], 0, start, end, resident=resident)
         writer.write(records(topics[0], start, end))
         done = writer.finish()
         assert (done.written, done.skipped) == expected
@@ -378,10 +380,12 @@ def test_a_worker_does_not_wait_for_a_transaction_that_another_left_open(
     topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
     settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
     impatient = replace(settings, transaction_timeout_ms=2000)
-    first, second = Resident(), Resident()
+    first, second = ResidentClients(), ResidentClients()
 
-    def write(resident: Resident, using: Settings, start: int, end: int, points: Points = no_points) -> int:
-        writer = PartitionWriter(using, topics[0], 0, start, end, resident=resident, points=points)
+    def write(
+        resident: ResidentClients, using: KafkaSinkSettings, start: int, end: int, points: Points = no_points
+    ) -> int:
+        writer = KafkaPartitionWriter(using, topics[0], 0, start, end, resident=resident, points=points)
         writer.write(records(topics[0], start, end))
         return writer.finish().written
 
@@ -401,12 +405,12 @@ def test_a_refused_record_is_looked_for_whenever_its_refusal_is_known(
     topics = (make(bootstrap, unique("src"), 1), small, make(bootstrap, unique("marks"), 1))
     settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
     large = records(topics[0], 0, 1).set_column(5, "value", pa.array([os.urandom(2000)]))
-    writer = PartitionWriter(settings, topics[0], 0, 0, 1, resident=Resident())
+    writer = KafkaPartitionWriter(settings, topics[0], 0, 0, 1, resident=ResidentClients())
     writer.write(large)
     writer._producer.flush(30)
     with pytest.raises(Retriable, match=EXPLAIN):
         writer.finish()
-    explaining = PartitionWriter(replace(settings, explain=True), topics[0], 0, 0, 1, resident=Resident())
+    explaining = KafkaPartitionWriter(replace(settings, explain=True), topics[0], 0, 0, 1, resident=ResidentClients())
     explaining.write(large)
     with pytest.raises(
         Fatal, match=rf"the record of {topics[0]}-0 offset 0 can't be written to topic {small}: it is larger"
@@ -418,7 +422,7 @@ def test_a_producer_that_refused_a_record_is_not_used_again(bootstrap: str, uniq
     topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
     usual = exactly_once(bootstrap, unique("job"), unique("group"), topics)
     settings = replace(usual, guarantee="at-least-once", client={**usual.client, "message.max.bytes": 1000})
-    resident = Resident()
+    resident = ResidentClients()
     first = resident.plain(settings)
     large = records(topics[0], 0, 1).set_column(5, "value", pa.array([b"x" * 2000]))
     with pytest.raises(
@@ -426,9 +430,9 @@ def test_a_producer_that_refused_a_record_is_not_used_again(bootstrap: str, uniq
         match=rf"the record of {topics[0]}-0 offset 0 can't be written to topic {topics[1]}: it is "
         r"larger.*sink\.kafka\.producer\.message\.max\.bytes",
     ):
-        PartitionWriter(settings, topics[0], 0, 0, 1, resident=resident).write(large)
+        KafkaPartitionWriter(settings, topics[0], 0, 0, 1, resident=resident).write(large)
     assert resident.plain(settings) is not first
-    writer = PartitionWriter(settings, topics[0], 0, 0, 1, resident=resident)
+    writer = KafkaPartitionWriter(settings, topics[0], 0, 0, 1, resident=resident)
     writer.write(records(topics[0], 0, 1))
     assert writer.finish().written == 1
 

@@ -14,14 +14,14 @@ from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, Struc
 
 from compose.local.topics import read_topic
 from connectors.errors import Fatal, Retriable
-from spark_jobs.config import check
+from spark_jobs.config import check_job
 from spark_jobs.contract import RAW_COLUMNS, Batch, Column, JobContext, SchemaRefused, TableSchema
 from spark_jobs.sinks.kafka.config import target_topic
 from spark_jobs.sinks.kafka.sink import KafkaSink
 from spark_jobs.sources.plain import PlainSource
 from spark_jobs.sources.ums import UmsSource
 from spark_jobs.testing import change, check_sink
-from spark_jobs.testing.batches import Feed
+from spark_jobs.testing.batches import BatchFeed
 from spark_jobs.testing.kit import key_column, make_sink
 from tests.integration.spark_jobs.kafka_sink.test_kafka_conformance import KafkaTarget
 from tests.integration.spark_jobs.kafka_sink.test_kafka_sink import KillOnce
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 def read_back(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> list[TableChanges]:
     """The tables that a flow with these options reads from a topic."""
-    config, problems = check(
+    config, problems = check_job(
         {
             "name": f"reader-{secrets.token_hex(4)}",
             "kafka.bootstrap.servers": bootstrap,
@@ -141,7 +141,7 @@ def test_ums_is_read_back(case: str, spark: SparkSession, bootstrap: str) -> Non
 def kafka_sink(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> Sink:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
-    config, problems = check(
+    config, problems = check_job(
         {
             "name": f"writer-{secrets.token_hex(4)}",
             "kafka.bootstrap.servers": bootstrap,
@@ -175,7 +175,7 @@ def test_rows_are_there_once_while_python_workers_are_killed(
     topic = f"in-{secrets.token_hex(4)}"
     sink = kafka_sink(spark, bootstrap, topic, **{**target.sink, "sink.kafka.topic": "${namespace}.out"})
     assert isinstance(sink, KafkaSink)
-    feed = Feed(topic)
+    feed = BatchFeed(topic)
     first = feed.next([(table, [change("i", 10 + number, id=number, kind="a", note="n") for number in range(40)])])
     later = [change("u", 100 + number, id=number, kind="b") for number in range(30)]
     second = feed.next([(table, [*later, *(change("d", 200 + number, id=number) for number in range(30, 40))])])
@@ -202,7 +202,7 @@ def test_a_column_names_the_topic(spark: SparkSession, bootstrap: str) -> None:
     sink = kafka_sink(
         spark, bootstrap, topic, **{"sink.kafka.topic": topic + ".${column:kind}", "sink.kafka.partitioner": "key"}
     )
-    feed = Feed(topic)
+    feed = BatchFeed(topic)
     rows = [change("i", number, id=number, kind=("large", "very small")[number % 2], note="n") for number in range(40)]
     data = feed.next([(TABLE, rows)])
     assert sink.write(data.frames(spark)) == 40
@@ -219,7 +219,7 @@ def test_ums_has_the_key_of_the_row_and_the_name_of_the_table(spark: SparkSessio
     topic = f"in-{secrets.token_hex(4)}"
     sink = kafka_sink(spark, bootstrap, topic, **{"sink.kafka.topic": "${topic}.ums", "sink.kafka.format": "ums"})
     note = 'quotes " and \\ and ["row"] and \u00fc'
-    sink.write(Feed(topic).next([(TABLE, [change("i", 7, id=3, note=note)])]).frames(spark))
+    sink.write(BatchFeed(topic).next([(TABLE, [change("i", 7, id=3, note=note)])]).frames(spark))
     (record,) = read_topic(bootstrap, f"{topic}.ums", committed=True)
     namespace = f"millrace.{sink.context.name}.shop.orders.0.0.0"
     assert record.key == f'data_increment_data.{namespace}...{{"id":3}}'.encode()
@@ -244,7 +244,7 @@ def test_a_schema_that_the_registry_refuses_stops_before_rows_are_written(
     sink = kafka_sink(spark, bootstrap, topic, **options, **{"sink.kafka.schema.registry.url": registry.url})
     named = TableSchema("shop.odd", (key_column("id", IntegerType()), Column("a b", StringType())))
     with pytest.raises(SchemaRefused, match=r"shop\.odd, topic .*'a b'"):
-        sink.write(Feed(topic).next([(named, [change("i", 1, id=1)])]).frames(spark))
+        sink.write(BatchFeed(topic).next([(named, [change("i", 1, id=1)])]).frames(spark))
 
 
 def test_members_of_structs_are_read_back(spark: SparkSession, bootstrap: str, registry: SchemaRegistry) -> None:
@@ -255,7 +255,7 @@ def test_members_of_structs_are_read_back(spark: SparkSession, bootstrap: str, r
     sink = kafka_sink(spark, bootstrap, topic, **{**target.options(), "sink.kafka.topic": "${topic}.avro"})
     at = datetime(2026, 5, 6, 7, 8, 9, 123456, UTC)
     parts = [{"at": at, "marks": {"a b": "c", "d": None}}, {"at": None, "marks": None}]
-    data = Feed(topic).next([(table, [change("i", 1, id=1, parts=parts), change("i", 2, id=2, parts=None)])])
+    data = BatchFeed(topic).next([(table, [change("i", 1, id=1, parts=parts), change("i", 2, id=2, parts=None)])])
     assert sink.write(data.frames(spark)) == 2
     (rows,) = read_back(spark, bootstrap, f"{topic}.avro", **target.source)
     assert rows.schema.key[0].name == "id"

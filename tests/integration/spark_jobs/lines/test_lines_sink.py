@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType
 
 from connectors.errors import Fatal
-from spark_jobs.config import check
+from spark_jobs.config import check_job
 from spark_jobs.contract import Batch, Column, JobContext, TableSchema
 from spark_jobs.sinks.lines.sink import LinesSink
-from spark_jobs.testing.batches import Change, Feed
+from spark_jobs.testing.batches import BatchFeed, Change
 from spark_jobs.testing.child import Child
 from spark_jobs.testing.kit import key_column
 from spark_jobs.write_ahead_log import FOLDER
@@ -41,7 +41,7 @@ def properties(path: Path, **options: str) -> dict[str, str]:
 
 
 def sink(spark: SparkSession, path: Path, **options: str) -> LinesSink:
-    config, problems = check(properties(path, **options))
+    config, problems = check_job(properties(path, **options))
     assert config is not None, problems
     return LinesSink(JobContext("lines", config, spark, logging.LoggerAdapter(logging.getLogger("test"), {})))
 
@@ -91,7 +91,7 @@ def test_a_killed_job_loses_no_line_and_writes_none_twice(
     path = tmp_path / "values.txt"
     earlier = b"x" * 60_000 + b"\n"
     path.write_bytes(earlier)
-    feed = Feed("t")
+    feed = BatchFeed("t")
     table = TableSchema("d.t", (key_column("id", IntegerType()), Column("name", StringType())))
     changes = [Change("i", number, {"id": number, "name": f"row {number}"}) for number in range(500)]
     data = feed.next([(table, changes)])
@@ -133,7 +133,7 @@ def test_a_folder_that_is_missing_is_named(spark: SparkSession, tmp_path: Path) 
 
 
 def test_steps_are_refused() -> None:
-    _, problems = check(
+    _, problems = check_job(
         {
             "name": "lines",
             "kafka.bootstrap.servers": "127.0.0.1:1",

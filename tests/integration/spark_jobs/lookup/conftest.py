@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from connectors.options import ConfigDef
-from spark_jobs.steps.lookup.options import CONFIG_DEF, problems, spec_of
+from spark_jobs.steps.lookup.options import CONFIG_DEF, find_problems, spec_of
 from tests.support.http_services import HttpService
 
 if TYPE_CHECKING:
@@ -60,5 +60,5 @@ def spec(client: Mapping[str, Any] | None = None, /, **options: str) -> Spec:
     raw |= {name.replace("_", "."): value for name, value in options.items()}
     parsed = ConfigDef(list(CONFIG_DEF.keys.values())).parse(raw)
     values = {name: parsed[name] for name in CONFIG_DEF.keys}
-    assert problems(values) == []
+    assert find_problems(values) == []
     return spec_of("s", values, raw, client or {})

@@ -12,7 +12,7 @@ import pytest
 from spark_jobs.contract import TableChanges
 from spark_jobs.steps.flow import empty_changes
 from spark_jobs.steps.model import StepRefused
-from spark_jobs.testing.batches import frame
+from spark_jobs.testing.batches import make_frame
 from tests.integration.spark_jobs.jdbc.conftest import database
 from tests.integration.spark_jobs.sources.test_whole_jobs import Jobs, jdbc, jobs
 from tests.integration.spark_jobs.steps.test_histories import compare, flow_of, history, random_events, schema
@@ -171,7 +171,7 @@ def test_tasks_report_what_they_asked_for(spark: SparkSession, row_server: RowSe
     table = schema("shop.orders")
 
     def run() -> dict[str, float]:
-        changes = [TableChanges(table, frame(spark, table, past.changes[0]).coalesce(1))]
+        changes = [TableChanges(table, make_frame(spark, table, past.changes[0]).coalesce(1))]
         (result,) = flow.apply(changes, spark, lambda: empty_changes(spark, [table]))
         result.frame.collect()
         flow.end_batch()

@@ -16,7 +16,7 @@ import redis as redis_library
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.steps.failures import REASON, RowFailure
 from spark_jobs.steps.lookup.store import STORES
@@ -28,7 +28,7 @@ from tests.integration.spark_jobs.lookup.conftest import RowServer, spec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from compose.local.mysql_debian import MySql
+    from compose.local.mysql_debian import MySqlServer
     from compose.local.postgres import Postgres
     from compose.local.redis import Redis
     from compose.local.scylla.client import Emulation
@@ -93,27 +93,27 @@ def mariadb(request: pytest.FixtureRequest) -> Dimension:
 
 
 def mysql(request: pytest.FixtureRequest) -> Dimension:
-    server: MySql = request.getfixturevalue("mysql")
+    server: MySqlServer = request.getfixturevalue("mysql")
     return of_database(f"jdbc:mysql://127.0.0.1:{server.port}/{server.database}", server.user, server.password)
 
 
 def cassandra(request: pytest.FixtureRequest) -> Dimension:
     server: HasCassandra = request.getfixturevalue("cassandra")
     table = f"{request.getfixturevalue('cassandra_keyspace')()}.t"
-    execute(server.address, f"CREATE TABLE {table} (id int PRIMARY KEY, name text)")
+    execute_cql(server.address, f"CREATE TABLE {table} (id int PRIMARY KEY, name text)")
     return Dimension(
         {"url": f"cassandra://{server.address}", "table": table},
-        lambda key, name: execute(server.address, f"INSERT INTO {table} (id, name) VALUES ({key}, '{name}')"),
+        lambda key, name: execute_cql(server.address, f"INSERT INTO {table} (id, name) VALUES ({key}, '{name}')"),
     )
 
 
 def scylla(request: pytest.FixtureRequest) -> Dimension:
     server: Emulation = request.getfixturevalue("scylla")
     table = f"{request.getfixturevalue('scylla_keyspace')()}.t"
-    execute(server.address, f"CREATE TABLE {table} (id int PRIMARY KEY, name text)")
+    execute_cql(server.address, f"CREATE TABLE {table} (id int PRIMARY KEY, name text)")
     return Dimension(
         {"url": f"scylla://{server.address}", "table": table},
-        lambda key, name: execute(server.address, f"INSERT INTO {table} (id, name) VALUES ({key}, '{name}')"),
+        lambda key, name: execute_cql(server.address, f"INSERT INTO {table} (id, name) VALUES ({key}, '{name}')"),
     )
 
 

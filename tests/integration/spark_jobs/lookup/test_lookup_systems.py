@@ -16,9 +16,9 @@ import redis as redis_library
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
-from compose.local.cassandra_cluster import execute
+from compose.local.cassandra_cluster import execute_cql
 from connectors.errors import Fatal, Retriable
-from spark_jobs.steps.lookup.store import Store
+from spark_jobs.steps.lookup.store import LookupStore
 from spark_jobs.steps.lookup.topic import TopicTable, topic_ends
 from tests.integration.spark_jobs.jdbc.conftest import Database, database
 from tests.integration.spark_jobs.lookup.conftest import RowServer, spec
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def store() -> Iterator[Callable[[Spec], Store]]:
-    stores: list[Store] = []
+def store() -> Iterator[Callable[[Spec], LookupStore]]:
+    stores: list[LookupStore] = []
 
-    def make(chosen: Spec) -> Store:
-        stores.append(Store(chosen))
+    def make(chosen: Spec) -> LookupStore:
+        stores.append(LookupStore(chosen))
         return stores[-1]
 
     yield make
@@ -60,7 +60,7 @@ def sql(db: Database, table: str, /, **more: str) -> Spec:
     return spec(**(login | {"on": "id", "columns": "name string"} | more))
 
 
-def test_databases(db: Database, store: Callable[[Spec], Store]) -> None:
+def test_databases(db: Database, store: Callable[[Spec], LookupStore]) -> None:
     table = f"t{secrets.token_hex(4)}"
     db.query(
         f"CREATE TABLE {table} (id int, region varchar(10), name varchar(40), price decimal(10,2), day date, "
@@ -90,7 +90,7 @@ def test_databases(db: Database, store: Callable[[Spec], Store]) -> None:
     assert (looked_up.counts.requests, looked_up.counts.hits) == (6, 2)
 
 
-def test_keys_in_another_form(postgres: Postgres, mariadb: HasMariaDb, store: Callable[[Spec], Store]) -> None:
+def test_keys_in_another_form(postgres: Postgres, mariadb: HasMariaDb, store: Callable[[Spec], LookupStore]) -> None:
     db = database(postgres.url, postgres.user, postgres.password)
     table, key = f"t{secrets.token_hex(4)}", UUID(int=7)
     db.query(f"CREATE TABLE {table} (id uuid PRIMARY KEY, name text)")
@@ -102,7 +102,7 @@ def test_keys_in_another_form(postgres: Postgres, mariadb: HasMariaDb, store: Ca
     assert store(sql(db, table)).values([("7",), ("8",)]) == [("seven",), None]
 
 
-def test_what_databases_refuse(db: Database, store: Callable[[Spec], Store]) -> None:
+def test_what_databases_refuse(db: Database, store: Callable[[Spec], LookupStore]) -> None:
     table = f"t{secrets.token_hex(4)}"
     db.query(f"CREATE TABLE {table} (id int, name varchar(40))")
     db.query(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b'), (2, 'c')")
@@ -126,7 +126,7 @@ def free_address() -> str:
     "url",
     ["jdbc:postgresql://{}/db", "jdbc:mariadb://{}/db", "cassandra://{}", "redis://{}/0", "http://{}/rows/${{id}}"],
 )
-def test_a_system_that_is_away_is_tried_again(url: str, store: Callable[[Spec], Store]) -> None:
+def test_a_system_that_is_away_is_tried_again(url: str, store: Callable[[Spec], LookupStore]) -> None:
     options = {"url": url.format(free_address()), "on": "id", "columns": "name string", "retries": "2", "user": "u"}
     if url.startswith(("jdbc", "cassandra")):
         options["table"] = "k.t"
@@ -139,15 +139,15 @@ def test_a_system_that_is_away_is_tried_again(url: str, store: Callable[[Spec], 
 
 
 def test_cassandra(
-    cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], store: Callable[[Spec], Store]
+    cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], store: Callable[[Spec], LookupStore]
 ) -> None:
     keyspace, key = cassandra_keyspace(), UUID(int=5)
-    execute(
+    execute_cql(
         cassandra.address,
         f'CREATE TABLE {keyspace}.t (id uuid, part int, name text, "when" date, tags set<text>, PRIMARY KEY (id, part))',
     )
     for part in range(3):
-        execute(
+        execute_cql(
             cassandra.address, f"INSERT INTO {keyspace}.t (id, part, name, \"when\", tags) VALUES ({key}, {part}, 'n{part}', "
             "'2026-11-23', {'b', 'a'})"
         )  # fmt: skip
@@ -165,7 +165,7 @@ def test_cassandra(
         store(spec(**options | {"columns": "nothing string"})).values([(str(key), 1)])
 
 
-def test_redis(redis: Redis, store: Callable[[Spec], Store]) -> None:
+def test_redis(redis: Redis, store: Callable[[Spec], LookupStore]) -> None:
     client = redis_library.Redis.from_url(f"redis://:{redis.password}@{redis.address}/3")
     name = secrets.token_hex(4)
     client.hset(f"{name}:1:eu", mapping={"name": "café", "n": 7})
@@ -191,7 +191,7 @@ def test_redis(redis: Redis, store: Callable[[Spec], Store]) -> None:
         store(spec(**options | {"password": "wrong"})).values(keys)
 
 
-def test_http_by_key(row_server: RowServer, store: Callable[[Spec], Store]) -> None:
+def test_http_by_key(row_server: RowServer, store: Callable[[Spec], LookupStore]) -> None:
     row_server.rows = {"a/b": {"name": "slash", "address": {"city": "x"}}, "2": {"name": "two"}}
     row_server.failures = [503]
     looked_up = store(
@@ -213,7 +213,7 @@ def test_http_by_key(row_server: RowServer, store: Callable[[Spec], Store]) -> N
         looked_up.values([("4",)])
 
 
-def test_http_together(row_server: RowServer, store: Callable[[Spec], Store]) -> None:
+def test_http_together(row_server: RowServer, store: Callable[[Spec], LookupStore]) -> None:
     row_server.rows = {str(number): {"name": f"n{number}"} for number in range(10)}
     looked_up = store(
         spec(
@@ -228,7 +228,7 @@ def test_http_together(row_server: RowServer, store: Callable[[Spec], Store]) ->
     assert sorted(len(keys) for keys in row_server.asked) == [6, 6]
 
 
-def test_a_key_that_comes_later_is_waited_for(row_server: RowServer, store: Callable[[Spec], Store]) -> None:
+def test_a_key_that_comes_later_is_waited_for(row_server: RowServer, store: Callable[[Spec], LookupStore]) -> None:
     looked_up = store(spec(url=f"{row_server.url}/rows/${{id}}", on="id", columns="name string", miss="retry"))
 
     class Late(list[Any]):

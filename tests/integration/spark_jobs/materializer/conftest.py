@@ -77,9 +77,9 @@ class Harness:
 
     def delete(self, topic: str) -> None:
         """Delete a topic and wait until it is gone."""
-        from spark_jobs.materializer.topics import Topics
+        from spark_jobs.materializer.topics import KafkaTopics
 
-        Topics({"bootstrap.servers": self.bootstrap}).delete(topic)
+        KafkaTopics({"bootstrap.servers": self.bootstrap}).delete(topic)
 
     def produce(self, records: Iterable[tuple[int, bytes | None, bytes | None]]) -> None:
         """Write (partition, key, value)."""

@@ -12,12 +12,12 @@ import pytest
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.materializer.config import KILL_VARIABLE, Marker
-from spark_jobs.materializer.contract import Input
-from spark_jobs.materializer.passes import Range
+from spark_jobs.materializer.contract import InputRecord
+from spark_jobs.materializer.passes import PassRange
 from spark_jobs.materializer.rebuild import rebuild_output
-from spark_jobs.materializer.residents import Resident
+from spark_jobs.materializer.residents import ResidentBuckets
 from spark_jobs.materializer.state_frame import state_frame
-from spark_jobs.materializer.transaction import Writer
+from spark_jobs.materializer.transaction import BucketWriter
 from tests.support import last_write_engine
 
 if TYPE_CHECKING:
@@ -163,15 +163,15 @@ def test_a_fenced_producer_is_replaced(harness: Callable[..., Harness]) -> None:
     """Who finds at the commit that somebody else has had the bucket does its work again, once."""
     job = harness(partitions=1)
     changes = some(random.Random(18), 200, 1)
-    records = [Input(None, msgspec.json.encode(change), offset, 0) for offset, (_, change) in enumerate(changes)]
-    resident = Resident(job.start()._states[job.topic].options)
+    records = [InputRecord(None, msgspec.json.encode(change), offset, 0) for offset, (_, change) in enumerate(changes)]
+    resident = ResidentBuckets(job.start()._states[job.topic].options)
     try:
         bucket = resident.bucket(0)
-        assert bucket.run(records[:100], Range(0, 100, first=True)).redone == 0
+        assert bucket.run(records[:100], PassRange(0, 100, first=True)).redone == 0
         # Another worker's producer, which has not committed anything: no marker tells of it.
-        other = Writer(resident.options, 0)
+        other = BucketWriter(resident.options, 0)
         other.begin()
-        result = bucket.run(records[100:], Range(100, 200))
+        result = bucket.run(records[100:], PassRange(100, 200))
         other.close()
     finally:
         resident.close()

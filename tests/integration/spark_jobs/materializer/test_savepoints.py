@@ -20,7 +20,7 @@ from spark_jobs.materializer.job import MaterializerSink
 from spark_jobs.materializer.keys import bucket_of, partition_prefix
 from spark_jobs.materializer.savepoint import target_column
 from spark_jobs.savepoints.make import make_savepoint
-from spark_jobs.savepoints.manifest import MANIFEST_FILE, Manifest, encode_manifest
+from spark_jobs.savepoints.manifest import MANIFEST_FILE, SavepointManifest, encode_manifest
 from spark_jobs.savepoints.start import STARTED_FILE, start_from_savepoint
 from tests.integration.spark_jobs.materializer.test_many_topics import batch_of
 from tests.support.update_load import Model, changes, partition_key
@@ -76,9 +76,9 @@ class Moving:
         folder.write(f"commits/{batch}", "v1\n{}")
         return folder
 
-    def save(self, harness: Any, location: str) -> Manifest:
+    def save(self, harness: Any, location: str) -> SavepointManifest:
         """Make a savepoint."""
-        job = job_config.build(harness.properties())
+        job = job_config.build_job(harness.properties())
         return make_savepoint(job, self.spark, self.checkpoint(harness), location, "move")
 
     def elsewhere(self, name: str, **more: str) -> Any:
@@ -97,7 +97,7 @@ class Moving:
 
     def begin(self, harness: Any, location: str = "") -> None:
         """Bring the savepoint to a job."""
-        job = job_config.build(harness.properties() | {"source.savepoint": location or self.location})
+        job = job_config.build_job(harness.properties() | {"source.savepoint": location or self.location})
         start_from_savepoint(job, self.spark, LocalFolder(harness.folder / "checkpoint"))
 
     def check(self) -> None:
@@ -197,7 +197,7 @@ def test_the_same_buckets_go_on_elsewhere_and_what_does_not_fit_is_refused(
     with pytest.raises(Fatal, match="has the state of a job that did not start from this savepoint"):
         moving.begin(same_changelog)
     with pytest.raises(ConfigInvalid, match=r"materializer.buckets.*make a savepoint"):
-        job_config.build(first.properties() | _BY_KEY)
+        job_config.build_job(first.properties() | _BY_KEY)
     other = tmp_path / "other"
     shutil.copytree(moving.location, other)
     for changed, text in (
@@ -269,7 +269,7 @@ def test_each_topic_of_a_job_moves_with_its_own_state(
         "errors.deadletterqueue.context.headers.enable": "true",
     }
     second = moving.elsewhere("b", **_BY_KEY | options)
-    config = job_config.build(second.properties()).config
+    config = job_config.build_job(second.properties()).config
     MaterializerSink.restore_state(config, spark, moving.location, "1", state)
     write(slice(300, None))
     job.produce([(1, b"k", b"no update")])

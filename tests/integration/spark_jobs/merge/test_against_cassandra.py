@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from connectors.cql.encoding import encode_partition_key
-from connectors.cql.types import parse
-from spark_jobs.materializer.contract import Input
+from connectors.cql.types import parse_type
+from spark_jobs.materializer.contract import InputRecord
 from tests.integration.scylla.test_random_histories import History, folded, plain
 from tests.support.materializer import Bench
 from worker.converters.json import JsonConverter
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from compose.local.scylla.client import Emulation
 
-_PK = [parse("int")]
+_PK = [parse_type("int")]
 
 
 def simplified(row: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_events_lead_to_what_select_shows(
         asyncio.run(folded(history))
         write = JsonConverter({"schemas.enable": "true"})
         records = [
-            Input(
+            InputRecord(
                 encode_partition_key(_PK, [record.value["key"]["pk"]]),
                 write.from_connect("t", record.value_schema, record.value),
                 number,

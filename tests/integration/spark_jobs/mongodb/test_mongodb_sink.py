@@ -16,11 +16,11 @@ from compose.local.mongodb import MongoDb
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sinks.mongodb.client import MongoClient
-from spark_jobs.sinks.mongodb.config import settings
+from spark_jobs.sinks.mongodb.config import parse_settings
 from spark_jobs.sinks.mongodb.documents import guards_of
-from spark_jobs.sinks.shared.model import Row, RowTable
-from spark_jobs.testing.batches import Feed, change
-from spark_jobs.testing.kit import checked, key_column, make_sink
+from spark_jobs.sinks.shared.model import RowTable, SinkRow
+from spark_jobs.testing.batches import BatchFeed, change
+from spark_jobs.testing.kit import key_column, make_sink, parse_config
 from tests.support.tls_door import tls_door
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Rig:
         self.spark = spark
         self.name = f"t{secrets.token_hex(4)}"
         self.table = TableSchema(f"{DATABASE}.{self.name}", COLUMNS)
-        self.feed = Feed(f"topic-{secrets.token_hex(4)}")
+        self.feed = BatchFeed(f"topic-{secrets.token_hex(4)}")
         self.database = client[DATABASE]
         self.collection = self.database[self.name]
         properties = {
@@ -66,7 +66,7 @@ class Rig:
             **login,
             **{f"sink.mongodb.{name}": value for name, value in options.items()},
         }
-        self.sink: Sink = make_sink(checked(properties), spark)
+        self.sink: Sink = make_sink(parse_config(properties), spark)
 
     def write(self, *changes: Change) -> int:
         return self.sink.write(self.feed.next([(self.table, changes)]).frames(self.spark))
@@ -143,7 +143,7 @@ def test_a_writer_that_lost_a_race_with_a_delete(rig: Callable[..., Rig]) -> Non
     rows = rig()
     rows.write(change("i", 1, id=1, name="a"))
     table = RowTable(rows.table.namespace, ("id", "name"), ("id",))
-    late = MongoClient(settings(rows.sink.context.config), table)
+    late = MongoClient(parse_settings(rows.sink.context.config), table)
     orders = late._orders
 
     def deleted_meanwhile(entries: Any) -> Any:
@@ -154,7 +154,7 @@ def test_a_writer_that_lost_a_race_with_a_delete(rig: Callable[..., Rig]) -> Non
         return newest
 
     late._orders = deleted_meanwhile  # type: ignore[method-assign]
-    row = Row({"id": 1, "name": "late"}, 5, datetime.fromisoformat("2026-01-01T00:00:00Z"), "u", "", "t", 0, 5, 0)
+    row = SinkRow({"id": 1, "name": "late"}, 5, datetime.fromisoformat("2026-01-01T00:00:00Z"), "u", "", "t", 0, 5, 0)
     late.write([row], lambda _: None)
     late.close()
     assert rows.collection.count_documents({}) == 0

@@ -13,8 +13,8 @@ from compose.local.opensearch import OpenSearch
 from compose.local.ports import free_port
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, SchemaRefused, TableSchema
-from spark_jobs.testing.batches import Feed, change
-from spark_jobs.testing.kit import checked, key_column, make_sink
+from spark_jobs.testing.batches import BatchFeed, change
+from spark_jobs.testing.kit import key_column, make_sink, parse_config
 from tests.integration.spark_jobs.opensearch.conftest import Reader
 from tests.support.tls_door import tls_door
 
@@ -41,7 +41,7 @@ class Rig:
     def __init__(self, url: str, spark: SparkSession, options: dict[str, str]) -> None:
         self.spark = spark
         self.table = TableSchema(f"shop.t{secrets.token_hex(4)}", COLUMNS)
-        self.feed = Feed(f"topic-{secrets.token_hex(4)}")
+        self.feed = BatchFeed(f"topic-{secrets.token_hex(4)}")
         self.properties = {
             "name": "search",
             "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -53,7 +53,7 @@ class Rig:
             "sink.opensearch.timeout.ms": "10000",
             **{f"sink.opensearch.{name}": value for name, value in options.items()},
         }
-        self.sink: Sink = make_sink(checked(self.properties), spark)
+        self.sink: Sink = make_sink(parse_config(self.properties), spark)
 
     def batch(self, *changes: Change) -> BatchData:
         return self.feed.next([(self.table, changes)])

@@ -15,12 +15,12 @@ from pyspark.sql.types import DoubleType, IntegerType, StringType, TimestampType
 from compose.local.redis import Redis
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.sinks.redis.client import RedisClient
-from spark_jobs.sinks.redis.config import CONFIG_DEF, settings
-from spark_jobs.sinks.shared.model import Row, RowTable
+from spark_jobs.sinks.redis.client import RedisSinkClient
+from spark_jobs.sinks.redis.config import CONFIG_DEF, parse_settings
+from spark_jobs.sinks.shared.model import RowTable, SinkRow
 from spark_jobs.sinks.shared.task import NUMBER, rows_of
-from spark_jobs.testing.batches import Feed, change
-from spark_jobs.testing.kit import checked, key_column, make_sink
+from spark_jobs.testing.batches import BatchFeed, change
+from spark_jobs.testing.kit import key_column, make_sink, parse_config
 from tests.support.eventually import eventually
 from tests.support.tls_door import tls_door
 
@@ -52,7 +52,7 @@ class Rig:
         )
         self.spark = spark
         self.table = TableSchema(f"shop.t{secrets.token_hex(4)}", COLUMNS)
-        self.feed = Feed(f"topic-{secrets.token_hex(4)}")
+        self.feed = BatchFeed(f"topic-{secrets.token_hex(4)}")
         self.properties = {
             "name": "redis",
             "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -65,7 +65,7 @@ class Rig:
             **({"sink.redis.password": server.password} if server.password else {}),
             **{f"sink.redis.{name}": value for name, value in options.items()},
         }
-        self.sink: Sink = make_sink(checked(self.properties), spark)
+        self.sink: Sink = make_sink(parse_config(self.properties), spark)
 
     def write(self, *changes: Change) -> int:
         return self.sink.write(self.feed.next([(self.table, changes)]).frames(self.spark))
@@ -158,7 +158,7 @@ def test_a_batch_of_several_calls_leaves_out_single_rows(redis: Redis, form: str
     key = f"{table.namespace}:${{key}}" if form == "hash" else table.namespace
     options = {"url": f"redis://{redis.address}", "password": redis.password, "form": form, "key": key}
     options |= {"mode": "insert"} if form == "stream" else {}
-    chosen = settings(CONFIG_DEF.parse({f"sink.redis.{name}": value for name, value in options.items()}))
+    chosen = parse_settings(CONFIG_DEF.parse({f"sink.redis.{name}": value for name, value in options.items()}))
     server: Any = redis_library.Redis(port=redis.port or 0, password=redis.password, decode_responses=True)
     if form == "hash":
         server.set(f"{table.namespace}:5", "a string")
@@ -175,8 +175,8 @@ def test_a_batch_of_several_calls_leaves_out_single_rows(redis: Redis, form: str
         NUMBER: pa.array([0] * count, pa.int32()),
     }
     rows = pa.table(values)
-    refused: list[tuple[Row, str]] = []
-    client = RedisClient(chosen, table)
+    refused: list[tuple[SinkRow, str]] = []
+    client = RedisSinkClient(chosen, table)
     written = client.write(rows if form == "hash" else rows_of(rows, table.columns), refused.extend)
     replayed = client.write(rows if form == "hash" else rows_of(rows, table.columns), lambda _: None)
     client.close()

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
 from spark_jobs import config, history
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 from spark_jobs.runner import Runner
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ class Jobs:
             "errors.retry.timeout.ms": "0",
             **options,
         }
-        code = Runner(config.build(properties), Events(self.name, None, on_event=events.append), spark=self.spark).run()
+        code = Runner(
+            config.build_job(properties), EventWriter(self.name, None, on_event=events.append), spark=self.spark
+        ).run()
         errors = [str(event["error"]) for event in events if event["event"] == "failed"]
         assert (code == 0) == (not errors), events
         return errors[0] if errors else ""

@@ -9,9 +9,9 @@ from pyspark.sql import types as t
 
 from spark_jobs import config
 from spark_jobs.contract import Column, TableChanges, TableSchema
-from spark_jobs.steps.flow import Flow, empty_changes
+from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.options import build_steps
-from spark_jobs.testing.batches import frame
+from spark_jobs.testing.batches import make_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,8 +72,8 @@ def random_batches(source: Random, tables: Sequence[str], *, groups: int, nulls:
     return batches
 
 
-def build_flow(steps: Mapping[str, str], checkpoint: Path) -> Flow:
-    parsed, problems = config.check(
+def build_flow(steps: Mapping[str, str], checkpoint: Path) -> StepFlow:
+    parsed, problems = config.check_job(
         {
             "name": "j",
             "kafka.bootstrap.servers": "b:9092",
@@ -84,7 +84,7 @@ def build_flow(steps: Mapping[str, str], checkpoint: Path) -> Flow:
         }
     )
     assert parsed is not None, problems
-    return Flow(build_steps(parsed), checkpoint=str(checkpoint))
+    return StepFlow(build_steps(parsed), checkpoint=str(checkpoint))
 
 
 def to_changes(spark: SparkSession, events: Sequence[Event]) -> list[TableChanges]:
@@ -106,7 +106,7 @@ def to_changes(spark: SparkSession, events: Sequence[Event]) -> list[TableChange
             for event in events
             if event.table == table
         ]
-        result.append(TableChanges(schema(table), frame(spark, schema(table), rows)))
+        result.append(TableChanges(schema(table), make_frame(spark, schema(table), rows)))
     return result
 
 
@@ -117,7 +117,7 @@ def run_batches(
     batches: Sequence[Sequence[Event]],
     checkpoint: Path,
     source: Random,
-) -> tuple[dict[str, list[dict[str, Any]]], Flow]:
+) -> tuple[dict[str, list[dict[str, Any]]], StepFlow]:
     """All output rows by table; batches are repeated as after a crash before and after the state was written."""
     output: dict[str, list[dict[str, Any]]] = {}
     flow = build_flow(steps, checkpoint)
@@ -139,7 +139,7 @@ def run_batches(
 
 
 def _run(
-    flow: Flow, spark: SparkSession, number: int, events: Sequence[Event], empty: list[TableChanges]
+    flow: StepFlow, spark: SparkSession, number: int, events: Sequence[Event], empty: list[TableChanges]
 ) -> dict[str, list[dict[str, Any]]]:
     tables = flow.apply(to_changes(spark, events), spark, lambda: empty, number)
     return {

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
 from spark_jobs import config, history
-from spark_jobs.progress import Events
+from spark_jobs.progress import EventWriter
 from spark_jobs.runner import Runner
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Shop:
         """Run the jobs of a flow to their ends; their events."""
         events: list[dict[str, Any]] = []
         for job in config.build_flow(properties):
-            Runner(job, Events(job.name, None, on_event=events.append), spark=self.spark).run()
+            Runner(job, EventWriter(job.name, None, on_event=events.append), spark=self.spark).run()
         return events
 
     def output(self, path: Path) -> Counter[tuple[Any, ...]]:

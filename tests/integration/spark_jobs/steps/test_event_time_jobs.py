@@ -61,7 +61,7 @@ class Streams:
         folders = [LocalFolder(checkpoint) for checkpoint in reversed(checkpoints)]
         batches, start = [], dict.fromkeys(TABLES, 0)
         for number in range((ranges.last_batch(folders[0], "commits") or 0) + 1):
-            positions = [ranges.position(folder, number) for folder in folders]
+            positions = [ranges.read_position(folder, number) for folder in folders]
             position = next((position for position in positions if position), {})
             end = {table: position.get((topic, 0), 0) for table, topic in self.topics.items()}
             batches.append([event for table in TABLES for event in self.events[table][start[table] : end[table]]])

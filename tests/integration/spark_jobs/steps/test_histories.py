@@ -14,10 +14,10 @@ from pyspark.sql import types as t
 
 from spark_jobs import config
 from spark_jobs.contract import Column, TableChanges, TableSchema
-from spark_jobs.steps.flow import Flow, empty_changes
+from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.options import build_functions, build_steps
-from spark_jobs.testing.batches import frame
-from spark_jobs.testing.model import comparable
+from spark_jobs.testing.batches import make_frame
+from spark_jobs.testing.model import make_comparable
 from tests.selection import scaled
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ def _change(op: str, number: int, row: Row, key: int) -> Row:
     }
 
 
-def flow_of(steps: dict[str, str], *, before_rows: bool) -> Flow:
-    parsed, problems = config.check(
+def flow_of(steps: dict[str, str], *, before_rows: bool) -> StepFlow:
+    parsed, problems = config.check_job(
         {
             "name": "j",
             "kafka.bootstrap.servers": "b:9092",
@@ -135,7 +135,7 @@ def flow_of(steps: dict[str, str], *, before_rows: bool) -> Flow:
         }
     )
     assert parsed is not None, problems
-    return Flow(build_steps(parsed), build_functions(parsed))
+    return StepFlow(build_steps(parsed), build_functions(parsed))
 
 
 def fold(table: TableChanges) -> list[Row]:
@@ -166,7 +166,9 @@ def answer(past: History, query: str) -> list[Row]:
 
 
 def rows_in_order(rows: Sequence[Row]) -> list[Any]:
-    return sorted((tuple(sorted((name, comparable(value)) for name, value in row.items())) for row in rows), key=repr)
+    return sorted(
+        (tuple(sorted((name, make_comparable(value)) for name, value in row.items())) for row in rows), key=repr
+    )
 
 
 _SQL: Final = """
@@ -300,7 +302,7 @@ def compare(
     flow = flow_of(steps, before_rows=before)
     schemas = [schema(name) for name in _TABLES]
     changes = [
-        TableChanges(table, frame(spark, table, rows))
+        TableChanges(table, make_frame(spark, table, rows))
         for table, rows in zip(schemas, past.changes, strict=True)
         if rows
     ]

@@ -10,7 +10,7 @@ from pyspark.sql import types as t
 
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.steps.contract import StepContext
-from spark_jobs.steps.model import Output
+from spark_jobs.steps.model import OutputTable
 from spark_jobs.steps.projection import SelectStep
 from spark_jobs.steps.unknown_functions import spark_functions
 
@@ -163,7 +163,7 @@ def table(spark: SparkSession) -> TableSchema:
 def test_an_expression_stays_what_it_is(spark: SparkSession, table: TableSchema, text: str) -> None:
     options = {"columns": f"id, {text} AS result", "tables": None, "key": None}
     (output,) = SelectStep(StepContext("s", options, {})).plan([table])
-    assert isinstance(output, Output)
+    assert isinstance(output, OutputTable)
     fields = [t.StructField(f"c{number}", column.type) for number, column in enumerate(table.columns)]
     empty = spark.sparkContext.emptyRDD()
     numbered = spark.createDataFrame(empty, t.StructType(fields))

@@ -14,7 +14,7 @@ from spark_jobs import config
 from spark_jobs.checkpoint import LocalFolder, open_folder
 from spark_jobs.ranges import last_batch
 from spark_jobs.savepoints.make import make_savepoint
-from spark_jobs.savepoints.manifest import FORMAT_WITH_STEPS, Manifest, decode_manifest, encode_manifest
+from spark_jobs.savepoints.manifest import FORMAT_WITH_STEPS, SavepointManifest, decode_manifest, encode_manifest
 from spark_jobs.savepoints.steps import restore_steps, save_steps, step_refusals
 from spark_jobs.steps.contract import Step, StepContext
 from spark_jobs.steps.state import StepState
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_jobs.contract import TableSchema
-    from spark_jobs.steps.model import Output
+    from spark_jobs.steps.model import OutputTable
 
 PER_BATCH = 25
 
@@ -145,7 +145,7 @@ class Kept(Step):
     config_def: ClassVar[ConfigDef] = ConfigDef([])
     stateful: ClassVar[bool] = True
 
-    def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+    def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
         return list(tables)
 
 
@@ -169,7 +169,7 @@ def test_a_state_is_saved_as_of_its_batch_and_comes_back_whole(spark: SparkSessi
         "s": [4],
         "empty": [],
     }
-    manifest = Manifest(
+    manifest = SavepointManifest(
         format=FORMAT_WITH_STEPS, id="i", name="n", job="j", created_ms=0, versions={}, sink="files", source_type="kafka",
         source_format=None, inputs=["t"], batch=1, checkpoint={}, steps=saved,
     )  # fmt: skip

@@ -48,11 +48,11 @@ class LiteSink(Sink):
         self._seen.add(batch.id)
         with closing(sqlite3.connect(self.context.config["sink.lite.path"])) as connection:
             connection.execute(TABLE)
-            written = sum(self._table(connection, each) for each in batch.changes())
+            written = sum(self._open_table(connection, each) for each in batch.changes())
             connection.commit()
         return written
 
-    def _table(self, connection: sqlite3.Connection, changes: TableChanges) -> int:
+    def _open_table(self, connection: sqlite3.Connection, changes: TableChanges) -> int:
         keys = [column.name for column in changes.schema.key]
         rows = [row.asDict(recursive=True) for row in changes.frame.collect()]
         for row in rows:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from spark_jobs.contract import TableChanges
 from spark_jobs.session import build_session
 from spark_jobs.steps.flow import empty_changes
-from spark_jobs.testing.batches import frame
+from spark_jobs.testing.batches import make_frame
 from tests.integration.spark_jobs.views.histories import TABLES, History, random_query
 from tests.integration.spark_jobs.views.test_view_histories import flow_of
 
@@ -61,7 +61,7 @@ def main(folder: Path, seed: int, batches: int) -> int:
         if done.exists():
             continue
         say(BEGINS)
-        tables = [TableChanges(TABLES[name], frame(spark, TABLES[name], rows)) for name, rows in batch.items()]
+        tables = [TableChanges(TABLES[name], make_frame(spark, TABLES[name], rows)) for name, rows in batch.items()]
         output = flow.apply(tables, spark, lambda: empty_changes(spark, schemas), number)
         rows = [row.asDict(recursive=True) for table in output for row in table.frame.collect()]
         part = folder / f"{number}.{os.getpid()}.part"

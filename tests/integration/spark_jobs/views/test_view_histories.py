@@ -10,11 +10,11 @@ import pytest
 from spark_jobs import config
 from spark_jobs.contract import TableChanges
 from spark_jobs.steps import state as step_state
-from spark_jobs.steps.flow import Flow, empty_changes
+from spark_jobs.steps.flow import StepFlow, empty_changes
 from spark_jobs.steps.options import build_steps
 from spark_jobs.steps.view import small as small_batches
-from spark_jobs.testing.batches import frame
-from spark_jobs.testing.model import comparable
+from spark_jobs.testing.batches import make_frame
+from spark_jobs.testing.model import make_comparable
 from tests.integration.spark_jobs.views.histories import TABLES, History, random_query
 from tests.selection import scaled
 
@@ -31,9 +31,9 @@ CASES = 20
 BATCHES = 3
 
 
-def flow_of(query: Query, checkpoint: Path, *, images: bool) -> Flow:
+def flow_of(query: Query, checkpoint: Path, *, images: bool) -> StepFlow:
     """The flow in a new run of the job."""
-    parsed, problems = config.check(
+    parsed, problems = config.check_job(
         {
             "name": "j",
             "kafka.bootstrap.servers": "b:9092",
@@ -48,7 +48,7 @@ def flow_of(query: Query, checkpoint: Path, *, images: bool) -> Flow:
         }
     )
     assert parsed is not None, problems
-    return Flow(build_steps(parsed), (), str(checkpoint))
+    return StepFlow(build_steps(parsed), (), str(checkpoint))
 
 
 class Target:
@@ -105,9 +105,11 @@ def compare(spark: SparkSession, checkpoint: Path, seed: int, monkeypatch: pytes
         batch = history.batch(tables, 8 if number == 0 else 1)
         seen.update(batch)
 
-        def apply(run: Flow, batch: dict[str, list[Row]] = batch, number: int = number) -> list[Row]:
+        def apply(run: StepFlow, batch: dict[str, list[Row]] = batch, number: int = number) -> list[Row]:
             choose_ways(source, monkeypatch)
-            changes = [TableChanges(TABLES[name], frame(spark, TABLES[name], rows)) for name, rows in batch.items()]
+            changes = [
+                TableChanges(TABLES[name], make_frame(spark, TABLES[name], rows)) for name, rows in batch.items()
+            ]
             schemas = [TABLES[name] for name in sorted(seen)]
             tables_after = run.apply(changes, spark, lambda: empty_changes(spark, schemas), number)
             return [row.asDict(recursive=True) for table in tables_after for row in table.frame.collect()]
@@ -133,7 +135,9 @@ def compare(spark: SparkSession, checkpoint: Path, seed: int, monkeypatch: pytes
 
 
 def in_order(rows: Sequence[Row]) -> list[Any]:
-    return sorted((tuple(sorted((name, comparable(value)) for name, value in row.items())) for row in rows), key=repr)
+    return sorted(
+        (tuple(sorted((name, make_comparable(value)) for name, value in row.items())) for row in rows), key=repr
+    )
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, non_empty
 from connectors.schema import OPTIONAL_STRING, Schema, Type
-from worker.converters.base import TYPE_OPTION, Converter, Encode, SchemaCache
+from worker.converters.base import TYPE_OPTION, Converter, Encode, EncoderCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,13 +35,13 @@ class BarConverter(Converter):
     def __init__(self, config: Mapping[str, str], *, is_key: bool) -> None:
         del is_key
         self._separator = OPTIONS.parse(config)["separator"]
-        self._encoders = SchemaCache(100)
+        self._encoders = EncoderCache(100)
 
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         """One function for each schema."""
-        return self._encoders.get(topic, schema) or self._encoders.put(topic, schema, self._compile(schema))
+        return self._encoders.get(topic, schema) or self._encoders.put(topic, schema, self._compile_encoder(schema))
 
-    def _compile(self, schema: Schema | None) -> Encode:
+    def _compile_encoder(self, schema: Schema | None) -> Encode:
         if schema is None or schema.type is not Type.STRUCT:
 
             def refuse(value: Any) -> bytes | None:

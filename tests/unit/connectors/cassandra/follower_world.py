@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.cassandra import metrics
 from connectors.cassandra.log.descriptor import encode_head
-from connectors.cassandra.log.entries import entry
+from connectors.cassandra.log.entries import encode_entry
 from connectors.cassandra.log.follower import LogFollower
-from connectors.cassandra.log.sections import MARKER, checksum
+from connectors.cassandra.log.sections import MARKER, marker_checksum
 from connectors.cassandra.model import LogPosition
 from tests.support.settings import cassandra_log
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from connectors.cassandra.model import Stretch
+    from connectors.cassandra.model import LogChunk
 
 LOG = logging.getLogger("test.cassandra.follower")
 SIZE = 4096
@@ -56,13 +56,13 @@ class Node:
         """A section with an entry for each text, readable by its marker."""
         if captured:
             self.captured.add(log_id)
-        at, content = self.marker[log_id], b"".join(entry(text.encode().ljust(10)) for text in texts)
+        at, content = self.marker[log_id], b"".join(encode_entry(text.encode().ljust(10)) for text in texts)
         after = at + MARKER + len(content)
         with (self.own / self.log(log_id).name).open("r+b") as file:
             file.seek(at + MARKER)
             file.write(content)
             file.seek(at)
-            file.write(struct.pack(">II", after, checksum(log_id, at)))
+            file.write(struct.pack(">II", after, marker_checksum(log_id, at)))
         self.marker[log_id] = after
 
     def room(self, log_id: int) -> int:
@@ -120,7 +120,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.node = Node(folder)
         self.numbers = Numbers()
-        self.stretches: list[Stretch] = []
+        self.stretches: list[LogChunk] = []
         self.follower: LogFollower | None = None
 
     async def start(self, position: LogPosition | None = None, **settings: Any) -> LogFollower:
@@ -153,5 +153,5 @@ class World:
         return LogPosition(last.segment, last.position, 0, last.finished)
 
 
-def texts(stretch: Stretch) -> list[str]:
+def texts(stretch: LogChunk) -> list[str]:
     return [stretch.data[each.start : each.end].decode().rstrip() for each in stretch.entries]

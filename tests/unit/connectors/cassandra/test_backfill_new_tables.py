@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from connectors.cassandra.backfill import state
 from connectors.cassandra.backfill.model import BackfillSettings, new_request, new_table_id
-from connectors.cassandra.backfill.pulls import Pulls
-from connectors.cassandra.backfill.ranges import share
-from connectors.cassandra.backfill.views import partition, request_of, saved_request, snapshots
-from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cassandra.backfill.pulls import CassandraSnapshots
+from connectors.cassandra.backfill.ranges import task_range
+from connectors.cassandra.backfill.views import list_snapshots, request_of, saved_request, share_partition
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN
-from connectors.cql.types import parse
+from connectors.cql.types import parse_type
 from connectors.snapshot.requests import INITIAL, SnapshotRequest
 from connectors.snapshot.state import pack
 
@@ -26,8 +26,10 @@ SETTINGS = BackfillSettings(prefix="shop", threads=2, chunk_rows=5, new_tables=T
 TOKENS = [MIN_TOKEN + (MAX_TOKEN - MIN_TOKEN) // 23 * number for number in range(1, 23)]
 
 
-def table(name: str, number: int) -> TableDefinition:
-    return make("ks", name, str(uuid.UUID(int=number)), [Column("k", parse("int"), "partition_key", 0)])
+def table(name: str, number: int) -> CqlTableDefinition:
+    return make_definition(
+        "ks", name, str(uuid.UUID(int=number)), [CqlColumn("k", parse_type("int"), "partition_key", 0)]
+    )
 
 
 class World:
@@ -43,7 +45,7 @@ class World:
 
     def divide(self, count: int) -> None:
         self.count = count
-        self.pulls: dict[int, Pulls] = {}
+        self.pulls: dict[int, CassandraSnapshots] = {}
         self.requests: dict[int, dict[str, SnapshotRequest]] = {}
         for index in range(count):
             self.kill(index)
@@ -52,7 +54,7 @@ class World:
         """The task starts again from what is saved."""
         index %= self.count
         shard = (index, self.count)
-        self.pulls[index] = Pulls(SETTINGS, shard, list(self.offsets.values()))
+        self.pulls[index] = CassandraSnapshots(SETTINGS, shard, list(self.offsets.values()))
         own = {
             source["snapshot"]: offset
             for source, offset in self.offsets.values()
@@ -136,7 +138,7 @@ def test_every_table_is_read_whole_and_once(steps: list[tuple[str, int]]) -> Non
         getattr(world, step)(number + 1 if step == "divide" else number)
     world.finish()
     assert world.read == {(each.table, token): 1 for each in world.tables for token in TOKENS}
-    assert {each["state"] for each in snapshots("shop", [], list(world.offsets.values()))} == {"completed"}
+    assert {each["state"] for each in list_snapshots("shop", [], list(world.offsets.values()))} == {"completed"}
     # Whoever starts now has nothing to do.
     world.divide(world.count)
     world.finish()
@@ -158,7 +160,7 @@ def test_a_table_whose_cdc_was_off_is_read_again_once(steps: list[tuple[str, int
     world.divide(world.count)
     world.finish()
     assert world.read == {(each.table, token): 1 + (each is first) for each in world.tables for token in TOKENS}
-    shown = {each["id"]: each for each in snapshots("shop", [], list(world.offsets.values()))}
+    shown = {each["id"]: each for each in list_snapshots("shop", [], list(world.offsets.values()))}
     again = shown[f"new-{first.table_id}~{world.again[first.table_id]}"]
     assert (again["state"], again["origin"]) == ("completed", "new")
     world.again[first.table_id] += 1
@@ -181,11 +183,11 @@ def test_a_table_that_was_made_again_is_another_one() -> None:
 @pytest.mark.parametrize("ended", ["completed", "cancelled", "failed"])
 def test_a_first_backfill_whose_tables_nobody_knows_had_those_of_now(ended: str) -> None:
     now, later = table("t1", 1), table("t2", 2)
-    pulls = Pulls(SETTINGS, (0, 1), [(partition("shop", INITIAL, (0, 1)), {"state": ended})])
+    pulls = CassandraSnapshots(SETTINGS, (0, 1), [(share_partition("shop", INITIAL, (0, 1)), {"state": ended})])
     pulls.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
     assert pulls.uncovered([now]) == []
     ((source, offset),) = pulls.changes()
-    again = Pulls(SETTINGS, (0, 1), [(source, offset)])
+    again = CassandraSnapshots(SETTINGS, (0, 1), [(source, offset)])
     again.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
     assert again.uncovered([now, later]) == [later]
 
@@ -195,16 +197,16 @@ def test_what_the_operator_has_cancelled_is_not_begun_by_another_number_of_tasks
         state="cancelled",
         resolved=True,
         tables=[
-            state.TableNote(
+            state.CassandraTableNote(
                 keyspace="ks",
                 table="t1",
                 table_id=table("t1", 1).table_id,
                 stage="running",
-                left=[tuple(share(0, 1))],  # type: ignore[list-item]
+                left=[tuple(task_range(0, 1))],  # type: ignore[list-item]
             )
         ],
     )
-    saved = [(partition("shop", INITIAL, (0, 1)), {"state": "cancelled", "progress": pack(note)})]
-    pulls = Pulls(SETTINGS, (1, 2), saved)
+    saved = [(share_partition("shop", INITIAL, (0, 1)), {"state": "cancelled", "progress": pack(note)})]
+    pulls = CassandraSnapshots(SETTINGS, (1, 2), saved)
     pulls.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
     assert pulls.uncovered([table("t1", 1), table("t2", 2)]) == [table("t2", 2)]

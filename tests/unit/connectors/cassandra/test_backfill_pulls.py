@@ -9,26 +9,26 @@ import pytest
 
 from connectors.cassandra.backfill import state
 from connectors.cassandra.backfill.cluster import cluster_of
-from connectors.cassandra.backfill.model import BackfillSettings, Chunk
-from connectors.cassandra.backfill.pulls import Job, Pulls
-from connectors.cassandra.backfill.views import check_request, partition, snapshots
-from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cassandra.backfill.model import BackfillSettings, CassandraChunk
+from connectors.cassandra.backfill.pulls import CassandraSnapshots, SnapshotJob
+from connectors.cassandra.backfill.views import check_request, list_snapshots, share_partition
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.throttle import Pace
 from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN
-from connectors.cql.types import parse
+from connectors.cql.types import parse_type
 from connectors.errors import ConfigInvalid, Fatal
-from connectors.formats.partition_update import PartitionUpdate, Source
+from connectors.formats.partition_update import PartitionUpdate, UpdateSource
 from connectors.snapshot.requests import SnapshotRequest
 
 SETTINGS = BackfillSettings(prefix="shop", threads=2, chunk_rows=5)
 
 
-def table(name: str, kind: str = "int", table_id: str = "") -> TableDefinition:
-    return make(
+def table(name: str, kind: str = "int", table_id: str = "") -> CqlTableDefinition:
+    return make_definition(
         "ks",
         name,
         table_id or name,
-        [Column("k", parse("int"), "partition_key", 0), Column("v", parse(kind), "regular")],
+        [CqlColumn("k", parse_type("int"), "partition_key", 0), CqlColumn("v", parse_type(kind), "regular")],
     )
 
 
@@ -63,12 +63,12 @@ class World:
     def run(self, shard: tuple[int, int], steps: int) -> bool:
         """Whether the task's share is done."""
         chance = self.chance
-        pulls = Pulls(SETTINGS, shard, list(self.offsets.values()), clock=lambda: self.now)
+        pulls = CassandraSnapshots(SETTINGS, shard, list(self.offsets.values()), clock=lambda: self.now)
         pulls.bounds = (-(1 << 62), 0, 1 << 62)
         request = SnapshotRequest(id="r", tables=[".*"])
         pulls.set_requests([request])
-        jobs: list[Job] = []
-        queue: list[Chunk] = []
+        jobs: list[SnapshotJob] = []
+        queue: list[CassandraChunk] = []
         for _ in range(steps):
             self.now += 0.3
             act = chance.random()
@@ -98,13 +98,15 @@ class World:
             ]
         return pulls.notes()[0][1].state == "done"
 
-    def read(self, pulls: Pulls, job: Job, queue: list[Chunk]) -> None:
+    def read(self, pulls: CassandraSnapshots, job: SnapshotJob, queue: list[CassandraChunk]) -> None:
         assert job.piece is not None
         assert job.piece.read is not None
         after, upto, page = job.piece.read
         rows, paging = self.server.page(after, upto, page, 5)
         updates = [
-            PartitionUpdate(source=Source(connector="c", cluster="", keyspace="ks", table="t"), key=row, write_time=1)
+            PartitionUpdate(
+                source=UpdateSource(connector="c", cluster="", keyspace="ks", table="t"), key=row, write_time=1
+            )
             for row in rows
         ]
         chunk = pulls.page(
@@ -133,7 +135,7 @@ def test_every_row_is_sent_whatever_happens(seed: int) -> None:
         else:
             pytest.fail("it comes to no end")
     assert world.sent == set(rows)
-    (view,) = snapshots("shop", [], list(world.offsets.values()))
+    (view,) = list_snapshots("shop", [], list(world.offsets.values()))
     assert (view["state"], view["percent"]) == ("completed", 100.0)
     # It is done for any number of tasks.
     world.sent.clear()
@@ -150,25 +152,25 @@ def test_rows_that_another_number_of_tasks_has_read_count_on() -> None:
     for shard in ((0, 2), (1, 2)):
         while not world.run(shard, 1_000):
             pass
-    (view,) = snapshots("shop", [], list(world.offsets.values()))
+    (view,) = list_snapshots("shop", [], list(world.offsets.values()))
     assert view["state"] == "completed"
     assert view["rows_done"] >= len(rows)
     # A task of yet another number of them tells what was done, also after it starts again.
     parts = list(world.offsets.values())
     shares = []
     for number in range(3):
-        pulls = Pulls(SETTINGS, (number, 3), parts)
+        pulls = CassandraSnapshots(SETTINGS, (number, 3), parts)
         pulls.set_requests([SnapshotRequest(id="r", tables=[".*"])])
         ((_, note),) = pulls.notes()
-        shares.append(state.progress("r", note))
+        shares.append(state.show_progress("r", note))
     assert {each["state"] for each in shares} == {"completed"}
     assert sum(each["tables"][0]["rows_done"] for each in shares) == view["rows_done"]
     assert {each["tables"][0]["state"] for each in shares} == {"done"}
     assert {(each["started_ms"], each["finished_ms"]) for each in shares} == {(view["started_ms"], view["finished_ms"])}
 
 
-def begun(*found: TableDefinition, **request: Any) -> tuple[Pulls, Job]:
-    pulls = Pulls(SETTINGS, (0, 1), [])
+def begun(*found: CqlTableDefinition, **request: Any) -> tuple[CassandraSnapshots, SnapshotJob]:
+    pulls = CassandraSnapshots(SETTINGS, (0, 1), [])
     pulls.set_requests([SnapshotRequest(**{"id": "r", "tables": [".*"], **request})])
     job = pulls.next_job()
     assert job is not None
@@ -192,7 +194,7 @@ def test_counters_are_refused_and_others_are_read() -> None:
 
 
 def test_requests_by_priority_and_one_that_fails() -> None:
-    pulls = Pulls(SETTINGS, (0, 1), [])
+    pulls = CassandraSnapshots(SETTINGS, (0, 1), [])
     pulls.set_requests(
         [SnapshotRequest(id="low", tables=["a"], created_ms=1), SnapshotRequest(id="high", tables=["b"], priority=3)]
     )
@@ -201,7 +203,7 @@ def test_requests_by_priority_and_one_that_fails() -> None:
     assert job.pull.request.id == "high"
     pulls.failed(job, "refused")
     ((source, offset),) = pulls.changes()
-    assert (source, offset["state"]) == (partition("shop", "high", (0, 1)), "failed")
+    assert (source, offset["state"]) == (share_partition("shop", "high", (0, 1)), "failed")
     job = pulls.next_job()
     assert job is not None
     assert job.pull.request.id == "low"
@@ -230,10 +232,10 @@ def test_a_table_made_anew_is_read_from_the_beginning() -> None:
 
 
 def test_a_mode_that_reads_again_at_every_start() -> None:
-    done = {"state": "completed", "progress": state.text(state.PullNote(state="done"))}
-    saved = [(partition("shop", "initial", (0, 1)), done)]
+    done = {"state": "completed", "progress": state.note_to_text(state.PullNote(state="done"))}
+    saved = [(share_partition("shop", "initial", (0, 1)), done)]
     for mode, wanted in (("initial", None), ("always", "initial")):
-        pulls = Pulls(BackfillSettings(prefix="shop", mode=mode), (0, 1), saved)  # type: ignore[arg-type]
+        pulls = CassandraSnapshots(BackfillSettings(prefix="shop", mode=mode), (0, 1), saved)  # type: ignore[arg-type]
         pulls.set_requests([SnapshotRequest(id="initial", tables=[".*"], origin="initial")])
         job = pulls.next_job()
         assert (job.pull.request.id if job is not None else None) == wanted
@@ -242,13 +244,14 @@ def test_a_mode_that_reads_again_at_every_start() -> None:
 def test_long_states_are_packed() -> None:
     note = state.PullNote(
         tables=[
-            state.TableNote(keyspace="ks", table=f"t{place}", left=[(place, place + 7, "ab")]) for place in range(300)
+            state.CassandraTableNote(keyspace="ks", table=f"t{place}", left=[(place, place + 7, "ab")])
+            for place in range(300)
         ]
     )
-    assert state.parse(state.text(note)) == note
-    assert state.text(note).startswith("z:")
+    assert state.parse_note(state.note_to_text(note)) == note
+    assert state.note_to_text(note).startswith("z:")
     with pytest.raises(ValueError, match="no state of a backfill"):
-        state.parse("z:nothing")
+        state.parse_note("z:nothing")
 
 
 def test_what_rest_shows() -> None:
@@ -257,23 +260,23 @@ def test_what_rest_shows() -> None:
         started_ms=5,
         resolved=True,
         tables=[
-            state.TableNote(
+            state.CassandraTableNote(
                 keyspace="ks", table="t", stage="running", rows=50, percent=25.0, started_ms=1_000, saved_ms=11_000
             )
         ],
     )
     asked = {"id": "r", "state": "running", "origin": "rest", "tables": ["ks.t"], "created_ms": 3}
     offsets = [
-        (partition("shop", "r", (0, 2)), {"state": "running", "progress": state.text(running)}),
+        (share_partition("shop", "r", (0, 2)), {"state": "running", "progress": state.note_to_text(running)}),
         # An older number of tasks, and another connector.
-        (partition("shop", "r", (0, 1)), {"state": "running"}),
-        (partition("other", "x", (0, 1)), {"state": "running"}),
+        (share_partition("shop", "r", (0, 1)), {"state": "running"}),
+        (share_partition("other", "x", (0, 1)), {"state": "running"}),
     ]
-    (view,) = snapshots("shop", [asked], offsets)
+    (view,) = list_snapshots("shop", [asked], offsets)
     assert (view["state"], view["percent"], view["rows_done"], view["tables_wanted"]) == ("running", 12.5, 50, ["ks.t"])
     (shown,) = view["tables"]
     assert (shown["rows_total"], shown["rows_per_s"], shown["eta_s"], shown["state"]) == (200, 5.0, 30.0, "running")
-    (waiting,) = snapshots("shop", [asked], [])
+    (waiting,) = list_snapshots("shop", [asked], [])
     assert (waiting["state"], waiting["origin"]) == ("waiting", "rest")
 
 

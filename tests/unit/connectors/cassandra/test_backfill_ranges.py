@@ -7,17 +7,19 @@ from itertools import pairwise
 
 import pytest
 
-from connectors.cassandra.backfill.ranges import cut, merged, share, width_after
-from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, size, subtract
+from connectors.cassandra.backfill.ranges import cut_chunk, merge_spans, task_range, width_after
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, count_tokens, subtract_ranges
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64])
 def test_shares_are_the_ring(count: int) -> None:
-    shares = [share(index, count) for index in range(count)]
+    shares = [task_range(index, count) for index in range(count)]
     assert shares[0].after == MIN_TOKEN
     assert shares[-1].upto == MAX_TOKEN
     assert all(one.upto == other.after for one, other in pairwise(shares))
-    assert max(map(size, ([each] for each in shares))) - min(map(size, ([each] for each in shares))) <= 1
+    assert (
+        max(map(count_tokens, ([each] for each in shares))) - min(map(count_tokens, ([each] for each in shares))) <= 1
+    )
 
 
 def test_subtraction_is_that_of_sets() -> None:
@@ -32,18 +34,21 @@ def test_subtraction_is_that_of_sets() -> None:
 
     for _ in range(200):
         one, other = spans(), spans()
-        left = subtract(one, other)
+        left = subtract_ranges(one, other)
         assert tokens(left) == tokens(one) - tokens(other)
-        assert size(left) == len(tokens(left))
-        assert tokens(merged([*left, *subtract(other, one)])) == tokens(one) ^ tokens(other)
+        assert count_tokens(left) == len(tokens(left))
+        assert tokens(merge_spans([*left, *subtract_ranges(other, one)])) == tokens(one) ^ tokens(other)
 
 
 def test_the_page_stays_with_the_start_it_is_of() -> None:
-    assert subtract([TokenRange(0, 10, "ab")], [TokenRange(4, 6)]) == [TokenRange(0, 4, "ab"), TokenRange(6, 10)]
-    assert subtract([TokenRange(0, 10, "ab")], [TokenRange(0, 6)]) == [TokenRange(6, 10)]
+    assert subtract_ranges([TokenRange(0, 10, "ab")], [TokenRange(4, 6)]) == [TokenRange(0, 4, "ab"), TokenRange(6, 10)]
+    assert subtract_ranges([TokenRange(0, 10, "ab")], [TokenRange(0, 6)]) == [TokenRange(6, 10)]
     # Nothing of the second is read, but the page is of the first.
-    assert merged([TokenRange(5, 9), TokenRange(0, 5, "ab")]) == [TokenRange(0, 5, "ab"), TokenRange(5, 9)]
-    assert merged([TokenRange(5, 9), TokenRange(0, 5), TokenRange(10, 12)]) == [TokenRange(0, 9), TokenRange(10, 12)]
+    assert merge_spans([TokenRange(5, 9), TokenRange(0, 5, "ab")]) == [TokenRange(0, 5, "ab"), TokenRange(5, 9)]
+    assert merge_spans([TokenRange(5, 9), TokenRange(0, 5), TokenRange(10, 12)]) == [
+        TokenRange(0, 9),
+        TokenRange(10, 12),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,11 +67,11 @@ def test_the_page_stays_with_the_start_it_is_of() -> None:
 def test_pieces_end_where_the_ring_is_divided(
     width: int, bounds: tuple[int, ...], first: TokenRange, rest: TokenRange | None
 ) -> None:
-    assert cut(TokenRange(0, 100), width, bounds) == (first, rest)
+    assert cut_chunk(TokenRange(0, 100), width, bounds) == (first, rest)
 
 
 def test_what_was_begun_is_a_piece() -> None:
-    assert cut(TokenRange(0, 100, "ab"), 10, (7,)) == (TokenRange(0, 100, "ab"), None)
+    assert cut_chunk(TokenRange(0, 100, "ab"), 10, (7,)) == (TokenRange(0, 100, "ab"), None)
 
 
 def test_width_follows_the_rows() -> None:

@@ -4,62 +4,64 @@ from __future__ import annotations
 
 from typing import Any
 
-from connectors.cassandra.backfill.rows import MOST_ROWS, UNKNOWN_US, Moment, RowReader, element_name
-from connectors.cql.mutations.definition import Column, TableDefinition, make
-from connectors.cql.types import parse, udt_resolver
+from connectors.cassandra.backfill.rows import MOST_ROWS, UNKNOWN_US, ReadMoment, SnapshotRowReader, element_name
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
+from connectors.cql.types import parse_type, udt_resolver
 from connectors.cql.values import BadCell
 from connectors.formats import timeuuid
-from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Stamp
+from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateDeletion, UpdateRow
 
 NOW_S = 1_790_000_000
 US = 1_000_000
 SETTLED_US = NOW_S * US
-MOMENT = Moment(SETTLED_US, NOW_S * 1000)
+MOMENT = ReadMoment(SETTLED_US, NOW_S * 1000)
 LONG_AGO_US = 1_500_000_000 * US
 RESOLVE = udt_resolver("ks", {"u": (["a", "b"], ["int", "text"])})
 
 
-def table(*regular: str, static: str = "", clustering: bool = True) -> TableDefinition:
-    columns = [Column("k", parse("int"), "partition_key", 0)]
+def table(*regular: str, static: str = "", clustering: bool = True) -> CqlTableDefinition:
+    columns = [CqlColumn("k", parse_type("int"), "partition_key", 0)]
     if clustering:
-        columns.append(Column("c", parse("int"), "clustering", 0))
+        columns.append(CqlColumn("c", parse_type("int"), "clustering", 0))
     if static:
-        columns.append(Column("s", parse(static), "static"))
-    columns += [Column(f"v{place}", parse(text, RESOLVE), "regular") for place, text in enumerate(regular)]
-    return make("ks", "t", "11111111-1111-1111-1111-111111111111", columns, cdc=True)
+        columns.append(CqlColumn("s", parse_type(static), "static"))
+    columns += [CqlColumn(f"v{place}", parse_type(text, RESOLVE), "regular") for place, text in enumerate(regular)]
+    return make_definition("ks", "t", "11111111-1111-1111-1111-111111111111", columns, cdc=True)
 
 
 def read(
-    definition: TableDefinition, *rows: tuple[Any, ...], elements: bool = True, moment: Moment = MOMENT
+    definition: CqlTableDefinition, *rows: tuple[Any, ...], elements: bool = True, moment: ReadMoment = MOMENT
 ) -> list[PartitionUpdate]:
-    found = RowReader("shop", definition, elements=elements).read([(0, NOW_S * 1000, *row) for row in rows], moment)
+    found = SnapshotRowReader("shop", definition, elements=elements).read(
+        [(0, NOW_S * 1000, *row) for row in rows], moment
+    )
     assert not found.bad
     return found.updates
 
 
-def one(definition: TableDefinition, *cells: Any, elements: bool = True, moment: Moment = MOMENT) -> Row:
+def one(definition: CqlTableDefinition, *cells: Any, elements: bool = True, moment: ReadMoment = MOMENT) -> UpdateRow:
     (update,) = read(definition, (1, 2, *cells), elements=elements, moment=moment)
     (row,) = update.rows
     return row
 
 
 def test_the_statement() -> None:
-    definition = make(
+    definition = make_definition(
         "Ks",
         "t",
         "",
         [
-            Column("K", parse("int"), "partition_key", 0),
-            Column("k2", parse("text"), "partition_key", 1),
-            Column("select", parse("text"), "regular"),
-            Column("m", parse("map<int, int>"), "regular"),
+            CqlColumn("K", parse_type("int"), "partition_key", 0),
+            CqlColumn("k2", parse_type("text"), "partition_key", 1),
+            CqlColumn("select", parse_type("text"), "regular"),
+            CqlColumn("m", parse_type("map<int, int>"), "regular"),
         ],
     )
-    assert RowReader("shop", definition, elements=True).select.text == (
+    assert SnapshotRowReader("shop", definition, elements=True).select.text == (
         'SELECT token("K", k2), CAST(now() AS timestamp), "K", k2, m, writetime(m), ttl(m), "select", writetime("select"), '
         'ttl("select") FROM "Ks".t WHERE token("K", k2) > ? AND token("K", k2) <= ?'
     )
-    old = RowReader("shop", definition, elements=False).select
+    old = SnapshotRowReader("shop", definition, elements=False).select
     assert old.text.startswith(
         'SELECT token("K", k2), CAST(now() AS timestamp), "K", k2, m, "select", writetime("select")'
     )
@@ -68,22 +70,25 @@ def test_the_statement() -> None:
 
 def test_times_and_ttls_of_simple_cells() -> None:
     row = one(table("int", "text", "int"), 7, LONG_AGO_US, None, "x", 5, 60, None, None, None)
-    assert row.cells == (Cell("v0", None, 7, Stamp(LONG_AGO_US)), Cell("v1", None, "x", Stamp(5, 60, NOW_S + 60)))
+    assert row.cells == (
+        Cell("v0", None, 7, CellStamp(LONG_AGO_US)),
+        Cell("v1", None, "x", CellStamp(5, 60, NOW_S + 60)),
+    )
     # An empty value of a type that shows none, as the log has it.
-    assert one(table("int"), None, 9, 60).cells == (Cell("v0", None, None, Stamp(9)),)
+    assert one(table("int"), None, 9, 60).cells == (Cell("v0", None, None, CellStamp(9)),)
 
 
 def test_liveness_is_older_than_anything_and_lasts_as_long_as_the_cells() -> None:
     definition = table("int", "int")
-    assert one(definition, 1, LONG_AGO_US, None, 2, 5, 60).liveness == Stamp(UNKNOWN_US)
-    assert one(definition, 1, LONG_AGO_US, 90, 2, 5, 60).liveness == Stamp(UNKNOWN_US, 90, NOW_S + 90)
+    assert one(definition, 1, LONG_AGO_US, None, 2, 5, 60).liveness == CellStamp(UNKNOWN_US)
+    assert one(definition, 1, LONG_AGO_US, 90, 2, 5, 60).liveness == CellStamp(UNKNOWN_US, 90, NOW_S + 90)
     nothing = (None,) * 6
-    assert one(definition, *nothing).liveness == Stamp(UNKNOWN_US)
-    assert one(definition, *nothing, moment=MOMENT._replace(default_ttl=30)).liveness == Stamp(
+    assert one(definition, *nothing).liveness == CellStamp(UNKNOWN_US)
+    assert one(definition, *nothing, moment=MOMENT._replace(default_ttl=30)).liveness == CellStamp(
         UNKNOWN_US, 30, NOW_S + 30
     )
     # An empty int with a TTL is no cell that lives.
-    assert one(definition, None, 5, 60, None, None, None).liveness == Stamp(UNKNOWN_US)
+    assert one(definition, None, 5, 60, None, None, None).liveness == CellStamp(UNKNOWN_US)
 
 
 def test_elements_of_sets_maps_and_types() -> None:
@@ -100,10 +105,10 @@ def test_elements_of_sets_maps_and_types() -> None:
         [5, None],
     )
     assert row.cells == (
-        Cell("v0", 3, True, Stamp(10)),
-        Cell("v0", 4, True, Stamp(11, 60, NOW_S + 60)),
-        Cell("v1", "a", 1, Stamp(12)),
-        Cell("v2", "a", 1, Stamp(13, 5, NOW_S + 5)),
+        Cell("v0", 3, True, CellStamp(10)),
+        Cell("v0", 4, True, CellStamp(11, 60, NOW_S + 60)),
+        Cell("v1", "a", 1, CellStamp(12)),
+        Cell("v2", "a", 1, CellStamp(13, 5, NOW_S + 5)),
     )
     assert not row.complex_deletions
 
@@ -111,11 +116,11 @@ def test_elements_of_sets_maps_and_types() -> None:
 def test_lists_are_overwritten_as_of_the_settled_moment() -> None:
     young = SETTLED_US - 1
     row = one(table("list<int>"), [1, 2, 3], [LONG_AGO_US, SETTLED_US - 2, young], [None, 60, None])
-    assert row.complex_deletions == (("v0", Deletion(SETTLED_US - 2, NOW_S - 1)),)
+    assert row.complex_deletions == (("v0", UpdateDeletion(SETTLED_US - 2, NOW_S - 1)),)
     # The young one is left to the log: with its own name it would be there twice.
     assert row.cells == (
-        Cell("v0", element_name(0), 1, Stamp(SETTLED_US - 1)),
-        Cell("v0", element_name(1), 2, Stamp(SETTLED_US - 1, 60, NOW_S + 60)),
+        Cell("v0", element_name(0), 1, CellStamp(SETTLED_US - 1)),
+        Cell("v0", element_name(1), 2, CellStamp(SETTLED_US - 1, 60, NOW_S + 60)),
     )
     # Whoever overwrites it then hides them: his deletion is one before his time.
     assert row.cells[0].stamp.write_time <= SETTLED_US - 1
@@ -124,17 +129,17 @@ def test_lists_are_overwritten_as_of_the_settled_moment() -> None:
 def test_lists_of_writers_who_do_not_tell_moments() -> None:
     definition = table("list<int>", "int")
     counted = one(definition, [1, 2], [7, 9], [None, None], 5, 8, None)
-    assert counted.complex_deletions == (("v0", Deletion(9, 0)),)
+    assert counted.complex_deletions == (("v0", UpdateDeletion(9, 0)),)
     assert [cell.stamp.write_time for cell in counted.cells if cell.column == "v0"] == [10, 10]
     future = NOW_S * US + 7_200 * US
     ahead = one(definition, [1], [future], [None], None, None, None)
-    assert [cell.stamp for cell in ahead.cells] == [Stamp(future)]
+    assert [cell.stamp for cell in ahead.cells] == [CellStamp(future)]
 
 
 def test_lists_without_elements() -> None:
     definition = table("list<int>", "int")
     emptied = one(definition, None, None, None, 5, LONG_AGO_US, None)
-    assert emptied.complex_deletions == (("v0", Deletion(SETTLED_US - 2, NOW_S - 1)),)
+    assert emptied.complex_deletions == (("v0", UpdateDeletion(SETTLED_US - 2, NOW_S - 1)),)
     # Nothing says that writers use moments: nothing is hidden.
     assert not one(definition, None, None, None, 5, 8, None).complex_deletions
     assert not one(definition, None, None, None, None, None, None).complex_deletions
@@ -142,11 +147,11 @@ def test_lists_without_elements() -> None:
 
 def test_names_of_elements_are_between_those_of_both_ends() -> None:
     names = [element_name(place) for place in range(300)]
-    assert sorted(names, key=timeuuid.order) == names
-    appended = timeuuid.text(timeuuid.make(1_300_000_000 * US, 0))
+    assert sorted(names, key=timeuuid.order_key) == names
+    appended = timeuuid.format_uuid(timeuuid.make_uuid(1_300_000_000 * US, 0))
     # Cassandra counts back from 2010 for what is put in front.
-    in_front = timeuuid.text(timeuuid.make(2 * 1_262_304_000 * US - NOW_S * US, 0))
-    assert sorted([appended, *names, in_front], key=timeuuid.order) == [in_front, *names, appended]
+    in_front = timeuuid.format_uuid(timeuuid.make_uuid(2 * 1_262_304_000 * US - NOW_S * US, 0))
+    assert sorted([appended, *names, in_front], key=timeuuid.order_key) == [in_front, *names, appended]
 
 
 def test_without_times_of_elements_anything_wins() -> None:
@@ -162,12 +167,12 @@ def test_without_times_of_elements_anything_wins() -> None:
         elements=False,
         moment=MOMENT._replace(default_ttl=30),
     )
-    lasting = Stamp(UNKNOWN_US, 30, NOW_S + 30)
+    lasting = CellStamp(UNKNOWN_US, 30, NOW_S + 30)
     assert row.cells == (
-        Cell("v3", None, 7, Stamp(LONG_AGO_US)),
+        Cell("v3", None, 7, CellStamp(LONG_AGO_US)),
         Cell("v0", 3, True, lasting),
         Cell("v1", "a", 1, lasting),
-        Cell("v2", element_name(0), 5, Stamp(SETTLED_US - 1, 30, NOW_S + 30)),
+        Cell("v2", element_name(0), 5, CellStamp(SETTLED_US - 1, 30, NOW_S + 30)),
     )
     assert [name for name, _ in row.complex_deletions] == ["v2"]
     assert not one(definition, None, None, [5], 7, 8, None, elements=False).complex_deletions
@@ -181,13 +186,13 @@ def test_static_rows_once_and_partitions_with_nothing_else() -> None:
         (1, 2, "s", 50, None, 8, 70, None),
         (2, None, "t", 40, None, None, None, None),
     )
-    assert first.static == Row((), None, None, (Cell("s", None, "s", Stamp(50)),), ())
+    assert first.static == UpdateRow((), None, None, (Cell("s", None, "s", CellStamp(50)),), ())
     assert [row.clustering for row in first.rows] == [(1,), (2,)]
     assert (first.write_time, second.write_time) == (70, 40)
     assert (second.key, second.rows, second.static) == (
         (2,),
         (),
-        Row((), None, None, (Cell("s", None, "t", Stamp(40)),), ()),
+        UpdateRow((), None, None, (Cell("s", None, "t", CellStamp(40)),), ()),
     )
     (without,) = read(definition, (1, 1, None, None, None, 7, 60, None))
     assert without.static is None
@@ -203,7 +208,7 @@ def test_large_partitions_are_divided_and_tables_without_clustering_are_not_merg
 
 
 def test_source_and_bad_rows() -> None:
-    found = RowReader("shop", table("text"), elements=True).read(
+    found = SnapshotRowReader("shop", table("text"), elements=True).read(
         [
             (0, NOW_S * 1000, 1, 2, BadCell(b"\xff", ValueError("no text")), 5, None),
             (0, NOW_S * 1000, 1, 3, "x", 5, None),

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from connectors.cassandra import saved
 from connectors.cassandra.capture import SETTLED_MS, Capture, Captures
 from connectors.cassandra.catalog import id_bytes
-from connectors.cql.mutations.definition import Column, make
+from connectors.cql.mutations.definition import CqlColumn, make_definition
 from connectors.cql.types import CqlType
 
 TABLE_ID = "00000000-0000-1000-8000-000000000001"
 KEY = id_bytes(TABLE_ID)
-ON = make("ks", "t", TABLE_ID, [Column("p", CqlType("int"), "partition_key", 0)], cdc=True)
-OFF = make("ks", "t", TABLE_ID, ON.columns)
+ON = make_definition("ks", "t", TABLE_ID, [CqlColumn("p", CqlType("int"), "partition_key", 0)], cdc=True)
+OFF = make_definition("ks", "t", TABLE_ID, ON.columns)
 CREATED_US = 1_000
-NODE, SOURCE = "n1", saved.partition("p", "n1", TABLE_ID)
+NODE, SOURCE = "n1", saved.definition_partition("p", "n1", TABLE_ID)
 
 
 class Update(NamedTuple):
@@ -106,7 +106,7 @@ class World:
         self.captures, self.position = Captures(), self.read
         self.versions = (0, 0)
         if self.offset is not None:
-            self.captures.remember(KEY, saved.captures("p", NODE, [(SOURCE, self.offset)])[TABLE_ID])
+            self.captures.remember(KEY, saved.read_captures("p", NODE, [(SOURCE, self.offset)])[TABLE_ID])
         self.look()
 
     def look(self) -> None:
@@ -131,7 +131,7 @@ class World:
     def save(self) -> None:
         if self.captures is not None:
             table = ON if self.captures.of(KEY).now else OFF
-            self.offset = saved.offset(table, self.now_ms, self.captures.of(KEY))
+            self.offset = saved.definition_offset(table, self.now_ms, self.captures.of(KEY))
             self.read = self.position
 
     def take(self) -> None:
@@ -299,8 +299,8 @@ def test_it_is_remembered_when_cdc_was_on_again() -> None:
         if known is not None:
             captures.remember(KEY, known)
         captures.observe(KEY, cdc=cdc, altered_us=altered_us, listed=False, created=False, now_ms=1)
-        offset = saved.offset(ON if cdc else OFF, 1, captures.of(KEY))
-        known = saved.captures("p", NODE, [(SOURCE, offset)])[TABLE_ID]
+        offset = saved.definition_offset(ON if cdc else OFF, 1, captures.of(KEY))
+        known = saved.read_captures("p", NODE, [(SOURCE, offset)])[TABLE_ID]
         return known
 
     assert observe(10, cdc=False).again_us == 0

@@ -12,15 +12,30 @@ import pytest
 from connectors.cassandra import metrics as names
 from connectors.cassandra import saved
 from connectors.cassandra.capture import SETTLED_MS, Capture
-from connectors.cassandra.catalog import Catalog, TableFilter, apart, definition, id_bytes, is_older
+from connectors.cassandra.catalog import (
+    CassandraCatalog,
+    CassandraTableFilter,
+    build_definition,
+    find_disagreeing,
+    id_bytes,
+    is_older,
+)
 from connectors.cassandra.config import CONFIG
 from connectors.cassandra.connector import CassandraConnector
-from connectors.cassandra.run import Run
-from connectors.cassandra.server import Copies, NodeSettings, replicas, settings_of, size_of, smallest_space, version_of
-from connectors.cql.mutations.definition import Column, DroppedColumn, TableDefinition, make
-from connectors.cql.types import CqlType, UnknownType, parse, udt_resolver
+from connectors.cassandra.run import CassandraRun
+from connectors.cassandra.server import (
+    Copies,
+    NodeSettings,
+    parse_replication,
+    settings_of,
+    size_of,
+    smallest_space,
+    version_of,
+)
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, DroppedColumn, make_definition
+from connectors.cql.types import CqlType, UnknownType, parse_type, udt_resolver
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from connectors.testing.contexts import LogCapture, MemoryTaskContext, RecordedMetrics, SavedOffsets, logger
+from connectors.testing.contexts import LogCapture, MemoryTaskContext, RecordedMetrics, SavedOffsets, make_logger
 from tests.support.eventually import eventually_async, pass_turns
 
 T1, T2, T3 = (str(uuid.UUID(int=number)) for number in (1, 2, 3))
@@ -104,17 +119,17 @@ class Numbers:
         self.set(name, self.values.get(" ".join([name, *(labels or {}).values()]), 0) + value, labels)
 
 
-def catalog_of(schema: Any, include: str = "", exclude: str = "", numbers: Numbers | None = None) -> Catalog:
-    return Catalog(TableFilter(include, exclude), logging.getLogger("test"), numbers, schema)
+def catalog_of(schema: Any, include: str = "", exclude: str = "", numbers: Numbers | None = None) -> CassandraCatalog:
+    return CassandraCatalog(CassandraTableFilter(include, exclude), logging.getLogger("test"), numbers, schema)
 
 
-def known(catalog: Catalog, table_id: str) -> TableDefinition:
+def known(catalog: CassandraCatalog, table_id: str) -> CqlTableDefinition:
     found = catalog.by_id(id_bytes(table_id))
     assert found is not None
     return found
 
 
-def columns(table: TableDefinition) -> list[str]:
+def columns(table: CqlTableDefinition) -> list[str]:
     return [column.name for column in table.columns]
 
 
@@ -137,7 +152,7 @@ def columns(table: TableDefinition) -> list[str]:
 )
 def test_which_tables_the_lists_let_through(include: str, exclude: str, name: str, expected: bool) -> None:
     keyspace, _, table = name.partition(".")
-    assert TableFilter(include, exclude).matches(keyspace, table) is expected
+    assert CassandraTableFilter(include, exclude).matches(keyspace, table) is expected
 
 
 def test_a_definition_from_rows() -> None:
@@ -146,7 +161,7 @@ def test_a_definition_from_rows() -> None:
     def row(name: str, kind: str, cql: str, position: int = -1, order: str = "none") -> dict[str, Any]:
         return {"column_name": name, "kind": kind, "type": cql, "position": position, "clustering_order": order}
 
-    table = definition(
+    table = build_definition(
         "ks",
         "t",
         {"id": T1, "cdc": True},
@@ -183,7 +198,7 @@ def test_a_definition_from_rows() -> None:
     assert table.dropped[1].type == table.regular[0].type
     assert (table.table_id, table.cdc) == (T1, True)
     with pytest.raises(UnknownType):
-        definition(
+        build_definition(
             "ks",
             "t",
             {"id": T1, "cdc": True},
@@ -193,15 +208,15 @@ def test_a_definition_from_rows() -> None:
         )
 
 
-def one(*found: Column, dropped: tuple[DroppedColumn, ...] = ()) -> TableDefinition:
-    return make("ks", "t", T1, [Column("p", CqlType("int"), "partition_key", 0), *found], dropped=dropped)
+def one(*found: CqlColumn, dropped: tuple[DroppedColumn, ...] = ()) -> CqlTableDefinition:
+    return make_definition("ks", "t", T1, [CqlColumn("p", CqlType("int"), "partition_key", 0), *found], dropped=dropped)
 
 
 def test_what_can_only_be_an_older_definition() -> None:
     int_, text = CqlType("int"), CqlType("text")
-    a, b = Column("a", int_, "regular"), Column("b", text, "static")
+    a, b = CqlColumn("a", int_, "regular"), CqlColumn("b", text, "static")
     less, more = (
-        Column(
+        CqlColumn(
             "u", CqlType("udt", (int_,) * count, keyspace="ks", udt_name="u", field_names=("x", "y")[:count]), "regular"
         )
         for count in (1, 2)
@@ -215,7 +230,7 @@ def test_what_can_only_be_an_older_definition() -> None:
     assert not is_older(twice, once)
     assert is_older(one(less), one(more))
     assert not is_older(one(more), one(less))
-    renamed = make("ks", "t", T1, [Column("q", int_, "partition_key", 0)])
+    renamed = make_definition("ks", "t", T1, [CqlColumn("q", int_, "partition_key", 0)])
     assert not is_older(renamed, one())
 
 
@@ -313,7 +328,7 @@ async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segm
     assert catalog.captured(off)
     assert catalog.tables() == []
     # Also by a task that starts with what was saved before or after; only one that never knew it with cdc passes it over.
-    before = make("ks", "t", T1, off.columns, cdc=True)
+    before = make_definition("ks", "t", T1, off.columns, cdc=True)
     for definition_, capture, expected in ((before, None, True), (off, Capture(ever=True), True), (off, None, False)):
         later = catalog_of(schema)
         later.remember([definition_], {} if capture is None else {T1: capture})
@@ -359,8 +374,8 @@ async def test_a_table_that_is_met_without_cdc_may_have_had_it(include: str, alt
 async def test_saved_definitions_count_until_the_server_is_asked() -> None:
     schema = Schema()
     schema.add("ks", "t", T1, {"p": "int", "v": "text"})
-    gone = make("ks", "gone", T2, [Column("p", CqlType("int"), "partition_key", 0)], cdc=True)
-    old = make("ks", "t", T1, [Column("p", CqlType("int"), "partition_key", 0)], cdc=True)
+    gone = make_definition("ks", "gone", T2, [CqlColumn("p", CqlType("int"), "partition_key", 0)], cdc=True)
+    old = make_definition("ks", "t", T1, [CqlColumn("p", CqlType("int"), "partition_key", 0)], cdc=True)
     catalog = catalog_of(None)
     catalog.remember([old, gone])
     assert columns(known(catalog, T1)) == ["p"]
@@ -424,7 +439,7 @@ async def test_nodes_that_never_agree_are_believed_the_second_time() -> None:
     ],
 )
 def test_nodes_whose_schema_is_not_that_of_most(versions: dict[str, str], expected: list[str]) -> None:
-    assert apart(versions) == expected
+    assert find_disagreeing(versions) == expected
 
 
 async def test_nodes_that_hold_a_last_segment_up_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,7 +458,7 @@ async def test_nodes_that_hold_a_last_segment_up_are_named(monkeypatch: pytest.M
             "cassandra.task.node": "local",
         }
     )
-    run = Run(MemoryTaskContext("c", 0, config, SavedOffsets(), numbers, logger("c", capture)))
+    run = CassandraRun(MemoryTaskContext("c", 0, config, SavedOffsets(), numbers, make_logger("c", capture)))
     run._catalog = catalog
 
     def gauges() -> tuple[float, float]:
@@ -537,44 +552,50 @@ async def test_what_was_known_stays_while_the_cluster_is_away() -> None:
 
 
 def test_what_is_saved_of_cdc_comes_back() -> None:
-    on = make("ks", "t", T1, [Column("p", CqlType("int"), "partition_key", 0)], cdc=True)
-    off = make("ks", "t", T1, on.columns)
-    never = make("ks", "n", T2, on.columns)
+    on = make_definition("ks", "t", T1, [CqlColumn("p", CqlType("int"), "partition_key", 0)], cdc=True)
+    off = make_definition("ks", "t", T1, on.columns)
+    never = make_definition("ks", "n", T2, on.columns)
     ended = Capture(ever=True, last_segment=77)
 
     def told(*offsets: tuple[str, Any]) -> Capture:
-        return saved.captures("p", "n1", [(saved.partition("p", node, T1), offset) for node, offset in offsets])[T1]
+        return saved.read_captures(
+            "p", "n1", [(saved.definition_partition("p", node, T1), offset) for node, offset in offsets]
+        )[T1]
 
-    assert told(("n1", saved.offset(on, 1))) == Capture(now=True, ever=True)
-    assert told(("n1", saved.offset(off, 1, Capture(ever=True)))) == Capture(ever=True)
-    assert told(("n1", saved.offset(off, 1, ended))) == ended
+    assert told(("n1", saved.definition_offset(on, 1))) == Capture(now=True, ever=True)
+    assert told(("n1", saved.definition_offset(off, 1, Capture(ever=True)))) == Capture(ever=True)
+    assert told(("n1", saved.definition_offset(off, 1, ended))) == ended
     # Segments of another node mean nothing here, but that the table had cdc does.
-    assert told(("n2", saved.offset(off, 1, ended))) == Capture(ever=True)
-    assert told(("n2", saved.offset(on, 1)), ("n1", saved.offset(off, 2))) == Capture(ever=True)
+    assert told(("n2", saved.definition_offset(off, 1, ended))) == Capture(ever=True)
+    assert told(("n2", saved.definition_offset(on, 1)), ("n1", saved.definition_offset(off, 2))) == Capture(ever=True)
     # Turned on again, which this node's task has not saved yet.
-    assert told(("n1", saved.offset(off, 1, ended)), ("n2", saved.offset(on, 2))).counts(78)
-    assert saved.captures("p", "n1", [(saved.partition("p", "n1", T2), saved.offset(never, 1))]) == {T2: Capture()}
-    assert set(saved.offset(on, 1, Capture(now=True, ever=True))) == set(saved.offset(on, 1))
+    assert told(("n1", saved.definition_offset(off, 1, ended)), ("n2", saved.definition_offset(on, 2))).counts(78)
+    assert saved.read_captures(
+        "p", "n1", [(saved.definition_partition("p", "n1", T2), saved.definition_offset(never, 1))]
+    ) == {T2: Capture()}
+    assert set(saved.definition_offset(on, 1, Capture(now=True, ever=True))) == set(saved.definition_offset(on, 1))
 
 
 def test_saved_definitions_come_back() -> None:
-    table = make("ks", "t", T1, [Column("p", parse("frozen<map<int, text>>"), "partition_key", 0)], cdc=True)
-    newer = make(
+    table = make_definition(
+        "ks", "t", T1, [CqlColumn("p", parse_type("frozen<map<int, text>>"), "partition_key", 0)], cdc=True
+    )
+    newer = make_definition(
         "ks",
         "t",
         T1,
-        [*table.columns, Column("v", CqlType("int"), "regular")],
+        [*table.columns, CqlColumn("v", CqlType("int"), "regular")],
         dropped=[DroppedColumn("x", CqlType("int"), "regular", 7_000)],
         cdc=True,
     )
     offsets = [
-        (saved.partition("shop", "n1", T1), saved.offset(newer, 20)),
-        (saved.partition("shop", "n2", T1), saved.offset(table, 10)),
-        (saved.partition("other", "n1", T2), saved.offset(table, 30)),
+        (saved.definition_partition("shop", "n1", T1), saved.definition_offset(newer, 20)),
+        (saved.definition_partition("shop", "n2", T1), saved.definition_offset(table, 10)),
+        (saved.definition_partition("other", "n1", T2), saved.definition_offset(table, 30)),
         ({"cluster": "shop", "node": "n1"}, {"segment": 1}),
     ]
-    assert saved.definitions("shop", offsets) == [newer]
-    (shown,) = saved.tables("shop", offsets)
+    assert saved.read_definitions("shop", offsets) == [newer]
+    (shown,) = saved.show_tables("shop", offsets)
     assert (shown["table"], shown["version"]) == ("ks.t", newer.version)
     (version,) = shown["versions"]
     assert (version["table_id"], version["ts_ms"], version["nodes"], version["cdc"]) == (T1, 20, ["n1", "n2"], True)
@@ -584,22 +605,23 @@ def test_saved_definitions_come_back() -> None:
 
 def test_a_table_that_was_made_again_is_shown_with_both_definitions() -> None:
     first, second = (
-        make("ks", "t", table_id, [Column("p", CqlType("int"), "partition_key", 0)]) for table_id in (T1, T2)
+        make_definition("ks", "t", table_id, [CqlColumn("p", CqlType("int"), "partition_key", 0)])
+        for table_id in (T1, T2)
     )
     offsets = [
-        (saved.partition("shop", "n", table.table_id), saved.offset(table, seen))
+        (saved.definition_partition("shop", "n", table.table_id), saved.definition_offset(table, seen))
         for seen, table in enumerate((first, second), 1)
     ]
-    (shown,) = saved.tables("shop", offsets)
+    (shown,) = saved.show_tables("shop", offsets)
     assert [each["table_id"] for each in shown["versions"]] == [T2, T1]
-    assert {each.table_id for each in saved.definitions("shop", offsets)} == {T1, T2}
+    assert {each.table_id for each in saved.read_definitions("shop", offsets)} == {T1, T2}
 
 
 def test_a_saved_definition_that_was_altered_by_hand_is_named() -> None:
-    offsets = [(saved.partition("shop", "n", T1), {"definition": "{}", "seen_ms": 1})]
+    offsets = [(saved.definition_partition("shop", "n", T1), {"definition": "{}", "seen_ms": 1})]
     with pytest.raises(Fatal, match=f"table_id={T1}"):
-        saved.definitions("shop", offsets)
-    assert saved.tables("shop", offsets) == []
+        saved.read_definitions("shop", offsets)
+    assert saved.show_tables("shop", offsets) == []
 
 
 # Settings of nodes.
@@ -667,8 +689,10 @@ def test_versions_and_replicas() -> None:
         (0, 0),
         (0, 0),
     ]
-    assert replicas(
+    assert parse_replication(
         [{"key": "class", "value": "x.SimpleStrategy"}, {"key": "replication_factor", "value": "3"}]
     ) == Copies({}, 3)
-    assert replicas({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3/1"}) == Copies({"dc1": 3, "dc2": 3})
-    assert replicas({"class": "LocalStrategy"}) == Copies({})
+    assert parse_replication({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3/1"}) == Copies(
+        {"dc1": 3, "dc2": 3}
+    )
+    assert parse_replication({"class": "LocalStrategy"}) == Copies({})

@@ -10,8 +10,8 @@ import pytest
 
 from connectors.cassandra import config as settings
 from connectors.cassandra import config_keys as keys
-from connectors.cassandra.config import CONFIG, Node, problems, warnings
-from connectors.cassandra.config_rules import contact_points, directories, regex_list, shard_of, split_regexes
+from connectors.cassandra.config import CONFIG, LogNode, find_problems, find_warnings
+from connectors.cassandra.config_rules import contact_points, parse_directories, regex_list, shard_of, split_regexes
 from connectors.errors import ConfigInvalid
 from connectors.options import Password
 
@@ -55,12 +55,12 @@ def test_debeziums_options_have_their_defaults(name: str) -> None:
 
 def test_the_least_configuration_is_complete_and_quiet() -> None:
     config = parsed()
-    assert problems(config) == []
-    assert warnings(config) == []
-    assert settings.nodes(config) == (Node("cass-1", "/var/lib/cassandra/cdc_raw"),)
+    assert find_problems(config) == []
+    assert find_warnings(config) == []
+    assert settings.parse_nodes(config) == (LogNode("cass-1", "/var/lib/cassandra/cdc_raw"),)
     assert settings.task_node(config) is None
-    assert settings.shard(config) == (0, 1)
-    log = settings.log_settings(config, settings.nodes(config)[0])
+    assert settings.parse_shard(config) == (0, 1)
+    log = settings.log_settings(config, settings.parse_nodes(config)[0])
     assert (log.node, log.directory, log.mode, log.policy, log.aside, log.delete) == (
         "cass-1",
         Path("/var/lib/cassandra/cdc_raw"),
@@ -89,17 +89,17 @@ def test_every_option_has_a_text_and_a_group() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a=/x", [Node("a", "/x")]),
-        (" a = /x/ , b=/y ", [Node("a", "/x"), Node("b", "/y")]),
-        ("10.0.0.1=/x,h:9042=/x", [Node("10.0.0.1", "/x"), Node("h:9042", "/x")]),
-        ("/x", [Node("local", "/x", placed=False)]),
-        ("/with=sign/cdc_raw", [Node("local", "/with=sign/cdc_raw", placed=False)]),
-        ("a=/with=sign", [Node("a", "/with=sign")]),
-        ("/x,b=/y", [Node("local", "/x", placed=False), Node("b", "/y")]),
+        ("a=/x", [LogNode("a", "/x")]),
+        (" a = /x/ , b=/y ", [LogNode("a", "/x"), LogNode("b", "/y")]),
+        ("10.0.0.1=/x,h:9042=/x", [LogNode("10.0.0.1", "/x"), LogNode("h:9042", "/x")]),
+        ("/x", [LogNode("local", "/x", placed=False)]),
+        ("/with=sign/cdc_raw", [LogNode("local", "/with=sign/cdc_raw", placed=False)]),
+        ("a=/with=sign", [LogNode("a", "/with=sign")]),
+        ("/x,b=/y", [LogNode("local", "/x", placed=False), LogNode("b", "/y")]),
     ],
 )
-def test_directories(text: str, expected: list[Node]) -> None:
-    assert list(directories(text.split(","))) == expected
+def test_directories(text: str, expected: list[LogNode]) -> None:
+    assert list(parse_directories(text.split(","))) == expected
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_directories(text: str, expected: list[Node]) -> None:
 )
 def test_wrong_directories_are_refused(text: str, why: str) -> None:
     with pytest.raises(ConfigInvalid, match=why):
-        directories(text.split(","))
+        parse_directories(text.split(","))
     with pytest.raises(ConfigInvalid, match=r"cdc\.raw\.directories: .*" + why):
         parsed({keys.DIRECTORIES: text})
 
@@ -230,7 +230,7 @@ def test_all_settings_arrive() -> None:
         8,
         3,
     )
-    assert settings.shard(config) == (1, 3)
+    assert settings.parse_shard(config) == (1, 3)
 
 
 def test_a_task_for_a_node_that_is_gone() -> None:
@@ -267,14 +267,14 @@ def test_wrong_shares_are_refused(text: str) -> None:
     ],
 )
 def test_complaints(changes: dict[str, str], name: str, why: str) -> None:
-    (found,) = problems(parsed(changes))
+    (found,) = find_problems(parsed(changes))
     assert found.name == name
     assert not found.warning
     assert re.search(why, found.message)
 
 
 def test_enough_tasks_are_no_complaint() -> None:
-    assert problems(parsed({"cdc.raw.directories": "a=/x,b=/y", "tasks.max": "2"})) == []
+    assert find_problems(parsed({"cdc.raw.directories": "a=/x,b=/y", "tasks.max": "2"})) == []
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_enough_tasks_are_no_complaint() -> None:
     ],
 )
 def test_warnings_name_what_has_no_effect(changes: dict[str, str], expected: list[str]) -> None:
-    found = warnings(parsed(changes))
+    found = find_warnings(parsed(changes))
     assert names(found) == expected
     assert all(each.warning for each in found)
 

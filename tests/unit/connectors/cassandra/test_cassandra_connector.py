@@ -8,17 +8,17 @@ import pytest
 
 from connectors.cassandra import checks, saved
 from connectors.cassandra import config_keys as keys
-from connectors.cassandra.catalog import TableFilter
-from connectors.cassandra.config import CONFIG, Node, log_partition, shard, table_lists, task_node
+from connectors.cassandra.catalog import CassandraTableFilter
+from connectors.cassandra.config import CONFIG, LogNode, log_partition, parse_shard, table_lists, task_node
 from connectors.cassandra.connector import MOST_TASKS, CassandraConnector
 from connectors.cassandra.metrics import METRICS
 from connectors.cassandra.model import LogPosition
-from connectors.cassandra.server import Cluster, Copies, NodeSettings
-from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cassandra.server import ClusterNodes, Copies, NodeSettings
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.session import CqlSession
 from connectors.cql.types import CqlType
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from worker.control.placement import requirement
+from worker.control.placement import read_requirement
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,12 +44,12 @@ def connector(changes: dict[str, str] | None = None) -> CassandraConnector:
     return CassandraConnector(Context(parsed(changes)))  # type: ignore[arg-type]
 
 
-def table(name: str, *, cdc: bool = True, kind: str = "int", keyspace: str = "ks") -> TableDefinition:
-    return make(
+def table(name: str, *, cdc: bool = True, kind: str = "int", keyspace: str = "ks") -> CqlTableDefinition:
+    return make_definition(
         keyspace,
         name,
         f"id-{name}",
-        [Column("p", CqlType("int"), "partition_key", 0), Column("v", CqlType(kind), "regular")],
+        [CqlColumn("p", CqlType("int"), "partition_key", 0), CqlColumn("v", CqlType(kind), "regular")],
         cdc=cdc,
     )
 
@@ -57,7 +57,7 @@ def table(name: str, *, cdc: bool = True, kind: str = "int", keyspace: str = "ks
 async def test_each_node_has_a_task_where_its_directory_is() -> None:
     configs = await connector().task_configs(5)
     assert [each.get(keys.TASK_NODE) for each in configs] == ["n1", "n2", "local", None, None]
-    assert [requirement(each) for each in configs] == [
+    assert [read_requirement(each) for each in configs] == [
         {("millrace.node", "n1")},
         {("millrace.node", "n2")},
         set(),
@@ -66,7 +66,7 @@ async def test_each_node_has_a_task_where_its_directory_is() -> None:
     ]
     for index, own in enumerate(configs):
         config = parsed(own)
-        assert shard(config) == (index, 5)
+        assert parse_shard(config) == (index, 5)
         node = task_node(config)
         assert (node.directory if node else None) == (f"/nowhere/{index + 1}" if index < 3 else None)
     assert configs == await connector().task_configs(5)
@@ -98,8 +98,8 @@ def test_the_class_is_complete() -> None:
         (log_partition("shop", "n1"), LogPosition(5, 6, 1).offset()),
         (log_partition("shop", "n1"), None),
         (log_partition("shop", "gone"), None),
-        (saved.partition("shop", "gone", "id-t"), saved.offset(table("t"), 1)),
-        (saved.partition("shop", "n1", "id-t"), None),
+        (saved.definition_partition("shop", "gone", "id-t"), saved.definition_offset(table("t"), 1)),
+        (saved.definition_partition("shop", "n1", "id-t"), None),
         ({"cluster": "shop", "snapshot": "initial", "shard": "0/2"}, {"state": "completed"}),
         ({"cluster": "shop", "snapshot": "initial", "shard": "0/2"}, None),
     ],
@@ -115,9 +115,9 @@ async def test_offsets_that_can_be_resumed_from(partition: dict[str, Any], offse
         (log_partition("other", "n1"), LogPosition(5).offset(), "topic.prefix"),
         (log_partition("shop", "n1"), {"segment": 0}, "no position in a commit log"),
         (log_partition("shop", "n1"), {"segment": 5, "position": -1}, "no position in a commit log"),
-        (saved.partition("shop", "n1", "id-x"), saved.offset(table("t"), 1), "id-t"),
-        (saved.partition("shop", "n1", "id-x"), {"definition": "{}"}, "can't be read"),
-        (saved.partition("shop", "n1", "id-x"), {}, "can't be read"),
+        (saved.definition_partition("shop", "n1", "id-x"), saved.definition_offset(table("t"), 1), "id-t"),
+        (saved.definition_partition("shop", "n1", "id-x"), {"definition": "{}"}, "can't be read"),
+        (saved.definition_partition("shop", "n1", "id-x"), {}, "can't be read"),
         ({"cluster": "shop", "snapshot": "initial", "shard": "2/2"}, {"state": "completed"}, "INDEX/COUNT"),
         ({"cluster": "shop", "snapshot": "initial", "shard": "1/2"}, {}, "state"),
         ({"cluster": "shop", "file": "x"}, None, "a partition of this connector has"),
@@ -198,8 +198,8 @@ async def test_a_validation_that_fails_early_asks_nobody(monkeypatch: pytest.Mon
 
 
 def test_old_servers_are_refused() -> None:
-    assert checks.version_problems(Cluster(("4.0.1", "5.0.9"), 2)) == []
-    (found,) = checks.version_problems(Cluster(("3.11.4", "4.0.1"), 2))
+    assert checks.version_problems(ClusterNodes(("4.0.1", "5.0.9"), 2)) == []
+    (found,) = checks.version_problems(ClusterNodes(("3.11.4", "4.0.1"), 2))
     assert "3.11.4" in found.message
     assert not found.warning
 
@@ -226,15 +226,15 @@ GOOD = NodeSettings(
     ],
 )
 def test_settings_of_nodes(changes: dict[str, Any], why: str, warning: bool) -> None:
-    wanted = [Node("n1", "/n1/cdc_raw")]
+    wanted = [LogNode("n1", "/n1/cdc_raw")]
     assert checks.settings_problems([GOOD], wanted) == []
     (found,) = checks.settings_problems([GOOD, GOOD._replace(address="10.0.0.2", **changes)], wanted)
     assert why in found.message
     assert found.warning is warning
 
 
-def told(config: Any, known: list[TableDefinition]) -> list[str]:
-    filter_ = TableFilter(*table_lists(config))
+def told(config: Any, known: list[CqlTableDefinition]) -> list[str]:
+    filter_ = CassandraTableFilter(*table_lists(config))
     chosen = [each for each in known if each.cdc and filter_.matches(each.keyspace, each.table)]
     return [
         each.message
@@ -283,7 +283,7 @@ def test_tables_that_are_captured_and_not() -> None:
 )
 def test_replicas_nodes_and_directories(copies: int, nodes: int, output: str, expected: list[str]) -> None:
     found = checks.replica_problems(
-        parsed({keys.OUTPUT: output}), [table("t")], {"ks": Copies({}, copies)}, Cluster((), nodes, "dc1", nodes)
+        parsed({keys.OUTPUT: output}), [table("t")], {"ks": Copies({}, copies)}, ClusterNodes((), nodes, "dc1", nodes)
     )
     assert described(found) == [(name, True) for name in expected]
 
@@ -307,14 +307,14 @@ def test_the_data_centre_that_is_read_counts(
         parsed({keys.OUTPUT: output}),
         [table("t")],
         {"ks": Copies(copies)},
-        Cluster((), centre_nodes + 9, "dc1", centre_nodes),
+        ClusterNodes((), centre_nodes + 9, "dc1", centre_nodes),
     )
     assert described(found) == [(name, True) for name in expected]
     assert all("dc1" in each.message for each in found if each.name != keys.OUTPUT)
 
 
 def test_a_directory_that_is_full() -> None:
-    here, there = Node("n1", "/c/cdc_raw"), Node("n2", "/elsewhere/cdc_raw")
+    here, there = LogNode("n1", "/c/cdc_raw"), LogNode("n2", "/elsewhere/cdc_raw")
     assert checks.space_problems([GOOD], {here: 3 << 30, there: 1}) == []
     # Where no path is the same, as in containers, the smallest space counts.
     full, also = checks.space_problems(
@@ -340,6 +340,6 @@ def test_snapshots_are_asked_for_by_tables() -> None:
 
 
 def test_tables_are_shown_as_saved() -> None:
-    offsets = [(saved.partition("shop", "n1", "id-t"), saved.offset(table("t"), 1))]
+    offsets = [(saved.definition_partition("shop", "n1", "id-t"), saved.definition_offset(table("t"), 1))]
     assert [each["table"] for each in CassandraConnector.tables(parsed(), offsets)] == ["ks.t"]
     assert CassandraConnector.tables(parsed({"topic.prefix": "other"}), offsets) == []

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.cassandra import saved
-from connectors.cassandra.config import CONFIG, Node, log_partition
-from connectors.cassandra.lag import lag, node_lag
+from connectors.cassandra.config import CONFIG, LogNode, log_partition
+from connectors.cassandra.lag import measure_lag, node_lag
 from connectors.cassandra.model import LogPosition
-from connectors.cql.mutations.definition import Column, make
+from connectors.cql.mutations.definition import CqlColumn, make_definition
 from connectors.cql.types import CqlType
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def segment(directory: Path, log_id: int, size: int = 1_000, index: str | None =
 
 
 def seen(directory: Path, place: LogPosition | None) -> dict[str, Any]:
-    return node_lag(Node("n", str(directory)), place.offset() if place else None, NOW_MS)
+    return node_lag(LogNode("n", str(directory)), place.offset() if place else None, NOW_MS)
 
 
 def test_bytes_and_seconds_behind_the_index_files(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_directory_that_is_elsewhere(tmp_path: Path) -> None:
     assert (found["visible"], found["bytes_behind"], found["time_behind_s"]) == (False, None, None)
     assert found["position"]["segment"] == 3
     assert "not on the worker that answered" in found["note"]
-    wrong = node_lag(Node("n", str(tmp_path)), {"segment": "x"}, NOW_MS)
+    wrong = node_lag(LogNode("n", str(tmp_path)), {"segment": "x"}, NOW_MS)
     assert "no position in a commit log" in wrong["note"]
 
 
@@ -79,15 +79,18 @@ async def test_the_whole_is_as_far_behind_as_the_last_node(tmp_path: Path, both:
         }
     )
     tables = [
-        make("ks", name, table_id, [Column("p", CqlType("int"), "partition_key", 0)], cdc=cdc)
+        make_definition("ks", name, table_id, [CqlColumn("p", CqlType("int"), "partition_key", 0)], cdc=cdc)
         for name, table_id, cdc in (("t", "1", True), ("off", "2", False))
     ]
     offsets = [
         (log_partition("shop", "a"), LogPosition(5, 100).offset()),
         (log_partition("else", "b"), LogPosition(9).offset()),
-        *((saved.partition("shop", "a", table.table_id), saved.offset(table, 1)) for table in tables),
+        *(
+            (saved.definition_partition("shop", "a", table.table_id), saved.definition_offset(table, 1))
+            for table in tables
+        ),
     ]
-    body = await lag(config, offsets)
+    body = await measure_lag(config, offsets)
     assert body["bytes_behind"] == (400 if both else None)
     assert (body["time_behind_s"] is None) is not both
     assert [each["table"] for each in body["tables"]] == ["ks.t"]

@@ -16,12 +16,12 @@ from connectors.cassandra.config import CONFIG, log_partition
 from connectors.cassandra.connector import CassandraConnector
 from connectors.cassandra.model import LogPosition
 from connectors.cassandra.task import CassandraTask
-from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.mutations.encode import write_mutation, write_update
-from connectors.cql.types import parse
+from connectors.cql.types import parse_type
 from connectors.errors import Fatal, Retriable
-from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Source, Stamp
-from connectors.testing.contexts import LogCapture, MemoryTaskContext, RecordedMetrics, SavedOffsets, logger
+from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow, UpdateSource
+from connectors.testing.contexts import LogCapture, MemoryTaskContext, RecordedMetrics, SavedOffsets, make_logger
 from tests.support.commitlog import SegmentWriter, flipped
 from tests.support.eventually import eventually_async
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 SEGMENT = 1_700_000_000_000
 AT_US = 1_790_000_000_000_000
-NOBODY = Source(connector="", cluster="", keyspace="", table="")
+NOBODY = UpdateSource(connector="", cluster="", keyspace="", table="")
 #: Ids of users' tables have the time in them, those of the server's own tables are made of their names.
 USER, OWN = 1, 3
 
 
-def table(name: str, number: int, *, cdc: bool = True, kind: int = USER, keyspace: str = "ks") -> TableDefinition:
+def table(name: str, number: int, *, cdc: bool = True, kind: int = USER, keyspace: str = "ks") -> CqlTableDefinition:
     own_id = UUID(int=(number << 64) + number, version=kind)
-    return make(
+    return make_definition(
         keyspace,
         name,
         str(own_id),
-        [Column("pk", parse("int"), "partition_key", 0), Column("v", parse("text"), "regular")],
+        [CqlColumn("pk", parse_type("int"), "partition_key", 0), CqlColumn("v", parse_type("text"), "regular")],
         cdc=cdc,
     )
 
@@ -52,13 +52,13 @@ def table(name: str, number: int, *, cdc: bool = True, kind: int = USER, keyspac
 A, PLAIN, LOCAL = table("a", 1), table("plain", 2, cdc=False), table("local", 3, cdc=False, kind=OWN, keyspace="system")
 
 
-def mutation(of: TableDefinition, key: int) -> bytes:
-    stamp = Stamp(AT_US + key)
+def mutation(of: CqlTableDefinition, key: int) -> bytes:
+    stamp = CellStamp(AT_US + key)
     update = PartitionUpdate(
         source=NOBODY,
         key=(key,),
         write_time=stamp.write_time,
-        rows=(Row(liveness=stamp, cells=(Cell("v", None, "x", stamp),)),),
+        rows=(UpdateRow(liveness=stamp, cells=(Cell("v", None, "x", stamp),)),),
     )
     return write_mutation([write_update(update, of, 7)], 7)
 
@@ -66,11 +66,11 @@ def mutation(of: TableDefinition, key: int) -> bytes:
 class Scene:
     """A directory, saved definitions, and a task in a world without a cluster."""
 
-    def __init__(self, folder: Path, *known: TableDefinition, **options: str) -> None:
+    def __init__(self, folder: Path, *known: CqlTableDefinition, **options: str) -> None:
         self.folder = folder
         self.offsets = SavedOffsets()
         for each in known:
-            self.offsets.put(saved.partition("p", "local", each.table_id), saved.offset(each, 1))
+            self.offsets.put(saved.definition_partition("p", "local", each.table_id), saved.definition_offset(each, 1))
         self.capture = LogCapture()
         self.metrics = RecordedMetrics(CassandraConnector.metrics)
         config = CONFIG.parse(
@@ -85,7 +85,7 @@ class Scene:
             }
         )
         self.task = CassandraTask(
-            MemoryTaskContext("c", 0, config, self.offsets, self.metrics, logger("c", self.capture))
+            MemoryTaskContext("c", 0, config, self.offsets, self.metrics, make_logger("c", self.capture))
         )
 
     @property

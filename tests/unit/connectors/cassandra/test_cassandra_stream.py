@@ -8,61 +8,72 @@ from uuid import UUID
 
 import pytest
 
-from connectors.cassandra.events import builder
+from connectors.cassandra.events import build_events
 from connectors.cassandra.events.contract import Where
-from connectors.cassandra.model import Entry, LogPosition, Stretch
-from connectors.cassandra.stream import Missing, Stream
-from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cassandra.model import LogChunk, LogEntry, LogPosition
+from connectors.cassandra.stream import CassandraStream, Missing
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.mutations.encode import write_mutation, write_update
-from connectors.cql.types import parse
-from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Source, Stamp
+from connectors.cql.types import parse_type
+from connectors.formats.partition_update import (
+    Cell,
+    CellStamp,
+    PartitionUpdate,
+    UpdateDeletion,
+    UpdateRow,
+    UpdateSource,
+)
 from tests.support.settings import cassandra_events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import BadRecord, SourceRecord
-    from connectors.cassandra.events.contract import TableEvents
+    from connectors.cassandra.events.contract import CassandraTableEvents
 
 LOG = logging.LoggerAdapter(logging.getLogger("test"))
-NOBODY = Source(connector="", cluster="", keyspace="", table="")
+NOBODY = UpdateSource(connector="", cluster="", keyspace="", table="")
 AT_US = 1_790_000_000_000_000
 SEGMENT = 1_700_000_000_000
 
 
 def table(
     name: str, number: int, *, cdc: bool = True, columns: Sequence[tuple[str, str]] = (("v", "text"),)
-) -> TableDefinition:
-    own = [Column(each, parse(kind), "regular") for each, kind in columns]
-    key = Column("pk", parse("int"), "partition_key", 0)
-    return make("ks", name, str(UUID(int=(number << 64) + number)), [key, *own], cdc=cdc)
+) -> CqlTableDefinition:
+    own = [CqlColumn(each, parse_type(kind), "regular") for each, kind in columns]
+    key = CqlColumn("pk", parse_type("int"), "partition_key", 0)
+    return make_definition("ks", name, str(UUID(int=(number << 64) + number)), [key, *own], cdc=cdc)
 
 
 A, B, PLAIN = table("a", 1), table("b", 2), table("plain", 3, cdc=False)
 COUNTER = table("c", 4, columns=(("n", "counter"),))
 
 
-def update(of: TableDefinition, key: int, **values: str) -> bytes:
-    stamp = Stamp(AT_US + key)
+def update(of: CqlTableDefinition, key: int, **values: str) -> bytes:
+    stamp = CellStamp(AT_US + key)
     return write_update(
         PartitionUpdate(
             source=NOBODY,
             key=(key,),
             write_time=stamp.write_time,
-            rows=(Row(liveness=stamp, cells=tuple(Cell(name, None, value, stamp) for name, value in values.items())),),
+            rows=(
+                UpdateRow(
+                    liveness=stamp, cells=tuple(Cell(name, None, value, stamp) for name, value in values.items())
+                ),
+            ),
         ),
         of,
         7,
     )
 
 
-def removal(of: TableDefinition, key: int) -> bytes:
+def removal(of: CqlTableDefinition, key: int) -> bytes:
     return write_update(
         PartitionUpdate(
             source=NOBODY,
             key=(key,),
             write_time=AT_US + key,
-            rows=(Row(deletion=Deletion(AT_US + key, AT_US // 1_000_000)),),
+            rows=(UpdateRow(deletion=UpdateDeletion(AT_US + key, AT_US // 1_000_000)),),
         ),
         of,
         7,
@@ -72,30 +83,30 @@ def removal(of: TableDefinition, key: int) -> bytes:
 class Known:
     """The tables that are known."""
 
-    def __init__(self, *tables: TableDefinition) -> None:
+    def __init__(self, *tables: CqlTableDefinition) -> None:
         self.tables = {UUID(each.table_id).bytes: each for each in tables}
         self.last_segments: dict[str, int] = {}
 
-    def by_id(self, table_id: bytes) -> TableDefinition | None:
+    def by_id(self, table_id: bytes) -> CqlTableDefinition | None:
         return self.tables.get(table_id)
 
-    def captured(self, each: TableDefinition, segment: int) -> bool:
+    def captured(self, each: CqlTableDefinition, segment: int) -> bool:
         return each.cdc and segment <= self.last_segments.get(each.table_id, segment)
 
-    def wanted(self, each: TableDefinition) -> bool:
+    def wanted(self, each: CqlTableDefinition) -> bool:
         return each.keyspace == "ks" and not each.has_counters
 
-    def known(self) -> list[TableDefinition]:
+    def known(self) -> list[CqlTableDefinition]:
         return list(self.tables.values())
 
 
-def stretch(*mutations: bytes, segment: int = SEGMENT, begin: int = 100, finished: bool = False) -> Stretch:
+def stretch(*mutations: bytes, segment: int = SEGMENT, begin: int = 100, finished: bool = False) -> LogChunk:
     """A stretch of a log of version 7; positions grow by 1000 from ``begin``."""
     data, entries = b"", []
     for number, each in enumerate(mutations):
-        entries.append(Entry(len(data), len(data) + len(each), begin + 1000 * (number + 1)))
+        entries.append(LogEntry(len(data), len(data) + len(each), begin + 1000 * (number + 1)))
         data += each
-    return Stretch(segment, 7, data, entries, entries[-1].position if entries else begin, finished)
+    return LogChunk(segment, 7, data, entries, entries[-1].position if entries else begin, finished)
 
 
 class Bench:
@@ -105,10 +116,10 @@ class Bench:
         self.known = known
         settings = cassandra_events(topic_prefix="p", output_format=form, tombstones=True)
 
-        def make_events(definition: TableDefinition, version: int) -> TableEvents:
-            return builder(definition, version, settings)
+        def make_events(definition: CqlTableDefinition, version: int) -> CassandraTableEvents:
+            return build_events(definition, version, settings)
 
-        self.stream = Stream(
+        self.stream = CassandraStream(
             Where(partition={"cluster": "p", "node": "n"}, node="n", segment=0, version=0),
             place,
             known,
@@ -118,10 +129,10 @@ class Bench:
         self.out: list[SourceRecord] = []
         self.bad: list[BadRecord] = []
 
-    def take(self, what: Stretch, first: int = 0, limit: int = 1000) -> int:
+    def take(self, what: LogChunk, first: int = 0, limit: int = 1000) -> int:
         return self.stream.take(what, first, limit, self.out, self.bad)
 
-    def all(self, what: Stretch) -> None:
+    def all(self, what: LogChunk) -> None:
         """Take all of it; what is missing is given up."""
         number = 0
         while number < len(what.entries):
@@ -268,10 +279,10 @@ def test_a_mutation_that_ends_early_is_bad_and_the_next_one_is_read(cut: int) ->
 
 
 def test_counters_are_passed_over_and_counted() -> None:
-    stamp = Stamp(AT_US)
+    stamp = CellStamp(AT_US)
     counted = write_update(
         PartitionUpdate(
-            source=NOBODY, key=(1,), write_time=AT_US, rows=(Row(cells=(Cell("v", None, b"\x00" * 8, stamp),)),)
+            source=NOBODY, key=(1,), write_time=AT_US, rows=(UpdateRow(cells=(Cell("v", None, b"\x00" * 8, stamp),)),)
         ),
         table("c", 4, columns=(("v", "blob"),)),
         7,

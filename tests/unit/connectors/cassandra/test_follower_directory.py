@@ -10,14 +10,14 @@ import pytest
 from connectors.cassandra.log.descriptor import encode_head
 from connectors.cassandra.log.directory import (
     Index,
-    check,
-    done,
+    check_directory,
     first_indexed,
     has_sections,
+    is_behind,
+    measure_usage,
     read_index,
-    scan,
+    scan_directory,
     started_after,
-    usage,
 )
 from connectors.cassandra.model import LogPosition
 from connectors.errors import ConfigInvalid, Retriable
@@ -38,7 +38,7 @@ def test_a_listing_is_in_the_order_of_the_numbers(tmp_path: Path) -> None:
     (tmp_path / "CommitLog-7-11_cdc.idx").write_text("5\nCOMPLETED")
     for name in ("CommitLog-7-12.log.tmp", "CommitLog.log", "readme", "xCommitLog-7-13.log"):
         (tmp_path / name).write_text("")
-    files = scan(tmp_path, "n")
+    files = scan_directory(tmp_path, "n")
     assert [(each.id, each.version, each.present, each.indexed) for each in files.values()] == [
         (9, 7, True, True),
         (10, 7, True, False),
@@ -92,10 +92,10 @@ def test_a_segment_is_begun_once_its_first_marker_is_written(tmp_path: Path, par
 def test_the_first_with_an_index_file_is_the_first_with_changes(tmp_path: Path) -> None:
     for log_id in (1, 2, 3):
         add(tmp_path, log_id)
-    assert first_indexed(scan(tmp_path, "n").values()) is None
+    assert first_indexed(scan_directory(tmp_path, "n").values()) is None
     add(tmp_path, 2, "9")
     add(tmp_path, 3, "9")
-    found = first_indexed(scan(tmp_path, "n").values())
+    found = first_indexed(scan_directory(tmp_path, "n").values())
     assert found is not None
     assert found.id == 2
 
@@ -104,7 +104,7 @@ def test_an_index_file_that_a_listing_missed_counts(tmp_path: Path) -> None:
     """The listing was past the place of the first's index file when that was made, but saw the second's, which came later."""
     add(tmp_path, 1)
     add(tmp_path, 2, "9")
-    files = scan(tmp_path, "n")
+    files = scan_directory(tmp_path, "n")
     add(tmp_path, 1, "9\nCOMPLETED")
     found = first_indexed(files.values())
     assert found is not None
@@ -116,7 +116,7 @@ def test_what_tells_that_a_segment_is_through(tmp_path: Path) -> None:
     add(tmp_path, 2)
 
     def through(log_id: int, *, by_markers: bool) -> bool:
-        return started_after(scan(tmp_path, "n").values(), log_id, by_markers=by_markers)
+        return started_after(scan_directory(tmp_path, "n").values(), log_id, by_markers=by_markers)
 
     assert not through(1, by_markers=True)
     add(tmp_path, 3, data=encode_head(7, 3, b"{}") + b"\0\0\1\0abcd")
@@ -137,11 +137,11 @@ def test_usage_of_the_directory(tmp_path: Path) -> None:
     for log_id, second in ((1, 10), (2, 20), (3, 30)):
         os.utime(tmp_path / f"CommitLog-7-{log_id}_cdc.idx", (0, second))
     texts = len("900\nCOMPLETED") + len("1000\nCOMPLETED") + len("400") + len("7")
-    assert usage(tmp_path, "n", None, 0) == (4000 + texts, 3, 900 + 1000 + 400, 10_000)
-    assert usage(tmp_path, "n", LogPosition(1, 300), 9_500) == (4000 + texts, 3, 600 + 1000 + 400, 9_500)
-    assert usage(tmp_path, "n", LogPosition(1, 850, 0, True), 10_000) == (4000 + texts, 2, 1400, 20_000)
-    assert usage(tmp_path, "n", LogPosition(3, 150), 0) == (4000 + texts, 1, 250, 30_000)
-    assert usage(tmp_path, "n", LogPosition(3, 500), 29_000) == (
+    assert measure_usage(tmp_path, "n", None, 0) == (4000 + texts, 3, 900 + 1000 + 400, 10_000)
+    assert measure_usage(tmp_path, "n", LogPosition(1, 300), 9_500) == (4000 + texts, 3, 600 + 1000 + 400, 9_500)
+    assert measure_usage(tmp_path, "n", LogPosition(1, 850, 0, True), 10_000) == (4000 + texts, 2, 1400, 20_000)
+    assert measure_usage(tmp_path, "n", LogPosition(3, 150), 0) == (4000 + texts, 1, 250, 30_000)
+    assert measure_usage(tmp_path, "n", LogPosition(3, 500), 29_000) == (
         4000 + texts,
         1,
         0,
@@ -150,17 +150,17 @@ def test_usage_of_the_directory(tmp_path: Path) -> None:
 
 
 def test_before_and_behind() -> None:
-    assert done(4, LogPosition(5))
-    assert not done(5, LogPosition(5, 100))
-    assert done(5, LogPosition(5, 100, 0, True))
-    assert not done(6, LogPosition(5, 100, 0, True))
+    assert is_behind(4, LogPosition(5))
+    assert not is_behind(5, LogPosition(5, 100))
+    assert is_behind(5, LogPosition(5, 100, 0, True))
+    assert not is_behind(6, LogPosition(5, 100, 0, True))
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match=r"gone of node n1 is not there on this worker.*cdc_raw_directory"):
-        check(tmp_path / "gone", "n1", delete=False)
+        check_directory(tmp_path / "gone", "n1", delete=False)
     with pytest.raises(Retriable, match="can't be listed"):
-        scan(tmp_path / "gone", "n1")
+        scan_directory(tmp_path / "gone", "n1")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rights: int, de
     # Tests may run as root, who may do everything.
     monkeypatch.setattr(os, "access", lambda _path, wanted: not wanted & ~rights)
     if not message:
-        check(tmp_path, "n1", delete=delete)
+        check_directory(tmp_path, "n1", delete=delete)
         return
     with pytest.raises(ConfigInvalid, match=message):
-        check(tmp_path, "n1", delete=delete)
+        check_directory(tmp_path, "n1", delete=delete)

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from connectors.cassandra.log.compression import HEAD, codec
+from connectors.cassandra.log.compression import HEAD, find_codec
 from connectors.cassandra.log.descriptor import SegmentDamaged
 from connectors.errors import Fatal
 from tests.support.commitlog import COMPRESSIONS, compress
@@ -17,7 +17,7 @@ LENGTHS = [0, 1, 2, 127, 128, 255, 256, 257, 16_383, 16_384, 65_535, 65_536, 65_
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["random", "zeros"])
 def test_contents_come_back(name: str, kind: str) -> None:
-    used = codec(name, "a.log")
+    used = find_codec(name, "a.log")
     for length in LENGTHS:
         data = random.Random(length).randbytes(length) if kind == "random" else bytes(length)
         packed = compress(name, data)
@@ -27,7 +27,7 @@ def test_contents_come_back(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_length_that_is_not_that_of_the_contents(name: str) -> None:
-    used = codec(name, "a.log")
+    used = find_codec(name, "a.log")
     data = random.Random(1).randbytes(300) + bytes(300)
     packed = compress(name, data)
     for length in (0, 1, 599, 601, 5000, (1 << 31) - 1, (1 << 32) - 1):
@@ -39,7 +39,7 @@ def test_a_length_that_is_not_that_of_the_contents(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_lengths_that_became_zero_hide_nothing(name: str) -> None:
     """Zero bytes in place of all that tells a length: the section's, and the one that the compression keeps itself."""
-    used = codec(name, "a.log")
+    used = find_codec(name, "a.log")
     packed = compress(name, random.Random(1).randbytes(100))
     for zeros in range(1, 12):
         damaged = bytes(zeros) + packed[zeros:]
@@ -50,12 +50,12 @@ def test_lengths_that_became_zero_hide_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_length_far_beyond_the_bytes_takes_no_memory(name: str) -> None:
-    assert not codec(name, "a.log").plausible(compress(name, bytes(1000))[:HEAD], 30, (1 << 31) - 1)
+    assert not find_codec(name, "a.log").plausible(compress(name, bytes(1000))[:HEAD], 30, (1 << 31) - 1)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_damaged_bytes_never_give_another_length_or_another_error(name: str) -> None:
-    used = codec(name, "a.log")
+    used = find_codec(name, "a.log")
     data = random.Random(2).randbytes(60) + b"abcd" * 30
     packed = compress(name, data)
     noticed = 0
@@ -75,9 +75,9 @@ def test_damaged_bytes_never_give_another_length_or_another_error(name: str) -> 
 def test_a_longer_deflate_stream_is_not_unpacked() -> None:
     packed = zlib.compress(bytes(5_000_000))
     with pytest.raises(SegmentDamaged, match="Deflate"):
-        codec("DeflateCompressor", "a.log").decompress(packed, 100)
+        find_codec("DeflateCompressor", "a.log").decompress(packed, 100)
 
 
 def test_an_unknown_compressor_is_refused_by_name() -> None:
     with pytest.raises(Fatal, match=r"CommitLog-7-1\.log is compressed by MyCompressor.*commitlog_compression in "):
-        codec("MyCompressor", "CommitLog-7-1.log")
+        find_codec("MyCompressor", "CommitLog-7-1.log")

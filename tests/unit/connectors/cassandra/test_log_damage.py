@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from connectors.cassandra.log import segment as reading
-from connectors.cassandra.log.sections import SegmentFile, find_marker
+from connectors.cassandra.log.sections import OpenSegment, find_marker
 from connectors.cassandra.log.segment import Segment
 from tests.support.commitlog import COMPRESSIONS, SegmentWriter, flipped, segment
 
@@ -245,7 +245,7 @@ def test_damage_up_to_the_end_of_a_segment_that_was_still_written(
 def test_markers_are_found_across_blocks(tmp_path: Path) -> None:
     rng = random.Random(4)
     writer = segment([[rng.randbytes(262_100)], [rng.randbytes(300_000)], [bytes(700_000)], [bytes(10)]])
-    file = SegmentFile(writer.save(tmp_path))
+    file = OpenSegment(writer.save(tmp_path))
     file.look()
     markers = [at for at, _ in writer.sections]
     places = [*markers, *(at + 1 for at in markers), *(max(0, at - 7) for at in markers), markers[2] - 262_144 + 3, 0]

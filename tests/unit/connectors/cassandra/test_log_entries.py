@@ -10,14 +10,14 @@ import pytest
 from connectors.cassandra.log import entries as framing
 
 if TYPE_CHECKING:
-    from connectors.cassandra.model import Entry
+    from connectors.cassandra.model import LogEntry
 
 PADDING = bytes(framing.PADDING)
 
 
-def _frame(data: bytes, start: int = 0, shift: int = 0) -> tuple[int, int, list[Entry]]:
-    out: list[Entry] = []
-    at, code = framing.frame(data + PADDING, start, len(data), shift, out)
+def _frame(data: bytes, start: int = 0, shift: int = 0) -> tuple[int, int, list[LogEntry]]:
+    out: list[LogEntry] = []
+    at, code = framing.frame_entries(data + PADDING, start, len(data), shift, out)
     return at, code, out
 
 
@@ -31,7 +31,7 @@ DATA = b"".join(map(_entry, MUTATIONS))
 
 
 def test_an_entry_is_written_as_it_is_read() -> None:
-    assert [framing.entry(each) for each in MUTATIONS] == [_entry(each) for each in MUTATIONS]
+    assert [framing.encode_entry(each) for each in MUTATIONS] == [_entry(each) for each in MUTATIONS]
 
 
 def test_all_entries_with_their_places() -> None:
@@ -94,8 +94,8 @@ def test_many_different_sizes() -> None:
 
 
 def test_sound() -> None:
-    assert framing.sound(DATA)
-    assert not framing.sound(DATA[1:])
-    assert not framing.sound(DATA[:7])
-    assert not framing.sound(bytes(20))
+    assert framing.is_sound(DATA)
+    assert not framing.is_sound(DATA[1:])
+    assert not framing.is_sound(DATA[:7])
+    assert not framing.is_sound(bytes(20))
     assert framing.size_at(DATA, 0) == 10

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from connectors.cassandra.model import Stretch
+    from connectors.cassandra.model import LogChunk
 
 Entries = list[tuple[bytes, int]]
 COUNTS = (3, 0, 1, 7, 0, 0, 2)
@@ -32,13 +32,13 @@ def _written(writer: SegmentWriter) -> Entries:
     return [(each.mutation, each.position) for each in writer.entries]
 
 
-def _of(stretch: Stretch) -> Entries:
+def _of(stretch: LogChunk) -> Entries:
     return [(stretch.data[each.start : each.end], each.position) for each in stretch.entries]
 
 
 def _stretches(
     opened: Segment, limit: int | None = None, *, complete: bool = True, max_bytes: int = 1 << 20
-) -> Iterator[Stretch]:
+) -> Iterator[LogChunk]:
     while (stretch := opened.read(limit, complete=complete, max_bytes=max_bytes)) is not None:
         yield stretch
         if stretch.problem:

@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from connectors.cql.mutations.definition import Column, TableDefinition, make
-from connectors.cql.types import CqlType, frozen
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
+from connectors.cql.types import CqlType, freeze_type
 from connectors.formats.partition_update import (
-    Bound,
     Cell,
-    Deletion,
+    CellStamp,
+    ClusteringBound,
     PartitionUpdate,
     RangeDeletion,
-    Row,
-    Source,
-    Stamp,
+    UpdateDeletion,
+    UpdateRow,
+    UpdateSource,
 )
 from tests.unit.connectors.cql.strategies import NATIVE, TYPES, natives, values
 
 if TYPE_CHECKING:
     from connectors.cql.mutations.compiled import PlainUpdate
 
-SOURCE = Source(connector="cassandra", cluster="c", keyspace="ks", table="t")
+SOURCE = UpdateSource(connector="cassandra", cluster="c", keyspace="ks", table="t")
 TABLE_ID = "6a1f2be0-c6f5-11f0-9d3e-3b7c2f5a9e01"
 #: Quoted, a column can have any name; generated code must neither break at one nor run it.
 ODD_NAMES = (
@@ -66,32 +66,32 @@ def local_times(version: int) -> st.SearchStrategy[int]:
     )
 
 
-def stamps(version: int) -> st.SearchStrategy[Stamp]:
-    plain = WRITE_TIMES.map(Stamp)
-    return plain | st.builds(Stamp, WRITE_TIMES, st.integers(1, 630_720_000), local_times(version))
+def stamps(version: int) -> st.SearchStrategy[CellStamp]:
+    plain = WRITE_TIMES.map(CellStamp)
+    return plain | st.builds(CellStamp, WRITE_TIMES, st.integers(1, 630_720_000), local_times(version))
 
 
-def deletions(version: int) -> st.SearchStrategy[Deletion]:
-    return st.builds(Deletion, WRITE_TIMES, local_times(version))
+def deletions(version: int) -> st.SearchStrategy[UpdateDeletion]:
+    return st.builds(UpdateDeletion, WRITE_TIMES, local_times(version))
 
 
 @st.composite
-def tables(draw: st.DrawFn, *, simple: bool = False) -> TableDefinition:
+def tables(draw: st.DrawFn, *, simple: bool = False) -> CqlTableDefinition:
     """A table with up to two key, two clustering, one static and four other columns; ``simple``: none of them multicell."""
-    kinds = TYPES.map(frozen) if simple else TYPES
+    kinds = TYPES.map(freeze_type) if simple else TYPES
     names = iter(draw(st.lists(COLUMN_NAMES, min_size=9, max_size=9, unique=True)))
-    columns = [Column(next(names), draw(KEYS), "partition_key", index) for index in range(draw(st.integers(1, 2)))]
+    columns = [CqlColumn(next(names), draw(KEYS), "partition_key", index) for index in range(draw(st.integers(1, 2)))]
     columns += [
-        Column(next(names), draw(KEYS), "clustering", index, draw(st.booleans()))
+        CqlColumn(next(names), draw(KEYS), "clustering", index, draw(st.booleans()))
         for index in range(draw(st.integers(0, 2)))
     ]
-    columns += [Column(next(names), draw(kinds), "static") for _ in range(draw(st.integers(0, 1)))]
-    columns += [Column(next(names), draw(kinds), "regular") for _ in range(draw(st.integers(0, 4)))]
-    return make("ks", "t", TABLE_ID, columns)
+    columns += [CqlColumn(next(names), draw(kinds), "static") for _ in range(draw(st.integers(0, 1)))]
+    columns += [CqlColumn(next(names), draw(kinds), "regular") for _ in range(draw(st.integers(0, 4)))]
+    return make_definition("ks", "t", TABLE_ID, columns)
 
 
 @st.composite
-def updates(draw: st.DrawFn, table: TableDefinition, version: int) -> PartitionUpdate:
+def updates(draw: st.DrawFn, table: CqlTableDefinition, version: int) -> PartitionUpdate:
     """Anything that an update of ``table`` can say, as ``read_update`` gives it."""
     clustering = st.tuples(*(values(each.type) for each in table.clustering))
     rows = tuple(draw(st.lists(rows_of(table.regular, clustering, version), max_size=3)))
@@ -129,26 +129,26 @@ def with_time(update: PartitionUpdate) -> PartitionUpdate:
 
 
 @st.composite
-def ranges_of(draw: st.DrawFn, table: TableDefinition, version: int) -> RangeDeletion:
+def ranges_of(draw: st.DrawFn, table: CqlTableDefinition, version: int) -> RangeDeletion:
     bounds = []
     for _ in range(2):
         count = draw(st.integers(0, len(table.clustering)))
         prefix = draw(st.tuples(*(values(each.type) for each in table.clustering[:count])))
-        bounds.append(Bound(prefix, draw(st.booleans()) or not prefix))
+        bounds.append(ClusteringBound(prefix, draw(st.booleans()) or not prefix))
     return RangeDeletion(bounds[0], bounds[1], draw(deletions(version)))
 
 
 @st.composite
 def rows_of(
     draw: st.DrawFn,
-    columns: tuple[Column, ...],
+    columns: tuple[CqlColumn, ...],
     clustering: st.SearchStrategy[tuple[Any, ...]],
     version: int,
     *,
     static: bool = False,
-) -> Row:
+) -> UpdateRow:
     cells: list[Cell] = []
-    complex_deletions: list[tuple[str, Deletion]] = []
+    complex_deletions: list[tuple[str, UpdateDeletion]] = []
     liveness = None if static else draw(st.none() | stamps(version))
     stamp = draw(stamps(version)) if liveness is None else liveness
     stamping = st.just(stamp) | stamps(version)
@@ -157,7 +157,7 @@ def rows_of(
             cells += draw(cells_of(column, stamping))
         if column.type.is_multicell and draw(st.booleans()):
             complex_deletions.append((column.name, draw(deletions(version))))
-    return Row(
+    return UpdateRow(
         draw(clustering),
         liveness,
         None if static else draw(st.none() | deletions(version)),
@@ -167,7 +167,7 @@ def rows_of(
 
 
 @st.composite
-def cells_of(draw: st.DrawFn, column: Column, stamping: st.SearchStrategy[Stamp]) -> list[Cell]:
+def cells_of(draw: st.DrawFn, column: CqlColumn, stamping: st.SearchStrategy[CellStamp]) -> list[Cell]:
     kind = column.type
     if not kind.is_multicell:
         return [cell(column.name, None, draw(st.none() | values(kind)), draw(stamping))]
@@ -182,9 +182,9 @@ def cells_of(draw: st.DrawFn, column: Column, stamping: st.SearchStrategy[Stamp]
     return [cell(column.name, draw(path), draw(value), draw(stamping)) for _ in range(draw(st.integers(0, 3)))]
 
 
-def cell(name: str, path: Any, value: Any, stamp: Stamp) -> Cell:
+def cell(name: str, path: Any, value: Any, stamp: CellStamp) -> Cell:
     """A cell; a tombstone has a write time only."""
-    return Cell(name, path, value, Stamp(stamp.write_time) if value is None else stamp)
+    return Cell(name, path, value, CellStamp(stamp.write_time) if value is None else stamp)
 
 
 def unpacked(plain: PlainUpdate) -> PartitionUpdate:
@@ -192,8 +192,8 @@ def unpacked(plain: PlainUpdate) -> PartitionUpdate:
     key, _, rows, _ = plain
     static, regular = None, []
     for is_static, clustering, inserted, written, ttl, expires, names, found in rows:
-        stamp = Stamp(written, ttl, expires)
-        row = Row(
+        stamp = CellStamp(written, ttl, expires)
+        row = UpdateRow(
             clustering,
             stamp if inserted else None,
             None,

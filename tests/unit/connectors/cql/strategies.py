@@ -6,7 +6,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from connectors.cql.types import CqlType, frozen
+from connectors.cql.types import CqlType, freeze_type
 from connectors.cql.values import decimal_text, duration_text
 
 #: Native types that every server has.
@@ -49,12 +49,14 @@ def _containers(inner: st.SearchStrategy[CqlType]) -> st.SearchStrategy[CqlType]
         inner.map(lambda member: CqlType("list", (member,))),
         natives(_KEYS).map(lambda member: CqlType("set", (member,))),
         st.tuples(natives(_KEYS), inner).map(lambda pair: CqlType("map", pair)),
-        st.lists(inner, min_size=1, max_size=4).map(lambda members: frozen(CqlType("tuple", tuple(members)))),
-        st.tuples(inner, st.integers(1, 4)).map(lambda pair: frozen(CqlType("vector", (pair[0],), dimension=pair[1]))),
+        st.lists(inner, min_size=1, max_size=4).map(lambda members: freeze_type(CqlType("tuple", tuple(members)))),
+        st.tuples(inner, st.integers(1, 4)).map(
+            lambda pair: freeze_type(CqlType("vector", (pair[0],), dimension=pair[1]))
+        ),
         st.builds(
             _udt, _NAMES, st.lists(_NAMES, min_size=1, max_size=4, unique=True), st.lists(inner, min_size=1, max_size=4)
         ),
-    ).flatmap(lambda kind: st.sampled_from((kind, frozen(kind))))
+    ).flatmap(lambda kind: st.sampled_from((kind, freeze_type(kind))))
 
 
 TYPES = st.recursive(natives(), _containers, max_leaves=6)

@@ -16,7 +16,7 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionBusy, ConnectionException, ConnectionShutdown
 from cassandra.protocol import OverloadedErrorMessage, ProtocolException, ServerError, SyntaxException
 
-from connectors.cql.failures import NodesAway, SchemaChanged, oversized, translate
+from connectors.cql.failures import NodesAway, SchemaChanged, oversized_message, translate_error
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 
 QUORUM = ConsistencyLevel.QUORUM
@@ -82,7 +82,7 @@ OVERLOADED = OverloadedErrorMessage(code=0x1001, message="too many requests", in
     ],
 )
 def test_translation(error: Exception, kind: type[MillraceError], text: str) -> None:
-    found = translate(error, "SELECT 1 FROM k.t", ["n1:9042"])
+    found = translate_error(error, "SELECT 1 FROM k.t", ["n1:9042"])
     assert type(found) is kind
     assert text in str(found)
     assert "SELECT 1 FROM k.t" in str(found)
@@ -92,14 +92,14 @@ def test_translation(error: Exception, kind: type[MillraceError], text: str) -> 
 
 def test_our_own_errors_pass_and_queries_are_cut() -> None:
     own = Fatal("x")
-    assert translate(own, "q") is own
-    assert len(str(translate(InvalidRequest("no"), "SELECT " + "x" * 10_000))) < 500
+    assert translate_error(own, "q") is own
+    assert len(str(translate_error(InvalidRequest("no"), "SELECT " + "x" * 10_000))) < 500
 
 
 def test_a_refused_write_names_the_right_of_its_statement() -> None:
-    assert "grant MODIFY" in str(translate(Unauthorized("no"), "INSERT INTO k.t (id) VALUES (1)"))
-    assert "grant CREATE" in str(translate(Unauthorized("no"), "CREATE TABLE k.t (id int PRIMARY KEY)"))
-    assert "grant MODIFY" in str(translate(Unauthorized("no"), "k.t"))  # a batch is named by its table
+    assert "grant MODIFY" in str(translate_error(Unauthorized("no"), "INSERT INTO k.t (id) VALUES (1)"))
+    assert "grant CREATE" in str(translate_error(Unauthorized("no"), "CREATE TABLE k.t (id int PRIMARY KEY)"))
+    assert "grant MODIFY" in str(translate_error(Unauthorized("no"), "k.t"))  # a batch is named by its table
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_a_refused_write_names_the_right_of_its_statement() -> None:
 )
 def test_a_write_above_the_limit_is_recognized(text: str) -> None:
     error = ServerError(code=0, message=text, info=None)
-    assert text in oversized(error)
-    assert text in oversized(NoHostAvailable("none", {"h": error}))
+    assert text in oversized_message(error)
+    assert text in oversized_message(NoHostAvailable("none", {"h": error}))
 
 
 @pytest.mark.parametrize("error", [OVERLOADED, NoHostAvailable("none", {"h": OVERLOADED}), OperationTimedOut()])
 def test_passing_errors_are_not_above_the_limit(error: Exception) -> None:
-    assert not oversized(error)
+    assert not oversized_message(error)

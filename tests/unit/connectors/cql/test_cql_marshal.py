@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from connectors.cql.marshal import PACKAGE, parse_class, read_type
-from connectors.cql.types import CqlType, UnknownType, frozen, parse, to_text
+from connectors.cql.types import CqlType, UnknownType, freeze_type, parse_type, to_text
 
 INT, TEXT = CqlType("int"), CqlType("text")
 ADDR = CqlType("udt", (TEXT, INT), keyspace="ks", udt_name="addr", field_names=("street", "zip"))
@@ -19,12 +19,12 @@ ADDR = CqlType("udt", (TEXT, INT), keyspace="ks", udt_name="addr", field_names=(
         ("Int32Type", INT),
         ("ReversedType(org.apache.cassandra.db.marshal.TimestampType)", CqlType("timestamp")),
         ("MapType(UTF8Type,ListType(Int32Type))", CqlType("map", (TEXT, CqlType("list", (INT,))))),
-        ("FrozenType(MapType(UTF8Type, ListType(Int32Type)))", parse("frozen<map<text, list<int>>>")),
-        ("TupleType(Int32Type,UTF8Type)", parse("tuple<int, text>")),
-        ("VectorType(org.apache.cassandra.db.marshal.FloatType , 3)", parse("vector<float, 3>")),
-        ("VectorType(VectorType(UTF8Type , 1) , 2)", parse("vector<vector<text, 1>, 2>")),
+        ("FrozenType(MapType(UTF8Type, ListType(Int32Type)))", parse_type("frozen<map<text, list<int>>>")),
+        ("TupleType(Int32Type,UTF8Type)", parse_type("tuple<int, text>")),
+        ("VectorType(org.apache.cassandra.db.marshal.FloatType , 3)", parse_type("vector<float, 3>")),
+        ("VectorType(VectorType(UTF8Type , 1) , 2)", parse_type("vector<vector<text, 1>, 2>")),
         ("UserType(ks,61646472,737472656574:UTF8Type,7a6970:Int32Type)", ADDR),
-        ("FrozenType(UserType(ks,61646472,737472656574:UTF8Type,7a6970:Int32Type))", frozen(ADDR)),
+        ("FrozenType(UserType(ks,61646472,737472656574:UTF8Type,7a6970:Int32Type))", freeze_type(ADDR)),
         ("com.example.Own(a,b(c))", CqlType("custom", class_name="com.example.Own(a,b(c))")),
         ("LexicalUUIDType", CqlType("custom", class_name="LexicalUUIDType")),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from connectors import schema
 from connectors.cql.schemas import connect_schema, type_name
-from connectors.cql.types import CqlType, parse, timed_list, udt_resolver
+from connectors.cql.types import CqlType, parse_type, timed_list, udt_resolver
 from connectors.errors import Fatal
 
 RESOLVE = udt_resolver(
@@ -26,7 +26,7 @@ ADDR = schema.struct(
 
 
 def of(text: str) -> schema.Schema:
-    return connect_schema(parse(text, RESOLVE, keyspace="g"), name_prefix=PREFIX)
+    return connect_schema(parse_type(text, RESOLVE, keyspace="g"), name_prefix=PREFIX)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_equal_types_share_one_schema() -> None:
     ],
 )
 def test_type_names(text: str, name: str) -> None:
-    assert type_name(parse(text, RESOLVE, keyspace="g")) == name
+    assert type_name(parse_type(text, RESOLVE, keyspace="g")) == name
 
 
 def test_decoding_forms_and_unknown_types() -> None:

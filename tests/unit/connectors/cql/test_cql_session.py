@@ -10,8 +10,8 @@ import pytest
 
 from connectors.cql import session as module
 from connectors.cql.driver import _Retry, _Routing
-from connectors.cql.failures import LoginRefused, NodesAway, explain, translate
-from connectors.cql.rows import RawRows, RowDecoder
+from connectors.cql.failures import CqlLoginRefused, NodesAway, explain_error, translate_error
+from connectors.cql.rows import CqlRowDecoder, RawRows
 from connectors.cql.session import CqlSession, QueryStats, SchemaChanged, SessionSettings
 from connectors.cql.types import CqlType
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
@@ -29,7 +29,7 @@ class FakeStatement:
     def __init__(self, text: str, types: Any) -> None:
         self.text = text
         self.types = types
-        self.decoder = RowDecoder(["a"], [CqlType("int")])
+        self.decoder = CqlRowDecoder(["a"], [CqlType("int")])
 
     def bind(self, *arguments: Any) -> Any:
         return (self.text, *arguments)
@@ -66,7 +66,7 @@ class FakeConnection:
             threading.Thread(target=done, args=answer).start()
 
     def error(self, error: BaseException, text: str) -> MillraceError:
-        return explain(translate(error, text), self.refusal)
+        return explain_error(translate_error(error, text), self.refusal)
 
     def close(self) -> None:
         self.closed = True
@@ -82,7 +82,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[FakeConnection]:
         made.append(FakeConnection(password))
         return made[-1]
 
-    monkeypatch.setattr(module, "_connect", connect)
+    monkeypatch.setattr(module, "_open_connection", connect)
     return made
 
 
@@ -152,7 +152,7 @@ async def test_passwords_that_change_while_a_session_is_shared(connections: list
     assert len(connections) == 2
     # The node refuses a login: whoever asks hears of it, and who comes next gets a session of its own.
     connections[1].refuse, connections[1].refusal = NodesAway("none is up"), "Bad credentials"
-    with pytest.raises(LoginRefused, match="refuses the credentials"):
+    with pytest.raises(CqlLoginRefused, match="refuses the credentials"):
         await third.page("q", (), fetch_size=1)
     connections[1].refusal = "Unable to perform authentication: Cannot achieve consistency level QUORUM"
     with pytest.raises(Retriable, match="could not check"):

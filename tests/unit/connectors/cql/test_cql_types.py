@@ -9,10 +9,10 @@ from hypothesis import given
 from connectors.cql.types import (
     CqlType,
     UnknownType,
-    frozen,
+    freeze_type,
     has_newer_fields,
-    parse,
-    quote,
+    parse_type,
+    quote_name,
     raw_timeuuids,
     same_on_the_wire,
     timed_list,
@@ -49,8 +49,8 @@ RESOLVE = udt_resolver(
         ("vector<float, 3>", CqlType("vector", (CqlType("float"),), frozen=True, dimension=3)),
         ("addr", ADDR),
         ("k.addr", ADDR),
-        ("frozen<addr>", frozen(ADDR)),
-        ("list<frozen<addr>>", CqlType("list", (frozen(ADDR),))),
+        ("frozen<addr>", freeze_type(ADDR)),
+        ("list<frozen<addr>>", CqlType("list", (freeze_type(ADDR),))),
         (
             "'org.apache.cassandra.db.marshal.DynamicCompositeType(s=>UTF8Type)'",
             CqlType("custom", class_name="org.apache.cassandra.db.marshal.DynamicCompositeType(s=>UTF8Type)"),
@@ -59,19 +59,19 @@ RESOLVE = udt_resolver(
     ],
 )
 def test_parses(text: str, kind: CqlType) -> None:
-    assert parse(text, RESOLVE, keyspace="k") == kind
+    assert parse_type(text, RESOLVE, keyspace="k") == kind
 
 
 def test_quoted_udt_and_frozen_inward() -> None:
-    deep = parse("frozen<deep>", RESOLVE, keyspace="k")
+    deep = parse_type("frozen<deep>", RESOLVE, keyspace="k")
     assert deep.frozen
     odd = deep.arguments[1].arguments[0]
     assert (odd.udt_name, odd.field_names, odd.frozen) == ('Odd "Name', ("Home.Addr",), True)
-    assert odd.arguments[0] == frozen(ADDR)
-    loose = parse("deep", RESOLVE, keyspace="k")
+    assert odd.arguments[0] == freeze_type(ADDR)
+    loose = parse_type("deep", RESOLVE, keyspace="k")
     assert not loose.frozen
     assert loose.is_multicell
-    assert frozen(loose) == deep
+    assert freeze_type(loose) == deep
     assert to_text(CqlType("list", (odd,))) == 'list<frozen<"Odd ""Name">>'
 
 
@@ -99,7 +99,7 @@ def test_quoted_udt_and_frozen_inward() -> None:
 )
 def test_refuses(text: str) -> None:
     with pytest.raises(UnknownType) as caught:
-        parse(text, RESOLVE, keyspace="k")
+        parse_type(text, RESOLVE, keyspace="k")
     assert "k" in str(caught.value)
 
 
@@ -112,8 +112,8 @@ def test_text_round_trip(kind: CqlType) -> None:
     names = [part.udt_name for part in _all(kind) if part.name == "udt"]
     if len(names) != len(set(names)):
         return
-    assert frozen(parse(to_text(frozen(kind)), resolve)) == frozen(kind)
-    assert parse(to_text(kind), resolve).name == kind.name
+    assert freeze_type(parse_type(to_text(freeze_type(kind)), resolve)) == freeze_type(kind)
+    assert parse_type(to_text(kind), resolve).name == kind.name
 
 
 def _all(kind: CqlType) -> list[CqlType]:
@@ -133,7 +133,7 @@ def _all(kind: CqlType) -> list[CqlType]:
     ],
 )
 def test_quote(name: str, text: str) -> None:
-    assert quote(name) == text
+    assert quote_name(name) == text
 
 
 def test_same_on_the_wire() -> None:

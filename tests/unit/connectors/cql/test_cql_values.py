@@ -19,19 +19,19 @@ from hypothesis import strategies as st
 from connectors.cql.encoding import (
     NotEncodable,
     encode_partition_key,
-    encoder,
     join_partition_key,
+    make_encoder,
     signed_vint,
     split_partition_key,
     unsigned_vint,
 )
-from connectors.cql.rows import HAVE_C, RawRows, RowDecoder
-from connectors.cql.types import CqlType, frozen, parse, raw_timeuuids, timed_list
+from connectors.cql.rows import HAVE_C, CqlRowDecoder, RawRows
+from connectors.cql.types import CqlType, freeze_type, parse_type, raw_timeuuids, timed_list
 from connectors.cql.values import (
     BadCell,
     decimal_text,
-    decoder,
     duration_text,
+    make_decoder,
     read_unsigned_vint,
     read_vint,
     timeuuid_order,
@@ -54,16 +54,16 @@ def body(*rows: list[bytes | None]) -> bytes:
 @given(typed_values())
 def test_round_trip(pair: tuple[CqlType, Any]) -> None:
     kind, value = pair
-    assert same(decoder(kind)(encoder(kind)(value)), value)
+    assert same(make_decoder(kind)(make_encoder(kind)(value)), value)
 
 
 @given(typed_values())
 def test_python_and_c_cut_rows_alike(pair: tuple[CqlType, Any]) -> None:
     kind, value = pair
-    data = body([encoder(kind)(value), None, b"\x01\x02"], [None, b"", None])
+    data = body([make_encoder(kind)(value), None, b"\x01\x02"], [None, b"", None])
     kinds = [kind, CqlType("text"), None]
-    rows = RowDecoder(["a", "b", "c"], kinds).decode(data)
-    assert rows == RowDecoder(["a", "b", "c"], kinds, use_c=False).decode(data)
+    rows = CqlRowDecoder(["a", "b", "c"], kinds).decode(data)
+    assert rows == CqlRowDecoder(["a", "b", "c"], kinds, use_c=False).decode(data)
     assert same(rows[0][0], value)
     assert rows[0][1:] == (None, b"\x01\x02")
     assert rows[1] == (None, "", None)
@@ -73,11 +73,11 @@ def test_python_and_c_cut_rows_alike(pair: tuple[CqlType, Any]) -> None:
 @example(CqlType("int"), b"\0\0\0\1x")
 def test_garbage_is_a_bad_cell_or_a_value(kind: CqlType, data: bytes) -> None:
     try:
-        expected = decoder(kind)(data)
+        expected = make_decoder(kind)(data)
     except (ValueError, struct.error):
         expected = BadCell
     for use_c in {HAVE_C, False}:
-        ((found, after),) = RowDecoder(["a", "b"], [kind, CqlType("int")], use_c=use_c).decode(
+        ((found, after),) = CqlRowDecoder(["a", "b"], [kind, CqlType("int")], use_c=use_c).decode(
             body([data, b"\0\0\0\7"])
         )
         assert after == 7
@@ -139,7 +139,7 @@ def _known_to_driver(names: tuple[str, ...]) -> st.SearchStrategy[CqlType]:
         natives,
         lambda inner: st.one_of(
             inner.map(lambda member: CqlType("list", (member,))),
-            st.lists(inner, min_size=1, max_size=3).map(lambda members: frozen(CqlType("tuple", tuple(members)))),
+            st.lists(inner, min_size=1, max_size=3).map(lambda members: freeze_type(CqlType("tuple", tuple(members)))),
         ),
         max_leaves=4,
     )
@@ -148,7 +148,7 @@ def _known_to_driver(names: tuple[str, ...]) -> st.SearchStrategy[CqlType]:
 @given(_known_to_driver(tuple(_DRIVER)).flatmap(lambda kind: st.tuples(st.just(kind), values(kind))))
 def test_bytes_are_the_drivers(pair: tuple[CqlType, Any]) -> None:
     kind, value = pair
-    assert encoder(kind)(value) == driver_type(kind).serialize(driver_value(kind, value), 4)
+    assert make_encoder(kind)(value) == driver_type(kind).serialize(driver_value(kind, value), 4)
 
 
 @given(st.integers(0, (1 << 64) - 1))
@@ -210,19 +210,19 @@ def test_duration_text(parts: tuple[int, int, int], text: str) -> None:
 def test_decimal_text(unscaled: int, scale: int, text: str) -> None:
     assert decimal_text(unscaled, scale) == text
     kind = CqlType("decimal")
-    data = struct.pack(">i", scale) + encoder(CqlType("varint"))(str(unscaled))
-    assert decoder(kind)(data) == text
+    data = struct.pack(">i", scale) + make_encoder(CqlType("varint"))(str(unscaled))
+    assert make_decoder(kind)(data) == text
     if abs(scale) < 1000:
-        assert encoder(kind)(text) == data
+        assert make_encoder(kind)(text) == data
 
 
 def test_long_numbers_and_texts() -> None:
     kind, number = CqlType("varint"), -(7**20_000)
-    text = decoder(kind)(number.to_bytes(8000, "big", signed=True))
+    text = make_decoder(kind)(number.to_bytes(8000, "big", signed=True))
     assert text == str(Decimal(number))
-    assert int.from_bytes(encoder(kind)(text), "big", signed=True) == number
+    assert int.from_bytes(make_encoder(kind)(text), "big", signed=True) == number
     long = "é" * (8 << 20)
-    rows = RowDecoder(["a"], [CqlType("text")]).decode(body([long.encode()]))
+    rows = CqlRowDecoder(["a"], [CqlType("text")]).decode(body([long.encode()]))
     assert rows == [(long,)]
 
 
@@ -237,7 +237,7 @@ def test_long_numbers_and_texts() -> None:
     ],
 )
 def test_inet_as_java_prints_it(data: bytes, text: str) -> None:
-    assert decoder(CqlType("inet"))(data) == text
+    assert make_decoder(CqlType("inet"))(data) == text
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_inet_as_java_prints_it(data: bytes, text: str) -> None:
     ],
 )  # 1582-10-14
 def test_dates(data: bytes, days: int) -> None:
-    assert decoder(CqlType("date"))(data) == days
-    assert encoder(CqlType("date"))(days) == data
+    assert make_decoder(CqlType("date"))(data) == days
+    assert make_encoder(CqlType("date"))(days) == data
 
 
 @pytest.mark.parametrize(
@@ -287,34 +287,34 @@ def test_dates(data: bytes, days: int) -> None:
     ],
 )
 def test_zero_bytes(text: str, value: Any) -> None:
-    kind = parse(text)
+    kind = parse_type(text)
     for use_c in {HAVE_C, False}:
-        assert RowDecoder(["a"], [kind], use_c=use_c).decode(body([b""])) == [(value,)]
+        assert CqlRowDecoder(["a"], [kind], use_c=use_c).decode(body([b""])) == [(value,)]
 
 
 def test_nulls_inside_and_fields_that_came_later() -> None:
     old = CqlType("udt", (CqlType("text"), CqlType("int")), keyspace="k", udt_name="u", field_names=("a", "b"))
     new = CqlType("udt", (*old.arguments, CqlType("int")), keyspace="k", udt_name="u", field_names=("a", "b", "c"))
-    data = encoder(old)({"a": "x", "b": None})
-    assert decoder(new)(data) == {"a": "x", "b": None, "c": None}
-    grown = encoder(new)({"a": "x", "b": 1, "c": 2})
-    assert decoder(old)(grown) == {"a": "x", "b": 1}
-    assert decoder(parse("list<int>"))(struct.pack(">i", 2) + NULL + cell(b"\0\0\0\1")) == [None, 1]
-    assert decoder(parse("map<int,int>"))(struct.pack(">i", 1) + cell(b"\0\0\0\1") + NULL) == [
+    data = make_encoder(old)({"a": "x", "b": None})
+    assert make_decoder(new)(data) == {"a": "x", "b": None, "c": None}
+    grown = make_encoder(new)({"a": "x", "b": 1, "c": 2})
+    assert make_decoder(old)(grown) == {"a": "x", "b": 1}
+    assert make_decoder(parse_type("list<int>"))(struct.pack(">i", 2) + NULL + cell(b"\0\0\0\1")) == [None, 1]
+    assert make_decoder(parse_type("map<int,int>"))(struct.pack(">i", 1) + cell(b"\0\0\0\1") + NULL) == [
         {"key": 1, "value": None}
     ]
-    assert decoder(parse("tuple<int,int>"))(NULL) == {"field_0": None, "field_1": None}
+    assert make_decoder(parse_type("tuple<int,int>"))(NULL) == {"field_0": None, "field_1": None}
 
 
 def test_vectors() -> None:
-    fixed, variable = parse("vector<float, 3>"), parse("vector<smallint, 2>")
-    assert encoder(fixed)([1.0, -2.5, 0.0]) == struct.pack(">3f", 1.0, -2.5, 0.0)
+    fixed, variable = parse_type("vector<float, 3>"), parse_type("vector<smallint, 2>")
+    assert make_encoder(fixed)([1.0, -2.5, 0.0]) == struct.pack(">3f", 1.0, -2.5, 0.0)
     # Cassandra writes the length of elements whose type it does not call fixed, smallint among them.
-    assert encoder(variable)([1, -1]) == b"\x02\x00\x01\x02\xff\xff"
-    assert decoder(parse("vector<vector<int, 2>, 2>"))(struct.pack(">4i", 1, 2, 3, 4)) == [[1, 2], [3, 4]]
-    assert decoder(parse("vector<boolean, 2>"))(b"\1\0") == [True, False]
+    assert make_encoder(variable)([1, -1]) == b"\x02\x00\x01\x02\xff\xff"
+    assert make_decoder(parse_type("vector<vector<int, 2>, 2>"))(struct.pack(">4i", 1, 2, 3, 4)) == [[1, 2], [3, 4]]
+    assert make_decoder(parse_type("vector<boolean, 2>"))(b"\1\0") == [True, False]
     with pytest.raises(NotEncodable):
-        encoder(fixed)([1.0])
+        make_encoder(fixed)([1.0])
 
 
 def test_timed_list_is_sorted_by_time_then_signed_bytes() -> None:
@@ -334,15 +334,15 @@ def test_timed_list_is_sorted_by_time_then_signed_bytes() -> None:
     data = struct.pack(">i", len(ordered)) + b"".join(
         cell(name) + cell(struct.pack(">i", index)) for index, name in shuffled
     )
-    assert decoder(timed_list(CqlType("int")))(data) == [(name, index) for index, name in enumerate(ordered)]
+    assert make_decoder(timed_list(CqlType("int")))(data) == [(name, index) for index, name in enumerate(ordered)]
     assert sorted(ordered, key=timeuuid_order) == ordered
-    assert decoder(raw_timeuuids())(struct.pack(">i", 1) + cell(ordered[0])) == [ordered[0]]
+    assert make_decoder(raw_timeuuids())(struct.pack(">i", 1) + cell(ordered[0])) == [ordered[0]]
 
 
 def test_bad_cells_do_not_kill_the_page() -> None:
     kinds = [CqlType("text"), CqlType("int"), CqlType("ascii"), CqlType("uuid")]
     data = body([b"\xff\xfe", b"\0\0\0\1", b"a", bytes(16)], [b"good", b"\0", b"\x80", b"short"])
-    first, second = RowDecoder(["a", "b", "c", "d"], kinds).decode(data)
+    first, second = CqlRowDecoder(["a", "b", "c", "d"], kinds).decode(data)
     assert isinstance(first[0], BadCell)
     assert isinstance(first[0].error, UnicodeDecodeError)
     assert first[0].raw == b"\xff\xfe"
@@ -357,7 +357,7 @@ def test_a_cut_page_is_retriable(data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(whole) - 1))
     for use_c in {HAVE_C, False}:
         with pytest.raises(Retriable, match="a page of"):
-            RowDecoder(["a", "b"], [CqlType("int"), CqlType("text")], use_c=use_c).decode(whole[:cut])
+            CqlRowDecoder(["a", "b"], [CqlType("int"), CqlType("text")], use_c=use_c).decode(whole[:cut])
 
 
 def test_raw_rows_know_their_number() -> None:
@@ -366,11 +366,11 @@ def test_raw_rows_know_their_number() -> None:
 
 def test_unknown_types_and_wrong_numbers() -> None:
     with pytest.raises(Fatal, match="not known"):
-        decoder(CqlType("hyperlog"))
+        make_decoder(CqlType("hyperlog"))
     with pytest.raises(Fatal):
-        encoder(CqlType("hyperlog"))
+        make_encoder(CqlType("hyperlog"))
     with pytest.raises(ValueError, match="2 types for 1"):
-        RowDecoder(["a"], [None, None])
+        CqlRowDecoder(["a"], [None, None])
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=5))

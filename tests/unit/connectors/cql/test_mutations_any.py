@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.cql.encoding import encode_partition_key
-from connectors.cql.mutations.compiled import Decoder
-from connectors.cql.mutations.definition import TableDefinition, parse
+from connectors.cql.mutations.compiled import CompiledDecoder
+from connectors.cql.mutations.definition import CqlTableDefinition, parse_definition
 from connectors.cql.mutations.encode import write_mutation, write_update
-from connectors.cql.mutations.head import least_write_time, mutation, update_head
+from connectors.cql.mutations.head import least_write_time, read_mutation_head, update_head
 from connectors.cql.mutations.reference import Damaged, UnknownColumn, read_update, skip_update
-from connectors.formats.partition_update import PartitionUpdate, Row, Stamp
+from connectors.formats.partition_update import CellStamp, PartitionUpdate, UpdateRow
 from tests.unit.connectors.cql.mutation_world import SOURCE, VERSIONS, cells_of, tables, unpacked, updates, with_time
 from tests.unit.connectors.cql.strategies import values
 
@@ -35,12 +35,12 @@ def test_what_is_written_is_read(data: st.DataObject, version: int) -> None:
     assert read_update(everything, start, table, version, SOURCE) == (update, end)
     assert skip_update(everything, start, table, version) == end
     # The definition that is kept reads it as well.
-    assert read_update(written, 0, parse(table.text()), version, SOURCE)[0] == update
+    assert read_update(written, 0, parse_definition(table.text()), version, SOURCE)[0] == update
     _, key_start, key_end, _ = update_head(everything, start, version)
     times = _times(update)
     if times:
         assert least_write_time(everything, start, version) == min(times)
-        assert Decoder(table, version).head_times(written, 0) == min(times)
+        assert CompiledDecoder(table, version).head_times(written, 0) == min(times)
     kinds = [each.type for each in table.key]
     assert everything[key_start:key_end] == encode_partition_key(kinds, update.key)
 
@@ -59,7 +59,7 @@ def _times(update: PartitionUpdate) -> list[int]:
 @_LIMITS
 def test_generated_code_says_what_plain_code_says(data: st.DataObject, version: int) -> None:
     table = data.draw(tables(simple=True))
-    decoder = Decoder(table, version)
+    decoder = CompiledDecoder(table, version)
     for _ in range(3):
         update = data.draw(updates(table, version) | simple_updates(table))
         written = write_update(update, table, version)
@@ -78,7 +78,7 @@ def test_generated_code_says_what_plain_code_says(data: st.DataObject, version: 
 def test_simple_updates_are_read_by_generated_code(data: st.DataObject, version: int) -> None:
     table = data.draw(tables(simple=True))
     update = data.draw(simple_updates(table))
-    decoder = Decoder(table, version)
+    decoder = CompiledDecoder(table, version)
     written = b"--" + write_update(update, table, version) + b"\x00\xff"
     for _ in range(3):
         found = decoder.plain(written, 2)
@@ -88,9 +88,11 @@ def test_simple_updates_are_read_by_generated_code(data: st.DataObject, version:
 
 
 @st.composite
-def simple_updates(draw: st.DrawFn, table: TableDefinition) -> PartitionUpdate:
+def simple_updates(draw: st.DrawFn, table: CqlTableDefinition) -> PartitionUpdate:
     """An INSERT or UPDATE of some rows, perhaps with TTL, perhaps of a static column too."""
-    stamp = draw(st.sampled_from((Stamp(1_790_000_000_000_000), Stamp(1_790_000_000_000_000, 60, 1_790_000_060))))
+    stamp = draw(
+        st.sampled_from((CellStamp(1_790_000_000_000_000), CellStamp(1_790_000_000_000_000, 60, 1_790_000_060)))
+    )
     inserted = draw(st.booleans())
     clustering = st.tuples(
         *(values(each.type).filter(lambda value: value not in ("", b"")) for each in table.clustering)
@@ -105,14 +107,14 @@ def simple_updates(draw: st.DrawFn, table: TableDefinition) -> PartitionUpdate:
             if cell.value is not None or inserted or stamp.ttl is None
         ]
         if cells or inserted:
-            rows.append(Row(draw(clustering), stamp if inserted else None, None, tuple(cells)))
+            rows.append(UpdateRow(draw(clustering), stamp if inserted else None, None, tuple(cells)))
     static = None
     with_static = bool(table.static) and draw(st.booleans())
     if with_static:
         cells = [cell for cell in draw(cells_of(table.static[0], st.just(stamp))) if cell.value is not None]
-        static = Row((), None, None, tuple(cells)) if cells else None
+        static = UpdateRow((), None, None, tuple(cells)) if cells else None
     if static is None and not rows:
-        rows.append(Row(draw(clustering), stamp))
+        rows.append(UpdateRow(draw(clustering), stamp))
     update = PartitionUpdate(
         source=SOURCE,
         key=draw(st.tuples(*(values(each.type) for each in table.key))),
@@ -131,7 +133,7 @@ def simple_updates(draw: st.DrawFn, table: TableDefinition) -> PartitionUpdate:
 def test_cuts_and_damage_are_told_or_give_another_update(data: st.DataObject, version: int) -> None:
     table = data.draw(tables())
     written = write_update(data.draw(updates(table, version)), table, version)
-    decoder = Decoder(table, version)
+    decoder = CompiledDecoder(table, version)
     for end in range(len(written)):
         assert decoder.plain(written[:end], 0) is None
         with pytest.raises(Damaged, match=r"ks\.t"):
@@ -148,6 +150,6 @@ def test_cuts_and_damage_are_told_or_give_another_update(data: st.DataObject, ve
 @settings(max_examples=20, deadline=None)
 def test_the_head_of_a_mutation(updates_: list[bytes], version: int) -> None:
     written = b"?" + write_mutation(updates_, version)
-    count, position = mutation(written, 1, version)
+    count, position = read_mutation_head(written, 1, version)
     assert count == len(updates_)
     assert written[position:] == b"".join(updates_)

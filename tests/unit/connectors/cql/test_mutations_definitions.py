@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.cql.mutations.compiled import Decoder
-from connectors.cql.mutations.definition import Column, DroppedColumn, TableDefinition, make
+from connectors.cql.mutations.compiled import CompiledDecoder
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, DroppedColumn, make_definition
 from connectors.cql.mutations.encode import write_update
 from connectors.cql.mutations.reference import Damaged, UnknownColumn, read_update, skip_update
-from connectors.cql.types import CqlType, frozen
+from connectors.cql.types import CqlType, freeze_type
 from connectors.errors import Fatal, Skippable
-from connectors.formats.partition_update import Bound, Cell, Deletion, PartitionUpdate, RangeDeletion, Row, Stamp
+from connectors.formats.partition_update import (
+    Cell,
+    CellStamp,
+    ClusteringBound,
+    PartitionUpdate,
+    RangeDeletion,
+    UpdateDeletion,
+    UpdateRow,
+)
 from tests.unit.connectors.cql.mutation_world import SOURCE, TABLE_ID, unpacked
 
 if TYPE_CHECKING:
@@ -25,24 +33,24 @@ LONGER = CqlType("udt", (INT, TEXT, INT), keyspace="ks", udt_name="pair", field_
 
 
 def table(
-    *columns: Column, dropped: tuple[DroppedColumn, ...] = (), clustering: CqlType | None = None
-) -> TableDefinition:
-    keys = [Column("pk", INT, "partition_key", 0)]
-    keys += [Column("ck", clustering, "clustering", 0)] if clustering else []
-    return make("ks", "t", TABLE_ID, [*keys, *columns], dropped=dropped)
+    *columns: CqlColumn, dropped: tuple[DroppedColumn, ...] = (), clustering: CqlType | None = None
+) -> CqlTableDefinition:
+    keys = [CqlColumn("pk", INT, "partition_key", 0)]
+    keys += [CqlColumn("ck", clustering, "clustering", 0)] if clustering else []
+    return make_definition("ks", "t", TABLE_ID, [*keys, *columns], dropped=dropped)
 
 
-def regular(name: str, kind: CqlType) -> Column:
-    return Column(name, kind, "regular")
+def regular(name: str, kind: CqlType) -> CqlColumn:
+    return CqlColumn(name, kind, "regular")
 
 
 def update(*cells: Cell, clustering: tuple[Any, ...] = (), **parts: Any) -> PartitionUpdate:
-    rows = (Row(clustering, None, None, cells, **parts),)
+    rows = (UpdateRow(clustering, None, None, cells, **parts),)
     return PartitionUpdate(source=SOURCE, key=(1,), write_time=max(each.stamp.write_time for each in cells), rows=rows)
 
 
-def plain(definition: TableDefinition, data: bytes) -> Any:
-    decoder = Decoder(definition, 7)
+def plain(definition: CqlTableDefinition, data: bytes) -> Any:
+    decoder = CompiledDecoder(definition, 7)
     for _ in range(3):
         found = decoder.plain(data, 0)
     return found
@@ -51,7 +59,7 @@ def plain(definition: TableDefinition, data: bytes) -> Any:
 def test_an_unknown_column_is_named() -> None:
     known = table(regular("a", INT))
     newer = table(regular("a", INT), regular("b", TEXT))
-    data = write_update(update(Cell("b", None, "x", Stamp(US))), newer, 7)
+    data = write_update(update(Cell("b", None, "x", CellStamp(US))), newer, 7)
     for ask in (lambda: read_update(data, 0, known, 7, SOURCE), lambda: skip_update(data, 0, known, 7)):
         with pytest.raises(UnknownColumn, match=r"ks\.t at byte 0 is newer than the definition .* column b ") as caught:
             ask()
@@ -80,15 +88,15 @@ VALUES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("shape", NESTED)
 def test_values_with_newer_fields_are_found_at_any_depth(shape: str) -> None:
-    known, newer = (table(regular("f", frozen(NESTED[shape](kind)))) for kind in (PAIR, LONGER))
-    data = write_update(update(Cell("f", None, VALUES[shape]({"x": 1, "y": "y", "z": 5}), Stamp(US))), newer, 7)
+    known, newer = (table(regular("f", freeze_type(NESTED[shape](kind)))) for kind in (PAIR, LONGER))
+    data = write_update(update(Cell("f", None, VALUES[shape]({"x": 1, "y": "y", "z": 5}), CellStamp(US))), newer, 7)
     with pytest.raises(UnknownColumn, match="more fields than its user-defined type") as caught:
         read_update(data, 0, known, 7, SOURCE)
     assert caught.value.column == "f"
     assert plain(known, data) is None
     assert skip_update(data, 0, known, 7) == len(data)
     # Older values have fewer fields: the later definition shows null.
-    older = write_update(update(Cell("f", None, VALUES[shape]({"x": 1, "y": "y"}), Stamp(US))), known, 7)
+    older = write_update(update(Cell("f", None, VALUES[shape]({"x": 1, "y": "y"}), CellStamp(US))), known, 7)
     (row,) = read_update(older, 0, newer, 7, SOURCE)[0].rows
     assert row.cells[0].value == VALUES[shape]({"x": 1, "y": "y", "z": None})
     assert unpacked(plain(newer, older)).rows == (row,)
@@ -96,15 +104,15 @@ def test_values_with_newer_fields_are_found_at_any_depth(shape: str) -> None:
 
 def test_newer_fields_of_multicell_columns_and_keys() -> None:
     known, newer = (
-        table(regular("u", kind), regular("m", CqlType("map", (frozen(kind), INT)))) for kind in (PAIR, LONGER)
+        table(regular("u", kind), regular("m", CqlType("map", (freeze_type(kind), INT)))) for kind in (PAIR, LONGER)
     )
-    for cell in (Cell("u", "z", 1, Stamp(US)), Cell("m", {"x": 1, "y": "", "z": 2}, 1, Stamp(US))):
+    for cell in (Cell("u", "z", 1, CellStamp(US)), Cell("m", {"x": 1, "y": "", "z": 2}, 1, CellStamp(US))):
         data = write_update(update(cell), newer, 7)
         with pytest.raises(UnknownColumn) as caught:
             read_update(data, 0, known, 7, SOURCE)
         assert caught.value.column == cell.column
-    known, newer = (table(regular("v", INT), clustering=frozen(kind)) for kind in (PAIR, LONGER))
-    data = write_update(update(Cell("v", None, 1, Stamp(US)), clustering=({"x": 1, "y": "", "z": 2},)), newer, 7)
+    known, newer = (table(regular("v", INT), clustering=freeze_type(kind)) for kind in (PAIR, LONGER))
+    data = write_update(update(Cell("v", None, 1, CellStamp(US)), clustering=({"x": 1, "y": "", "z": 2},)), newer, 7)
     with pytest.raises(UnknownColumn):
         read_update(data, 0, known, 7, SOURCE)
     assert plain(known, data) is None
@@ -115,12 +123,12 @@ def test_cells_of_dropped_columns_are_hidden() -> None:
     drops = (DroppedColumn("gone", TEXT, "regular", US), DroppedColumn("l", CqlType("list", (INT,)), "regular", US))
     path = "50554d6e-29bb-11e5-b345-feff819cdc9f"
 
-    def cells(stamp: Stamp) -> tuple[Cell, ...]:
+    def cells(stamp: CellStamp) -> tuple[Cell, ...]:
         return Cell("a", None, 1, stamp), Cell("gone", None, "x", stamp), Cell("l", path, 1, stamp)
 
-    def row(definition: TableDefinition, stamp: Stamp) -> Row:
+    def row(definition: CqlTableDefinition, stamp: CellStamp) -> UpdateRow:
         data = write_update(
-            update(*cells(stamp), complex_deletions=(("l", Deletion(stamp.write_time, 5)),)), written, 7
+            update(*cells(stamp), complex_deletions=(("l", UpdateDeletion(stamp.write_time, 5)),)), written, 7
         )
         found, end = read_update(data, 0, definition, 7, SOURCE)
         assert end == len(data) == skip_update(data, 0, definition, 7)
@@ -128,20 +136,22 @@ def test_cells_of_dropped_columns_are_hidden() -> None:
 
     without = table(regular("a", INT), dropped=drops)
     again = table(*written.regular, dropped=drops)
-    for stamp in (Stamp(US), Stamp(US + 1)):
-        assert row(without, stamp) == Row((), None, None, cells(stamp)[:1])
-    assert row(again, Stamp(US)) == Row((), None, None, cells(Stamp(US))[:1])
-    assert row(again, Stamp(US + 1)) == Row((), None, None, cells(Stamp(US + 1)), (("l", Deletion(US + 1, 5)),))
+    for stamp in (CellStamp(US), CellStamp(US + 1)):
+        assert row(without, stamp) == UpdateRow((), None, None, cells(stamp)[:1])
+    assert row(again, CellStamp(US)) == UpdateRow((), None, None, cells(CellStamp(US))[:1])
+    assert row(again, CellStamp(US + 1)) == UpdateRow(
+        (), None, None, cells(CellStamp(US + 1)), (("l", UpdateDeletion(US + 1, 5)),)
+    )
     # Generated code knows what is shown, and leaves the rest alone.
-    simple = [write_update(update(*cells(stamp)[:2]), written, 7) for stamp in (Stamp(US), Stamp(US + 1))]
+    simple = [write_update(update(*cells(stamp)[:2]), written, 7) for stamp in (CellStamp(US), CellStamp(US + 1))]
     assert plain(without, simple[1]) is None
     assert plain(again, simple[0]) is None
-    assert unpacked(plain(again, simple[1])).rows[0].cells == cells(Stamp(US + 1))[:2]
+    assert unpacked(plain(again, simple[1])).rows[0].cells == cells(CellStamp(US + 1))[:2]
 
 
 def test_counters_are_passed_over_but_not_read() -> None:
     counted = table(regular("n", CqlType("counter")))
-    data = write_update(update(Cell("n", None, 5, Stamp(US))), counted, 7)
+    data = write_update(update(Cell("n", None, 5, CellStamp(US))), counted, 7)
     assert skip_update(data, 0, counted, 7) == len(data)
     with pytest.raises(Skippable, match=r"counters.*cdc = false"):
         read_update(data, 0, counted, 7, SOURCE)
@@ -149,14 +159,14 @@ def test_counters_are_passed_over_but_not_read() -> None:
 
 
 def test_another_table_is_told() -> None:
-    data = write_update(update(Cell("a", None, 1, Stamp(US))), table(regular("a", INT)), 7)
-    other = make("ks", "u", "00000000-0000-1000-8000-000000000000", table(regular("a", INT)).columns)
+    data = write_update(update(Cell("a", None, 1, CellStamp(US))), table(regular("a", INT)), 7)
+    other = make_definition("ks", "u", "00000000-0000-1000-8000-000000000000", table(regular("a", INT)).columns)
     with pytest.raises(Damaged, match=r"ks\.u .*6a1f2be0c6f511f09d3e3b7c2f5a9e01"):
         read_update(data, 0, other, 7, SOURCE)
     assert plain(other, data) is None
 
 
-@pytest.mark.parametrize("cells", [Cell("b", None, 1, Stamp(US)), Cell("a", None, "x", Stamp(US))])
+@pytest.mark.parametrize("cells", [Cell("b", None, 1, CellStamp(US)), Cell("a", None, "x", CellStamp(US))])
 def test_what_a_table_can_not_have_is_not_written(cells: Cell) -> None:
     with pytest.raises(Fatal, match=r"ks\.t can't be written with the definition"):
         write_update(update(cells), table(regular("a", INT)), 7)
@@ -169,7 +179,7 @@ def test_rows_that_lack_some_of_many_columns(count: int) -> None:
     # All; the first, the last, none, about half, all but one.
     chosen = [names, names[:1], names[-1:], [], names[::2], names[1::2], names[1:], names[:-1]]
     rows = tuple(
-        Row((index,), Stamp(US), None, tuple(Cell(name, None, index, Stamp(US)) for name in present))
+        UpdateRow((index,), CellStamp(US), None, tuple(Cell(name, None, index, CellStamp(US)) for name in present))
         for index, present in enumerate(chosen)
     )
     written = PartitionUpdate(source=SOURCE, key=(1,), write_time=US, rows=rows)
@@ -184,11 +194,11 @@ def test_rows_that_lack_some_of_many_columns(count: int) -> None:
 def test_equal_rows_share_their_names() -> None:
     many = table(*(regular(name, INT) for name in "abc"), clustering=INT)
     rows = tuple(
-        Row((index,), Stamp(US), None, tuple(Cell(name, None, 1, Stamp(US)) for name in names))
+        UpdateRow((index,), CellStamp(US), None, tuple(Cell(name, None, 1, CellStamp(US)) for name in names))
         for index, names in enumerate(("abc", "ac", "ac", "abc"))
     )
     data = write_update(PartitionUpdate(source=SOURCE, key=(1,), write_time=US, rows=rows), many, 7)
-    decoder = Decoder(many, 7)
+    decoder = CompiledDecoder(many, 7)
     assert decoder.plain(data, 0) is None  # the first few of a kind are not worth code of their own
     decoder.plain(data, 0)
     first, second = (decoder.plain(data, 0) for _ in range(2))
@@ -215,7 +225,7 @@ def test_bounds_that_do_not_pair_are_damage(there: str, instead: str, what: str)
         source=SOURCE,
         key=(1,),
         write_time=US,
-        ranges=(RangeDeletion(Bound((1,)), Bound((2,)), Deletion(US, 1_790_000_000)),),
+        ranges=(RangeDeletion(ClusteringBound((1,)), ClusteringBound((2,)), UpdateDeletion(US, 1_790_000_000)),),
     )
     data = write_update(deleted, definition, 7)
     assert read_update(data, 0, definition, 7, SOURCE) == (deleted, len(data))
@@ -226,7 +236,7 @@ def test_bounds_that_do_not_pair_are_damage(there: str, instead: str, what: str)
 
 def test_cells_with_the_time_of_a_row_that_has_none_are_damage() -> None:
     definition = table(regular("a", INT))
-    data = write_update(update(Cell("a", None, 7, Stamp(US))), definition, 7)
+    data = write_update(update(Cell("a", None, 7, CellStamp(US))), definition, 7)
     own = bytes.fromhex("20000000000007")  # flags of the row; flags and time of the cell; its value
     assert data.count(own) == 1
     for flags in ("08", "10"):
@@ -245,20 +255,20 @@ def test_equal_definitions_have_equal_hashes() -> None:
 @pytest.mark.parametrize(
     "stamps",
     [
-        (Stamp(US), Stamp(US + 5)),
-        (Stamp(US + 5), Stamp(US)),
-        (Stamp(US, 60, 5000), Stamp(US, 61, 5000)),
-        (Stamp(US, 60, 5000), Stamp(US, 60, 5001)),
-        (Stamp(US, 60, 5000), Stamp(US + 5, 60, 5000)),
-        (Stamp(US), Stamp(US, 60, 5000)),
+        (CellStamp(US), CellStamp(US + 5)),
+        (CellStamp(US + 5), CellStamp(US)),
+        (CellStamp(US, 60, 5000), CellStamp(US, 61, 5000)),
+        (CellStamp(US, 60, 5000), CellStamp(US, 60, 5001)),
+        (CellStamp(US, 60, 5000), CellStamp(US + 5, 60, 5000)),
+        (CellStamp(US), CellStamp(US, 60, 5000)),
     ],
 )
-def test_rows_whose_cells_differ_in_time_are_not_simple(value: str | None, stamps: tuple[Stamp, Stamp]) -> None:
+def test_rows_whose_cells_differ_in_time_are_not_simple(value: str | None, stamps: tuple[CellStamp, CellStamp]) -> None:
     definition = table(regular("a", TEXT), regular("b", TEXT))
     first, second = stamps
     cells = (
         Cell("a", None, "x", first),
-        Cell("b", None, value, second if value is not None else Stamp(second.write_time)),
+        Cell("b", None, value, second if value is not None else CellStamp(second.write_time)),
     )
     written = update(*cells)
     data = write_update(written, definition, 7)

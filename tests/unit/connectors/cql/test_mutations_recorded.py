@@ -8,53 +8,61 @@ from typing import Any
 
 import pytest
 
-from connectors.cql.mutations.compiled import Decoder
-from connectors.cql.mutations.definition import TableDefinition, parse
+from connectors.cql.mutations.compiled import CompiledDecoder
+from connectors.cql.mutations.definition import CqlTableDefinition, parse_definition
 from connectors.cql.mutations.encode import write_update
 from connectors.cql.mutations.reference import read_update, skip_update
-from connectors.formats.partition_update import Bound, Cell, Deletion, PartitionUpdate, RangeDeletion, Row, Stamp
+from connectors.formats.partition_update import (
+    Cell,
+    CellStamp,
+    ClusteringBound,
+    PartitionUpdate,
+    RangeDeletion,
+    UpdateDeletion,
+    UpdateRow,
+)
 from tests.unit.connectors.cql.mutation_world import SOURCE, unpacked
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_mutations.json").read_text())
 US = 1_700_000_000_000_000
-AT = Stamp(US)
+AT = CellStamp(US)
 #: Stands for the server's clock, and for the time uuid of a list's element.
 CLOCK = 0
 PATH = "time uuid"
 HERE = (2, "x")
 
 
-def update(*rows: Row, key: int = 1, write_time: int = US, **parts: Any) -> PartitionUpdate:
+def update(*rows: UpdateRow, key: int = 1, write_time: int = US, **parts: Any) -> PartitionUpdate:
     return PartitionUpdate(source=SOURCE, key=(key,), write_time=write_time, rows=rows, **parts)
 
 
-def expiring(ttl: int) -> Stamp:
-    return Stamp(US, ttl, CLOCK + ttl)
+def expiring(ttl: int) -> CellStamp:
+    return CellStamp(US, ttl, CLOCK + ttl)
 
 
-def overwritten(name: str) -> tuple[str, Deletion]:
-    return name, Deletion(US - 1, CLOCK)
+def overwritten(name: str) -> tuple[str, UpdateDeletion]:
+    return name, UpdateDeletion(US - 1, CLOCK)
 
 
-def ranged(start: Bound, end: Bound, write_time: int) -> RangeDeletion:
-    return RangeDeletion(start, end, Deletion(write_time, CLOCK))
+def ranged(start: ClusteringBound, end: ClusteringBound, write_time: int) -> RangeDeletion:
+    return RangeDeletion(start, end, UpdateDeletion(write_time, CLOCK))
 
 
 #: What each statement is, by its place in the recording.
 EXPECTED: list[list[PartitionUpdate]] = [
-    [update(Row(HERE, AT, None, (Cell("n", None, 5, AT), Cell("v", None, "hello", AT))))],
-    [update(Row((2, ""), expiring(600), None, (Cell("n", None, None, AT), Cell("v", None, "", expiring(600)))))],
-    [update(Row(HERE, None, None, (Cell("v", None, "u", expiring(60)),)))],
+    [update(UpdateRow(HERE, AT, None, (Cell("n", None, 5, AT), Cell("v", None, "hello", AT))))],
+    [update(UpdateRow((2, ""), expiring(600), None, (Cell("n", None, None, AT), Cell("v", None, "", expiring(600)))))],
+    [update(UpdateRow(HERE, None, None, (Cell("v", None, "u", expiring(60)),)))],
     [
         update(
-            Row(HERE, None, None, (Cell("v", None, None, Stamp(-7)),)),
+            UpdateRow(HERE, None, None, (Cell("v", None, None, CellStamp(-7)),)),
             write_time=-7,
-            static=Row(cells=(Cell("st", None, "s", Stamp(-7)),)),
+            static=UpdateRow(cells=(Cell("st", None, "s", CellStamp(-7)),)),
         )
     ],
     [
         update(
-            Row(
+            UpdateRow(
                 HERE,
                 AT,
                 None,
@@ -70,27 +78,27 @@ EXPECTED: list[list[PartitionUpdate]] = [
             )
         )
     ],
-    [update(Row(HERE, None, None, (Cell("m", "k", None, AT), Cell("s", 1, None, AT), Cell("u", "z", "q", AT))))],
-    [update(Row(HERE, None, Deletion(US, CLOCK)))],
-    [update(deletion=Deletion(US, CLOCK))],
+    [update(UpdateRow(HERE, None, None, (Cell("m", "k", None, AT), Cell("s", 1, None, AT), Cell("u", "z", "q", AT))))],
+    [update(UpdateRow(HERE, None, UpdateDeletion(US, CLOCK)))],
+    [update(deletion=UpdateDeletion(US, CLOCK))],
     [
         update(
             key=9,
             write_time=140,
             ranges=(
-                ranged(Bound((1,)), Bound((3,), inclusive=False), 120),
-                ranged(Bound((3,)), Bound((4,)), 130),
-                ranged(Bound((4,), inclusive=False), Bound(), 140),
+                ranged(ClusteringBound((1,)), ClusteringBound((3,), inclusive=False), 120),
+                ranged(ClusteringBound((3,)), ClusteringBound((4,)), 130),
+                ranged(ClusteringBound((4,), inclusive=False), ClusteringBound(), 140),
             ),
         )
     ],
     [
         update(
-            Row((1, "b"), None, None, (Cell("n", None, 1, Stamp(5)),)),
-            Row((1, "a"), None, None, (Cell("v", None, "a", Stamp(5)),)),
+            UpdateRow((1, "b"), None, None, (Cell("n", None, 1, CellStamp(5)),)),
+            UpdateRow((1, "a"), None, None, (Cell("v", None, "a", CellStamp(5)),)),
             write_time=5,
         ),
-        update(Row((), Stamp(5), None, (Cell("v", None, "other", Stamp(5)),)), write_time=5),
+        update(UpdateRow((), CellStamp(5), None, (Cell("v", None, "other", CellStamp(5)),)), write_time=5),
     ],
 ]
 #: Places of those that generated code reads; an empty clustering value is left to the plain one.
@@ -98,11 +106,11 @@ PLAIN = {0, 2, 3, 9}
 CASES = [(version, index) for version in RECORDED for index in range(len(EXPECTED))]
 
 
-def definition(version: str, name: str) -> TableDefinition:
-    return parse(json.dumps(RECORDED[version][name]))
+def definition(version: str, name: str) -> CqlTableDefinition:
+    return parse_definition(json.dumps(RECORDED[version][name]))
 
 
-def recorded(version: str, index: int) -> list[tuple[TableDefinition, bytes]]:
+def recorded(version: str, index: int) -> list[tuple[CqlTableDefinition, bytes]]:
     return [
         (definition(version, name), bytes.fromhex(data))
         for name, _, data in RECORDED[version]["cases"][index]["updates"]
@@ -120,23 +128,23 @@ def clock_of(version: str) -> int:
 def settled(found: PartitionUpdate, clock: int) -> PartitionUpdate:
     """With times by the server's clock and time uuids as ``EXPECTED`` has them."""
 
-    def deletion(each: Deletion) -> Deletion:
+    def deletion(each: UpdateDeletion) -> UpdateDeletion:
         assert abs(each.local_deletion_time - clock) < 60
         return each._replace(local_deletion_time=CLOCK)
 
-    def stamp(each: Stamp) -> Stamp:
+    def stamp(each: CellStamp) -> CellStamp:
         if each.expires is None:
             return each
         assert each.ttl is not None
         assert abs(each.expires - each.ttl - clock) < 60
         return each._replace(expires=CLOCK + each.ttl)
 
-    def row(each: Row) -> Row:
+    def row(each: UpdateRow) -> UpdateRow:
         cells = tuple(
             cell._replace(stamp=stamp(cell.stamp), path=PATH if cell.column == "l" else cell.path)
             for cell in each.cells
         )
-        return Row(
+        return UpdateRow(
             each.clustering,
             each.liveness and stamp(each.liveness),
             each.deletion and deletion(each.deletion),
@@ -169,7 +177,7 @@ def test_recorded_statements(version: str, index: int) -> None:
         assert end == len(data) == skip_update(data, 0, table, int(version))
         again = write_update(read, table, int(version))
         assert read_update(again, 0, table, int(version), SOURCE)[0] == read
-        decoder = Decoder(table, int(version))
+        decoder = CompiledDecoder(table, int(version))
         for _ in range(3):
             plain = decoder.plain(data, 0)
         assert (plain is not None) == (index in PLAIN)
@@ -182,8 +190,8 @@ def test_an_empty_number_is_a_tombstone(version: str) -> None:
     ((table, data),) = recorded(version, len(EXPECTED))
     read, _ = read_update(data, 0, table, int(version), SOURCE)
     ((cell,),) = (row.cells for row in read.rows)
-    assert (cell.column, cell.value, cell.stamp) == ("n", None, Stamp(read.write_time))
-    decoder = Decoder(table, int(version))
+    assert (cell.column, cell.value, cell.stamp) == ("n", None, CellStamp(read.write_time))
+    decoder = CompiledDecoder(table, int(version))
     for _ in range(3):
         plain = decoder.plain(data, 0)
     assert plain is not None

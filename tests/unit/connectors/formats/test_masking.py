@@ -9,7 +9,7 @@ from connectors import schema as sc
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.formats import masking
 from connectors.formats.mask_functions import default_of, murmur3_32, murmur3_128, utf16_cut
-from connectors.formats.masking import Mask, Target, masked_by, parse_rules, problems, row_masker
+from connectors.formats.masking import Mask, Target, find_problems, masked_by, parse_rules, row_masker
 from connectors.schema import Schema, Type
 from worker.secrets.masking import is_secret_name
 
@@ -295,11 +295,11 @@ def test_wrong_rules_are_refused_before_any_column(options: dict[str, str], mess
     raw = {"mask.rules": "r", **{f"mask.r.{name}": value for name, value in options.items()}}
     with pytest.raises(ConfigInvalid, match=message):
         parse_rules(raw)
-    assert [problem.name for problem in problems(raw)] == ["mask.r.type"]
+    assert [problem.name for problem in find_problems(raw)] == ["mask.r.type"]
 
 
 def test_problems_names_options_that_nothing_reads() -> None:
-    found = problems(
+    found = find_problems(
         {
             "mask.rules": "a",
             "mask.a.columns": "x",
@@ -321,7 +321,7 @@ def test_problems_names_options_that_nothing_reads() -> None:
 
 def test_a_mask_of_ones_own() -> None:
     raw = {"mask.rules": "r", "mask.r.columns": NAME, "mask.r.type": f"{__name__}:reversing", "mask.r.sign": "!"}
-    assert problems(raw) == []
+    assert find_problems(raw) == []
     found = mask_of(raw)
     assert apply(found, "abc") == "!cba"
     with pytest.raises(ConfigInvalid, match="returned str, not a Mask"):

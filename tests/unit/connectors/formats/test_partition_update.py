@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.cql.types import CqlType, parse
+from connectors.cql.types import CqlType, parse_type
 from connectors.errors import Skippable
 from connectors.formats import timeuuid
 from connectors.formats.names import column_name, field_name
 from connectors.formats.partition_update import (
-    Bound,
     Cell,
-    Deletion,
-    Layout,
+    CellStamp,
+    ClusteringBound,
     PartitionUpdate,
     RangeDeletion,
-    Row,
-    Source,
-    Stamp,
+    UpdateDeletion,
+    UpdateLayout,
+    UpdateRow,
+    UpdateSource,
 )
-from connectors.formats.partition_update_codec import decode, encoder
+from connectors.formats.partition_update_codec import decode_update, make_encoder
 from connectors.schema import OPTIONAL_INT64, OPTIONAL_STRING, STRING
 from tests.support.partition_merge import Table
 from worker.converters.avro_compile import compile_avro
@@ -44,24 +44,24 @@ class Column(NamedTuple):
     reversed: bool = False
 
 
-UDT = CqlType("udt", (parse("text"), parse("blob")), keyspace="k", udt_name="odd", field_names=("a", "b c"))
+UDT = CqlType("udt", (parse_type("text"), parse_type("blob")), keyspace="k", udt_name="odd", field_names=("a", "b c"))
 FROZEN = CqlType("udt", UDT.arguments, frozen=True, keyspace="k", udt_name="odd", field_names=UDT.field_names)
 COLUMNS = [
-    Column("pk", parse("text"), "partition_key", 0),
-    Column("x", parse("int"), "clustering", 0),
-    Column("y", parse("int"), "clustering", 1, reversed=True),
-    Column("st", parse("bigint"), "static"),
-    Column("sl", parse("list<text>"), "static"),
-    Column("v", parse("text"), "regular"),
-    Column("Größe", parse("double"), "regular"),
-    Column("_x61", parse("blob"), "regular"),
+    Column("pk", parse_type("text"), "partition_key", 0),
+    Column("x", parse_type("int"), "clustering", 0),
+    Column("y", parse_type("int"), "clustering", 1, reversed=True),
+    Column("st", parse_type("bigint"), "static"),
+    Column("sl", parse_type("list<text>"), "static"),
+    Column("v", parse_type("text"), "regular"),
+    Column("Größe", parse_type("double"), "regular"),
+    Column("_x61", parse_type("blob"), "regular"),
     Column("f", FROZEN, "regular"),
     Column("lf", CqlType("list", (FROZEN,)), "regular"),
-    Column("m", parse("map<text, bigint>"), "regular"),
-    Column("s", parse("set<int>"), "regular"),
+    Column("m", parse_type("map<text, bigint>"), "regular"),
+    Column("s", parse_type("set<int>"), "regular"),
     Column("u", UDT, "regular"),
 ]
-SOURCE = Source(
+SOURCE = UpdateSource(
     connector="cassandra",
     cluster="c-1",
     keyspace="ks",
@@ -71,8 +71,8 @@ SOURCE = Source(
     position={"node": "n1", "offset": 5},
     read_time=7,
 )
-LAYOUT = Layout(source=SOURCE, columns=COLUMNS, position={"node": OPTIONAL_STRING, "offset": OPTIONAL_INT64})
-ENCODE = encoder(LAYOUT)
+LAYOUT = UpdateLayout(source=SOURCE, columns=COLUMNS, position={"node": OPTIONAL_STRING, "offset": OPTIONAL_INT64})
+ENCODE = make_encoder(LAYOUT)
 AVRO = AvroSettings()
 AVRO_TEXT = avro_text(LAYOUT.schema, AVRO)
 AVRO_ENCODE = compile_avro(LAYOUT.schema, AVRO, b"")
@@ -80,17 +80,17 @@ READER = avro_reader(AVRO_TEXT, AVRO)
 
 _times = st.integers(1_000_000, 1_000_004)
 _stamps = st.builds(
-    lambda time, ttl: Stamp(time, ttl, None if ttl is None else 1 + ttl), _times, st.none() | st.integers(1, 3)
+    lambda time, ttl: CellStamp(time, ttl, None if ttl is None else 1 + ttl), _times, st.none() | st.integers(1, 3)
 )
-_deletions = st.builds(Deletion, _times, st.integers(0, 3))
+_deletions = st.builds(UpdateDeletion, _times, st.integers(0, 3))
 _texts = st.text("aé\u2028", max_size=2)
 _frozen = st.fixed_dictionaries({"a": st.none() | _texts, "b c": st.none() | st.binary(max_size=2)})
-_uuids = st.integers(0, 3).map(lambda number: timeuuid.text(timeuuid.make(1_000_000 + number, number)))
+_uuids = st.integers(0, 3).map(lambda number: timeuuid.format_uuid(timeuuid.make_uuid(1_000_000 + number, number)))
 
 
 def _cells(column: str, paths: st.SearchStrategy[Any], values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Cell]]:
-    def made(path: Any, value: Any, stamp: Stamp) -> Cell:
-        return Cell(column, path, value, Stamp(stamp.write_time) if value is None else stamp)
+    def made(path: Any, value: Any, stamp: CellStamp) -> Cell:
+        return Cell(column, path, value, CellStamp(stamp.write_time) if value is None else stamp)
 
     return st.lists(
         st.builds(made, paths, st.none() | values, _stamps), max_size=2, unique_by=lambda cell: repr(cell.path)
@@ -109,12 +109,12 @@ def _rows(
     clustering: st.SearchStrategy[Any],
     *,
     static: bool = False,
-) -> st.SearchStrategy[Row]:
+) -> st.SearchStrategy[UpdateRow]:
     cells = st.tuples(*parts).map(lambda lists: tuple(cell for each in lists for cell in each))
     complex_ = st.lists(st.tuples(st.sampled_from(multicell), _deletions), max_size=2).map(tuple)
     if static:
-        return st.builds(Row, clustering, st.none(), st.none(), cells, complex_)
-    return st.builds(Row, clustering, st.none() | _stamps, st.none() | _deletions, cells, complex_)
+        return st.builds(UpdateRow, clustering, st.none(), st.none(), cells, complex_)
+    return st.builds(UpdateRow, clustering, st.none() | _stamps, st.none() | _deletions, cells, complex_)
 
 
 _none = st.none()
@@ -136,7 +136,7 @@ _regular = _rows(
 _static = _rows(
     [_cells("sl", _uuids, _texts), _cells("st", _none, st.integers(0, 3))], ["sl"], st.just(()), static=True
 )
-_bounds = st.builds(Bound, st.lists(st.integers(0, 2), max_size=2).map(tuple), st.booleans())
+_bounds = st.builds(ClusteringBound, st.lists(st.integers(0, 2), max_size=2).map(tuple), st.booleans())
 updates = st.builds(
     PartitionUpdate,
     source=st.just(SOURCE),
@@ -151,10 +151,10 @@ updates = st.builds(
 
 def through(way: str, value: Any) -> PartitionUpdate:
     if way == "avro":
-        return decode(READER.decode(AVRO_ENCODE(value) or b""), READER.schema)  # type: ignore[arg-type]
+        return decode_update(READER.decode(AVRO_ENCODE(value) or b""), READER.schema)  # type: ignore[arg-type]
     converter = JsonConverter({"schemas.enable": "true" if way == "enveloped" else "false"})
     schema, read = converter.to_connect("t", converter.encoder("t", LAYOUT.schema)(value))
-    return decode(read, schema or LAYOUT.schema)
+    return decode_update(read, schema or LAYOUT.schema)
 
 
 @given(updates, st.sampled_from(["avro", "json", "enveloped"]))
@@ -163,7 +163,7 @@ def test_what_is_written_is_read(update: PartitionUpdate, way: str) -> None:
     read = through(way, ENCODE(update))
 
     def plain(each: PartitionUpdate) -> Any:
-        def row(one: Row | None) -> Any:
+        def row(one: UpdateRow | None) -> Any:
             return one and one._replace(cells=tuple(sorted(one.cells, key=repr)))
 
         rows = [row(one) for one in each.rows]
@@ -182,9 +182,11 @@ def test_the_order_of_updates_makes_no_difference(data: st.DataObject, several: 
 
 
 def test_a_stamp_that_cells_share_is_written_once() -> None:
-    stamp = Stamp(5, 60, 65)
+    stamp = CellStamp(5, 60, 65)
     cells = tuple(Cell(name, None, value, stamp) for name, value in (("v", "a"), ("Größe", 1.0)))
-    value = ENCODE(PartitionUpdate(source=SOURCE, key=("k",), write_time=5, rows=(Row((1, 2), stamp, None, cells),)))
+    value = ENCODE(
+        PartitionUpdate(source=SOURCE, key=("k",), write_time=5, rows=(UpdateRow((1, 2), stamp, None, cells),))
+    )
     (row,) = value["rows"]
     assert (value["write_time"], value["ttl"], value["expires"]) == (5, 60, 65)
     assert (row["stamp"], row["liveness"], row.get("stamps")) == (None, {"stamp": None}, None)
@@ -211,19 +213,19 @@ def test_names_in_the_schema() -> None:
 
 def test_other_messages_are_refused() -> None:
     with pytest.raises(Skippable, match="partition update"):
-        decode({"rows": []}, LAYOUT.schema)
+        decode_update({"rows": []}, LAYOUT.schema)
     with pytest.raises(Skippable, match="partition update"):
-        decode({}, STRING)
+        decode_update({}, STRING)
 
 
 # The merge, rule by rule
 
 
 def table(
-    *rows: Row,
+    *rows: UpdateRow,
     ranges: tuple[RangeDeletion, ...] = (),
-    deletion: Deletion | None = None,
-    static: Row | None = None,
+    deletion: UpdateDeletion | None = None,
+    static: UpdateRow | None = None,
     now: int = 0,
 ) -> Any:
     results = []
@@ -239,12 +241,12 @@ def table(
     return results[0]
 
 
-def v(value: str | None, time: int, ttl: int | None = None, expires: int | None = None) -> Row:
-    return Row((1, 2), None, None, (Cell("v", None, value, Stamp(time, ttl, expires)),))
+def v(value: str | None, time: int, ttl: int | None = None, expires: int | None = None) -> UpdateRow:
+    return UpdateRow((1, 2), None, None, (Cell("v", None, value, CellStamp(time, ttl, expires)),))
 
 
 ROW = {"x": 1, "y": 2}
-LIVE = Row((1, 2), Stamp(1))
+LIVE = UpdateRow((1, 2), CellStamp(1))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ LIVE = Row((1, 2), Stamp(1))
         (v("a", 5, 10, 3), v("b", 4), None),
     ],
 )
-def test_which_cell_wins(first: Row, second: Row, value: str | None) -> None:
+def test_which_cell_wins(first: UpdateRow, second: UpdateRow, value: str | None) -> None:
     assert table(first, second, LIVE, now=3) == ({}, [ROW | ({"v": value} if value else {})])
 
 
@@ -267,55 +269,61 @@ def test_a_row_lives_by_liveness_or_by_a_cell() -> None:
     assert table(LIVE) == ({}, [ROW])
     assert table(v("a", 1)) == ({}, [ROW | {"v": "a"}])
     assert table(v("a", 1), v(None, 2)) is None
-    assert table(Row((1, 2), Stamp(1, 1, 5)), now=5) is None
-    assert table(Row((1, 2), Stamp(1, 1, 5)), LIVE, now=5) is None
-    assert table(Row((1, 2), Stamp(1, 1, 5)), Row((1, 2), Stamp(2)), now=5) == ({}, [ROW])
+    assert table(UpdateRow((1, 2), CellStamp(1, 1, 5)), now=5) is None
+    assert table(UpdateRow((1, 2), CellStamp(1, 1, 5)), LIVE, now=5) is None
+    assert table(UpdateRow((1, 2), CellStamp(1, 1, 5)), UpdateRow((1, 2), CellStamp(2)), now=5) == ({}, [ROW])
 
 
 def test_deletions_hide_what_is_not_younger() -> None:
-    gone = Deletion(5, 0)
-    whole = RangeDeletion(Bound(), Bound(), gone)
+    gone = UpdateDeletion(5, 0)
+    whole = RangeDeletion(ClusteringBound(), ClusteringBound(), gone)
     for time, shown in ((5, None), (6, ({}, [ROW | {"v": "a"}]))):
-        assert table(v("a", time), Row((1, 2), None, gone)) == shown
+        assert table(v("a", time), UpdateRow((1, 2), None, gone)) == shown
         assert table(v("a", time), ranges=(whole,)) == shown
         assert table(v("a", time), deletion=gone) == shown
-    assert table(LIVE, v("a", 5), Row((1, 2), None, Deletion(4, 0))) == ({}, [ROW | {"v": "a"}])
+    assert table(LIVE, v("a", 5), UpdateRow((1, 2), None, UpdateDeletion(4, 0))) == ({}, [ROW | {"v": "a"}])
 
 
 def test_complex_deletions_hide_elements_of_their_column() -> None:
-    row = Row(
+    row = UpdateRow(
         (1, 2),
         None,
         None,
-        (Cell("m", "old", 1, Stamp(4)), Cell("m", "new", 2, Stamp(5)), Cell("s", 1, True, Stamp(1))),
-        (("m", Deletion(4, 0)),),
+        (Cell("m", "old", 1, CellStamp(4)), Cell("m", "new", 2, CellStamp(5)), Cell("s", 1, True, CellStamp(1))),
+        (("m", UpdateDeletion(4, 0)),),
     )
     assert table(row) == ({}, [ROW | {"m": {"'new'": 2}, "s": [1]}])
 
 
 def test_static_cells_are_hidden_by_the_partition_alone() -> None:
-    static = Row((), None, None, (Cell("st", None, 7, Stamp(5)),))
-    assert table(static=static, ranges=(RangeDeletion(Bound(), Bound(), Deletion(9, 0)),)) == ({"st": 7}, [])
-    assert table(static=static, deletion=Deletion(5, 0)) is None
+    static = UpdateRow((), None, None, (Cell("st", None, 7, CellStamp(5)),))
+    assert table(
+        static=static, ranges=(RangeDeletion(ClusteringBound(), ClusteringBound(), UpdateDeletion(9, 0)),)
+    ) == ({"st": 7}, [])
+    assert table(static=static, deletion=UpdateDeletion(5, 0)) is None
 
 
 @pytest.mark.parametrize(
     ("start", "end", "inside"),
     [
-        (Bound((1,)), Bound((1,)), True),
-        (Bound((1,), inclusive=False), Bound(), False),
-        (Bound((1, 3)), Bound((1, 1)), True),
-        (Bound((1, 2), inclusive=False), Bound((1,)), False),
-        (Bound((0,), inclusive=False), Bound((1, 2)), True),
-        (Bound((1, 1)), Bound((1, 3)), False),
-        (Bound(), Bound((1, 2), inclusive=False), False),
+        (ClusteringBound((1,)), ClusteringBound((1,)), True),
+        (ClusteringBound((1,), inclusive=False), ClusteringBound(), False),
+        (ClusteringBound((1, 3)), ClusteringBound((1, 1)), True),
+        (ClusteringBound((1, 2), inclusive=False), ClusteringBound((1,)), False),
+        (ClusteringBound((0,), inclusive=False), ClusteringBound((1, 2)), True),
+        (ClusteringBound((1, 1)), ClusteringBound((1, 3)), False),
+        (ClusteringBound(), ClusteringBound((1, 2), inclusive=False), False),
     ],
 )
-def test_ranges_are_in_clustering_order(start: Bound, end: Bound, *, inside: bool) -> None:
-    assert (table(LIVE, ranges=(RangeDeletion(start, end, Deletion(9, 0)),)) is None) == inside
+def test_ranges_are_in_clustering_order(start: ClusteringBound, end: ClusteringBound, *, inside: bool) -> None:
+    assert (table(LIVE, ranges=(RangeDeletion(start, end, UpdateDeletion(9, 0)),)) is None) == inside
 
 
 def test_lists_are_in_the_order_of_their_uuids() -> None:
-    times = [timeuuid.text(timeuuid.make(time, low)) for time, low in ((3, 0), (1, 0x80 << 56), (1, 0x7F << 56))]
-    row = Row((), None, None, tuple(Cell("sl", path, text, Stamp(1)) for path, text in zip(times, "cab", strict=True)))
+    times = [
+        timeuuid.format_uuid(timeuuid.make_uuid(time, low)) for time, low in ((3, 0), (1, 0x80 << 56), (1, 0x7F << 56))
+    ]
+    row = UpdateRow(
+        (), None, None, tuple(Cell("sl", path, text, CellStamp(1)) for path, text in zip(times, "cab", strict=True))
+    )
     assert table(static=row) == ({"sl": ["a", "b", "c"]}, [])

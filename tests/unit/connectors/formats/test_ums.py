@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.cql.types import CqlType, parse
+from connectors.cql.types import CqlType, parse_type
 from connectors.formats import ums
 from connectors.formats.ums_cql import text_of, time_text, ums_type
 from worker.converters.json import JsonConverter
@@ -37,7 +37,7 @@ def test_keys() -> None:
 
 
 def test_signals() -> None:
-    value = ums.heartbeat(NAMESPACE.text, 1_000_001)
+    value = ums.make_heartbeat(NAMESPACE.text, 1_000_001)
     data = JsonConverter({"schemas.enable": "false"}).encoder("t", ums.MESSAGE)(value)
     assert json.loads(data or b"") == {
         "protocol": {"type": "data_increment_heartbeat", "version": "1.3", "part": None},
@@ -48,18 +48,18 @@ def test_signals() -> None:
         },
         "payload": [{"tuple": ["1970-01-01 00:00:01.000001"]}],
     }
-    assert ums.signal(ums.BATCH_TERMINATION, "n", 0, batch=7, part="1/2") == {
+    assert ums.make_signal(ums.BATCH_TERMINATION, "n", 0, batch=7, part="1/2") == {
         "protocol": {"type": "data_batch_termination", "version": "1.3", "part": "1/2"},
         "schema": {"namespace": "n", "fields": [ums.SYSTEM_FIELDS[1]], "batchId": 7},
         "payload": [{"tuple": ["1970-01-01 00:00:00.000000"]}],
     }
-    assert ums.termination("n", 0)["protocol"]["type"] == "data_increment_termination"
-    assert ums.termination("n", 0, batch=True)["protocol"]["type"] == "data_batch_termination"
+    assert ums.make_termination("n", 0)["protocol"]["type"] == "data_increment_termination"
+    assert ums.make_termination("n", 0, batch=True)["protocol"]["type"] == "data_batch_termination"
 
 
 def test_unknown_types_are_refused() -> None:
     with pytest.raises(ValueError, match="UMS has no type"):
-        ums.field("a", "varchar")
+        ums.make_field("a", "varchar")
 
 
 @given(st.dates())
@@ -113,19 +113,19 @@ def test_dates_beyond_four_digits(days: int, text: str) -> None:
     ],
 )
 def test_cql_values(kind: str, type_: str, value: Any, text: str) -> None:
-    made = parse(kind)
+    made = parse_type(kind)
     assert ums_type(made) == type_
     assert text_of(made)(value) == text
 
 
 def test_udt() -> None:
-    kind = CqlType("udt", (parse("text"), parse("blob")), field_names=("a", "b c"))
+    kind = CqlType("udt", (parse_type("text"), parse_type("blob")), field_names=("a", "b c"))
     assert text_of(kind)({"a": "x", "b c": b""}) == '{"a":"x","b c":""}'
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_floats_read_back(value: float) -> None:
-    assert struct.pack("<f", float(text_of(parse("float"))(value))) == struct.pack("<f", value)
+    assert struct.pack("<f", float(text_of(parse_type("float"))(value))) == struct.pack("<f", value)
 
 
 def test_time_text() -> None:

@@ -13,7 +13,7 @@ from connectors.logs.direct_rows import FileLines
 from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import build_any
 from connectors.logs.rules.compiled import compile_group, compile_rows, compile_rules
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from connectors.testing.contexts import RecordedMetrics
 from connectors.text_files.reader import FINGERPRINT, POSITION
 
@@ -95,7 +95,7 @@ def both_ways(
             maker.add_file_lines(records, source, before, lines, offsets, delivered)
         else:
             for line, after in zip(lines, offsets, strict=True):
-                origin = Origin(source.host, source.path, before[POSITION], source.now)
+                origin = LineOrigin(source.host, source.path, before[POSITION], source.now)
                 name, number = source.name(before, after), before[POSITION]
                 maker.add_line(records, PARTITION, before, after, line, origin, name, number, delivered)
                 delivered, before = 0, after
@@ -181,7 +181,7 @@ def test_groups_of_an_expression_that_take_no_part(pattern: str, line: str, rows
         ]
     }
     (group,) = build_any(rules).groups
-    assert compile_group(group)(line, Origin()) == (None if rows is None else [rows])
+    assert compile_group(group)(line, LineOrigin()) == (None if rows is None else [rows])
     (function,) = compile_rows([group], "id")
     assert function is not None
-    assert function.make(line, Origin(), "1", function.matches) == (None if rows is None else {**rows, "id": "1"})
+    assert function.make(line, LineOrigin(), "1", function.matches) == (None if rows is None else {**rows, "id": "1"})

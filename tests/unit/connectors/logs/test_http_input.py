@@ -25,7 +25,7 @@ from connectors.logs.network.bodies import read_bulk, read_events
 from connectors.logs.network.documents import beat_identity
 from connectors.logs.network.lines import LineLimits
 from connectors.logs.network.otlp import RequestInvalid, decode_json, decode_protobuf, log_lines
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from tests.unit.connectors.logs.network_world import listening
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ BEAT = {
     "agent": {"id": "7f3c"},
     "log": {"offset": 120, "file": {"path": "/var/log/app.log", "fingerprint": "ab12"}},
 }
-PEER = Origin("peer", "http://0.0.0.0:1", 0, 1)
+PEER = LineOrigin("peer", "http://0.0.0.0:1", 0, 1)
 LIMITS = LineLimits(1000)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from connectors.api import EVERY_PARTITION, Batch, SameAs, SourceRecord
 from connectors.logs.config import CONFIG
 from connectors.logs.connector import LogsConnector
-from connectors.logs.heartbeats import Heartbeats, Look
-from connectors.logs.metrics import DELAY, DELIVERED_ROWS, HEARTBEAT_AGE, HOST_HEARTBEAT_AGE, Delivery, HostCounts
+from connectors.logs.heartbeats import LogHeartbeats, Look
+from connectors.logs.metrics import DELAY, DELIVERED_ROWS, HEARTBEAT_AGE, HOST_HEARTBEAT_AGE, BatchDelivery, HostCounts
 from connectors.testing import Run
 from connectors.testing.contexts import RecordedMetrics
 
@@ -24,7 +24,7 @@ class World:
         self.now = 1_000_000
         self.metrics = RecordedMetrics(LogsConnector.metrics)
         config = CONFIG.parse({"topic.prefix": "logs", "rules": RULES, **named})
-        self.heartbeats = Heartbeats(config, self.metrics, "here", lambda: self.now)
+        self.heartbeats = LogHeartbeats(config, self.metrics, "here", lambda: self.now)
 
     def beat(self, seconds: float, *looks: Look) -> Batch | None:
         self.now += int(seconds * 1000)
@@ -92,7 +92,7 @@ def test_the_delay_is_that_of_all_rows_until_kafka_has_them() -> None:
     counts = HostCounts()
     counts.rows = {"late": [2, 1_000 + 3_000], "ahead": [1, 9_000]}
     done: list[str] = []
-    delivery = Delivery(metrics, {"web-1": counts}, lambda: done.append("answered"), lambda: 5_000)
+    delivery = BatchDelivery(metrics, {"web-1": counts}, lambda: done.append("answered"), lambda: 5_000)
     assert not metrics.series
     delivery.confirm()
     labels = {table: (("host", "web-1"), ("table", table)) for table in counts.rows}

@@ -7,7 +7,7 @@ from aiokafka import ConsumerRecord
 
 from connectors.logs.config import CONFIG
 from connectors.logs.connector import LogsConnector
-from connectors.logs.kafka_input import OFFSET, _Reader
+from connectors.logs.kafka_input import OFFSET, _KafkaPartitionReader
 from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import build_rules
 from connectors.logs.rules.compiled import compile_rules
@@ -27,10 +27,12 @@ tables:
 """
 
 
-def reader() -> _Reader:
+def reader() -> _KafkaPartitionReader:
     rules = compile_rules(build_rules(parse_rules(RULES)))
     config = CONFIG.parse({"topic.prefix": "p", "rules": RULES})
-    return _Reader("t", 0, RowMaker(rules, config, RecordedMetrics(LogsConnector.metrics)), "h", recognise=True)
+    return _KafkaPartitionReader(
+        "t", 0, RowMaker(rules, config, RecordedMetrics(LogsConnector.metrics)), "h", recognise=True
+    )
 
 
 def record(offset: int, value: bytes | None) -> Any:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from connectors.errors import Fatal
 from connectors.logs.config import CONFIG, join_settings
 from connectors.logs.connector import LogsConnector
-from connectors.logs.heartbeats import Heartbeats
-from connectors.logs.kafka_input import _Reader
+from connectors.logs.heartbeats import LogHeartbeats
+from connectors.logs.kafka_input import _KafkaPartitionReader
 from connectors.logs.kafka_joining import read_listed, write_listed
 from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import build_rules
@@ -25,13 +25,13 @@ from connectors.testing.contexts import RecordedMetrics
 RULES = '{"tables": [{"name": "lines", "groups": [{"name": "all", "steps": [{"saveAs": {"columns": [{"name": "line"}]}}]}]}]}'
 
 
-def reader(**options: str) -> _Reader:
+def reader(**options: str) -> _KafkaPartitionReader:
     named = {name.replace("_", "."): value for name, value in options.items()}
     config = CONFIG.parse({"topic.prefix": "p", "rules": RULES, "multiline.start": "^[A-Z]", **named})
     metrics = RecordedMetrics(LogsConnector.metrics)
     rules = compile_rules(build_rules(parse_rules(RULES)))
-    rows = RowMaker(rules, config, metrics, Heartbeats(config, metrics, "h"))
-    return _Reader("t", 0, rows, "h", join_settings(config), recognise=True)
+    rows = RowMaker(rules, config, metrics, LogHeartbeats(config, metrics, "h"))
+    return _KafkaPartitionReader("t", 0, rows, "h", join_settings(config), recognise=True)
 
 
 def record(offset: int, line: str, host: str = "a", sent_ms: int = 1000) -> Any:

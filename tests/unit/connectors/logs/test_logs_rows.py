@@ -11,7 +11,7 @@ from connectors.errors import ConfigInvalid
 from connectors.logs.config import CONFIG
 from connectors.logs.connector import LogsConnector
 from connectors.logs.kafka_records import read_record
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from connectors.schema import STRING
 from connectors.testing import Run
 
@@ -204,5 +204,5 @@ async def test_offsets_that_can_not_be_resumed_from(tmp_path: Path, offsets: Any
     ],
 )
 def test_records_of_shippers(value: bytes, line: str, host: str, timestamp: int) -> None:
-    shipped = read_record(value, Origin("d", "t/0", 7, 5), recognise=True)
+    shipped = read_record(value, LineOrigin("d", "t/0", 7, 5), recognise=True)
     assert (shipped.line, shipped.origin.host, shipped.origin.timestamp) == (line, host, timestamp)

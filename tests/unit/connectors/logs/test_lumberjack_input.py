@@ -14,10 +14,10 @@ from connectors.logs.network.documents import document_line
 from connectors.logs.network.frames import FrameInvalid
 from connectors.logs.network.lines import LineLimits, NetworkLine
 from connectors.logs.network.lumberjack import LumberjackDecoder
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from tests.unit.connectors.logs.network_world import connected, listening
 
-PEER = Origin("peer", "tcp://0.0.0.0:5044", 0, 1)
+PEER = LineOrigin("peer", "tcp://0.0.0.0:5044", 0, 1)
 MOST = 4000
 
 

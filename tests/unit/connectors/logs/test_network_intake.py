@@ -6,11 +6,11 @@ import asyncio
 
 from connectors.logs.network.intake import Intake
 from connectors.logs.network.lines import NetworkLine
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 
 
 def lines(count: int, size: int = 10) -> list[NetworkLine]:
-    return [NetworkLine(str(number), Origin(), size=size) for number in range(count)]
+    return [NetworkLine(str(number), LineOrigin(), size=size) for number in range(count)]
 
 
 async def test_a_delivery_is_done_when_all_of_its_lines_are() -> None:

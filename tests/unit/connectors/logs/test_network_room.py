@@ -2,13 +2,13 @@
 
 import asyncio
 
-from connectors.logs.network.room import Lease, Room
+from connectors.logs.network.room import Room, RoomLease
 from tests.support.eventually import pass_turns
 from tests.unit.connectors.logs.network_world import connected, listening
 
 
 async def test_a_sender_waits_for_room_that_others_have() -> None:
-    room, first, second, third = Room(100), Lease(), Lease(), Lease()
+    room, first, second, third = Room(100), RoomLease(), RoomLease(), RoomLease()
     await room.grow(first, 90)
     # The first one that would have to wait may go beyond the bound.
     await room.grow(second, 50)
@@ -26,7 +26,7 @@ async def test_parts_that_fill_the_room_come_to_their_ends() -> None:
     done: list[int] = []
 
     async def send(number: int) -> None:
-        lease = Lease()
+        lease = RoomLease()
         for _ in range(4):
             await room.grow(lease, 20)
             await pass_turns()
@@ -40,7 +40,7 @@ async def test_parts_that_fill_the_room_come_to_their_ends() -> None:
 
 
 async def test_a_sender_that_gives_up_while_it_waits_leaves_nothing_behind() -> None:
-    room, first, second, third = Room(10), Lease(), Lease(), Lease()
+    room, first, second, third = Room(10), RoomLease(), RoomLease(), RoomLease()
     await room.grow(first, 10)
     await room.grow(second, 10)
     waiting = asyncio.create_task(room.grow(third, 10))

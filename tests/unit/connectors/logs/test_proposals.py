@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from connectors.logs.rules.built import build_rules
 from connectors.logs.rules.model import read_rules
 from connectors.logs.rules.preview import preview_rules
-from connectors.logs.rules.proposals import MOST_PATTERNS, LinePattern, propose_rules
+from connectors.logs.rules.proposals import MOST_PATTERNS, ProposedPattern, propose_rules
 
 
-def rows(pattern: LinePattern, lines: list[str]) -> list[dict[str, object]]:
+def rows(pattern: ProposedPattern, lines: list[str]) -> list[dict[str, object]]:
     assert pattern.rules is not None
     shown = preview_rules(build_rules(read_rules(pattern.rules)), lines).lines
     return [row for line in shown for row in line.rows.get("lines", [])]

@@ -17,7 +17,7 @@ from connectors.logs.recent import read_recent
 from connectors.logs.rows import RowMaker
 from connectors.logs.rules.built import build_any
 from connectors.logs.rules.compiled import compile_rules
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from connectors.logs.unknown_lines import is_signal, read_unknown
 from connectors.testing.contexts import RecordedMetrics
 
@@ -85,11 +85,11 @@ def test_unknown_lines_in_every_form(output: str) -> None:
     rules = {"tables": [{"name": "t", "groups": [{"name": "g", "steps": steps}]}]}
     maker = RowMaker(compile_rules(build_any(rules)), config, RecordedMetrics(LogsConnector.metrics))
     records: list[SourceRecord] = []
-    maker.add_line(records, {}, {}, {}, "a line", Origin("web-1", "/x", 120, 1000), "/x:f:120", 77)
+    maker.add_line(records, {}, {}, {}, "a line", LineOrigin("web-1", "/x", 120, 1000), "/x:f:120", 77)
     value = msgspec.json.decode(msgspec.json.encode(records[0].value))
     line = read_unknown(value, 1000, "key")
     assert line is not None
-    assert (line.line, line.origin, line.name) == ("a line", Origin("web-1", "/x", 120, 1000), "/x:f:120")
+    assert (line.line, line.origin, line.name) == ("a line", LineOrigin("web-1", "/x", 120, 1000), "/x:f:120")
     assert line.number == (0 if output == "plain" else 77)
     assert [(failure["table"], failure["group"], failure["step"]) for failure in line.failures] == [("t", "g", 1)]
 
@@ -103,6 +103,6 @@ def test_values_that_are_no_unknown_lines(value: Any) -> None:
 
 def test_heartbeats_of_the_table_are_no_lines() -> None:
     namespace = "logs.logs.logs.unknown_table.1.0.0"
-    assert is_signal(ums.heartbeat(namespace, 0))
-    assert not is_signal(ums.message(ums.INCREMENT, namespace, [], []))
+    assert is_signal(ums.make_heartbeat(namespace, 0))
+    assert not is_signal(ums.make_message(ums.INCREMENT, namespace, [], []))
     assert not is_signal({"line": "a line", "protocol": "http"})

@@ -12,13 +12,13 @@ from connectors.logs.network.frames import FrameInvalid
 from connectors.logs.network.lines import LineLimits, NetworkLine, make_line
 from connectors.logs.network.relp import RelpDecoder
 from connectors.logs.network.syslog import parse_syslog
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 from tests.unit.connectors.logs.network_world import connected, listening
 
 if TYPE_CHECKING:
     import asyncio
 
-PEER = Origin("peer", "tcp://0.0.0.0:2514", 0, 1)
+PEER = LineOrigin("peer", "tcp://0.0.0.0:2514", 0, 1)
 
 
 def frame(number: int, command: str, content: bytes = b"") -> bytes:

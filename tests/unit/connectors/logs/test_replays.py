@@ -100,10 +100,10 @@ class World:
 
     def write_unknown(self, lines: Sequence[str]) -> None:
         maker, records = self.maker(rules_of("none", "none")), list[SourceRecord]()
-        from connectors.logs.rules.records import Origin
+        from connectors.logs.rules.records import LineOrigin
 
         for number, line in enumerate(lines):
-            origin = Origin("web-1", "/x", number * 100, 1000 + number)
+            origin = LineOrigin("web-1", "/x", number * 100, 1000 + number)
             maker.add_line(records, {}, {}, {}, line, origin, f"/x:f:{number * 100}", number * 100)
         self.topic.write(records)
         self.unknown += records

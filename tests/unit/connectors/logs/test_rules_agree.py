@@ -12,9 +12,9 @@ from connectors.logs.rules.compiled import compile_rules
 from connectors.logs.rules.interpreted import explain_line
 from connectors.logs.rules.model import read_rules
 from connectors.logs.rules.preview import preview_rules
-from connectors.logs.rules.records import Dropped, Origin, Record
+from connectors.logs.rules.records import Dropped, LineOrigin, Record
 
-ORIGIN = Origin("web-1", "/var/log/app.log", 120, 1_795_712_405_000)
+ORIGIN = LineOrigin("web-1", "/var/log/app.log", 120, 1_795_712_405_000)
 #: Names that steps use, so that they often meet.
 NAMES = st.sampled_from(["line", "a", "b", "c", "0", "@host"])
 FIELDS = st.one_of(NAMES, st.integers(-3, 3))

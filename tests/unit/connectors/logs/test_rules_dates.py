@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.logs.rules.dates import date_reader
-from connectors.logs.rules.errors import OptionInvalid
-from connectors.logs.rules.records import Origin, StepFailed
+from connectors.logs.rules.errors import OperatorOptionInvalid
+from connectors.logs.rules.records import LineOrigin, StepFailed
 
 
 def milliseconds(*parts: int, thousandths: int = 0) -> int:
@@ -57,7 +57,7 @@ def test_the_first_format_that_fits_counts() -> None:
 def test_a_date_without_year_is_the_last_one_before_the_line_was_read() -> None:
     reader = date_reader(["MMM d HH:mm:ss"], "UTC")
     assert reader.with_origin
-    january = Origin(timestamp=milliseconds(2027, 1, 1, 0, 5))
+    january = LineOrigin(timestamp=milliseconds(2027, 1, 1, 0, 5))
     assert reader.read("Dec 31 23:59:59", january) == milliseconds(2026, 12, 31, 23, 59, 59)
     assert reader.read("Jan  1 00:04:00", january) == milliseconds(2027, 1, 1, 0, 4)
 
@@ -80,5 +80,5 @@ def test_remembered_dates_are_those_of_their_text(times: list[int]) -> None:
 
 @pytest.mark.parametrize("formats", [[], ["yyyy yyyy"], ["yyyy"], ["HHq"]])
 def test_wrong_formats_are_refused(formats: list[str]) -> None:
-    with pytest.raises(OptionInvalid):
+    with pytest.raises(OperatorOptionInvalid):
         date_reader(formats, "UTC")

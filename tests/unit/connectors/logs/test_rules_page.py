@@ -16,7 +16,7 @@ from connectors.logs.rules.operators.conditions import Condition
 from connectors.logs.rules.operators.saving import Column
 from connectors.logs.rules.options import describe_options
 from connectors.logs.rules.preview import check_golden
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 
 PAGE = (Path(__file__).parents[4] / "docs" / "rules.md").read_text()
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -63,5 +63,5 @@ def test_the_example_is_right(operator: str) -> None:
     assert any(operator in step for step in example["steps"])
     rules = rules_of(example)
     assert check_golden(rules) == []
-    accepted = compile_rules(rules).apply(example["line"], Origin())
+    accepted = compile_rules(rules).apply(example["line"], LineOrigin())
     assert [table for table, _ in accepted] == ["example"]

@@ -3,11 +3,11 @@
 from decimal import Decimal
 from typing import Any
 
-from connectors.logs.rules.built import BuiltRules, Status, build_rules
+from connectors.logs.rules.built import BuiltRules, StepStatus, build_rules
 from connectors.logs.rules.compiled import compile_rules
 from connectors.logs.rules.model import read_rules
 from connectors.logs.rules.preview import check_golden, check_versions, diff_rules, preview_rules
-from connectors.logs.rules.records import Dropped, Origin
+from connectors.logs.rules.records import Dropped, LineOrigin
 
 
 def rules_of(*groups: list[dict[str, Any]], golden: Any = (), **options: Any) -> BuiltRules:
@@ -43,7 +43,7 @@ def test_every_step_has_one_of_five_statuses() -> None:
     assert group.steps[2].lines[0].records_out == [{"line": "user=ann", "user": "ann"}]
     assert group.steps[2].lines[2].reason == "the expression does not match"
     assert group.steps[1].lines[1].reason == "health"
-    assert group.steps[3].counts == {Status.SUCCESS: 1, Status.SKIPPED: 1, Status.ERROR: 1}
+    assert group.steps[3].counts == {StepStatus.SUCCESS: 1, StepStatus.SKIPPED: 1, StepStatus.ERROR: 1}
     assert (group.tried, group.accepted, group.percent) == (4, 2, 50.0)
 
 
@@ -64,8 +64,8 @@ def test_long_lines_are_unknown() -> None:
     rules = rules_of([save(line="string")], mostCharacters=3)
     assert [line.unknown for line in preview_rules(rules, ["abc", "abcd"]).lines] == [False, True]
     compiled = compile_rules(rules)
-    assert compiled.apply("abcd", Origin()) == []
-    (failure,) = compiled.explain("abcd", Origin())
+    assert compiled.apply("abcd", LineOrigin()) == []
+    (failure,) = compiled.explain("abcd", LineOrigin())
     assert failure.reason == "the line has 4 characters; rules are given at most 3 (mostCharacters)"
 
 
@@ -127,26 +127,26 @@ def test_golden_lines() -> None:
 def test_rows_have_the_values_of_their_types() -> None:
     steps = [{"split": {"by": ";", "names": list("abcde")}}]
     rules = rules_of([*steps, save(a="int", b="double", c="boolean", d="decimal", e="datetime")])
-    ((_, rows),) = compile_rules(rules).apply("7;1e3;no;-3;2026-11-26T17:29:00Z", Origin())
+    ((_, rows),) = compile_rules(rules).apply("7;1e3;no;-3;2026-11-26T17:29:00Z", LineOrigin())
     assert rows == [{"a": 7, "b": 1000.0, "c": False, "d": Decimal(-3), "e": 1795714140000}]
 
 
 def test_values_that_do_not_fit_make_the_group_fail() -> None:
     compiled = compile_rules(rules_of([save(line="int")]))
     for line in ("x", "1.5", "2147483648", "", "1_000", "\u0661"):
-        assert compiled.apply(line, Origin()) == []
-        (failure,) = compiled.explain(line, Origin())
+        assert compiled.apply(line, LineOrigin()) == []
+        (failure,) = compiled.explain(line, LineOrigin())
         assert (failure.step, failure.operator) == (1, "saveAs")
 
 
 def test_any_number_of_conditional_steps() -> None:
     steps: list[dict[str, Any]] = [{"trim": {"field": "line"}, "ignoreFailure": True, "when": {"contains": "a"}}] * 60
-    assert compile_rules(rules_of([*steps, save(line="string")])).apply(" a ", Origin()) == [("t", [{"line": "a"}])]
+    assert compile_rules(rules_of([*steps, save(line="string")])).apply(" a ", LineOrigin()) == [("t", [{"line": "a"}])]
 
 
 def test_a_dropped_line_is_accepted_and_makes_no_row() -> None:
     rules = rules_of([{"drop": {"reason": "noise"}}, save(line="string")])
-    assert compile_rules(rules).apply("x", Origin()) == [("t", [Dropped("noise")])]
+    assert compile_rules(rules).apply("x", LineOrigin()) == [("t", [Dropped("noise")])]
 
 
 def test_expressions_see_the_whole_string() -> None:
@@ -155,6 +155,6 @@ def test_expressions_see_the_whole_string() -> None:
         {"split": {"pattern": "^x| +", "names": ["empty", "first", "rest"]}},
     ]
     ((_, rows),) = compile_rules(rules_of([*steps, save(empty="string", first="string", rest="string")])).apply(
-        "aa  x b", Origin()
+        "aa  x b", LineOrigin()
     )
     assert rows == [{"empty": "", "first": "a", "rest": "x b"}]

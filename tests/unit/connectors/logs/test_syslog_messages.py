@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from connectors.logs.network.frames import SyslogDecoder
 from connectors.logs.network.lines import LineLimits, NetworkLine, make_line
 from connectors.logs.network.syslog import parse_syslog
-from connectors.logs.rules.records import Origin
+from connectors.logs.rules.records import LineOrigin
 
 NOW = int(datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp() * 1000)
-PEER = Origin("peer", "tcp://0.0.0.0:5514", 0, NOW)
+PEER = LineOrigin("peer", "tcp://0.0.0.0:5514", 0, NOW)
 
 
 def milliseconds(*time: int) -> int:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from connectors.mysql import event_types as types
 from connectors.mysql import type_codes as codes
 from connectors.mysql.decode_columns import decimal_size
-from connectors.mysql.model import Column
+from connectors.mysql.model import MySqlColumn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from connectors.mysql.model import Table
+    from connectors.mysql.model import MySqlTable
 
 #: Collations of every group of charsets: utf8mb4, utf8mb3, latin1, ascii, cp1250, koi8r, gbk, sjis, big5, ucs2, utf16.
 COLLATIONS = (45, 33, 8, 11, 26, 7, 28, 13, 1, 35, 54)
@@ -35,13 +35,13 @@ DIGITS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4, 8: 4, 9: 4}
 class Kind:
     """A column without its name and nullability, and stored values of it."""
 
-    column: Callable[[str, bool], Column]
+    column: Callable[[str, bool], MySqlColumn]
     values: st.SearchStrategy[bytes]
 
 
 def _fixed(code: int, size: int, **more: object) -> Kind:
     return Kind(
-        lambda name, nullable: Column(name=name, type=code, nullable=nullable, **more),  # type: ignore[arg-type]
+        lambda name, nullable: MySqlColumn(name=name, type=code, nullable=nullable, **more),  # type: ignore[arg-type]
         st.one_of(st.binary(min_size=size, max_size=size), st.sampled_from([bytes(size), b"\xff" * size])),
     )
 
@@ -52,7 +52,7 @@ def _prefixed(values: st.SearchStrategy[bytes], size: int) -> st.SearchStrategy[
 
 def _varying(code: int, meta: int, size: int, values: st.SearchStrategy[bytes], **more: object) -> Kind:
     return Kind(
-        lambda name, nullable: Column(name=name, type=code, meta=meta, nullable=nullable, **more),  # type: ignore[arg-type]
+        lambda name, nullable: MySqlColumn(name=name, type=code, meta=meta, nullable=nullable, **more),  # type: ignore[arg-type]
         _prefixed(values, size),
     )
 
@@ -85,7 +85,7 @@ def _double() -> Kind:
         st.sampled_from([0.0, -0.0, 1e300, -1e300, 5e-324, 1e7, 9999999.0, 0.001, 0.0009, -0.001, -1e7]),
     )
     return Kind(
-        lambda name, nullable: Column(name=name, type=codes.DOUBLE, nullable=nullable),
+        lambda name, nullable: MySqlColumn(name=name, type=codes.DOUBLE, nullable=nullable),
         numbers.map(lambda number: struct.pack("<d", number)),
     )
 
@@ -93,7 +93,7 @@ def _double() -> Kind:
 def _float() -> Kind:
     numbers = st.one_of(st.floats(width=32, allow_nan=False, allow_infinity=False), st.sampled_from([-0.0, 1.5, 1e10]))
     return Kind(
-        lambda name, nullable: Column(name=name, type=codes.FLOAT, nullable=nullable),
+        lambda name, nullable: MySqlColumn(name=name, type=codes.FLOAT, nullable=nullable),
         numbers.map(lambda number: struct.pack("<f", number)),
     )
 
@@ -109,7 +109,7 @@ def _datetime(size: int, digits: int) -> Kind:
         return (packed + (1 << 39)).to_bytes(5, "big") + (b"\x00\x63\x00" * 2)[: size - 5]
 
     return Kind(
-        lambda name, nullable: Column(name=name, type=codes.DATETIME2, meta=digits, nullable=nullable),
+        lambda name, nullable: MySqlColumn(name=name, type=codes.DATETIME2, meta=digits, nullable=nullable),
         st.one_of(clocks.map(stored), st.just(b"\x80" + bytes(size - 1)), st.binary(min_size=size, max_size=size)),
     )
 
@@ -121,7 +121,7 @@ def _date() -> Kind:
         ),
         st.just(bytes(3)),
     )
-    return Kind(lambda name, nullable: Column(name=name, type=codes.DATE, nullable=nullable), days)
+    return Kind(lambda name, nullable: MySqlColumn(name=name, type=codes.DATE, nullable=nullable), days)
 
 
 _BYTES = st.binary(max_size=20)
@@ -142,7 +142,7 @@ KINDS: tuple[Kind, ...] = (
     _fixed(codes.TIME2, 6, meta=6),
     _fixed(codes.TIMESTAMP2, 4, meta=0),
     Kind(
-        lambda name, nullable: Column(name=name, type=codes.TIMESTAMP2, meta=3, nullable=nullable),
+        lambda name, nullable: MySqlColumn(name=name, type=codes.TIMESTAMP2, meta=3, nullable=nullable),
         st.tuples(st.binary(min_size=4, max_size=4), st.integers(0, 9999)).map(
             lambda parts: parts[0] + parts[1].to_bytes(2, "big")
         ),
@@ -151,13 +151,13 @@ KINDS: tuple[Kind, ...] = (
     _datetime(8, 6),
     _date(),
     Kind(
-        lambda name, nullable: Column(
+        lambda name, nullable: MySqlColumn(
             name=name, type=codes.ENUM, meta=1, collation=45, members=("a", 'b"', "ç😀"), nullable=nullable
         ),
         st.sampled_from([b"\x00", b"\x01", b"\x02", b"\x03"]),
     ),
     Kind(
-        lambda name, nullable: Column(
+        lambda name, nullable: MySqlColumn(
             name=name, type=codes.SET, meta=1, collation=45, members=("a", "b", "\\"), nullable=nullable
         ),
         st.sampled_from([bytes([bits]) for bits in range(8)]),
@@ -185,14 +185,14 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
-def image(table: Table, values: Sequence[bytes | None]) -> bytes:
+def image(table: MySqlTable, values: Sequence[bytes | None]) -> bytes:
     """A row image with all columns."""
     size = (len(table.columns) + 7) // 8
     bits = sum(1 << position for position, value in enumerate(values) if value is None)
     return bits.to_bytes(size, "little") + b"".join(value for value in values if value is not None)
 
 
-def rows_event(table: Table, kind: str, images: Sequence[bytes], *, number: int = 90) -> bytes:
+def rows_event(table: MySqlTable, kind: str, images: Sequence[bytes], *, number: int = 90) -> bytes:
     """A whole rows event; of an update ``images`` are pairs one after the other."""
     code = {"write": types.WRITE_ROWS, "update": types.UPDATE_ROWS, "delete": types.DELETE_ROWS}[kind]
     present = ((1 << len(table.columns)) - 1).to_bytes((len(table.columns) + 7) // 8, "little")

@@ -10,22 +10,22 @@ import cramjam
 
 from connectors.mysql import event_types as types
 from connectors.mysql import events, gtid, start
-from connectors.mysql.cursor import Cursor
+from connectors.mysql.cursor import BinlogCursor
 from connectors.mysql.events.transactions import Transactions
-from connectors.mysql.filters import TableFilter
+from connectors.mysql.filters import MySqlTableFilter
 from connectors.mysql.model import Shard
-from connectors.mysql.stream import Counters, Stream
-from connectors.mysql.tables import Tables
+from connectors.mysql.stream import BinlogStream, StreamCounters
+from connectors.mysql.tables import StreamTables
 from connectors.mysql.versions import VersionBook
-from connectors.testing.contexts import LogCapture, logger
+from connectors.testing.contexts import LogCapture, make_logger
 from tests.support.settings import mysql_events, mysql_topics, mysql_ums, mysql_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.api import Position, SourceRecord
-    from connectors.mysql.model import Source, TableName
-    from connectors.mysql.statements import Statement
+    from connectors.mysql.model import RowSource, TableName
+    from connectors.mysql.statements import SqlStatement
     from connectors.wire import Wire
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -158,12 +158,12 @@ def payload(*inner: tuple[int, bytes], compressed: bool = False) -> bytes:
 class Reader:
     """A stream from a saved offset, with all that it needs."""
 
-    stream: Stream
-    cursor: Cursor
+    stream: BinlogStream
+    cursor: BinlogCursor
     log: LogCapture
-    counters: Counters
+    counters: StreamCounters
     held: Any
-    statements: list[Statement] = field(default_factory=list)
+    statements: list[SqlStatement] = field(default_factory=list)
 
     async def feed(self, raws: Sequence[bytes]) -> list[SourceRecord]:
         for raw in raws:
@@ -203,38 +203,38 @@ def reader(
         skip_unchanged=skip_unchanged,
     )
     capture = LogCapture()
-    log = logger("stream", capture)
+    log = make_logger("stream", capture)
     counted = Transactions(settings, PARTITION) if transactions else None
     if counted is not None:
         counted.load(offset)
-    held = events.holder(settings)
-    cursor = Cursor(
+    held = events.make_holder(settings)
+    cursor = BinlogCursor(
         begun,
         begun.place,
         server,
-        gtid.parse(flavor, begun.place.gtids) if begun.place.gtids or flavor == "mariadb" else None,
+        gtid.parse_gtids(flavor, begun.place.gtids) if begun.place.gtids or flavor == "mariadb" else None,
     )
-    statements: list[Statement] = []
+    statements: list[SqlStatement] = []
 
     async def nothing_known(names: Sequence[TableName]) -> dict[TableName, Any]:
         del names
         return {}
 
-    async def note(statement: Statement, source: Source) -> None:
+    async def note(statement: SqlStatement, source: RowSource) -> None:
         del source
         statements.append(statement)
 
-    counters = Counters()
-    stream = Stream(
+    counters = StreamCounters()
+    stream = BinlogStream(
         cursor=cursor,
-        begun=begun,
-        place=begun.place,
+        run_start=begun,
+        position=begun.place,
         same_server=same_server,
         partition=PARTITION,
         counters=counters,
         log=log,
-        tables=Tables(
-            table_filter=TableFilter(settings),
+        tables=StreamTables(
+            table_filter=MySqlTableFilter(settings),
             special={},
             settings=settings,
             options=mysql_values(charset_errors="strict"),
@@ -242,7 +242,7 @@ def reader(
             partition=PARTITION,
             versions=VersionBook("p", "", ()),
             transactions=counted,
-            held=held,
+            held_rows=held,
             headers=(),
             log=log,
             definitions=nothing_known,
@@ -253,7 +253,7 @@ def reader(
         transactions=counted,
         wants_gtid=wants,
         keep_going=keep_going,
-        held=held,
+        held_rows=held,
         apart=apart,
     )
     return Reader(stream, cursor, capture, counters, held, statements)

@@ -10,7 +10,7 @@ import pytest
 from connectors.errors import Fatal
 from connectors.mysql import binlog_events as parse
 from connectors.mysql import event_types as types
-from connectors.mysql.binlog_events import Gtid, Header, Query, Rotate, RowsHeader
+from connectors.mysql.binlog_events import BinlogHeader, Gtid, QueryEvent, Rotate, RowsHeader
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 UUID = bytes.fromhex(A.replace("-", ""))
@@ -30,10 +30,10 @@ def varlen(value: int) -> bytes:
 
 def test_headers() -> None:
     raw = event(types.XID, bytes(8), flags=0x20)
-    assert parse.header(raw) == Header(1700000000, 16, 7, 27, 900, 0x20)
-    assert parse.xid(event(types.XID, struct.pack("<Q", 1 << 40))) == 1 << 40
+    assert parse.read_header(raw) == BinlogHeader(1700000000, 16, 7, 27, 900, 0x20)
+    assert parse.read_xid(event(types.XID, struct.pack("<Q", 1 << 40))) == 1 << 40
     with pytest.raises(Fatal, match="shorter than a header"):
-        parse.header(raw[:18])
+        parse.read_header(raw[:18])
     assert types.type_name(30) == "WRITE_ROWS (30)"
     assert types.type_name(99) == "unknown type (99)"
 
@@ -60,15 +60,17 @@ def test_format_descriptions() -> None:
 
 
 def test_rotates_and_heartbeats() -> None:
-    assert parse.rotate(event(types.ROTATE, struct.pack("<Q", 1 << 33) + b"b.000002")) == Rotate("b.000002", 1 << 33)
+    assert parse.read_rotate(event(types.ROTATE, struct.pack("<Q", 1 << 33) + b"b.000002")) == Rotate(
+        "b.000002", 1 << 33
+    )
     with pytest.raises(Fatal, match="ROTATE event of 21 bytes is cut"):
-        parse.rotate(event(types.ROTATE, b"xx"))
-    assert parse.heartbeat(event(types.HEARTBEAT, b"b.000002")) == Rotate("b.000002", 900)
+        parse.read_rotate(event(types.ROTATE, b"xx"))
+    assert parse.read_heartbeat(event(types.HEARTBEAT, b"b.000002")) == Rotate("b.000002", 900)
     far = event(types.HEARTBEAT, struct.pack("<Q", 1 << 33) + b"b.000002", next_pos=0)
-    assert parse.heartbeat(far) == Rotate("b.000002", 1 << 33)
+    assert parse.read_heartbeat(far) == Rotate("b.000002", 1 << 33)
     position = b"\xfe" + struct.pack("<Q", 5 << 32)
     newer = b"\x01\x08b.000002" + b"\x02" + bytes([len(position)]) + position + b"\x07\x01x" + b"\x00"
-    assert parse.heartbeat(event(types.HEARTBEAT_V2, newer)) == Rotate("b.000002", 5 << 32)
+    assert parse.read_heartbeat(event(types.HEARTBEAT_V2, newer)) == Rotate("b.000002", 5 << 32)
 
 
 def query(text: bytes, status: bytes = b"", schema: bytes = b"shop", kind: int = types.QUERY, error: int = 0) -> bytes:
@@ -92,20 +94,20 @@ def charset(collation: int) -> bytes:
     (b"\x0d\x05\0\0" + b"\x63 unknown", 5, None),
 ])  # fmt: skip
 def test_queries_with_every_status_variable(status: bytes, micros: int | None, xid: int | None) -> None:
-    found = parse.query(query("CREATE TABLE ä (id INT)".encode(), status, error=3))
-    assert found == Query(12, "shop", "CREATE TABLE ä (id INT)", micros, 3, 3, xid)
+    found = parse.read_query(query("CREATE TABLE ä (id INT)".encode(), status, error=3))
+    assert found == QueryEvent(12, "shop", "CREATE TABLE ä (id INT)", micros, 3, 3, xid)
 
 
 def test_texts_of_queries_are_tolerant() -> None:
-    assert parse.query(query(b"x '\xe4'", charset(8))).statement == "x 'ä'"
-    assert parse.query(query("x 'я'".encode("cp1251"), charset(51))).statement == "x 'я'"
-    assert parse.query(query(b"x '\xe4'", charset(45))).statement == "x '\N{REPLACEMENT CHARACTER}'"
+    assert parse.read_query(query(b"x '\xe4'", charset(8))).statement == "x 'ä'"
+    assert parse.read_query(query("x 'я'".encode("cp1251"), charset(51))).statement == "x 'я'"
+    assert parse.read_query(query(b"x '\xe4'", charset(45))).statement == "x '\N{REPLACEMENT CHARACTER}'"
     assert (
-        parse.query(query("x '€'".encode(), charset(2304))).statement == "x '€'"
+        parse.read_query(query("x '€'".encode(), charset(2304))).statement == "x '€'"
     )  # an id that the driver doesn't know
-    assert parse.query(query(b"x", charset(63), schema=b"")) == Query(12, "", "x", None, 0, 3, None)
+    assert parse.read_query(query(b"x", charset(63), schema=b"")) == QueryEvent(12, "", "x", None, 0, 3, None)
     with pytest.raises(Fatal, match="QUERY event"):
-        parse.query(query(b"x")[:25])
+        parse.read_query(query(b"x")[:25])
 
 
 def test_mysql_gtids_of_every_age() -> None:
@@ -114,19 +116,19 @@ def test_mysql_gtids_of_every_age() -> None:
     now = 1_700_000_000_123_456
     one, first = now.to_bytes(7, "little"), (now - 5).to_bytes(7, "little")
     both = (now | 1 << 55).to_bytes(7, "little") + first
-    assert parse.gtid(event(types.GTID, head)) == Gtid(f"{A}:23")
-    assert parse.gtid(event(types.GTID, head + clock)) == Gtid(f"{A}:23")
-    assert parse.gtid(event(types.GTID, head + clock + one + b"\xfc\x00\x10" + struct.pack("<I", 80400))) == Gtid(
+    assert parse.read_gtid(event(types.GTID, head)) == Gtid(f"{A}:23")
+    assert parse.read_gtid(event(types.GTID, head + clock)) == Gtid(f"{A}:23")
+    assert parse.read_gtid(event(types.GTID, head + clock + one + b"\xfc\x00\x10" + struct.pack("<I", 80400))) == Gtid(
         f"{A}:23", immediate_us=now, length=4096
     )
-    assert parse.gtid(
+    assert parse.read_gtid(
         event(types.GTID, head + clock + both + b"\x50" + struct.pack("<II", 80400 | 1 << 31, 80000))
     ) == Gtid(f"{A}:23", immediate_us=now, length=80)
-    assert parse.gtid(event(types.ANONYMOUS_GTID, head + clock + one + b"\x50")) == Gtid(
+    assert parse.read_gtid(event(types.ANONYMOUS_GTID, head + clock + one + b"\x50")) == Gtid(
         "", immediate_us=now, length=80
     )
     with pytest.raises(Fatal, match="GTID event"):
-        parse.gtid(event(types.GTID, head[:20]))
+        parse.read_gtid(event(types.GTID, head[:20]))
 
 
 @pytest.mark.parametrize("number", [1, 63, 64, 1 << 20, 1 << 40, (1 << 63) - 2])
@@ -143,29 +145,29 @@ def test_tagged_gtids(number: int, tag: str) -> None:
     body = varlen(1) + varlen(size) + varlen(10) + fields
     assert size == len(body)
     text = f"{A}:{tag}:{number}" if tag else f"{A}:{number}"
-    assert parse.gtid(event(types.GTID_TAGGED, body)) == Gtid(text, immediate_us=now, length=777)
+    assert parse.read_gtid(event(types.GTID_TAGGED, body)) == Gtid(text, immediate_us=now, length=777)
 
 
 def test_tagged_gtids_of_the_future_are_refused() -> None:
     with pytest.raises(Fatal, match="upgrade it"):
-        parse.gtid(event(types.GTID_TAGGED, varlen(1) + varlen(4) + varlen(14) + varlen(0)))
+        parse.read_gtid(event(types.GTID_TAGGED, varlen(1) + varlen(4) + varlen(14) + varlen(0)))
     with pytest.raises(Fatal, match="GTID_TAGGED event"):
-        parse.gtid(event(types.GTID_TAGGED, varlen(1) + varlen(400) + varlen(5) + varlen(1) + bytes(3)))
+        parse.read_gtid(event(types.GTID_TAGGED, varlen(1) + varlen(400) + varlen(5) + varlen(1) + bytes(3)))
 
 
 def test_integers_of_variable_length() -> None:
     for value in (0, 127, 128, (1 << 14) - 1, 1 << 14, (1 << 56) - 1, 1 << 56, (1 << 64) - 1):
-        assert parse.varlen(b"x" + varlen(value) + b"y", 1) == (value, 1 + len(varlen(value)))
+        assert parse.read_varlen(b"x" + varlen(value) + b"y", 1) == (value, 1 + len(varlen(value)))
     for value, raw in (
         (250, b"\xfa"),
         (251, b"\xfc\xfb\0"),
         (1 << 16, b"\xfd\0\0\1"),
         (1 << 40, b"\xfe" + (1 << 40).to_bytes(8, "little")),
     ):
-        assert parse.lenenc(b"x" + raw + b"y", 1) == (value, 1 + len(raw))
+        assert parse.read_lenenc(b"x" + raw + b"y", 1) == (value, 1 + len(raw))
     for bad in (b"\xfb", b"\xff", b"\xfc\0", b""):
         with pytest.raises(IndexError):
-            parse.lenenc(bad, 0)
+            parse.read_lenenc(bad, 0)
 
 
 def mariadb(flags: int, rest: bytes = b"") -> bytes:
@@ -187,7 +189,7 @@ def mariadb(flags: int, rest: bytes = b"") -> bytes:
     (mariadb(0x04, b"\x11\x02" + struct.pack("<I", 42)), Gtid("3-9-1234", thread=42)),
 ])  # fmt: skip
 def test_mariadb_gtids(raw: bytes, expected: Gtid) -> None:
-    assert parse.gtid(raw) == expected
+    assert parse.read_gtid(raw) == expected
     plain = parse.plain_gtid(raw)
     assert (Gtid(plain) if plain else expected) == expected
 
@@ -213,7 +215,7 @@ def test_lists_texts_and_incidents() -> None:
         parse.gtid_list(event(types.GTID_LIST, struct.pack("<I", 3) + entries))
     assert parse.rows_query(event(types.ROWS_QUERY, b"\x05" + "ä = 1".encode())) == "ä = 1"
     assert parse.rows_query(event(types.ANNOTATE_ROWS, b"DELETE FROM t")) == "DELETE FROM t"
-    assert parse.incident(event(types.INCIDENT, b"\x01\x00\x04lost")) == "incident 1: lost"
+    assert parse.describe_incident(event(types.INCIDENT, b"\x01\x00\x04lost")) == "incident 1: lost"
     xa = parse.xa_prepare(event(types.XA_PREPARE, b"\x01" + struct.pack("<III", 1, 2, 3) + b"abcde"))
     assert xa == parse.Xa(True, "X'6162',X'636465',1")
 
@@ -265,13 +267,13 @@ def compressed(data: bytes, width: int) -> bytes:
 def test_compressed_rows_of_mariadb(
     kind: int, plain: int, extra: bytes | None, update: bool, data: bytes, width: int
 ) -> None:
-    found = parse.uncompressed(rows(kind, 9, compressed(data, width), extra=extra, update=update))
+    found = parse.uncompress_event(rows(kind, 9, compressed(data, width), extra=extra, update=update))
     assert found == rows(plain, 9, data, extra=extra, update=update)
 
 
 def test_compressed_queries_of_mariadb() -> None:
     text = b"CREATE TABLE t (id INT) " * 50
-    found = parse.uncompressed(query(compressed(text, 2), charset(45), kind=types.QUERY_COMPRESSED))
+    found = parse.uncompress_event(query(compressed(text, 2), charset(45), kind=types.QUERY_COMPRESSED))
     assert found == query(text, charset(45))
 
 
@@ -286,9 +288,9 @@ def test_damaged_compressed_events_are_refused() -> None:
         (b"\x82\x00\x10" + good[3:], "in place of 16"),
     ):
         with pytest.raises(Fatal, match=why):
-            parse.uncompressed(rows(types.WRITE_ROWS_COMPRESSED_V1, 3, bad))
+            parse.uncompress_event(rows(types.WRITE_ROWS_COMPRESSED_V1, 3, bad))
     with pytest.raises(Fatal, match="no compressed event"):
-        parse.uncompressed(rows(types.WRITE_ROWS, 3, b"", extra=b""))
+        parse.uncompress_event(rows(types.WRITE_ROWS, 3, b"", extra=b""))
 
 
 def statement(text: bytes, *, schema: bytes = b"shop", status: bytes = b"\0\0\0\0\0") -> bytes:
@@ -298,7 +300,7 @@ def statement(text: bytes, *, schema: bytes = b"shop", status: bytes = b"\0\0\0\
 
 def test_only_the_statement_that_begins_a_transaction_is_taken_for_it() -> None:
     for begin in (statement(b"BEGIN"), statement(b"BEGIN", schema=b""), statement(b"BEGIN", status=b"")):
-        assert parse.begin_thread(begin) == parse.query(begin).thread == 12
+        assert parse.begin_thread(begin) == parse.read_query(begin).thread == 12
     others = [
         statement(b"COMMIT"),
         statement(b"begin"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.mysql.charsets import BY_NAME, charset_of, decoder, first_collation
+from connectors.mysql.charsets import BY_NAME, charset_of, first_collation, make_decoder
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_collations(collation: int, name: str) -> None:
 @pytest.mark.parametrize("name", sorted(BY_NAME))
 def test_every_charset_reads_ascii_and_has_a_collation(name: str) -> None:
     wide = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}.get(name, "ascii")
-    assert decoder(name, "strict")("plain text 19".encode(wide)) == "plain text 19"
+    assert make_decoder(name, "strict")("plain text 19".encode(wide)) == "plain text 19"
     assert charset_of(first_collation(name)).name == BY_NAME[name].name
 
 
@@ -60,7 +60,7 @@ def test_every_charset_reads_ascii_and_has_a_collation(name: str) -> None:
     ],
 )
 def test_what_servers_read_otherwise_than_python(name: str, stored: bytes, text: str) -> None:
-    assert decoder(name, "strict")(stored) == text
+    assert make_decoder(name, "strict")(stored) == text
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_servers_read_otherwise_than_python(name: str, stored: bytes, text:
     ],
 )
 def test_bytes_that_mean_nothing_by_policy(name: str, stored: bytes, replaced: str, ignored: str) -> None:
-    assert decoder(name, "replace")(stored) == replaced
-    assert decoder(name, "ignore")(stored) == ignored
+    assert make_decoder(name, "replace")(stored) == replaced
+    assert make_decoder(name, "ignore")(stored) == ignored
     with pytest.raises(UnicodeDecodeError):
-        decoder(name, "strict")(stored)
+        make_decoder(name, "strict")(stored)

@@ -9,20 +9,20 @@ import pytest
 from connectors.errors import ConfigInvalid
 from connectors.formats.masking import MASKED, masked_by
 from connectors.mysql import type_codes as codes
-from connectors.mysql.columns import key_columns, layout, plans
-from connectors.mysql.model import Column
+from connectors.mysql.columns import key_columns, make_layout, make_plans
+from connectors.mysql.model import MySqlColumn
 from connectors.schema import Type
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import CUSTOMERS, number, settings, table, text
 
 if TYPE_CHECKING:
-    from connectors.mysql.columns import Layout
+    from connectors.mysql.columns import ColumnLayout
 
 OPTIONS = mysql_values()
 
 
-def of(masks: dict[str, str] | None = None, **more: Any) -> Layout:
-    return layout(CUSTOMERS, settings(masks, **more), OPTIONS)
+def of(masks: dict[str, str] | None = None, **more: Any) -> ColumnLayout:
+    return make_layout(CUSTOMERS, settings(masks, **more), OPTIONS)
 
 
 def test_by_default_rows_are_values_as_decoded() -> None:
@@ -31,7 +31,7 @@ def test_by_default_rows_are_values_as_decoded() -> None:
     assert [field.name for field in found.key] == ["id"]
     assert all(plan is not None and plan.transform is None for plan in found.plans)
     assert found.as_decoded
-    assert plans(CUSTOMERS, settings(), OPTIONS) == list(found.plans)
+    assert make_plans(CUSTOMERS, settings(), OPTIONS) == list(found.plans)
 
 
 def test_columns_that_no_event_needs_are_not_decoded() -> None:
@@ -59,7 +59,7 @@ def test_columns_of_any_key_are_decoded_as_they_are() -> None:
     """Full pulls and shards go by the table's key, events by the chosen one."""
     masks = {"column.mask.with.3.chars": r".*\.(name|email|card)"}
     keyed = table("t", text("name", 5, nullable=False), text("email", 5), text("card", 5), key=("name",))
-    found = layout(keyed, settings(masks, key_columns="world.t:email"), OPTIONS)
+    found = make_layout(keyed, settings(masks, key_columns="world.t:email"), OPTIONS)
     assert [plan is not None and plan.transform is None for plan in found.plans] == [True, True, False]
     assert [field.transform is None for field in found.values] == [False, False, True]
     assert [field.schema.parameter("masked") for field in found.values] == ["true"] * 3
@@ -98,12 +98,12 @@ def test_what_debezium_takes_as_text() -> None:
     kinds = table(
         "kinds",
         number("i"),
-        Column(name="b", type=codes.BLOB, meta=2, collation=63),
-        Column(name="j", type=codes.JSON),
+        MySqlColumn(name="b", type=codes.BLOB, meta=2, collation=63),
+        MySqlColumn(name="j", type=codes.JSON),
         text("v", 9),
-        Column(name="e", type=codes.ENUM, meta=1, members=("a",), collation=45, declared="enum('a')"),
+        MySqlColumn(name="e", type=codes.ENUM, meta=1, members=("a",), collation=45, declared="enum('a')"),
     )
-    found = layout(kinds, settings({"column.mask.with.3.chars": ".*"}), OPTIONS)
+    found = make_layout(kinds, settings({"column.mask.with.3.chars": ".*"}), OPTIONS)
     assert [plan is not None and plan.transform is not None for plan in found.plans] == [
         False,
         False,
@@ -111,7 +111,7 @@ def test_what_debezium_takes_as_text() -> None:
         True,
         True,
     ]
-    found = layout(kinds, settings({"column.truncate.to.9.chars": ".*"}), OPTIONS)
+    found = make_layout(kinds, settings({"column.truncate.to.9.chars": ".*"}), OPTIONS)
     assert found.values[3].schema.parameter("truncateLength") is None
 
 
@@ -133,8 +133,8 @@ def test_source_types_are_told_by_column_and_by_type() -> None:
 def test_two_columns_may_not_become_one_field() -> None:
     odd = table("odd", number("a-b"), number("a.b"))
     with pytest.raises(ConfigInvalid, match=r"a-b, a\.b"):
-        layout(odd, settings(field_names="avro"), OPTIONS)
-    assert [field.name for field in layout(odd, settings(field_names="avro", not_columns=".*a-b"), OPTIONS).values] == [
-        "a_b"
-    ]
-    assert not layout(odd, settings(field_names="avro_unicode"), OPTIONS).as_decoded
+        make_layout(odd, settings(field_names="avro"), OPTIONS)
+    assert [
+        field.name for field in make_layout(odd, settings(field_names="avro", not_columns=".*a-b"), OPTIONS).values
+    ] == ["a_b"]
+    assert not make_layout(odd, settings(field_names="avro_unicode"), OPTIONS).as_decoded

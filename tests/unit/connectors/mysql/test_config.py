@@ -12,18 +12,18 @@ from connectors.mysql.config import (
     CONFIG,
     connection_settings,
     event_settings,
+    find_problems,
+    find_warnings,
     gtid_source,
     heartbeat_settings,
-    problems,
     replica_settings,
     snapshot_settings,
     stream_settings,
     value_options,
-    warnings,
 )
 from connectors.mysql.connection import ServerInfo
 from connectors.mysql.model import Shard, TableName
-from connectors.mysql.validators import hosts
+from connectors.mysql.validators import parse_hosts
 from connectors.options import ConfigType, Password
 
 LEAST = {"database.hostname": "db", "database.user": "u", "topic.prefix": "p"}
@@ -134,8 +134,8 @@ def test_debeziums_options_have_their_defaults(name: str) -> None:
 
 def test_the_least_configuration_is_complete_and_quiet() -> None:
     config = parsed()
-    assert problems(config) == []
-    assert warnings(config) == []
+    assert find_problems(config) == []
+    assert find_warnings(config) == []
     for key in CONFIG.keys.values():
         assert key.doc.endswith((".", ".)", "?")), key.name
         assert key.type is ConfigType.PASSWORD or "password" not in key.name, key.name
@@ -152,7 +152,7 @@ def test_the_least_configuration_is_complete_and_quiet() -> None:
     ],
 )
 def test_hosts(text: str, found: Any) -> None:
-    assert hosts(text) == found
+    assert parse_hosts(text) == found
 
 
 @pytest.mark.parametrize("text", ["", ",", "a b", "a:0", "a:x", "[::1", "a/b"])
@@ -261,13 +261,13 @@ def test_statements_of_the_snapshot_become_conditions_or_stay() -> None:
         "a.union": "SELECT * FROM a.union UNION SELECT * FROM a.b",
     }
     config = parsed({option: ", ".join(statements), **{f"{option}.{name}": text for name, text in statements.items()}})
-    assert problems(config) == []
-    assert warnings(config) == []
+    assert find_problems(config) == []
+    assert find_warnings(config) == []
     found = stream_settings(config).overrides
     assert found.conditions == {"a.plain": "x = 'LIMIT; --' AND y IN (1, 2)"}
     assert set(found.selects) == {"a.few", "a.limited", "a.aliased", "a.union"}
     for wrong in ({option: "a.b"}, {option: "a.b", f"{option}.a.b": "DELETE FROM a.b"}):
-        assert names(problems(parsed(wrong))) == [option]
+        assert names(find_problems(parsed(wrong))) == [option]
 
 
 def test_the_stream() -> None:
@@ -392,7 +392,7 @@ def test_events_name_the_connector_as_the_class_does(name: str, server: str, fou
     ],
 )
 def test_what_would_give_other_data_is_refused(changes: dict[str, str], name: str) -> None:
-    found = problems(parsed(changes))
+    found = find_problems(parsed(changes))
     assert names(found) == [name]
     assert found[0].message
 
@@ -445,8 +445,8 @@ def test_what_no_option_takes(changes: dict[str, str]) -> None:
 )
 def test_what_has_no_effect_is_named_and_accepted(changes: dict[str, str], name: str, word: str) -> None:
     config = parsed(changes)
-    assert problems(config) == []
-    found = warnings(config)
+    assert find_problems(config) == []
+    found = find_warnings(config)
     assert names(found) == [name]
     assert word in found[0].message
 
@@ -462,8 +462,8 @@ def test_defaults_that_are_written_out_are_no_warnings() -> None:
         if value is not None
     }
     config = parsed(texts)
-    assert problems(config) == []
-    assert warnings(config) == []
+    assert find_problems(config) == []
+    assert find_warnings(config) == []
 
 
 GOOD = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
@@ -532,8 +532,8 @@ def test_grants() -> None:
 
 def test_statements_that_hold_masked_values_are_no_part_of_events() -> None:
     rules = {"mask.rules": "m", "mask.m.columns": r"a\.b\.c", "mask.m.type": "md5"}
-    assert names(problems(parsed({**rules, "include.query": "true"}))) == ["include.query"]
-    assert problems(parsed(rules)) == []
+    assert names(find_problems(parsed({**rules, "include.query": "true"}))) == ["include.query"]
+    assert find_problems(parsed(rules)) == []
     debezium = parsed({"column.mask.with.3.chars": r"a\.b\.c", "include.query": "true"})
-    assert problems(debezium) == []
-    assert "include.query" in names(warnings(debezium))
+    assert find_problems(debezium) == []
+    assert "include.query" in names(find_warnings(debezium))

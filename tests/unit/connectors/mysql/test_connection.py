@@ -12,22 +12,27 @@ from pymysql.err import InternalError, OperationalError, ProgrammingError
 
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.mysql.connection import (
-    connect,
+    connect_first,
     driver_password,
-    failure,
+    explain_failure,
     info_of,
     parse_version,
     ssl_context,
     variables_sql,
 )
-from connectors.mysql.model import Address
+from connectors.mysql.model import ServerAddress
 from connectors.options import Password
 from tests.support.settings import mysql_connection, mysql_tls
 
 
 def test_several_servers_with_ports_of_their_own() -> None:
     found = mysql_connection(host="one, two:3310 ,[::1]:3311,fe80::2,", port=3309).addresses()
-    assert found == (Address("one", 3309), Address("two", 3310), Address("::1", 3311), Address("fe80::2", 3309))
+    assert found == (
+        ServerAddress("one", 3309),
+        ServerAddress("two", 3310),
+        ServerAddress("::1", 3311),
+        ServerAddress("fe80::2", 3309),
+    )
     assert [str(each) for each in found] == ["one:3309", "two:3310", "[::1]:3311", "[fe80::2]:3309"]
     for bad in ("one:x", "one:0", "one:65536", " , "):
         with pytest.raises(ConfigInvalid, match=r"database\.hostname"):
@@ -91,7 +96,7 @@ def test_what_servers_say_about_themselves() -> None:
     (ssl.SSLError("wrong version number"), Retriable, "tls_version"),
 ])  # fmt: skip
 def test_errors_of_the_driver_in_our_words(error: Exception, kind: type[Exception], advice: str) -> None:
-    found = failure(error, "running SELECT 1", address=Address("db", 3306), user="cdc")
+    found = explain_failure(error, "running SELECT 1", address=ServerAddress("db", 3306), user="cdc")
     assert type(found) is kind
     assert advice in str(found)
     assert "db:3306" in str(found)
@@ -120,7 +125,7 @@ async def test_a_cancellation_as_the_socket_opens_is_not_forgotten(monkeypatch: 
     settings = mysql_connection(
         host="127.0.0.1", port=server.sockets[0].getsockname()[1], user="u", connect_timeout_s=60
     )
-    connecting = asyncio.create_task(connect(settings))
+    connecting = asyncio.create_task(connect_first(settings))
     ended, _ = await asyncio.wait({connecting}, timeout=20)
     forgotten = not ended
     connecting.cancel()

@@ -13,10 +13,10 @@ from connectors.debezium_metrics import Behind
 from connectors.errors import ConfigInvalid
 from connectors.mysql import lag, metrics, start
 from connectors.mysql.connector import MySqlConnector
-from connectors.mysql.latency import Latency, TableLags
+from connectors.mysql.latency import HeartbeatLatency, TableLags
 from connectors.mysql.model import Shard
 from connectors.mysql.snapshot import state as notes
-from connectors.mysql.stream import Counters
+from connectors.mysql.stream import StreamCounters
 from connectors.mysql.task import MySqlTask
 
 LEAST = {"database.hostname": "db", "database.user": "u", "topic.prefix": "p"}
@@ -151,14 +151,14 @@ def test_requests_that_are_refused(request_: dict[str, Any], word: str) -> None:
         MySqlConnector.check_snapshot(parsed(), request_)
 
 
-def saved(name: str, shard: str | None, state: Any, *tables: notes.TableNote, **more: Any) -> tuple[Any, Any]:
+def saved(name: str, shard: str | None, state: Any, *tables: notes.MySqlTableNote, **more: Any) -> tuple[Any, Any]:
     partition = {"server": "p", "snapshot": name, **({} if shard is None else {"shard": shard})}
     note = notes.PullNote(state="done" if state == "completed" else state, tables=list(tables), started_ms=100)
-    return partition, {"state": state, "progress": notes.text(note), **more}
+    return partition, {"state": state, "progress": notes.pack_note(note), **more}
 
 
-def table(rows: int, total: int | None, stage: Any = "running", name: str = "b") -> notes.TableNote:
-    return notes.TableNote(
+def table(rows: int, total: int | None, stage: Any = "running", name: str = "b") -> notes.MySqlTableNote:
+    return notes.MySqlTableNote(
         database="a",
         table=name,
         stage=stage,
@@ -265,7 +265,7 @@ def test_the_place_of_all_tasks_is_the_earliest_of_the_newest_division() -> None
 
 
 def test_what_tasks_save_for_the_lag() -> None:
-    latency, tables = Latency(), TableLags()
+    latency, tables = HeartbeatLatency(), TableLags()
     latency.sent(17)
     tables.saw("a.b", 3, 300, 1_700_000_000_000)
     partition, offset = lag.lag_partition("p", Shard(1, 2)), lag.lag_offset(latency, tables)
@@ -315,7 +315,7 @@ def test_changes_of_structure_are_counted_by_table() -> None:
             if name == metrics.SCHEMA_CHANGES:
                 counted[labels["table"]] = counted.get(labels["table"], 0) + value
 
-    history = metrics.History(3)
+    history = metrics.SchemaHistory(3)
     history.report(Counts())
     assert counted == {}, "versions that were known at the start are no changes"
     history.applied(["shop.orders"])
@@ -326,10 +326,10 @@ def test_changes_of_structure_are_counted_by_table() -> None:
 
 
 def test_metrics() -> None:
-    taken, counters, behind = Taken(), Counters(), Behind()
+    taken, counters, behind = Taken(), StreamCounters(), Behind()
 
     def report(pulls: list[dict[str, Any]]) -> None:
-        metrics.report(
+        metrics.report_task(
             taken,
             counters=counters,
             cursor=At(),
@@ -377,7 +377,7 @@ def test_metrics() -> None:
     assert (shown["SnapshotPaused"], shown["SnapshotRunning"]) == (1, 0)
     assert taken.in_snapshots["debezium_metrics_RowsScanned", "a.b"] == taken.values[metrics.PULL_TOTAL, "a.b"] == 7
     assert ("mysql_heartbeat_age_seconds", "") in taken.values
-    other = Counters()
+    other = StreamCounters()
     other.creates = 5
-    metrics.report(taken, counters=other, cursor=At(), client=Client(), latency={}, pulls=[], behind=behind)
+    metrics.report_task(taken, counters=other, cursor=At(), client=Client(), latency={}, pulls=[], behind=behind)
     assert taken.values[metrics.CREATES, ""] == 45  # a stream after a reconnect goes on counting

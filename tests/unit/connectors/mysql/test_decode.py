@@ -11,7 +11,7 @@ import pytest
 from connectors.errors import Fatal
 from connectors.mysql import type_codes as codes
 from connectors.mysql.decode import BadRow, compile_rows, count_rows
-from connectors.mysql.model import BLOCK, Column, ColumnPlan, Table, TableName
+from connectors.mysql.model import BLOCK, ColumnPlan, MySqlColumn, MySqlTable, TableName
 from connectors.mysql.shards import shard_of_table
 from connectors.mysql.types import ValueOptions, field_schema
 from tests.support.settings import mysql_values
@@ -20,20 +20,20 @@ OPTIONS = mysql_values()
 NAME = TableName("shop", "orders")
 
 
-def table(*columns: Column, key: tuple[str, ...] = ()) -> Table:
-    return Table(name=NAME, columns=columns, key=key)
+def table(*columns: MySqlColumn, key: tuple[str, ...] = ()) -> MySqlTable:
+    return MySqlTable(name=NAME, columns=columns, key=key)
 
 
-def plans(made: Table, options: ValueOptions = OPTIONS) -> list[ColumnPlan | None]:
+def plans(made: MySqlTable, options: ValueOptions = OPTIONS) -> list[ColumnPlan | None]:
     return [ColumnPlan(column, field_schema(column, options)) for column in made.columns]
 
 
-def every(made: Table) -> bytes:
+def every(made: MySqlTable) -> bytes:
     """The bitmap of all columns, with the bits beyond them set as servers do."""
     return b"\xff" * ((len(made.columns) + 7) // 8)
 
 
-def decode(made: Table, data: bytes, kind: str = "write", **more: Any) -> list[Any]:
+def decode(made: MySqlTable, data: bytes, kind: str = "write", **more: Any) -> list[Any]:
     options = more.pop("options", OPTIONS)
     chosen = more.pop("chosen", None) or plans(made, options)
     head = b"head of the event"
@@ -42,8 +42,8 @@ def decode(made: Table, data: bytes, kind: str = "write", **more: Any) -> list[A
     )
 
 
-ID = Column(name="id", type=codes.LONG, nullable=False)
-TEXT = Column(name="t", type=codes.VARCHAR, meta=100, collation=45)
+ID = MySqlColumn(name="id", type=codes.LONG, nullable=False)
+TEXT = MySqlColumn(name="t", type=codes.VARCHAR, meta=100, collation=45)
 
 
 def text_row(number: int, text: str | None) -> bytes:
@@ -67,7 +67,9 @@ def test_rows_with_and_without_nulls() -> None:
 
 @pytest.mark.parametrize("count", [7, 8, 9, 20, 33, 64, 65, 250])
 def test_bitmaps_of_every_width(count: int) -> None:
-    made = table(*(Column(name=f"c{number}", type=codes.SHORT, nullable=number % 3 != 0) for number in range(count)))
+    made = table(
+        *(MySqlColumn(name=f"c{number}", type=codes.SHORT, nullable=number % 3 != 0) for number in range(count))
+    )
     wanted = {f"c{number}": None if number % 3 and number % 2 else number for number in range(count)}
     bits = sum(1 << number for number in range(count) if wanted[f"c{number}"] is None)
     size = (count + 7) // 8
@@ -81,7 +83,10 @@ def test_bitmaps_of_every_width(count: int) -> None:
 
 def test_columns_that_the_image_lacks_and_that_are_left_out() -> None:
     made = table(
-        ID, TEXT, Column(name="n", type=codes.LONGLONG), Column(name="b", type=codes.BLOB, meta=2, collation=63)
+        ID,
+        TEXT,
+        MySqlColumn(name="n", type=codes.LONGLONG),
+        MySqlColumn(name="b", type=codes.BLOB, meta=2, collation=63),
     )
     # The image has t, n and b; n is stepped over.
     data = b"\xf8" + b"\x02ab" + pack("<q", 7) + b"\x01\x00\xff" + b"\xfb" + b"\x01c" + pack("<q", 8)
@@ -102,7 +107,7 @@ def test_updates_with_different_images() -> None:
 
 
 def test_masks_see_values_and_nulls_as_their_plan_says() -> None:
-    made = table(ID, TEXT, Column(name="d", type=codes.DATE))
+    made = table(ID, TEXT, MySqlColumn(name="d", type=codes.DATE))
     data = b"\xf8" + pack("<i", 1) + b"\x01a" + b"\0\0\0" + b"\xfe" + pack("<i", 2)
     chosen = [
         ColumnPlan(column, field_schema(column, OPTIONS), transform, nulls)
@@ -151,8 +156,8 @@ def test_owner_columns_behind_others_and_of_every_size() -> None:
         (codes.INT24, 3, False),
         (codes.LONGLONG, 8, True),
     ):
-        key = Column(name="k", type=code, nullable=False, unsigned=unsigned)
-        made = table(TEXT, key, Column(name="z", type=codes.DOUBLE), key=("k",))
+        key = MySqlColumn(name="k", type=code, nullable=False, unsigned=unsigned)
+        made = table(TEXT, key, MySqlColumn(name="z", type=codes.DOUBLE), key=("k",))
         number = (-5 if not unsigned else 200) % (1 << 8 * size)
         data = (
             b"\xf8\x01q" + number.to_bytes(size, "little") + pack("<d", 1.5) + b"\xfd" + number.to_bytes(size, "little")
@@ -178,7 +183,7 @@ def test_a_table_that_is_not_divided_belongs_to_one_shard() -> None:
 
 
 def test_a_bad_row_does_not_take_the_others_with_it() -> None:
-    made = table(ID, TEXT, Column(name="e", type=codes.ENUM, meta=1, members=("a",)))
+    made = table(ID, TEXT, MySqlColumn(name="e", type=codes.ENUM, meta=1, members=("a",)))
     rows = [b"\xf8" + pack("<i", number) + b"\x01t" + bytes([member]) for number, member in enumerate((1, 2, 0, 9))]
     with pytest.raises(
         BadRow, match=r"row 1 of a rows event of shop.orders: column e can't be decoded.*1 more"
@@ -211,7 +216,7 @@ def test_invalid_text_by_policy() -> None:
 
 
 def test_a_date_that_is_none_is_a_bad_row_or_the_epoch() -> None:
-    made = table(ID, Column(name="d", type=codes.DATE))
+    made = table(ID, MySqlColumn(name="d", type=codes.DATE))
     data = b"\xfc" + pack("<i", 1) + (2023 << 9 | 2 << 5 | 31).to_bytes(3, "little")
     with pytest.raises(BadRow, match=r"2023-02-31 is no date.*failure.handling.mode"):
         decode(made, data)
@@ -219,7 +224,7 @@ def test_a_date_that_is_none_is_a_bad_row_or_the_epoch() -> None:
 
 
 def test_times_without_a_form_in_their_mode() -> None:
-    free, bound = Column(name="c", type=codes.TIME2), Column(name="c", type=codes.TIME2, nullable=False)
+    free, bound = MySqlColumn(name="c", type=codes.TIME2), MySqlColumn(name="c", type=codes.TIME2, nullable=False)
     data = b"\xfe" + (0x800000 - 1).to_bytes(3)
     connect = mysql_values(time_mode="connect")
     assert decode(table(free), data, options=connect) == [{"c": None}]
@@ -230,11 +235,11 @@ def test_times_without_a_form_in_their_mode() -> None:
 
 def test_temporal_forms_from_before_mysql_5_6() -> None:
     made = table(
-        Column(name="ts", type=codes.TIMESTAMP),
-        Column(name="dt", type=codes.DATETIME),
-        Column(name="t", type=codes.TIME),
-        Column(name="nd", type=codes.NEWDATE),
-        Column(name="z", type=codes.DATETIME),
+        MySqlColumn(name="ts", type=codes.TIMESTAMP),
+        MySqlColumn(name="dt", type=codes.DATETIME),
+        MySqlColumn(name="t", type=codes.TIME),
+        MySqlColumn(name="nd", type=codes.NEWDATE),
+        MySqlColumn(name="z", type=codes.DATETIME),
     )
     data = (
         b"\xe0"
@@ -251,16 +256,16 @@ def test_temporal_forms_from_before_mysql_5_6() -> None:
     assert (texts["dt"], texts["nd"]) == ("2024-05-06T07:08:09Z", "2024-02-29Z")
     [nanos] = decode(made, data, options=mysql_values(time_mode="nanoseconds"))
     assert nanos["dt"] == 1714979289 * 10**9
-    old = Column(name="ts", type=codes.TIMESTAMP, declared="timestamp(3) /* mariadb-5.3 */")
+    old = MySqlColumn(name="ts", type=codes.TIMESTAMP, declared="timestamp(3) /* mariadb-5.3 */")
     with pytest.raises(Fatal, match="FORCE"):
         compile_rows(table(old), plans(table(old)), OPTIONS, kind="write", present=b"\x01")
 
 
 def test_types_of_mysql_alone() -> None:
     made = table(
-        Column(name="v", type=codes.VECTOR, meta=4),
-        Column(name="g", type=codes.GEOMETRY, meta=4, geometry=1),
-        Column(name="n", type=codes.DECIMAL, meta=5 << 8 | 5),
+        MySqlColumn(name="v", type=codes.VECTOR, meta=4),
+        MySqlColumn(name="g", type=codes.GEOMETRY, meta=4, geometry=1),
+        MySqlColumn(name="n", type=codes.DECIMAL, meta=5 << 8 | 5),
     )
     wkb = b"\x01" + pack("<Idd", 1, 1.0, -2.0)
     data = b"\xf8" + pack("<I2f", 8, 1.5, -2.0) + pack("<II", 25, 4326) + wkb + b"\x7f\xfe\x0c"
@@ -272,11 +277,11 @@ def test_types_of_mysql_alone() -> None:
 
 def test_names_are_quoted_in_the_source() -> None:
     odd = 'it\'s "a" \\ {name}\n'
-    assert decode(table(Column(name=odd, type=codes.TINY)), b"\xfe\x05") == [{odd: 5}]
+    assert decode(table(MySqlColumn(name=odd, type=codes.TINY)), b"\xfe\x05") == [{odd: 5}]
 
 
 def test_a_type_that_is_unknown_is_refused_by_name() -> None:
-    made = table(Column(name="array", type=243))
+    made = table(MySqlColumn(name="array", type=243))
     with pytest.raises(Fatal, match=r"column array has the type type 243.*column.exclude.list"):
         compile_rows(made, plans(made), OPTIONS, kind="write", present=b"\x01")
 
@@ -299,7 +304,7 @@ def stored_decimal(number: int, precision: int, scale: int) -> bytes:
 def test_decimals_of_every_precision_and_scale(precision: int) -> None:
     largest = 10**precision - 1
     for scale in range(min(precision, 38) + 1):
-        one_column = table(Column(name="n", type=codes.DECIMAL, meta=precision << 8 | scale, nullable=False))
+        one_column = table(MySqlColumn(name="n", type=codes.DECIMAL, meta=precision << 8 | scale, nullable=False))
         numbers = [0, 1, -1, largest, -largest, largest // 7, -(largest // 3), 10 ** (precision // 2)]
         data = b"".join(b"\xfe" + stored_decimal(number, precision, scale) for number in numbers)
         assert [str(row["n"]) for row in decode(one_column, data)] == [str(Decimal(f"{n}e-{scale}")) for n in numbers]

@@ -26,7 +26,7 @@ from tests.unit.connectors.mysql.test_fast_rows import (
 from worker.converters.avro_schema import AvroSettings
 
 if TYPE_CHECKING:
-    from connectors.mysql.model import Table
+    from connectors.mysql.model import MySqlTable
     from connectors.mysql.types import ValueOptions
     from worker.converters.base import Converter
 
@@ -41,7 +41,7 @@ JSON = CONVERTERS.map(lambda options: json(**options))
 
 
 @st.composite
-def tables_with_defaults(draw: st.DrawFn) -> tuple[Table, list[list[bytes | None]]]:
+def tables_with_defaults(draw: st.DrawFn) -> tuple[MySqlTable, list[list[bytes | None]]]:
     """A table with rows, of which some columns have defaults."""
     table, rows = draw(tables())
     columns = [msgspec.structs.replace(column, default=draw(DEFAULTS)) for column in table.columns[1:]]
@@ -69,7 +69,7 @@ ROW_MASK = {
     st.data(),
 )
 def test_chains_give_the_same_bytes(
-    table_and_rows: tuple[Table, list[list[bytes | None]]],
+    table_and_rows: tuple[MySqlTable, list[list[bytes | None]]],
     kind: str,
     options: ValueOptions,
     masks: dict[str, str],

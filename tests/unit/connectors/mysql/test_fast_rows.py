@@ -17,8 +17,8 @@ from connectors.mysql import columns, events
 from connectors.mysql import type_codes as codes
 from connectors.mysql.decode import BadRow
 from connectors.mysql.event_types import row_kind
-from connectors.mysql.model import BLOCK, Column, Shard, Table, TableName
-from connectors.mysql.tables import TableState
+from connectors.mysql.model import BLOCK, MySqlColumn, MySqlTable, Shard, TableName
+from connectors.mysql.tables import MySqlTableState
 from connectors.schema import STRING
 from tests.support.both_paths import Delivered, Paths
 from tests.support.local_avro import LocalAvro
@@ -30,7 +30,7 @@ from worker.converters.json import JsonConverter
 from worker.host.fast_path import wire_of
 
 if TYPE_CHECKING:
-    from connectors.mysql.events.contract import EventSettings
+    from connectors.mysql.events.contract import MySqlEventSettings
     from connectors.mysql.types import ValueOptions
     from worker.converters.base import Converter
     from worker.host.fast_path import TaskRowWriter
@@ -50,9 +50,9 @@ class Both:
 
     def __init__(
         self,
-        table: Table,
+        table: MySqlTable,
         *,
-        chosen: EventSettings | None = None,
+        chosen: MySqlEventSettings | None = None,
         options: ValueOptions | None = None,
         key: Converter | None = None,
         value: Converter | None = None,
@@ -61,17 +61,19 @@ class Both:
     ) -> None:
         chosen, options = chosen or making.settings(), options or mysql_values()
         self.paths = Paths(key or json(), value or json(), transforms)
-        layout = columns.layout(table, chosen, options)
-        builder = events.builder(layout, 3, chosen, making.PARTITION, headers=HEADERS, now_ns=lambda: making.NOW_NS)
+        layout = columns.make_layout(table, chosen, options)
+        builder = events.make_builder(
+            layout, 3, chosen, making.PARTITION, headers=HEADERS, now_ns=lambda: making.NOW_NS
+        )
         #: Rows that the last event on the fast path has left out; None before one.
         self.fast_left_out: int | None = None
-        self.state = TableState(
+        self.state = MySqlTableState(
             table,
             captured=True,
             kind="",
             shard=shard or Shard(),
             layout=layout,
-            made=builder,
+            table_events=builder,
             version=3,
             options=options,
         )
@@ -160,15 +162,17 @@ class Both:
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[Table, list[list[bytes | None]]]:
+def tables(draw: st.DrawFn) -> tuple[MySqlTable, list[list[bytes | None]]]:
     """A table with rows."""
     kinds = draw(st.lists(st.sampled_from(range(len(KINDS))), min_size=1, max_size=10))
     members = [KINDS[kind].column(f"c{position}", draw(st.booleans())) for position, kind in enumerate(kinds)]
     required = [member.name for member in members if not member.nullable]
     key = draw(st.lists(st.sampled_from(required), unique=True, max_size=2)) if required else []
     # The row's number is in front, so that no two keys are the same.
-    number = Column(name="n", type=codes.LONG, nullable=False)
-    table = Table(name=TableName("world", "customers"), columns=(number, *members), key=("n", *key), completed=True)
+    number = MySqlColumn(name="n", type=codes.LONG, nullable=False)
+    table = MySqlTable(
+        name=TableName("world", "customers"), columns=(number, *members), key=("n", *key), completed=True
+    )
     rows: list[list[bytes | None]] = []
     for at in range(draw(st.integers(1, 4))):
         values = [
@@ -228,7 +232,7 @@ CONVERTERS = st.fixed_dictionaries(
 @settings(max_examples=300, deadline=None)
 @given(tables(), st.sampled_from(["write", "update", "delete"]), OPTIONS, MASKS, CONVERTERS, CONVERTERS, st.data())
 def test_bytes_are_those_of_the_general_path(
-    table_and_rows: tuple[Table, list[list[bytes | None]]],
+    table_and_rows: tuple[MySqlTable, list[list[bytes | None]]],
     kind: str,
     options: ValueOptions,
     masks: dict[str, str],
@@ -254,7 +258,7 @@ def test_bytes_are_those_of_the_general_path(
 @settings(max_examples=200, deadline=None)
 @given(tables(), st.sampled_from(["write", "update", "delete"]), OPTIONS, MASKS, st.booleans(), st.booleans())
 def test_bytes_in_avro_are_those_of_the_general_path(
-    table_and_rows: tuple[Table, list[list[bytes | None]]],
+    table_and_rows: tuple[MySqlTable, list[list[bytes | None]]],
     kind: str,
     options: ValueOptions,
     masks: dict[str, str],
@@ -273,15 +277,15 @@ def test_bytes_in_avro_are_those_of_the_general_path(
 
 
 @functools.cache
-def of_kind(number: int, avro: bool) -> tuple[Table, Both]:
+def of_kind(number: int, avro: bool) -> tuple[MySqlTable, Both]:
     """A table with a column of this kind that must have a value, and one that need not."""
     kind = KINDS[number]
     members = (
-        Column(name="n", type=codes.LONG, nullable=False),
+        MySqlColumn(name="n", type=codes.LONG, nullable=False),
         kind.column("required", False),
         kind.column("optional", True),
     )
-    table = Table(name=TableName("world", "customers"), columns=members, key=("n", "required"), completed=True)
+    table = MySqlTable(name=TableName("world", "customers"), columns=members, key=("n", "required"), completed=True)
     converters = [LocalAvro(AvroSettings()) if avro else json() for _ in (0, 1)]
     return table, Both(table, key=converters[0], value=converters[1])
 
@@ -299,8 +303,8 @@ def test_values_of_each_kind(number: int, data: st.DataObject) -> None:
 
 
 def test_doubles_that_java_writes_otherwise() -> None:
-    members = (Column(name="n", type=codes.LONG, nullable=False), Column(name="d", type=codes.DOUBLE))
-    table = Table(name=TableName("world", "customers"), columns=members, key=("n",), completed=True)
+    members = (MySqlColumn(name="n", type=codes.LONG, nullable=False), MySqlColumn(name="d", type=codes.DOUBLE))
+    table = MySqlTable(name=TableName("world", "customers"), columns=members, key=("n",), completed=True)
     both = Both(table)
     numbers = [
         0.0,
@@ -326,11 +330,11 @@ def test_doubles_that_java_writes_otherwise() -> None:
     assert shown[:6] == [b"0.0", b"-0.0", b"1.0E300", b"-1.0E300", b"4.9E-324", b"1.0E7"]
 
 
-WIDE = Table(
+WIDE = MySqlTable(
     name=TableName("world", "customers"),
     columns=(
-        Column(name="id", type=codes.LONG, nullable=False),
-        Column(name="t", type=codes.VARCHAR, meta=100, collation=45),
+        MySqlColumn(name="id", type=codes.LONG, nullable=False),
+        MySqlColumn(name="t", type=codes.VARCHAR, meta=100, collation=45),
     ),
     key=("id",),
     completed=True,
@@ -414,7 +418,7 @@ def test_tables_whose_rows_need_records_have_nothing_but_records() -> None:
 @settings(max_examples=150, deadline=None)
 @given(tables(), st.sampled_from(["write", "update"]), OPTIONS, MASKS, CONVERTERS, st.sampled_from(CHAINS))
 def test_transforms_that_tell_what_they_do_give_the_same_bytes(
-    table_and_rows: tuple[Table, list[list[bytes | None]]],
+    table_and_rows: tuple[MySqlTable, list[list[bytes | None]]],
     kind: str,
     options: ValueOptions,
     masks: dict[str, str],

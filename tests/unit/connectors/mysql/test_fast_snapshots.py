@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.errors import Skippable
 from connectors.mysql.decode import BadRow
-from connectors.mysql.model import Table, TableName
+from connectors.mysql.model import MySqlTable, TableName
 from tests.unit.connectors.mysql.events import making
 from tests.unit.connectors.mysql.row_strategies import image, rows_event
 from tests.unit.connectors.mysql.test_fast_rows import CHAINS, CONVERTERS, MASKS, OPTIONS, WIDE, Both, json, tables
@@ -34,7 +34,7 @@ def snapshot_of(both: Both) -> Any:
     return both.state.snapshot
 
 
-def rows_of(both: Both, table: Table, stored: list[list[bytes | None]]) -> list[dict[str, Any]] | None:
+def rows_of(both: Both, table: MySqlTable, stored: list[list[bytes | None]]) -> list[dict[str, Any]] | None:
     """Values as rows of a snapshot have them, which are those of the stream; None: one can't be decoded."""
     raw = rows_event(table, "write", [image(table, row) for row in stored])
     start, decode = both.state.reader(raw, raw[4])
@@ -74,7 +74,7 @@ def compare(both: Both, rows: list[dict[str, Any]], markers: tuple[Any, Any, Any
 @settings(max_examples=200, deadline=None)
 @given(tables(), OPTIONS, MASKS, CONVERTERS, CONVERTERS, st.sampled_from(MARKERS), st.sampled_from([None, *CHAINS]))
 def test_bytes_are_those_of_the_general_path(
-    table_and_rows: tuple[Table, list[list[bytes | None]]],
+    table_and_rows: tuple[MySqlTable, list[list[bytes | None]]],
     options: ValueOptions,
     masks: dict[str, str],
     key_options: dict[str, str],
@@ -105,7 +105,9 @@ def test_a_chunk_of_a_snapshot_is_bytes() -> None:
 
 
 def test_decimals_of_queries_have_the_bytes_of_their_numbers() -> None:
-    table = Table(name=TableName("world", "customers"), columns=making.CUSTOMERS.columns, key=("id",), completed=True)
+    table = MySqlTable(
+        name=TableName("world", "customers"), columns=making.CUSTOMERS.columns, key=("id",), completed=True
+    )
     rows = [
         {"id": number, "name": "n", "email": None, "card": None, "credit": credit}
         for number, credit in enumerate([Decimal("0.00"), Decimal("-0.01"), Decimal("999999.99"), None])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from connectors.api import Batch
 from connectors.errors import Fatal
 from connectors.mysql import event_types as types
-from connectors.mysql.events.debezium import DebeziumEvents
+from connectors.mysql.events.debezium import MySqlDebeziumEvents
 from tests.support.both_paths import Delivered, Paths, by_topic
 from tests.support.transform_chains import UNWRAP, chain
 from tests.unit.connectors.mysql.synthetic import FILE, UUID, Log, Reader, payload, query, reader, rows_body, table_map
@@ -27,7 +27,7 @@ CLOCK = (1_700_000_000_000, 1_700_000_000_000_000, 1_700_000_000_000_000_000)
 @pytest.fixture(autouse=True)
 def _still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both paths see the same time of processing."""
-    monkeypatch.setattr(DebeziumEvents, "clock", lambda _self: CLOCK)
+    monkeypatch.setattr(MySqlDebeziumEvents, "clock", lambda _self: CLOCK)
 
 
 def paths(transforms: dict[str, str] | None = None) -> Paths:

@@ -8,33 +8,33 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from connectors.mysql import filters
-from connectors.mysql.filters import TableFilter, column_filter, matches, patterns
+from connectors.mysql.filters import MySqlTableFilter, column_filter, matches_any, parse_patterns
 from connectors.mysql.model import TableName
 from tests.support.settings import mysql_events, mysql_topics
 
 if TYPE_CHECKING:
-    from connectors.mysql.events.contract import EventSettings
+    from connectors.mysql.events.contract import MySqlEventSettings
 
 
-def settings(**more: Any) -> EventSettings:
+def settings(**more: Any) -> MySqlEventSettings:
     return mysql_events(topics=mysql_topics(prefix="p"), **more)
 
 
 def captured(name: str, **more: Any) -> bool:
     database, _, table = name.partition(".")
-    return TableFilter(settings(**more)).matches(TableName(database, table))
+    return MySqlTableFilter(settings(**more)).matches(TableName(database, table))
 
 
 def test_a_pattern_matches_whole_names_in_any_case() -> None:
-    assert matches(patterns(r"shop\.orders, Shop\.cust.*"), "SHOP.Customers")
-    assert not matches(patterns(r"shop\.order"), "shop.orders")
-    assert not matches(patterns("shop"), "shop.orders")
-    assert not patterns(" , ,")
+    assert matches_any(parse_patterns(r"shop\.orders, Shop\.cust.*"), "SHOP.Customers")
+    assert not matches_any(parse_patterns(r"shop\.order"), "shop.orders")
+    assert not matches_any(parse_patterns("shop"), "shop.orders")
+    assert not parse_patterns(" , ,")
 
 
 def test_a_comma_can_be_part_of_an_expression() -> None:
-    assert matches(patterns(r"shop\.a{2\,3},x"), "shop.aaa")
-    assert not matches(patterns(r"shop\.a{2\,3},x"), "shop.a")
+    assert matches_any(parse_patterns(r"shop\.a{2\,3},x"), "shop.aaa")
+    assert not matches_any(parse_patterns(r"shop\.a{2\,3},x"), "shop.a")
 
 
 def test_without_lists_all_tables_but_the_servers_own_are_captured() -> None:
@@ -66,13 +66,13 @@ def test_signal_tables_are_always_captured() -> None:
 
 
 def test_a_database_can_be_asked_about() -> None:
-    chosen = TableFilter(settings(databases="shop.*"))
+    chosen = MySqlTableFilter(settings(databases="shop.*"))
     assert [chosen.database(name) for name in ("shop2", "other", "mysql")] == [True, False, False]
 
 
 def test_answers_are_kept_for_a_bounded_number_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filters, "_KEPT", 10)
-    chosen = TableFilter(settings(tables=r"d\.t1.*"))
+    chosen = MySqlTableFilter(settings(tables=r"d\.t1.*"))
     for _ in range(2):
         assert [chosen.matches(TableName("d", f"t{number}")) for number in range(25)] == [
             str(number).startswith("1") for number in range(25)
@@ -90,4 +90,4 @@ def test_columns_are_chosen_by_their_full_names() -> None:
 
 def test_a_wrong_expression_is_named() -> None:
     with pytest.raises(ConfigInvalid, match=r"shop\(\["):
-        TableFilter(settings(tables="shop(["))
+        MySqlTableFilter(settings(tables="shop(["))

@@ -25,9 +25,9 @@ B = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562"
     (f"{A}:Tag_b:4:1-3,{A}:9,{A}:a_tag:1", f"{A}:9:a_tag:1:tag_b:1-4"),
 ])  # fmt: skip
 def test_text_of_mysql_sets(text: str, canonical: str) -> None:
-    found = gtid.parse("mysql", text)
+    found = gtid.parse_gtids("mysql", text)
     assert found.text() == canonical
-    assert gtid.parse("mysql", canonical) == found
+    assert gtid.parse_gtids("mysql", canonical) == found
     assert bool(found) == bool(canonical)
 
 
@@ -36,7 +36,7 @@ def test_text_of_mysql_sets(text: str, canonical: str) -> None:
 )
 def test_what_is_no_mysql_set_says_so(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="no GTID set of MySQL"):
-        gtid.parse("mysql", text)
+        gtid.parse_gtids("mysql", text)
 
 
 def test_mysql_sets_grow_by_transactions_in_any_order() -> None:
@@ -143,11 +143,11 @@ def test_a_mariadb_set_is_the_last_transaction_of_domain_id_domain(
 @pytest.mark.parametrize("text", ["1-2", f"{A}:1-5", "0-1-x", "0-1-2-3"])
 def test_what_is_no_mariadb_set_says_so(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="DOMAIN-SERVER-NUMBER"):
-        gtid.parse("mariadb", text)
+        gtid.parse_gtids("mariadb", text)
 
 
 def test_reached_takes_texts_and_sets() -> None:
-    assert gtid.reached("mariadb", "0-1-5,1-1-1", "0-2-5")
-    assert not gtid.reached("mariadb", MariaDbGtids.parse("0-1-4"), "0-2-5")
-    assert gtid.reached("mysql", f"{A}:1-5", MySqlGtids.parse(f"{A}:2"))
-    assert not gtid.reached("mysql", f"{A}:1-5", f"{B}:2")
+    assert gtid.includes_gtids("mariadb", "0-1-5,1-1-1", "0-2-5")
+    assert not gtid.includes_gtids("mariadb", MariaDbGtids.parse("0-1-4"), "0-2-5")
+    assert gtid.includes_gtids("mysql", f"{A}:1-5", MySqlGtids.parse(f"{A}:2"))
+    assert not gtid.includes_gtids("mysql", f"{A}:1-5", f"{B}:2")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from connectors.mysql import type_codes as codes
 from connectors.mysql.decode import BadRow, compile_rows
-from connectors.mysql.json_binary import double_text, from_server_text, json_text, parse
-from connectors.mysql.json_diff import Diff, apply, parse_path, read
-from connectors.mysql.model import Column, ColumnPlan, Table, TableName
+from connectors.mysql.json_binary import double_text, from_server_text, json_text, parse_document
+from connectors.mysql.json_diff import Diff, apply_diffs, parse_path, read_diffs
+from connectors.mysql.model import ColumnPlan, MySqlColumn, MySqlTable, TableName
 from connectors.mysql.types import field_schema
 from tests.support.settings import mysql_values
 
@@ -152,7 +152,7 @@ def test_values_without_a_type_in_json() -> None:
 )
 def test_bytes_that_are_no_document(data: bytes) -> None:
     with pytest.raises(ValueError, match="JSON"):
-        parse(data)
+        parse_document(data)
 
 
 def diff(operation: int, path: str, value: Any = None) -> bytes:
@@ -171,9 +171,9 @@ def test_changes_are_applied_in_order() -> None:
         + diff(2, "$.a[3].b")
         + diff(1, "$.a[9]", "end")
     )
-    assert apply(before, changes) == '{"a":[{"new":[]},1,"two",{},"end"],"bb":7,"c d":null}'
-    assert read(changes)[0] == Diff(0, ("a", 1), "two")
-    assert apply(stored([1]), diff(0, "$", {"whole": 1})) == '{"whole":1}'
+    assert apply_diffs(before, changes) == '{"a":[{"new":[]},1,"two",{},"end"],"bb":7,"c d":null}'
+    assert read_diffs(changes)[0] == Diff(0, ("a", 1), "two")
+    assert apply_diffs(stored([1]), diff(0, "$", {"whole": 1})) == '{"whole":1}'
 
 
 def test_paths() -> None:
@@ -197,16 +197,16 @@ def test_paths() -> None:
 )
 def test_changes_that_do_not_fit(change: bytes) -> None:
     with pytest.raises(ValueError, match=r"JSON|path"):
-        apply(stored({"a": [1]}), change)
+        apply_diffs(stored({"a": [1]}), change)
 
 
 def test_partial_rows() -> None:
-    table = Table(
+    table = MySqlTable(
         name=TableName("d", "t"),
         columns=(
-            Column(name="id", type=codes.LONG, nullable=False),
-            Column(name="j", type=codes.JSON, meta=4),
-            Column(name="k", type=codes.JSON, meta=4),
+            MySqlColumn(name="id", type=codes.LONG, nullable=False),
+            MySqlColumn(name="j", type=codes.JSON, meta=4),
+            MySqlColumn(name="k", type=codes.JSON, meta=4),
         ),
         key=("id",),
     )

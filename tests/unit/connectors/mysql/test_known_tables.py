@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.mysql.known_tables import Effect, KnownTables, snapshot_id
+from connectors.mysql.known_tables import KnownTables, StatementEffect, snapshot_id
 from connectors.mysql.model import Shard
 from connectors.mysql.model import TableName as T
-from connectors.mysql.statements import classify
+from connectors.mysql.statements import classify_statement
 from connectors.snapshot.requests import NEW
 
 Saved = list[tuple[dict[str, Any], dict[str, Any]]]
@@ -78,19 +78,19 @@ def test_a_table_taken_off_the_list_and_put_back_is_new() -> None:
     ],
 )
 def test_what_a_statement_means(text: str, new: tuple[T, ...], complete: tuple[T, ...]) -> None:
-    assert started(A).statement(classify(text, "d")) == (new, complete)
+    assert started(A).statement(classify_statement(text, "d")) == (new, complete)
 
 
 def test_a_name_that_is_gone_is_new_when_another_table_gets_it() -> None:
     known = started(A, B)
     for text in ("DROP TABLE a", "RENAME TABLE other.x TO a", "DROP DATABASE d", "RENAME TABLE other.y TO b"):
-        effect = known.statement(classify(text, "d"))
+        effect = known.statement(classify_statement(text, "d"))
         assert effect.new == ((A,) if text.endswith("TO a") else (B,) if text.endswith("TO b") else ())
 
 
 def test_names_in_any_case_where_the_server_takes_them_so() -> None:
     known = started(A, fold=True)
-    assert known.statement(classify("RENAME TABLE other.x TO D.A", "d")).new == ()
+    assert known.statement(classify_statement("RENAME TABLE other.x TO D.A", "d")).new == ()
     assert book(saved_by(known), fold=True).discover([A], all_read=False) == []
 
 
@@ -133,14 +133,14 @@ STATEMENTS = [
 def test_a_restart_anywhere_decides_the_same(steps: list[tuple[str, list[str]]], cut: int) -> None:
     """What is saved after any statement leads to the same decisions about the rest."""
 
-    def run(restart: bool) -> list[Effect]:
-        known, found = started(A), list[Effect]()
+    def run(restart: bool) -> list[StatementEffect]:
+        known, found = started(A), list[StatementEffect]()
         saved = saved_by(known)
         for number, (text, names) in enumerate(steps):
             if restart and number == cut:
                 known = book(saved)
                 known.discover([], all_read=False)
-            found.append(known.statement(classify(text.format(*names), "d")))
+            found.append(known.statement(classify_statement(text.format(*names), "d")))
             saved = saved_by(known) or saved
         return found
 

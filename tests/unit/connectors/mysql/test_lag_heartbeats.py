@@ -13,7 +13,7 @@ from connectors.mysql.heartbeat import (
     Beat,
     HeartbeatWriter,
     create_statements,
-    explain,
+    explain_problem,
     parse,
     setup_text,
     split_name,
@@ -27,7 +27,7 @@ from connectors.mysql.latency import (
     READ_SECONDS,
     TOTAL_SECONDS,
     WRITE_SECONDS,
-    Latency,
+    HeartbeatLatency,
     TableLags,
     heartbeat_body,
     lag_body,
@@ -75,7 +75,7 @@ def test_names_and_statements() -> None:
 
 def test_every_stage_has_its_time() -> None:
     clock = Clock()
-    latency = Latency(60, clock)
+    latency = HeartbeatLatency(60, clock)
     assert latency.numbers() == {}
     sent = clock.now
     latency.sent(sent)
@@ -106,7 +106,7 @@ def test_every_stage_has_its_time() -> None:
 
 def test_a_task_that_only_reads_them_has_the_later_stages() -> None:
     clock = Clock()
-    latency = Latency(60, clock)
+    latency = HeartbeatLatency(60, clock)
     latency.read(clock.now - 3 * S)
     latency.yielded()
     latency.acknowledged(lambda _: True)
@@ -121,7 +121,7 @@ def test_a_task_that_only_reads_them_has_the_later_stages() -> None:
 
 def test_where_a_late_one_is() -> None:
     clock = Clock()
-    latency = Latency(60, clock)
+    latency = HeartbeatLatency(60, clock)
     sent = clock.now
     latency.sent(sent)
     latency.problem = "access denied"
@@ -150,7 +150,7 @@ def test_where_a_late_one_is() -> None:
 
 def test_one_that_waits_for_the_next_save_does_not_hide_one_that_is_stuck_before() -> None:
     clock = Clock()
-    latency = Latency(5, clock)
+    latency = HeartbeatLatency(5, clock)
     for _ in range(2):
         latency.sent(clock.now)
         latency.stored(clock.now)
@@ -163,7 +163,7 @@ def test_one_that_waits_for_the_next_save_does_not_hide_one_that_is_stuck_before
 
 def test_those_that_never_got_into_the_binlog_are_not_waited_for() -> None:
     clock = Clock()
-    latency = Latency(60, clock)
+    latency = HeartbeatLatency(60, clock)
     times = [clock.after(1) for _ in range(3)]
     for each in times:
         latency.sent(each)
@@ -177,7 +177,7 @@ def test_those_that_never_got_into_the_binlog_are_not_waited_for() -> None:
 
 def test_after_a_restart_of_the_stream_they_are_met_again() -> None:
     clock = Clock()
-    latency = Latency(60, clock)
+    latency = HeartbeatLatency(60, clock)
     first, second = clock.after(1), clock.after(1)
     for each in (first, second):
         latency.sent(each)
@@ -197,7 +197,7 @@ def test_after_a_restart_of_the_stream_they_are_met_again() -> None:
 
 def test_it_is_bounded_and_keeps_the_oldest() -> None:
     clock = Clock()
-    latency = Latency(60, clock)
+    latency = HeartbeatLatency(60, clock)
     first = clock.now
     for _ in range(10_000):
         latency.sent(clock.after(1))
@@ -208,7 +208,7 @@ def test_it_is_bounded_and_keeps_the_oldest() -> None:
 
 def test_what_is_saved_becomes_the_body() -> None:
     clock = Clock()
-    latency = Latency(60, clock)
+    latency = HeartbeatLatency(60, clock)
     assert heartbeat_body(latency.saved(), clock.now) is None
     assert heartbeat_body(None, clock.now) is None
     latency.sent(clock.now)
@@ -292,7 +292,7 @@ def test_the_body() -> None:
     ],
 )
 def test_reasons(error: Exception, texts: list[str]) -> None:
-    text = explain(error, mysql_heartbeat(table="m.h", user="u"))
+    text = explain_problem(error, mysql_heartbeat(table="m.h", user="u"))
     assert all(part in text for part in texts), text
 
 

@@ -16,16 +16,16 @@ from connectors.formats import ums
 from connectors.mysql import topics
 from connectors.mysql.config import CONFIG
 from connectors.mysql.connector import MySqlConnector
-from connectors.mysql.events.ums_signals import UmsSignals
-from connectors.mysql.filters import TableFilter
+from connectors.mysql.events.ums_signals import MySqlUmsSignals
+from connectors.mysql.filters import MySqlTableFilter
 from connectors.mysql.logical import Logical, LogicalTables, Partitions, compare_columns
-from connectors.mysql.model import Shard, Table
+from connectors.mysql.model import MySqlTable, Shard
 from connectors.mysql.model import TableName as T
-from connectors.mysql.statements import classify
-from connectors.mysql.tables import Structure, Tables
-from connectors.mysql.verify import Reader
+from connectors.mysql.statements import classify_statement
+from connectors.mysql.tables import StreamTables, Structure
+from connectors.mysql.verify import MessageReader
 from connectors.mysql.versions import VersionBook
-from connectors.testing.contexts import LogCapture, logger
+from connectors.testing.contexts import LogCapture, make_logger
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events import making
 
@@ -33,19 +33,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import SourceRecord
-    from connectors.mysql.events.contract import EventSettings
+    from connectors.mysql.events.contract import MySqlEventSettings
 
 OPTION = r"shop_(\d+)\.orders_(\d+):shop.orders"
 ORDERS = T("shop", "orders")
 PART = T("shop_3", "orders_17")
 
 
-def orders(name: T = PART, *columns: Any, key: tuple[str, ...] = ("id",)) -> Table:
+def orders(name: T = PART, *columns: Any, key: tuple[str, ...] = ("id",)) -> MySqlTable:
     members = columns or (making.number("id", nullable=False), making.text("note", 10))
     return msgspec.structs.replace(making.table("orders", *members, key=key), name=name)
 
 
-def events_of(form: str, table: Table, given_: EventSettings | None = None, **more: Any) -> list[SourceRecord]:
+def events_of(
+    form: str, table: MySqlTable, given_: MySqlEventSettings | None = None, **more: Any
+) -> list[SourceRecord]:
     """An insert, an update and a delete from the stream, and a row of a snapshot."""
     settings = given_ or making.settings(logical=OPTION, output_format=form, **more)
     builder = making.made(table, settings)
@@ -261,7 +263,7 @@ def test_a_truncation_says_its_numbers() -> None:
 def test_ums_messages_with_and_without_rows_have_one_namespace(per: str, topic: str) -> None:
     given_ = making.settings(logical=OPTION, output_format="ums", ums={"topic_per": per})
     found = events_of("ums", orders(), given_)
-    signals = UmsSignals(given_, making.PARTITION, Shard())
+    signals = MySqlUmsSignals(given_, making.PARTITION, Shard())
     beats = [
         signals.heartbeat(PART, 3, 1, making.BASE),
         signals.ended(PART, 3, 1, making.BASE),
@@ -280,25 +282,25 @@ def test_verify_finds_the_physical_table_of_a_namespace() -> None:
     other = T("shop_4", "orders_17")
     names = {str(PART): ("id",), str(other): ("id",), "shop.orders": ("id",)}
     parts = {str(name): LogicalTables(OPTION).of(name) for name in (PART, other)}
-    reader = Reader(names, {}, None, parts)
+    reader = MessageReader(names, {}, None, parts)
     for name in (PART, other, ORDERS):
         record = events_of("ums", orders(name))[0]
         assert [change.table for change in reader.changes(record.topic, record.key, record.value)] == [str(name)]
 
 
 def test_the_key_field_can_be_asked_for_without_a_topic_expression() -> None:
-    made = topics.Topics(making.settings().topics)
+    made = topics.MySqlTopics(making.settings().topics)
     assert made.key_field(PART) is None
     assert made.key_field(PART, shared=True) == ("__dbz__physicalTableIdentifier", "server.shop_3.orders_17")
 
 
-def known_tables(option: str) -> tuple[Tables, LogCapture]:
-    async def none(_names: Sequence[T]) -> dict[T, Table]:
+def known_tables(option: str) -> tuple[StreamTables, LogCapture]:
+    async def none(_names: Sequence[T]) -> dict[T, MySqlTable]:
         return {}
 
     log, settings = LogCapture(), making.settings(logical=option)
-    return Tables(
-        table_filter=TableFilter(settings),
+    return StreamTables(
+        table_filter=MySqlTableFilter(settings),
         special={},
         settings=settings,
         options=mysql_values(),
@@ -306,9 +308,9 @@ def known_tables(option: str) -> tuple[Tables, LogCapture]:
         partition=making.PARTITION,
         versions=VersionBook("p", "", ()),
         transactions=None,
-        held=None,
+        held_rows=None,
         headers=(),
-        log=logger("tables", log),
+        log=make_logger("tables", log),
         definitions=none,
     ), log
 
@@ -319,10 +321,10 @@ def test_a_stream_stops_at_two_tables_with_the_same_numbers_until_one_is_dropped
     tables.state(orders(old), None)
     with pytest.raises(ConfigInvalid, match=r"a\.orders_1 and b\.orders_1 would both be shop\.orders"):
         tables.state(orders(new), None)
-    tables.forget(classify("ALTER TABLE other ADD x INT", "a"))
+    tables.forget(classify_statement("ALTER TABLE other ADD x INT", "a"))
     with pytest.raises(ConfigInvalid, match="could not be distinguished"):
         tables.state(orders(new), None)
-    tables.forget(classify("DROP TABLE orders_1", "a"))
+    tables.forget(classify_statement("DROP TABLE orders_1", "a"))
     assert tables.state(orders(new), None).captured
     assert log.text() == ""
 

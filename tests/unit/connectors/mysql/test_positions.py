@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from connectors.mysql import event_types as types
 from connectors.mysql import positions
-from connectors.mysql.binlog_events import Header
-from connectors.mysql.model import MARIADB, MYSQL, Place
+from connectors.mysql.binlog_events import BinlogHeader
+from connectors.mysql.model import MARIADB, MYSQL, BinlogPosition
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -28,7 +28,7 @@ def test_the_offset_of_debezium_is_understood_and_written_alike() -> None:
         "event": 2,
     }
     place = positions.from_offset(offset)
-    assert place == Place(
+    assert place == BinlogPosition(
         file="mysql-bin.000003", pos=1234, gtids=f"{A}:1-5", event=2, row=1, server_id=223344, ts_sec=1700000000
     )
     assert positions.to_offset(place) == offset
@@ -39,7 +39,7 @@ def test_members_of_other_parts_are_ignored_and_numbers_may_be_texts() -> None:
         "file": "b.000001", "pos": "77", "gtids": f"{A}:1-5,\n{A}:7", "incremental_snapshot_primary_key": "aced",
         "snapshot": True,
         "transaction_data_collection_order_a.b": 5, "incremental_snapshot_collections": "[]", "row": None})  # fmt: skip
-    assert place == Place(file="b.000001", pos=77, gtids=f"{A}:1-5,{A}:7")
+    assert place == BinlogPosition(file="b.000001", pos=77, gtids=f"{A}:1-5,{A}:7")
     assert positions.to_offset(place) == {
         "transaction_id": None,
         "file": "b.000001",
@@ -60,7 +60,7 @@ def test_what_is_no_place_says_which_member(offset: dict[str, Any]) -> None:
 
 @given(
     st.builds(
-        Place,
+        BinlogPosition,
         file=st.integers(1, 10**7).map("bin.{:06d}".format),
         pos=st.integers(4, 1 << 40),
         gtids=st.sampled_from(["", "0-1-5", f"{A}:1-5"]),
@@ -70,15 +70,17 @@ def test_what_is_no_place_says_which_member(offset: dict[str, Any]) -> None:
         ts_sec=st.integers(0, 1 << 33),
     )
 )
-def test_every_place_survives_its_offset(place: Place) -> None:
+def test_every_place_survives_its_offset(place: BinlogPosition) -> None:
     assert positions.from_offset(positions.to_offset(place)) == place
 
 
 def test_numbers_of_files() -> None:
     names = ("binlog.000123", "a.b.1000000", "binlog", "binlog.x")
     assert [positions.file_number(name) for name in names] == [123, 1000000, 0, 0]
-    assert positions.order(Place(file="b.999999", pos=9)) < positions.order(Place(file="b.1000000", pos=4))
-    assert positions.spot("b.000002", 5) == 2 * 10**12 + 5
+    assert positions.order_key(BinlogPosition(file="b.999999", pos=9)) < positions.order_key(
+        BinlogPosition(file="b.1000000", pos=4)
+    )
+    assert positions.position_number("b.000002", 5) == 2 * 10**12 + 5
 
 
 @pytest.mark.parametrize(
@@ -91,39 +93,46 @@ def test_numbers_of_files() -> None:
     ],
 )
 def test_positions_beyond_four_gigabytes(low: int, near: int, whole: int) -> None:
-    assert positions.widened(low, near) == whole
+    assert positions.widen_position(low, near) == whole
 
 
 @pytest.mark.parametrize(("header", "at", "span"), [
-    (Header(1, types.TABLE_MAP, 1, 60, 460, 0), 400, (400, 460)),
-    (Header(1, types.TABLE_MAP, 1, 60, 0, 0), 400, (400, 460)),  # newer MariaDB, inside a transaction
-    (Header(1, types.MARIADB_GTID, 1, 42, 2375, 8), 285, (2333, 2375)),  # the first one behind a GTID
-    (Header(1, types.WRITE_ROWS, 1, 300, 200, 0), (1 << 32) - 100, ((1 << 32) - 100, (1 << 32) + 200)),
-    (Header(0, types.ROTATE, 1, 44, 0, 0x20), 400, (400, 400)),
-    (Header(5, types.FORMAT_DESCRIPTION, 1, 252, 0, 0), 400, (400, 400)),  # sent again, for a beginning inside the file
-    (Header(5, types.FORMAT_DESCRIPTION, 1, 252, 256, 0), 4, (4, 256)),
-    (Header(0, types.HEARTBEAT, 1, 36, 900, 0), 400, (900, 900)),
-    (Header(0, types.GTID_LIST, 1, 43, 2333, 0x20), 325, (2333, 2333)),
+    (BinlogHeader(1, types.TABLE_MAP, 1, 60, 460, 0), 400, (400, 460)),
+    (BinlogHeader(1, types.TABLE_MAP, 1, 60, 0, 0), 400, (400, 460)),  # newer MariaDB, inside a transaction
+    (BinlogHeader(1, types.MARIADB_GTID, 1, 42, 2375, 8), 285, (2333, 2375)),  # the first one behind a GTID
+    (BinlogHeader(1, types.WRITE_ROWS, 1, 300, 200, 0), (1 << 32) - 100, ((1 << 32) - 100, (1 << 32) + 200)),
+    (BinlogHeader(0, types.ROTATE, 1, 44, 0, 0x20), 400, (400, 400)),
+    (BinlogHeader(5, types.FORMAT_DESCRIPTION, 1, 252, 0, 0), 400, (400, 400)),  # sent again, for a beginning inside the file
+    (BinlogHeader(5, types.FORMAT_DESCRIPTION, 1, 252, 256, 0), 4, (4, 256)),
+    (BinlogHeader(0, types.HEARTBEAT, 1, 36, 900, 0), 400, (900, 900)),
+    (BinlogHeader(0, types.GTID_LIST, 1, 43, 2333, 0x20), 325, (2333, 2333)),
 ])  # fmt: skip
-def test_where_events_begin_and_end(header: Header, at: int, span: tuple[int, int]) -> None:
-    assert positions.span(header, at) == span
+def test_where_events_begin_and_end(header: BinlogHeader, at: int, span: tuple[int, int]) -> None:
+    assert positions.event_span(header, at) == span
 
 
 def test_reached_by_file_and_by_gtid() -> None:
-    now, later = Place(file="b.000002", pos=500, gtids="0-1-5"), Place(file="b.000002", pos=600, gtids="0-1-6")
-    old = Place(file="b.000001", pos=900, gtids="0-1-4")
-    other_server = Place(file="c.000009", pos=4, gtids="0-2-5")
+    now, later = (
+        BinlogPosition(file="b.000002", pos=500, gtids="0-1-5"),
+        BinlogPosition(file="b.000002", pos=600, gtids="0-1-6"),
+    )
+    old = BinlogPosition(file="b.000001", pos=900, gtids="0-1-4")
+    other_server = BinlogPosition(file="c.000009", pos=4, gtids="0-2-5")
     for by_gtid in (False, True):
-        assert positions.reached(now, now, MARIADB, by_gtid=by_gtid)
-        assert positions.reached(now, old, MARIADB, by_gtid=by_gtid)
-        assert not positions.reached(now, later, MARIADB, by_gtid=by_gtid)
-        assert positions.reached(now, other_server, MARIADB, by_gtid=by_gtid) is by_gtid
-    assert not positions.reached(Place(file="b.1", pos=4), Place(file="b.1", pos=5), MYSQL, by_gtid=True)
+        assert positions.is_reached(now, now, MARIADB, by_gtid=by_gtid)
+        assert positions.is_reached(now, old, MARIADB, by_gtid=by_gtid)
+        assert not positions.is_reached(now, later, MARIADB, by_gtid=by_gtid)
+        assert positions.is_reached(now, other_server, MARIADB, by_gtid=by_gtid) is by_gtid
+    assert not positions.is_reached(
+        BinlogPosition(file="b.1", pos=4), BinlogPosition(file="b.1", pos=5), MYSQL, by_gtid=True
+    )
 
 
 def test_bytes_behind() -> None:
     logs = [("b.000001", 1000), ("b.000002", 2000), ("b.000003", 300)]
-    assert positions.bytes_behind(Place(file="b.000002", pos=500), logs) == 1800
-    assert positions.bytes_behind(Place(file="b.000003", pos=300), logs) == 0
-    assert positions.bytes_behind(Place(file="b.000003", pos=310), logs) == 0  # written since the list was made
-    assert positions.bytes_behind(Place(file="b.000000", pos=4), logs) is None
+    assert positions.bytes_behind(BinlogPosition(file="b.000002", pos=500), logs) == 1800
+    assert positions.bytes_behind(BinlogPosition(file="b.000003", pos=300), logs) == 0
+    assert (
+        positions.bytes_behind(BinlogPosition(file="b.000003", pos=310), logs) == 0
+    )  # written since the list was made
+    assert positions.bytes_behind(BinlogPosition(file="b.000000", pos=4), logs) is None

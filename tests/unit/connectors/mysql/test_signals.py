@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from connectors.errors import Skippable
-from connectors.mysql.signals import Position, Signal, apply, batch_id, parse_message, parse_row, request_id
+from connectors.mysql.signals import (
+    Signal,
+    SignalPosition,
+    apply_signal,
+    batch_id,
+    parse_message,
+    parse_row,
+    request_id,
+)
 from connectors.snapshot.requests import SnapshotRequest
 
 
@@ -69,7 +77,7 @@ def test_a_full_pull() -> None:
             {"data-collection": "a.c", "filter": " "},
         ],
     )
-    outcome = apply(order, [], 17)
+    outcome = apply_signal(order, [], 17)
     assert outcome.changed
     request = outcome.requests[0]
     assert (
@@ -80,9 +88,9 @@ def test_a_full_pull() -> None:
         request.created_ms,
         request.state,
     ) == (["a.b"], {"a.b": "x > 3"}, "id", "signal", 17, "running")
-    again = apply(order, outcome.requests, 18)
+    again = apply_signal(order, outcome.requests, 18)
     assert (again.changed, again.requests) == (False, outcome.requests)  # met once more after a restart
-    later = apply(order._replace(at="b.000002:4"), outcome.requests, 18)
+    later = apply_signal(order._replace(at="b.000002:4"), outcome.requests, 18)
     assert len({each.id for each in later.requests}) == 2
 
 
@@ -91,12 +99,12 @@ def test_a_snapshot_can_wait_for_a_time_counted_from_when_the_signal_was_written
     order = execute(start_at="02:30", time_zone="Europe/Berlin")._replace(written_ms=written)
     # Each task reads the signal at another time, and all of them begin at the same.
     for read_ms in (written, written + 86_400_000):
-        outcome = apply(order, [], read_ms)
+        outcome = apply_signal(order, [], read_ms)
         assert outcome.requests[0].start_ms == int(datetime(2026, 11, 24, 1, 30, tzinfo=UTC).timestamp() * 1000)
         assert ("begins at 2026-11-24 01:30:00 UTC" in outcome.message) == (read_ms == written)
     underscored = signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "2026-11-24T02:30:00"})
-    assert apply(underscored, [], written).requests[0].start_ms > written
-    assert apply(execute(), [], written).requests[0].start_ms == 0
+    assert apply_signal(underscored, [], written).requests[0].start_ms > written
+    assert apply_signal(execute(), [], written).requests[0].start_ms == 0
 
 
 def test_all_tasks_give_a_snapshot_the_same_batch_id() -> None:
@@ -104,19 +112,19 @@ def test_all_tasks_give_a_snapshot_the_same_batch_id() -> None:
     first = execute()._replace(written_ms=written)
     batches = set()
     for clock_ms in (written - 5, written, written + 86_400_000):  # of three tasks, or of one after a restart
-        outcome = apply(first, [], clock_ms)
+        outcome = apply_signal(first, [], clock_ms)
         assert outcome.requests[0].created_ms == written
         batches.add(batch_id(outcome.requests[0]))
     assert len(batches) == 1
     # Another signal of the same second is another batch, and keeps its place behind the first one.
-    both = apply(first._replace(at="b.000001:900"), outcome.requests, written).requests
+    both = apply_signal(first._replace(at="b.000001:900"), outcome.requests, written).requests
     assert [request.created_ms for request in both] == [written, written]
     assert batch_id(both[0]) != batch_id(both[1])
     assert batch_id(SnapshotRequest(id="r", tables=["a.b"], origin="rest", created_ms=5)) == 5
 
 
 def test_old_and_blocking_forms() -> None:
-    outcome = apply(execute(type="blocking", additional_condition="x = 1"), [], 0)
+    outcome = apply_signal(execute(type="blocking", additional_condition="x = 1"), [], 0)
     assert outcome.requests[0].conditions == {"a.b": "x = 1"}
     assert "blocking" in outcome.message
 
@@ -152,7 +160,7 @@ def test_old_and_blocking_forms() -> None:
 )
 def test_orders_that_cannot_be_carried_out(order: Signal, word: str) -> None:
     with pytest.raises(Skippable, match=word):
-        apply(order, [], 0)
+        apply_signal(order, [], 0)
 
 
 def requests(*tables: str, state: Any = "running") -> list[SnapshotRequest]:
@@ -160,17 +168,17 @@ def requests(*tables: str, state: Any = "running") -> list[SnapshotRequest]:
 
 
 def test_pause_resume_stop() -> None:
-    paused = apply(signal("pause-snapshot"), requests("a.b"), 0)
+    paused = apply_signal(signal("pause-snapshot"), requests("a.b"), 0)
     assert (paused.changed, paused.requests[0].state) == (True, "paused")
-    assert not apply(signal("pause-snapshot"), paused.requests, 0).changed
-    assert apply(signal("resume-snapshot"), paused.requests, 0).requests[0].state == "running"
-    stopped = apply(signal("stop-snapshot", {"type": "INCREMENTAL"}), requests("a.b", "a.c"), 0)
+    assert not apply_signal(signal("pause-snapshot"), paused.requests, 0).changed
+    assert apply_signal(signal("resume-snapshot"), paused.requests, 0).requests[0].state == "running"
+    stopped = apply_signal(signal("stop-snapshot", {"type": "INCREMENTAL"}), requests("a.b", "a.c"), 0)
     assert stopped.requests[0].state == "cancelled"
-    assert not apply(signal("resume-snapshot"), stopped.requests, 0).changed
-    part = apply(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.b", "a.c"), 0)
+    assert not apply_signal(signal("resume-snapshot"), stopped.requests, 0).changed
+    part = apply_signal(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.b", "a.c"), 0)
     assert (part.requests[0].state, part.requests[0].tables) == ("running", ["a.c"])
     assert (
-        apply(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.b"), 0).requests[0].state
+        apply_signal(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.b"), 0).requests[0].state
         == "cancelled"
     )
 
@@ -178,7 +186,7 @@ def test_pause_resume_stop() -> None:
 def test_a_table_is_taken_out_of_an_expression() -> None:
     from connectors.java_regex import compile_java
 
-    left = apply(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.*"), 0).requests[0].tables
+    left = apply_signal(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.*"), 0).requests[0].tables
     pattern = compile_java(left[0])
     assert pattern.fullmatch("a.b") is None
     assert pattern.fullmatch("a.bc")
@@ -186,12 +194,14 @@ def test_a_table_is_taken_out_of_an_expression() -> None:
 
 
 def test_log_and_position() -> None:
-    assert apply(signal("log", {"message": "at {}"}), [], 0).message == "at {}"
-    place = apply(signal("set-binlog-position", {"binlog_filename": "mysql-bin.000003", "binlog_position": 0}), [], 0)
-    assert place.position == Position("mysql-bin.000003", 4, "")
+    assert apply_signal(signal("log", {"message": "at {}"}), [], 0).message == "at {}"
+    place = apply_signal(
+        signal("set-binlog-position", {"binlog_filename": "mysql-bin.000003", "binlog_position": 0}), [], 0
+    )
+    assert place.position == SignalPosition("mysql-bin.000003", 4, "")
     for text in ("0-1-5", "24DA1671-9D2E-11EE-8C90-0242AC120002:1-5, 24da1671-9d2e-11ee-8c90-0242ac120003:7"):
-        found = apply(signal("set-binlog-position", {"gtid_set": text}), [], 0).position
-        assert found == Position(gtids="".join(text.split()))
+        found = apply_signal(signal("set-binlog-position", {"gtid_set": text}), [], 0).position
+        assert found == SignalPosition(gtids="".join(text.split()))
 
 
 def test_ids_can_stand_in_an_address() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from connectors.mysql import positions, start
-from connectors.mysql.model import Place, Shard
+from connectors.mysql.model import BinlogPosition, Shard
 
 PREFIX = "p"
 Saved = dict[str, tuple[dict[str, Any], dict[str, Any]]]
@@ -20,7 +20,7 @@ def key(partition: dict[str, Any]) -> str:
     return str(sorted(partition.items()))
 
 
-def save(saved: Saved, shard: Shard, place: Place, begun: start.Start, rows: int = 0) -> None:
+def save(saved: Saved, shard: Shard, place: BinlogPosition, begun: start.Start, rows: int = 0) -> None:
     offset = {
         **positions.to_offset(place),
         start.LAYOUT: begun.layout,
@@ -28,7 +28,7 @@ def save(saved: Saved, shard: Shard, place: Place, begun: start.Start, rows: int
         "event": rows,
         start.ORIGIN: begun.origin or "new:b.000001:4:0:0",
     }
-    partition = start.partition(PREFIX, shard)
+    partition = start.stream_partition(PREFIX, shard)
     saved[key(partition)] = (partition, offset)
 
 
@@ -36,13 +36,13 @@ def test_debezium_s_place_is_taken_over_and_then_ours_counts() -> None:
     theirs = {"file": "b.000002", "pos": 400, "event": 3, "row": 1, "ts_sec": 5, "server_id": 1}
     saved: Saved = {"": ({"server": PREFIX}, theirs)}
     begun = start.start_of(PREFIX, Shard(), saved.values())
-    assert begun.place == Place(file="b.000002", pos=400, event=3, row=1, ts_sec=5, server_id=1)
+    assert begun.place == BinlogPosition(file="b.000002", pos=400, event=3, row=1, ts_sec=5, server_id=1)
     assert (begun.resume.rows, begun.done) == (1, ())
     for index in range(2):
         begun = start.start_of(PREFIX, Shard(index, 2), saved.values())
         assert begun.place is not None
         assert begun.place.pos == 400
-        save(saved, Shard(index, 2), Place(file="b.000002", pos=900 + index), begun)
+        save(saved, Shard(index, 2), BinlogPosition(file="b.000002", pos=900 + index), begun)
     for index in range(2):
         again = start.start_of(PREFIX, Shard(index, 2), saved.values())
         assert again.place is not None
@@ -53,11 +53,11 @@ def test_an_operator_s_place_counts_as_the_newest() -> None:
     saved: Saved = {}
     for index in range(2):
         begun = start.start_of(PREFIX, Shard(index, 2), saved.values())
-        save(saved, Shard(index, 2), Place(file="b.000009", pos=900 + index), begun)
+        save(saved, Shard(index, 2), BinlogPosition(file="b.000009", pos=900 + index), begun)
     saved["altered"] = ({"server": PREFIX}, {"file": "b.000001", "pos": 4})
     for index in range(2):
         begun = start.start_of(PREFIX, Shard(index, 2), saved.values())
-        assert begun.place == Place(file="b.000001", pos=4)
+        assert begun.place == BinlogPosition(file="b.000001", pos=4)
         assert begun.done == ()
 
 
@@ -91,7 +91,7 @@ def test_each_row_comes_once_whatever_the_number_of_tasks_becomes(
             if owner(row, shard.count) == shard.index and not any(spot < each.spot for each in former):
                 delivered.append(row)
             after = row + 1
-            save(saved, shard, Place(file="b.000001", pos=4 + after // size * 10), begun, after % size)
+            save(saved, shard, BinlogPosition(file="b.000001", pos=4 + after // size * 10), begun, after % size)
 
     for count, steps in phases:
         for index in range(count):  # a new layout is saved by all of its tasks before it ends

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.mysql.model import TableName as T
-from connectors.mysql.statements import classify
+from connectors.mysql.statements import classify_statement
 
 CASES = [
     ("CREATE TABLE t (id INT)", "create", [T("d", "t")]),
@@ -39,18 +39,18 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "kind", "tables"), CASES)
 def test_kind_and_tables(text: str, kind: str, tables: list[T]) -> None:
-    found = classify(text, "d")
+    found = classify_statement(text, "d")
     assert (found.kind, list(found.tables)) == (kind, tables)
 
 
 def test_databases_and_temporary_tables() -> None:
-    assert classify("DROP DATABASE IF EXISTS `x`", "d").database == "x"
-    assert not classify("CREATE TEMPORARY TABLE t (id INT)", "d").changes_structure
-    assert classify("ALTER TABLE t ADD c INT", "d").changes_structure
+    assert classify_statement("DROP DATABASE IF EXISTS `x`", "d").database == "x"
+    assert not classify_statement("CREATE TEMPORARY TABLE t (id INT)", "d").changes_structure
+    assert classify_statement("ALTER TABLE t ADD c INT", "d").changes_structure
 
 
 @given(st.text(max_size=200))
 def test_no_text_is_an_error(text: str) -> None:
-    assert classify(text, "d").text == text
-    classify("ALTER TABLE " + text, "d")
-    classify("DROP TABLE " + text, "d")
+    assert classify_statement(text, "d").text == text
+    classify_statement("ALTER TABLE " + text, "d")
+    classify_statement("DROP TABLE " + text, "d")

@@ -11,7 +11,7 @@ import pytest
 from connectors.api import SourceRecord
 from connectors.errors import Fatal
 from connectors.mysql import event_types as types
-from connectors.mysql.model import Place, TableName
+from connectors.mysql.model import BinlogPosition, TableName
 from connectors.mysql.snapshot.model import Early
 from tests.unit.connectors.mysql.synthetic import (
     FILE,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import Position
-    from connectors.mysql.tables import TableState
+    from connectors.mysql.tables import MySqlTableState
 
 
 async def every_resume_is_exact(log: Log, flavor: str, **more: Any) -> None:
@@ -228,9 +228,9 @@ async def test_rows_of_a_snapshot_that_are_about_to_change_come_before_their_cha
     log.map()
     log.insert((2, 2, b""))
     stream_reader, puller = reader(), Puller()
-    puller.early = [Early("initial", "initial", [{"id": 7}], Place(file=FILE, pos=4))]
+    puller.early = [Early("initial", "initial", [{"id": 7}], BinlogPosition(file=FILE, pos=4))]
 
-    def send_early(state: TableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
+    def send_early(state: MySqlTableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
         assert str(state.name) == "shop.t"
         out += [SourceRecord({}, offset, "early", row) for row in early.rows]
 

@@ -10,7 +10,7 @@ import pytest
 from connectors.errors import Fatal
 from connectors.mysql import table_map
 from connectors.mysql import type_codes as codes
-from connectors.mysql.model import Column, Table, TableName
+from connectors.mysql.model import MySqlColumn, MySqlTable, TableName
 
 
 def extra(number: int, data: bytes) -> bytes:
@@ -58,7 +58,7 @@ MEMBERS = extra(6, b"\x02\x01a\x02\xc3\xa4")
 
 def test_mysql_with_full_metadata() -> None:
     # Collations of the texts without the geometry: utf8mb4, latin1 for the second (c), binary for the third.
-    met = table_map.parse(
+    met = table_map.parse_table_map(
         body(
             COLUMNS,
             0b1111111110,
@@ -104,13 +104,13 @@ def test_mysql_with_full_metadata() -> None:
 
 
 def test_mariadb_lists_collations_of_geometries_too() -> None:
-    met = table_map.parse(body(COLUMNS, 0, SIGNS, extra(2, b"\x2d\x01\x3f\x02\x08\x03\x3f"), NAMES, MEMBERS))
+    met = table_map.parse_table_map(body(COLUMNS, 0, SIGNS, extra(2, b"\x2d\x01\x3f\x02\x08\x03\x3f"), NAMES, MEMBERS))
     assert {column.name: column.collation for column in met.columns if column.collation is not None} == {
         "näme": 45,
         "c": 8,
         "l": 63,
     }
-    met = table_map.parse(
+    met = table_map.parse_table_map(
         body(COLUMNS, 0, SIGNS, extra(3, b"\x2d\x3f\xfc\x00\x09\x3f"), NAMES, MEMBERS, extra(9, b"\x01\x0a\x00\x00"))
     )
     assert {column.name: column.collation for column in met.columns if column.collation is not None} == {
@@ -122,7 +122,7 @@ def test_mariadb_lists_collations_of_geometries_too() -> None:
 
 
 def test_members_are_of_their_own_charset() -> None:
-    met = table_map.parse(
+    met = table_map.parse_table_map(
         body(
             [(codes.STRING, b"\xf8\x01"), (codes.STRING, b"\xf7\x01")],
             0,
@@ -137,26 +137,26 @@ def test_members_are_of_their_own_charset() -> None:
 
 def test_a_fingerprint_is_that_of_name_and_structure() -> None:
     one, other = body(COLUMNS, 0, NAMES, number=7), body(COLUMNS, 0, NAMES, number=8)
-    assert table_map.parse(one).fingerprint == table_map.parse(other).fingerprint
-    assert table_map.parse(one).fingerprint != table_map.parse(body(COLUMNS, 1, NAMES)).fingerprint
+    assert table_map.parse_table_map(one).fingerprint == table_map.parse_table_map(other).fingerprint
+    assert table_map.parse_table_map(one).fingerprint != table_map.parse_table_map(body(COLUMNS, 1, NAMES)).fingerprint
 
 
 @pytest.mark.parametrize("cut", [5, 9, 14, 20, 39, 60])
 def test_a_cut_event_is_fatal(cut: int) -> None:
     with pytest.raises(Fatal, match="TABLE_MAP"):
-        table_map.parse(body(COLUMNS, 0, SIGNS, NAMES)[:cut])
+        table_map.parse_table_map(body(COLUMNS, 0, SIGNS, NAMES)[:cut])
 
 
-BARE = table_map.parse(body(COLUMNS[:2], 0b10))
-FULL = table_map.parse(
+BARE = table_map.parse_table_map(body(COLUMNS[:2], 0b10))
+FULL = table_map.parse_table_map(
     body(COLUMNS[:2], 0b10, extra(1, b"\x80"), extra(2, b"\x2d"), names("id", "v"), extra(8, b"\x00"))
 )
-KNOWN = Table(
+KNOWN = MySqlTable(
     name=TableName("d", "t"),
     completed=True,
     key=("v",),
     columns=(
-        Column(
+        MySqlColumn(
             name="id",
             type=codes.LONGLONG,
             unsigned=True,
@@ -164,7 +164,7 @@ KNOWN = Table(
             declared="bigint(20) unsigned",
             extra="auto_increment",
         ),
-        Column(
+        MySqlColumn(
             name="v", type=codes.VARCHAR, meta=400, collation=45, declared="varchar(100)", default="'x'", comment="text"
         ),
     ),
@@ -174,12 +174,12 @@ KNOWN = Table(
 def test_completed_from_the_catalog() -> None:
     assert BARE.key is None
     assert not BARE.full
-    table = table_map.complete(BARE, KNOWN)
+    table = table_map.complete_table(BARE, KNOWN)
     assert table.columns == KNOWN.columns
     assert (table.key, table.completed) == (("v",), True)
-    table = table_map.complete(FULL, KNOWN)
+    table = table_map.complete_table(FULL, KNOWN)
     assert (table.columns, table.key) == (KNOWN.columns, ("id",))
-    table = table_map.complete(FULL, None)
+    table = table_map.complete_table(FULL, None)
     assert (table.key, table.completed, table.columns[1].declared, table.columns[1].collation) == (
         ("id",),
         False,
@@ -188,7 +188,7 @@ def test_completed_from_the_catalog() -> None:
     )
 
 
-def altered(place: int, **changes: object) -> Table:
+def altered(place: int, **changes: object) -> MySqlTable:
     columns = list(KNOWN.columns)
     columns[place] = msgspec.structs.replace(columns[place], **changes)
     return msgspec.structs.replace(KNOWN, columns=tuple(columns))
@@ -204,45 +204,50 @@ def altered(place: int, **changes: object) -> Table:
         altered(1, meta=40),
     ],
 )
-def test_without_names_all_has_to_agree(known: Table | None) -> None:
+def test_without_names_all_has_to_agree(known: MySqlTable | None) -> None:
     with pytest.raises(table_map.Mismatch):
-        table_map.complete(BARE, known)
+        table_map.complete_table(BARE, known)
 
 
 @pytest.mark.parametrize(
     "known", [altered(0, name="other"), altered(0, unsigned=False), altered(1, type=codes.BLOB, meta=2)]
 )
-def test_with_names_they_have_to_agree(known: Table) -> None:
+def test_with_names_they_have_to_agree(known: MySqlTable) -> None:
     with pytest.raises(table_map.Mismatch):
-        table_map.complete(FULL, known)
+        table_map.complete_table(FULL, known)
 
 
 def test_a_vector_is_stored_in_two_ways() -> None:
-    known = Table(
+    known = MySqlTable(
         name=TableName("d", "t"),
-        columns=(Column(name="v", type=codes.VECTOR, meta=4, nullable=False, declared="vector(3)"), KNOWN.columns[1]),
+        columns=(
+            MySqlColumn(name="v", type=codes.VECTOR, meta=4, nullable=False, declared="vector(3)"),
+            KNOWN.columns[1],
+        ),
     )
     for code, meta in ((codes.VECTOR, b"\x04"), (codes.VARCHAR, pack("<H", 12))):
         visible = extra(12, b"\xc0") if code == codes.VECTOR else b""
-        met = table_map.parse(body([(code, meta), COLUMNS[1]], 2, extra(2, b"\x3f\x01\x2d"), names("v", "v"), visible))
+        met = table_map.parse_table_map(
+            body([(code, meta), COLUMNS[1]], 2, extra(2, b"\x3f\x01\x2d"), names("v", "v"), visible)
+        )
         assert [column.collation for column in met.columns] == [None if code == codes.VECTOR else 63, 45]
-        table = table_map.complete(msgspec.structs.replace(met, full=False), known)
+        table = table_map.complete_table(msgspec.structs.replace(met, full=False), known)
         assert [column.type for column in table.columns] == [code, codes.VARCHAR]
 
 
 def test_types_that_the_catalog_can_not_tell_apart() -> None:
-    old = table_map.parse(
+    old = table_map.parse_table_map(
         body([(codes.TIMESTAMP, b""), (codes.VARCHAR_COMPRESSED, pack("<H", 401)), (codes.BLOB_COMPRESSED, b"\x02")], 0)
     )
-    known = Table(
+    known = MySqlTable(
         name=TableName("d", "t"),
         columns=(
-            Column(name="ts", type=codes.TIMESTAMP2, nullable=False),
-            Column(name="v", type=codes.VARCHAR, meta=400, nullable=False),
-            Column(name="b", type=codes.BLOB, meta=2, nullable=False),
+            MySqlColumn(name="ts", type=codes.TIMESTAMP2, nullable=False),
+            MySqlColumn(name="v", type=codes.VARCHAR, meta=400, nullable=False),
+            MySqlColumn(name="b", type=codes.BLOB, meta=2, nullable=False),
         ),
     )
-    table = table_map.complete(old, known)
+    table = table_map.complete_table(old, known)
     assert [(column.name, column.type) for column in table.columns] == [
         ("ts", codes.TIMESTAMP),
         ("v", codes.VARCHAR_COMPRESSED),

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from connectors.mysql import type_codes as codes
-from connectors.mysql.model import Column, ColumnPlan, Table, TableName
-from connectors.mysql.text_rows import BadTextRow, compile_text, expression, select_list
+from connectors.mysql.model import ColumnPlan, MySqlColumn, MySqlTable, TableName
+from connectors.mysql.text_rows import BadTextRow, compile_text, select_expression, select_list
 from connectors.mysql.types import field_schema
 from tests.support.settings import mysql_values
 
 OPTIONS = mysql_values()
 
 
-def plans(table: Table) -> list[ColumnPlan | None]:
+def plans(table: MySqlTable) -> list[ColumnPlan | None]:
     return [ColumnPlan(column, field_schema(column, OPTIONS)) for column in table.columns]
 
 
@@ -37,16 +37,16 @@ def packet(*values: bytes | None) -> bytes:
     return b"".join(parts)
 
 
-TABLE = Table(
+TABLE = MySqlTable(
     name=TableName("d", "t"),
     columns=(
-        Column(name="id", type=codes.LONG),
-        Column(name="a`b", type=codes.BLOB, meta=4, collation=45),
-        Column(name="x", type=codes.LONG),
-        Column(name="l", type=codes.VARCHAR, meta=9, collation=8),
-        Column(name="f", type=codes.FLOAT),
-        Column(name="ts", type=codes.TIMESTAMP2, meta=3),
-        Column(name="dt", type=codes.DATETIME2),
+        MySqlColumn(name="id", type=codes.LONG),
+        MySqlColumn(name="a`b", type=codes.BLOB, meta=4, collation=45),
+        MySqlColumn(name="x", type=codes.LONG),
+        MySqlColumn(name="l", type=codes.VARCHAR, meta=9, collation=8),
+        MySqlColumn(name="f", type=codes.FLOAT),
+        MySqlColumn(name="ts", type=codes.TIMESTAMP2, meta=3),
+        MySqlColumn(name="dt", type=codes.DATETIME2),
     ),
 )
 
@@ -79,7 +79,9 @@ def test_values_of_every_length() -> None:
 
 
 def test_masks_see_values_and_nulls_as_their_plan_says() -> None:
-    table = Table(name=TABLE.name, columns=(Column(name="d", type=codes.DATE), Column(name="e", type=codes.LONG)))
+    table = MySqlTable(
+        name=TABLE.name, columns=(MySqlColumn(name="d", type=codes.DATE), MySqlColumn(name="e", type=codes.LONG))
+    )
     chosen: list[ColumnPlan | None] = [
         ColumnPlan(table.columns[0], field_schema(table.columns[0], OPTIONS), lambda day: int(str(day)) + 1),
         ColumnPlan(table.columns[1], field_schema(table.columns[1], OPTIONS), str, nulls=True),
@@ -99,41 +101,41 @@ def test_a_bad_value_names_its_column() -> None:
 @pytest.mark.parametrize(
     ("column", "wanted"),
     [
-        (Column(name="c", type=codes.ENUM, members=("a",), collation=8), "CAST(`c` AS BINARY)"),
-        (Column(name="c", type=codes.SET, members=("a",), collation=45), "`c`"),
-        (Column(name="c", type=codes.DOUBLE), "`c` + 0e0"),
-        (Column(name="c", type=codes.GEOMETRY, meta=4), "`c`"),
-        (Column(name="c", type=codes.BIT, meta=9), "`c`"),
-        (Column(name="c", type=codes.JSON, meta=4), "CAST(`c` AS CHAR CHARACTER SET utf8mb4)"),
+        (MySqlColumn(name="c", type=codes.ENUM, members=("a",), collation=8), "CAST(`c` AS BINARY)"),
+        (MySqlColumn(name="c", type=codes.SET, members=("a",), collation=45), "`c`"),
+        (MySqlColumn(name="c", type=codes.DOUBLE), "`c` + 0e0"),
+        (MySqlColumn(name="c", type=codes.GEOMETRY, meta=4), "`c`"),
+        (MySqlColumn(name="c", type=codes.BIT, meta=9), "`c`"),
+        (MySqlColumn(name="c", type=codes.JSON, meta=4), "CAST(`c` AS CHAR CHARACTER SET utf8mb4)"),
     ],
 )
-def test_how_columns_are_asked_for(column: Column, wanted: str) -> None:
-    assert expression(column) == wanted
+def test_how_columns_are_asked_for(column: MySqlColumn, wanted: str) -> None:
+    assert select_expression(column) == wanted
 
 
 @pytest.mark.parametrize(
     ("column", "text", "wanted"),
     [
-        (Column(name="c", type=codes.DECIMAL, meta=10 << 8 | 2), b"-0.00", "Decimal('0.00')"),
+        (MySqlColumn(name="c", type=codes.DECIMAL, meta=10 << 8 | 2), b"-0.00", "Decimal('0.00')"),
         (
-            Column(name="c", type=codes.DECIMAL, meta=65 << 8 | 30),
+            MySqlColumn(name="c", type=codes.DECIMAL, meta=65 << 8 | 30),
             b"9" * 35 + b"." + b"9" * 30,
             f"Decimal('{'9' * 35}.{'9' * 30}')",
         ),
-        (Column(name="c", type=codes.LONGLONG, unsigned=True), b"18446744073709551615", "-1"),
-        (Column(name="c", type=codes.LONG, unsigned=True), b"0000000042", "42"),
-        (Column(name="c", type=codes.YEAR), b"0000", "1900"),
-        (Column(name="c", type=codes.BIT, meta=9), b"\x01\x02", repr(b"\x02\x01")),
-        (Column(name="c", type=codes.BIT, meta=1), b"\x01", "True"),
-        (Column(name="c", type=codes.TIME2, meta=6), b"-838:59:59.000001", "-3020399000001"),
-        (Column(name="c", type=codes.TIMESTAMP2), b"0", "'1970-01-01T00:00:00Z'"),
-        (Column(name="c", type=codes.TIMESTAMP2, meta=6), b"0", "'1970-01-01T00:00:00.000000Z'"),
-        (Column(name="c", type=codes.DATETIME2, meta=6), b"1969-12-31 23:59:59.999999", "-1"),
-        (Column(name="c", type=codes.DATETIME2, meta=1), b"1969-12-31 23:59:59.9", "-100"),
-        (Column(name="c", type=codes.DATE), b"0069-12-31", "36524"),
-        (Column(name="c", type=codes.JSON, meta=4), b'{"a": 1.0}', "'{\"a\":1.0}'"),
+        (MySqlColumn(name="c", type=codes.LONGLONG, unsigned=True), b"18446744073709551615", "-1"),
+        (MySqlColumn(name="c", type=codes.LONG, unsigned=True), b"0000000042", "42"),
+        (MySqlColumn(name="c", type=codes.YEAR), b"0000", "1900"),
+        (MySqlColumn(name="c", type=codes.BIT, meta=9), b"\x01\x02", repr(b"\x02\x01")),
+        (MySqlColumn(name="c", type=codes.BIT, meta=1), b"\x01", "True"),
+        (MySqlColumn(name="c", type=codes.TIME2, meta=6), b"-838:59:59.000001", "-3020399000001"),
+        (MySqlColumn(name="c", type=codes.TIMESTAMP2), b"0", "'1970-01-01T00:00:00Z'"),
+        (MySqlColumn(name="c", type=codes.TIMESTAMP2, meta=6), b"0", "'1970-01-01T00:00:00.000000Z'"),
+        (MySqlColumn(name="c", type=codes.DATETIME2, meta=6), b"1969-12-31 23:59:59.999999", "-1"),
+        (MySqlColumn(name="c", type=codes.DATETIME2, meta=1), b"1969-12-31 23:59:59.9", "-100"),
+        (MySqlColumn(name="c", type=codes.DATE), b"0069-12-31", "36524"),
+        (MySqlColumn(name="c", type=codes.JSON, meta=4), b'{"a": 1.0}', "'{\"a\":1.0}'"),
     ],
 )
-def test_values(column: Column, text: bytes, wanted: Any) -> None:
-    table = Table(name=TABLE.name, columns=(column,))
+def test_values(column: MySqlColumn, text: bytes, wanted: Any) -> None:
+    table = MySqlTable(name=TABLE.name, columns=(column,))
     assert repr(compile_text(table, plans(table), OPTIONS)(packet(text))["c"]) == wanted

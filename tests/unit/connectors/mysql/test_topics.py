@@ -9,14 +9,14 @@ import pytest
 from connectors.errors import ConfigInvalid
 from connectors.mysql.events.names import field_name, schema_name
 from connectors.mysql.model import TableName
-from connectors.mysql.topics import Topics
+from connectors.mysql.topics import MySqlTopics
 from tests.support.settings import mysql_topics
 
 ORDERS = TableName("shop", "orders")
 
 
-def topics(**more: Any) -> Topics:
-    return Topics(mysql_topics(prefix="p", **more))
+def topics(**more: Any) -> MySqlTopics:
+    return MySqlTopics(mysql_topics(prefix="p", **more))
 
 
 def test_names_by_default() -> None:

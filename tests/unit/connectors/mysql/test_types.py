@@ -9,8 +9,8 @@ import pytest
 
 from connectors.mysql import type_codes as codes
 from connectors.mysql.catalog_types import column_from_catalog, members_of
-from connectors.mysql.model import Column
-from connectors.mysql.types import Declared, ValueOptions, declared, field_schema
+from connectors.mysql.model import MySqlColumn
+from connectors.mysql.types import DeclaredType, ValueOptions, declared, field_schema
 from connectors.mysql.types_defaults import default_value, missing_value
 from connectors.schema import Schema, Type
 from tests.support.settings import mysql_values
@@ -23,12 +23,12 @@ def shown(schema: Schema) -> tuple[str, str | None, int | None, dict[str, str]]:
     return str(schema.type), schema.name, schema.version, dict(schema.parameters)
 
 
-def column(code: int, **others: Any) -> Column:
-    return Column(name="c", type=code, **others)
+def column(code: int, **others: Any) -> MySqlColumn:
+    return MySqlColumn(name="c", type=code, **others)
 
 
 TEXTS = {"collation": 45}
-SCHEMAS: list[tuple[Column, dict[str, Any], tuple[Any, ...]]] = [
+SCHEMAS: list[tuple[MySqlColumn, dict[str, Any], tuple[Any, ...]]] = [
     (column(codes.TINY), {}, ("int16",)),
     (column(codes.TINY, unsigned=True), {}, ("int16",)),
     (column(codes.SHORT), {}, ("int16",)),
@@ -94,7 +94,7 @@ SCHEMAS: list[tuple[Column, dict[str, Any], tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("made", "mode", "wanted"), SCHEMAS)
-def test_schemas(made: Column, mode: dict[str, Any], wanted: tuple[Any, ...]) -> None:
+def test_schemas(made: MySqlColumn, mode: dict[str, Any], wanted: tuple[Any, ...]) -> None:
     found = shown(field_schema(made, mysql_values(**mode)))
     assert found == (*wanted, *(None, None, {})[len(wanted) - 1 :])
 
@@ -111,39 +111,39 @@ def test_what_is_optional() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("int(10) unsigned zerofill", Declared("INT UNSIGNED ZEROFILL", 10)),
-        ("varchar(20)", Declared("VARCHAR", 20)),
-        ("decimal(10,2)", Declared("DECIMAL", 10, 2)),
-        ("decimal", Declared("DECIMAL", 10, 0)),
-        ("double", Declared("DOUBLE")),
-        ("float(7,4) unsigned", Declared("FLOAT UNSIGNED", 7, 4)),
-        ("bit(1)", Declared("BIT", 1)),
-        ("longtext", Declared("LONGTEXT")),
-        ("timestamp(3)", Declared("TIMESTAMP", 3)),
-        ("varchar(100) /*M!100301 COMPRESSED*/", Declared("VARCHAR", 100)),
-        ("timestamp /* mariadb-5.3 */", Declared("TIMESTAMP")),
+        ("int(10) unsigned zerofill", DeclaredType("INT UNSIGNED ZEROFILL", 10)),
+        ("varchar(20)", DeclaredType("VARCHAR", 20)),
+        ("decimal(10,2)", DeclaredType("DECIMAL", 10, 2)),
+        ("decimal", DeclaredType("DECIMAL", 10, 0)),
+        ("double", DeclaredType("DOUBLE")),
+        ("float(7,4) unsigned", DeclaredType("FLOAT UNSIGNED", 7, 4)),
+        ("bit(1)", DeclaredType("BIT", 1)),
+        ("longtext", DeclaredType("LONGTEXT")),
+        ("timestamp(3)", DeclaredType("TIMESTAMP", 3)),
+        ("varchar(100) /*M!100301 COMPRESSED*/", DeclaredType("VARCHAR", 100)),
+        ("timestamp /* mariadb-5.3 */", DeclaredType("TIMESTAMP")),
     ],
 )
-def test_declared_types(text: str, wanted: Declared) -> None:
+def test_declared_types(text: str, wanted: DeclaredType) -> None:
     assert declared(column(codes.LONG, declared=text)) == wanted
 
 
 @pytest.mark.parametrize(
     ("made", "wanted"),
     [
-        (column(codes.LONG, unsigned=True), Declared("INT UNSIGNED")),
-        (column(codes.VARCHAR, meta=80, collation=45), Declared("VARCHAR", 20)),
-        (column(codes.STRING, meta=20, collation=63), Declared("BINARY", 20)),
-        (column(codes.BLOB, meta=4, collation=45), Declared("LONGTEXT")),
-        (column(codes.BLOB, meta=1, collation=63), Declared("TINYBLOB")),
-        (column(codes.DECIMAL, meta=10 << 8 | 2), Declared("DECIMAL", 10, 2)),
-        (column(codes.TIMESTAMP2, meta=3), Declared("TIMESTAMP", 3)),
-        (column(codes.SET, members=("a", "b", "c")), Declared("SET", 5)),
-        (column(codes.ENUM, members=("a", "b", "c")), Declared("ENUM", 1)),
-        (column(codes.BIT, meta=9), Declared("BIT", 9)),
+        (column(codes.LONG, unsigned=True), DeclaredType("INT UNSIGNED")),
+        (column(codes.VARCHAR, meta=80, collation=45), DeclaredType("VARCHAR", 20)),
+        (column(codes.STRING, meta=20, collation=63), DeclaredType("BINARY", 20)),
+        (column(codes.BLOB, meta=4, collation=45), DeclaredType("LONGTEXT")),
+        (column(codes.BLOB, meta=1, collation=63), DeclaredType("TINYBLOB")),
+        (column(codes.DECIMAL, meta=10 << 8 | 2), DeclaredType("DECIMAL", 10, 2)),
+        (column(codes.TIMESTAMP2, meta=3), DeclaredType("TIMESTAMP", 3)),
+        (column(codes.SET, members=("a", "b", "c")), DeclaredType("SET", 5)),
+        (column(codes.ENUM, members=("a", "b", "c")), DeclaredType("ENUM", 1)),
+        (column(codes.BIT, meta=9), DeclaredType("BIT", 9)),
     ],
 )
-def test_types_that_only_the_binlog_tells(made: Column, wanted: Declared) -> None:
+def test_types_that_only_the_binlog_tells(made: MySqlColumn, wanted: DeclaredType) -> None:
     assert declared(made) == wanted
 
 
@@ -200,7 +200,7 @@ MARIADB, MYSQL = mysql_values(), mysql_values(flavor="mysql")
         (column(codes.STRING, meta=3, collation=63, default="'a'"), mysql_values(binary_mode="hex"), "610000"),
     ],
 )
-def test_defaults(made: Column, options: ValueOptions, wanted: Any) -> None:
+def test_defaults(made: MySqlColumn, options: ValueOptions, wanted: Any) -> None:
     found = default_value(made, options)
     assert repr(found) == repr(wanted)
 
@@ -214,7 +214,7 @@ def test_what_stands_for_a_missing_value() -> None:
     )
 
 
-def catalog(declared_type: str, data_type: str, **others: Any) -> Column:
+def catalog(declared_type: str, data_type: str, **others: Any) -> MySqlColumn:
     row: dict[str, Any] = dict.fromkeys(
         (
             "CHARACTER_OCTET_LENGTH",

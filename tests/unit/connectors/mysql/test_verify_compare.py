@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.verify.rows import Comparison, Sample, TableReport, digest, message_place, split_place
+from connectors.verify.rows import Comparison, Sample, TableReport, digest_value, message_place, split_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -199,5 +199,5 @@ def test_older_rows_without_key_are_counted_and_not_called_missing(tmp_path: Pat
 
 
 def test_digest_does_not_depend_on_the_order_of_members() -> None:
-    assert digest({"a": 1, "b": [1.5, None]}) == digest({"b": [1.5, None], "a": 1})
-    assert digest({"a": 1}) != digest({"a": "1"}) != digest({"a": None})
+    assert digest_value({"a": 1, "b": [1.5, None]}) == digest_value({"b": [1.5, None], "a": 1})
+    assert digest_value({"a": 1}) != digest_value({"a": "1"}) != digest_value({"a": None})

@@ -5,17 +5,19 @@ from typing import Any
 import pytest
 
 from connectors.formats import ums
-from connectors.mysql.model import Place
-from connectors.mysql.verify import Change, Reader, cut_packets, reached
+from connectors.mysql.model import BinlogPosition
+from connectors.mysql.verify import MessageChange, MessageReader, cut_packets, is_delivered
 
 TABLES = {"shop.t": ("id",), "shop.loose": ()}
-PLACE = Place(file="bin.000002", pos=500)
+PLACE = BinlogPosition(file="bin.000002", pos=500)
 ROW = {"id": 1, "name": "x"}
 OLD = {"id": 1, "name": "w"}
 
 
-def read(topic: str, key: Any, value: Any, *, place: Place | None = PLACE) -> list[Change]:
-    return list(Reader(TABLES, {"plain": "shop.t", "plain.loose": "shop.loose"}, place).changes(topic, key, value))
+def read(topic: str, key: Any, value: Any, *, place: BinlogPosition | None = PLACE) -> list[MessageChange]:
+    return list(
+        MessageReader(TABLES, {"plain": "shop.t", "plain.loose": "shop.loose"}, place).changes(topic, key, value)
+    )
 
 
 def event(
@@ -32,21 +34,21 @@ def event(
 def test_events() -> None:
     key = {"id": 1}
     for op in ("c", "r"):
-        assert read("t", key, event(op, None, ROW)) == [Change("set", "shop.t", key, ROW)]
-    assert read("t", key, event("u", OLD, ROW)) == [Change("set", "shop.t", key, ROW)]
-    assert read("t", key, event("d", OLD, None)) == [Change("gone", "shop.t", key, None)]
+        assert read("t", key, event(op, None, ROW)) == [MessageChange("set", "shop.t", key, ROW)]
+    assert read("t", key, event("u", OLD, ROW)) == [MessageChange("set", "shop.t", key, ROW)]
+    assert read("t", key, event("d", OLD, None)) == [MessageChange("gone", "shop.t", key, None)]
     for nothing in (None, event("t", None, None), event("c", None, ROW, table="other"), {"ts_ms": 1}, "text"):
         assert read("t", key, nothing) == []
 
 
 def test_events_of_a_table_without_key() -> None:
     for key in (None, {"any": 1}):
-        assert read("t", key, event("c", None, ROW, table="loose")) == [Change("set", "shop.loose", None, ROW)]
+        assert read("t", key, event("c", None, ROW, table="loose")) == [MessageChange("set", "shop.loose", None, ROW)]
         assert read("t", key, event("u", OLD, ROW, table="loose")) == [
-            Change("gone", "shop.loose", None, OLD),
-            Change("set", "shop.loose", None, ROW),
+            MessageChange("gone", "shop.loose", None, OLD),
+            MessageChange("set", "shop.loose", None, ROW),
         ]
-        assert read("t", key, event("d", OLD, None, table="loose")) == [Change("gone", "shop.loose", None, OLD)]
+        assert read("t", key, event("d", OLD, None, table="loose")) == [MessageChange("gone", "shop.loose", None, OLD)]
 
 
 @pytest.mark.parametrize(
@@ -72,19 +74,19 @@ def test_records_of_the_source_have_no_place() -> None:
 
 def test_plain_rows() -> None:
     key = {"id": 1}
-    assert read("plain", key, {**ROW, "__op": "c", "__deleted": "false"}) == [Change("set", "shop.t", key, ROW)]
-    assert read("plain", key, {**ROW, "__deleted": "true"}) == [Change("gone", "shop.t", key, None)]
-    assert read("plain", key, None) == [Change("gone", "shop.t", key, None)]
-    assert read("plain.loose", None, ROW) == [Change("set", "shop.loose", None, ROW)]
+    assert read("plain", key, {**ROW, "__op": "c", "__deleted": "false"}) == [MessageChange("set", "shop.t", key, ROW)]
+    assert read("plain", key, {**ROW, "__deleted": "true"}) == [MessageChange("gone", "shop.t", key, None)]
+    assert read("plain", key, None) == [MessageChange("gone", "shop.t", key, None)]
+    assert read("plain.loose", None, ROW) == [MessageChange("set", "shop.loose", None, ROW)]
     assert read("plain.loose", None, None) == []
     assert read("unknown", key, ROW) == []
 
 
-FIELDS = [*ums.SYSTEM_FIELDS, ums.field("id", "int"), ums.field("name", "string")]
+FIELDS = [*ums.SYSTEM_FIELDS, ums.make_field("id", "int"), ums.make_field("name", "string")]
 
 
 def message(kind: str, *rows: tuple[int, str, str, str | None], table: str = "t") -> dict[str, Any]:
-    return ums.message(
+    return ums.make_message(
         kind,
         f"mysql.s.shop.{table}.3.0.0",
         FIELDS,
@@ -112,12 +114,12 @@ def test_ums_messages() -> None:
     )
     key = {"id": "1"}
     assert found == [
-        Change("set", "shop.t", key, {"id": "1", "name": "x"}),
-        Change("gone", "shop.t", key, None),
-        Change("set", "shop.t", key, {"id": "1", "name": None}),
-        Change("gone", "shop.t", key, None),
-        Change("set", "shop.t", {"id": "2"}, {"id": "2", "name": "y"}),
-        Change("later", "shop.t", {"id": "3"}, None),
+        MessageChange("set", "shop.t", key, {"id": "1", "name": "x"}),
+        MessageChange("gone", "shop.t", key, None),
+        MessageChange("set", "shop.t", key, {"id": "1", "name": None}),
+        MessageChange("gone", "shop.t", key, None),
+        MessageChange("set", "shop.t", {"id": "2"}, {"id": "2", "name": "y"}),
+        MessageChange("later", "shop.t", {"id": "3"}, None),
     ]
     assert [
         change.kind
@@ -125,10 +127,10 @@ def test_ums_messages() -> None:
             "t", "k", message(ums.INITIAL, (number(500, 0), "i", "1", "x"), (number(501, 0), "i", "2", "x"))
         )
     ] == ["set", "later"]
-    assert read("t", "k", ums.heartbeat("mysql.s.shop.t.3.0.0", 1)) == []
+    assert read("t", "k", ums.make_heartbeat("mysql.s.shop.t.3.0.0", 1)) == []
     assert read("t", "k", message(ums.INCREMENT, (1, "i", "1", "x"), table="other")) == []
     assert read("t", "k", message(ums.INCREMENT, (1, "d", "1", "x"), table="loose")) == [
-        Change("gone", "shop.loose", None, {"id": "1", "name": "x"})
+        MessageChange("gone", "shop.loose", None, {"id": "1", "name": "x"})
     ]
 
 
@@ -139,11 +141,11 @@ def test_ums_messages() -> None:
 def test_reached(file: str, pos: int, expected: bool) -> None:
     offset = {"file": file, "pos": pos}
     progress = ({"server": "s", "snapshot": "initial"}, {"state": "running"})
-    assert reached("s", [({"server": "s"}, offset), progress], PLACE) == (expected, f"{file}:{pos}")
+    assert is_delivered("s", [({"server": "s"}, offset), progress], PLACE) == (expected, f"{file}:{pos}")
     far = {"file": "bin.000009", "pos": 4}
     two = [({"server": "s", "shard": "0/2"}, far), ({"server": "s", "shard": "1/2"}, offset)]
-    assert reached("s", two, PLACE)[0] is expected
-    assert reached("s", [progress], PLACE) == (False, "nowhere yet")
+    assert is_delivered("s", two, PLACE)[0] is expected
+    assert is_delivered("s", [progress], PLACE) == (False, "nowhere yet")
 
 
 def test_packets_are_cut_out_of_what_was_received() -> None:

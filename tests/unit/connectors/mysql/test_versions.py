@@ -8,8 +8,8 @@ import msgspec
 
 from connectors.mysql import type_codes as codes
 from connectors.mysql import versions
-from connectors.mysql.model import Column, Table
-from connectors.mysql.versions import VersionBook, fingerprint
+from connectors.mysql.model import MySqlColumn, MySqlTable
+from connectors.mysql.versions import VersionBook, fingerprint_table
 from tests.unit.connectors.mysql.events.making import number, table, text, written
 
 
@@ -108,13 +108,13 @@ def test_the_catalogs_additions_are_no_change() -> None:
             msgspec.structs.replace(column, declared="", default="5", comment="c", extra="x") for column in ONE.columns
         ),
     )
-    assert fingerprint(declared) == fingerprint(ONE)
-    other = Column(name="b", type=codes.VARCHAR, meta=20, collation=8)
-    assert fingerprint(msgspec.structs.replace(ONE, columns=(*ONE.columns[:2], other))) != fingerprint(ONE)
+    assert fingerprint_table(declared) == fingerprint_table(ONE)
+    other = MySqlColumn(name="b", type=codes.VARCHAR, meta=20, collation=8)
+    assert fingerprint_table(msgspec.structs.replace(ONE, columns=(*ONE.columns[:2], other))) != fingerprint_table(ONE)
     first, second = (
-        table("e", Column(name="e", type=codes.ENUM, meta=1, members=members)) for members in (("a",), ("a", "b"))
+        table("e", MySqlColumn(name="e", type=codes.ENUM, meta=1, members=members)) for members in (("a",), ("a", "b"))
     )
-    assert fingerprint(first) != fingerprint(second)
+    assert fingerprint_table(first) != fingerprint_table(second)
 
 
 def test_only_the_owner_writes_about_a_table() -> None:
@@ -134,12 +134,12 @@ def test_without_a_topic_the_book_is_kept_in_offsets() -> None:
 
 def test_the_book_is_bounded() -> None:
     book = VersionBook("p", "", [])
-    last: Table = ONE
+    last: MySqlTable = ONE
     for size in range(1, 41):
         last = msgspec.structs.replace(ONE, columns=(ONE.columns[0], text("a", size)))
         assert book.version(last, at(size)) == size
     saved = book.take()[1][-1:]
-    (shown,) = versions.tables("p", saved)
+    (shown,) = versions.list_tables("p", saved)
     assert (shown["table"], shown["version"], len(shown["versions"])) == ("world.t", 40, 20)
     assert shown["versions"][0]["changes"] == [
         {"column": "a", "change": "changed", "before": "VARCHAR(39)", "after": "VARCHAR(40)"}
@@ -150,7 +150,7 @@ def test_the_book_is_bounded() -> None:
 def test_offsets_that_are_not_ours_are_passed_over() -> None:
     partition = {"server": "p", "table": "world.t"}
     for offset in ({}, {"versions": "nonsense"}, {"versions": "[]"}, {"versions": 3}, {"versions": "[[1]]"}):
-        assert versions.tables("p", [(partition, offset)]) == []
+        assert versions.list_tables("p", [(partition, offset)]) == []
         assert VersionBook("p", "", [(partition, offset)]).version(ONE, at(1)) == 1
 
 

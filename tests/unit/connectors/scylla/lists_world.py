@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from connectors.cql.session import Page, SchemaChanged
+from connectors.cql.session import ResultPage, SchemaChanged
 from connectors.errors import Retriable
 from connectors.scylla.model import TableId
 
@@ -93,7 +93,7 @@ class Lists:
 
     async def page(
         self, text: str, parameters: Sequence[Any], *, fetch_size: int, state: bytes | None = None, **_: Any
-    ) -> Page:
+    ) -> ResultPage:
         """A page of a list of streams."""
         self.asked.append(text)
         if "system.cdc_streams" in text:
@@ -103,4 +103,4 @@ class Lists:
             rows = list(self.vnodes.get(parameters[0], []))
         at = int(state or b"0")
         end = at + fetch_size
-        return Page((), rows[at:end], str(end).encode() if end < len(rows) else None)
+        return ResultPage((), rows[at:end], str(end).encode() if end < len(rows) else None)

@@ -6,11 +6,11 @@ import pickle
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from connectors.cql.token_ranges import subtract
+from connectors.cql.token_ranges import subtract_ranges
 from connectors.cql.types import CqlType
-from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
+from connectors.scylla.model import CdcOptions, Generation, ScyllaColumn, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import GENERATION
-from connectors.scylla.snapshot import first_position, from_offset, partition_of, positions_of, to_offset, unwrapped
+from connectors.scylla.snapshot import first_position, from_offset, partition_of, positions_of, to_offset, unwrap_range
 from connectors.scylla.snapshot_group import GroupSnapshot
 from connectors.scylla.snapshot_rows import RowPlan
 from connectors.scylla.windows import ticks_of
@@ -28,12 +28,12 @@ SET = CqlType("set", (INT,))
 VERSION = TableVersion(
     TABLE,
     (
-        Column("pk", INT, "partition_key", 0),
-        Column("ck", INT, "clustering", 0),
-        Column("st", INT, "static"),
-        Column("a", INT, "regular"),
-        Column("b", INT, "regular"),
-        Column("m", SET, "regular"),
+        ScyllaColumn("pk", INT, "partition_key", 0),
+        ScyllaColumn("ck", INT, "clustering", 0),
+        ScyllaColumn("st", INT, "static"),
+        ScyllaColumn("a", INT, "regular"),
+        ScyllaColumn("b", INT, "regular"),
+        ScyllaColumn("m", SET, "regular"),
     ),
     CdcOptions(),
     "v1",
@@ -59,7 +59,7 @@ def superseded(saved: Sequence[tuple[Position, SnapshotPosition]]) -> list[Posit
     for partition, position in saved:
         started = int(partition[GENERATION])
         newer = [part for other, its in saved if int(other[GENERATION]) > started for part in its.whole]
-        if newer and not subtract(position.whole, newer):
+        if newer and not subtract_ranges(position.whole, newer):
             result.append(partition)
     return result
 
@@ -340,7 +340,7 @@ class World:
                 (bytes(16),),
                 (ends[number - 1], upto),
             )
-            whole = unwrapped(group.token_range or (0, 0))
+            whole = unwrap_range(group.token_range or (0, 0))
             saved = positions_of(TABLE, "id", self.offsets.items())
             position = first_position(group, whole, "id", saved)
             for partition in superseded(saved):

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigType, Importance
 from connectors.scylla import config_keys as keys
-from connectors.scylla.config import CONFIG, problems, read_settings, session_settings, settings, tables
+from connectors.scylla.config import (
+    CONFIG,
+    event_settings,
+    find_problems,
+    parse_tables,
+    read_settings,
+    session_settings,
+)
 from connectors.scylla.model import TableId
-from connectors.scylla.names import contact_point, qualified, table_name
+from connectors.scylla.names import contact_point, qualify_table, table_name
 
 LEAST = {"topic.prefix": "p", "scylla.cluster.ip.addresses": "127.0.0.1:9042", "scylla.table.names": "ks.t"}
 
@@ -94,7 +101,7 @@ NAMES = st.text("ABCabc019_", min_size=1, max_size=48)
 @given(NAMES, NAMES)
 def test_quoted_names_keep_their_case(keyspace: str, table: str) -> None:
     found = TableId(keyspace, table)
-    assert table_name(qualified(found)) == found
+    assert table_name(qualify_table(found)) == found
 
 
 def test_how_to_connect() -> None:
@@ -145,7 +152,7 @@ def test_how_to_connect() -> None:
 
 def test_lists_have_no_repetitions_and_keep_their_order() -> None:
     config = parsed(scylla__table__names='b.t, a.t,"b".t', scylla__cluster__ip__addresses="b:1,a:1, b:1")
-    assert tables(config) == (TableId("b", "t"), TableId("a", "t"))
+    assert parse_tables(config) == (TableId("b", "t"), TableId("a", "t"))
     assert session_settings(config).contact_points == (("b", 1), ("a", 1))
 
 
@@ -190,7 +197,7 @@ def test_what_is_missing_is_named() -> None:
 
 
 def test_defaults_of_events_are_the_java_connectors() -> None:
-    found = settings(parsed())
+    found = event_settings(parsed())
     assert (found.output_format, found.include_before, found.include_after, found.payload_key_name) == (
         "legacy",
         "none",
@@ -202,11 +209,11 @@ def test_defaults_of_events_are_the_java_connectors() -> None:
 
 
 def test_values_are_taken_without_regard_to_case() -> None:
-    found = settings(parsed(cdc__output__format="Advanced", cdc__include__before="Only-Updated"))
+    found = event_settings(parsed(cdc__output__format="Advanced", cdc__include__before="Only-Updated"))
     assert (found.output_format, found.include_before) == ("advanced", "only-updated")
-    assert settings(parsed(output__format="UMS", cdc__output__format="advanced")).output_format == "ums"
+    assert event_settings(parsed(output__format="UMS", cdc__output__format="advanced")).output_format == "ums"
     config = CONFIG.parse({**LEAST, "cdc.include.primary-key.placement": "Kafka-Key, payload-diff"})
-    assert settings(config).key_placement == {"kafka-key"}
+    assert event_settings(config).key_placement == {"kafka-key"}
 
 
 def test_windows_are_fixed_only_when_set() -> None:
@@ -234,15 +241,15 @@ def test_reading_in_plain_values() -> None:
         0.5,
         "initial",
     )
-    assert found.skipped == settings(parsed(skipped__operations="C, t")).skipped_operations == {"c"}
-    assert settings(parsed(scylla__legacy__columns="ALL")).legacy_columns == "all"
+    assert found.skipped == event_settings(parsed(skipped__operations="C, t")).skipped_operations == {"c"}
+    assert event_settings(parsed(scylla__legacy__columns="ALL")).legacy_columns == "all"
     assert found.fetch_size == 5_000
     assert read_settings(parsed(scylla__query__options__fetch__size="100")).fetch_size == 100
 
 
 def test_old_name_of_the_prefix() -> None:
     raw = {name: value for name, value in LEAST.items() if name != "topic.prefix"}
-    assert settings(CONFIG.parse({**raw, "scylla.name": "old"})).topic_prefix == "old"
+    assert event_settings(CONFIG.parse({**raw, "scylla.name": "old"})).topic_prefix == "old"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +277,7 @@ def test_old_name_of_the_prefix() -> None:
     ],
 )
 def test_options_against_each_other(changes: dict[str, str], names: list[str]) -> None:
-    found = problems(CONFIG.parse({**LEAST, **changes}))
+    found = find_problems(CONFIG.parse({**LEAST, **changes}))
     assert [problem.name for problem in found] == names
     assert "s3cret" not in repr(found)
 

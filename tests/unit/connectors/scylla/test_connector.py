@@ -23,8 +23,8 @@ from connectors.scylla import discovery
 from connectors.scylla.config import CONFIG
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.model import Generation, ReadPosition, StreamGroup, TableId
-from connectors.scylla.positions import source_offset, source_partition, superseded
-from connectors.testing.contexts import LogCapture, MemoryConnectorContext, SavedOffsets, logger
+from connectors.scylla.positions import find_superseded, source_offset, source_partition
+from connectors.testing.contexts import LogCapture, MemoryConnectorContext, SavedOffsets, make_logger
 from tests.support.eventually import eventually_async
 from tests.unit.connectors.scylla.lists_world import Lists
 
@@ -57,7 +57,7 @@ class World:
 
     def restart(self) -> None:
         """A new connector instance, as on another host."""
-        self.context = MemoryConnectorContext("c", self.config, self.offsets, logger("c", self.log))
+        self.context = MemoryConnectorContext("c", self.config, self.offsets, make_logger("c", self.log))
         self.connector = ScyllaConnector(self.context)
 
     async def tasks(self, most: int = 3) -> list[list[StreamGroup]]:
@@ -149,7 +149,7 @@ async def test_old_positions_are_cleaned_up_by_one_task(monkeypatch: pytest.Monk
     for task in tasks:
         for group in task:
             world.save(group, 9_001)
-    gone = [superseded(task, world.offsets.items()) for task in tasks]
+    gone = [find_superseded(task, world.offsets.items()) for task in tasks]
     assert sorted(map(len, gone)) == [0, 0, 8]
     for partition in (partition for each in gone for partition in each):
         world.offsets.put(partition, None)

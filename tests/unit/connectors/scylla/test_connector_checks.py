@@ -105,7 +105,7 @@ async def test_a_cluster_without_lists_of_streams(monkeypatch: pytest.MonkeyPatc
 )
 def test_images_that_are_wanted_must_be_on(options: CdcOptions, before: str, after: str, names: list[str]) -> None:
     config = configured(cdc__output__format="advanced", cdc__include__before=before, cdc__include__after=after)
-    assert [each.name for each in checks.images(config, TABLE, options)] == names
+    assert [each.name for each in checks.check_images(config, TABLE, options)] == names
 
 
 async def test_tables_that_come_later_are_accepted_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from connectors.errors import Retriable
 from connectors.scylla import discovery
 from connectors.scylla.config_keys import HOSTS, TASK_GROUPS, USER
-from connectors.scylla.groups import assign, encode
+from connectors.scylla.groups import assign_groups, encode_share
 from connectors.scylla.model import Generation, TableId
 from tests.support.eventually import pass_turns
 from tests.unit.connectors.scylla.lists_world import Lists
@@ -33,7 +33,10 @@ async def test_tasks_of_a_process_read_the_streams_once() -> None:
     lists = cluster()
     groups = await discovery.load_groups(lists, TABLE, Generation(100), "v2")
     lists.asked.clear()
-    configs = [{TASK_GROUPS: encode(share, {TABLE: 64}), HOSTS: ["once:1"], USER: None} for share in assign(groups, 16)]
+    configs = [
+        {TASK_GROUPS: encode_share(share, {TABLE: 64}), HOSTS: ["once:1"], USER: None}
+        for share in assign_groups(groups, 16)
+    ]
     found = await asyncio.gather(*(discovery.task_groups(lists, config) for config in configs))
     assert [group.name for share in found for group in share] == [group.name for group in groups]
     assert reads(lists) == 1
@@ -87,5 +90,5 @@ async def test_a_reader_that_fails_or_is_stopped_leaves_the_others_to_themselves
     ],
 )
 def test_times_of_generations_may_be_timestamps_or_timeuuids(value: Any, found: int) -> None:
-    assert abs(discovery.millis(value) - found) < 60_000_000
-    assert discovery.millis(value) % 1_000 == 0
+    assert abs(discovery.to_millis(value) - found) < 60_000_000
+    assert discovery.to_millis(value) % 1_000 == 0

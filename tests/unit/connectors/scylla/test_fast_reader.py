@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.scylla import positions
-from connectors.scylla.events import builder
+from connectors.scylla.events import build_events
 from connectors.scylla.events.fast_rows import fast_feed
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.lanes import GroupState
 from connectors.scylla.model import INSERT, PARTITION_DELETE, POSTIMAGE, RANGE_START_INCLUSIVE, ROW_DELETE, UPDATE
-from connectors.scylla.reader import Reader
+from connectors.scylla.reader import ScyllaReader
 from connectors.scylla.windows import WindowRules
 from connectors.testing.contexts import SavedOffsets
 from tests.support.both_paths import Delivered, Paths
@@ -71,11 +71,11 @@ async def one_life(saved: SavedOffsets, paths: Paths | None, kill_after: int, ma
         confidence_ms=0, streams_per_query=2, heartbeat_ms=60_000, fetch_size=7, max_batch=max_batch
     )
     log: Any = Log(log_rows())
-    reader = Reader(log, options, Metrics(), LOG, refresh=no_refresh, rules=WindowRules(head_ms=50, first_ms=400))
+    reader = ScyllaReader(log, options, Metrics(), LOG, refresh=no_refresh, rules=WindowRules(head_ms=50, first_ms=400))
     settings = scylla_events(topic_prefix="p")
 
     def make_builder(version: TableVersion) -> Any:
-        return builder(version, settings, lambda: 5.0)
+        return build_events(version, settings, lambda: 5.0)
 
     feed = TableFeed(TABLE, (VERSION,), make_builder)
     if paths is not None:

@@ -7,7 +7,14 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.scylla.generations import Choice, choose, expired, finished, generations, group_starts
+from connectors.scylla.generations import (
+    GenerationChoice,
+    choose_generation,
+    group_starts,
+    is_expired,
+    is_finished,
+    to_generations,
+)
 from connectors.scylla.model import Generation, StreamGroup, TableId
 
 TABLE = TableId("ks", "t")
@@ -20,55 +27,55 @@ def groups_of(generation: Generation, names: int = 3) -> list[StreamGroup]:
 
 
 def test_each_generation_ends_where_the_next_begins() -> None:
-    assert generations([300, 100, 200, 200]) == [Generation(100, 200), Generation(200, 300), Generation(300, None)]
-    assert generations([]) == []
+    assert to_generations([300, 100, 200, 200]) == [Generation(100, 200), Generation(200, 300), Generation(300, None)]
+    assert to_generations([]) == []
 
 
 def test_first_start_begins_with_the_oldest_that_can_hold_rows() -> None:
-    known = generations([0, 1_000_000, 2_000_000])
-    assert choose(known, [], now_ms=10_000_000).generation == known[0]
-    assert choose(known, [], now_ms=10_000_000).first
-    assert choose(known, [], now_ms=10_000_000, ttl_s=8_900).generation == known[1]
-    assert choose(known, [], now_ms=10_000_000, lookback_ms=8_500_000).generation == known[1]
-    assert choose(known, [], now_ms=10_000_000, lookback_ms=1_000).generation == known[2]
+    known = to_generations([0, 1_000_000, 2_000_000])
+    assert choose_generation(known, [], now_ms=10_000_000).generation == known[0]
+    assert choose_generation(known, [], now_ms=10_000_000).first
+    assert choose_generation(known, [], now_ms=10_000_000, ttl_s=8_900).generation == known[1]
+    assert choose_generation(known, [], now_ms=10_000_000, lookback_ms=8_500_000).generation == known[1]
+    assert choose_generation(known, [], now_ms=10_000_000, lookback_ms=1_000).generation == known[2]
 
 
 def test_saved_positions_of_a_newer_generation_say_that_older_ones_are_done() -> None:
-    known = generations([0, 100, 200])
-    assert choose(known, [100, 0], now_ms=1_000) == Choice(known[1], (known[2],))
-    assert choose(known, [0], now_ms=1_000).generation == known[0]
+    known = to_generations([0, 100, 200])
+    assert choose_generation(known, [100, 0], now_ms=1_000) == GenerationChoice(known[1], (known[2],))
+    assert choose_generation(known, [0], now_ms=1_000).generation == known[0]
 
 
 def test_expired_generations_are_skipped_and_told() -> None:
-    known = generations([0, 100_000, 200_000])
-    choice = choose(known, [0], now_ms=100_000_000, ttl_s=60)
+    known = to_generations([0, 100_000, 200_000])
+    choice = choose_generation(known, [0], now_ms=100_000_000, ttl_s=60)
     assert choice.generation == known[2]
     assert choice.skipped == (known[0], known[1])
-    assert not expired(known[2], 100_000_000, 60)
-    assert not expired(known[0], 100_000_000, 0)
+    assert not is_expired(known[2], 100_000_000, 60)
+    assert not is_expired(known[0], 100_000_000, 0)
 
 
 def test_a_generation_that_the_cluster_forgot() -> None:
-    known = generations([100, 200])
-    choice = choose(known, [50], now_ms=1_000)
+    known = to_generations([100, 200])
+    choice = choose_generation(known, [50], now_ms=1_000)
     assert choice.generation == known[0]
     assert not choice.first
     assert "does not know any more" in choice.notes[0]
-    other = choose(known, [900], now_ms=1_000)
+    other = choose_generation(known, [900], now_ms=1_000)
     assert other.generation == known[0]
     assert other.first
     assert "another cluster" in other.notes[0]
-    assert choose([], [50], now_ms=1_000).generation is None
+    assert choose_generation([], [50], now_ms=1_000).generation is None
 
 
 def test_finished_needs_an_end_and_every_group() -> None:
     closed = Generation(0, 100)
     groups = groups_of(closed)
     done = {"0": 100, "1": 130, "2": 100}
-    assert finished(closed, groups, done)
-    assert not finished(Generation(0, None), groups, done)
-    assert not finished(closed, groups, {**done, "1": 99})
-    assert not finished(closed, groups, {"0": 100, "2": 100})
+    assert is_finished(closed, groups, done)
+    assert not is_finished(Generation(0, None), groups, done)
+    assert not is_finished(closed, groups, {**done, "1": 99})
+    assert not is_finished(closed, groups, {"0": 100, "2": 100})
 
 
 def test_java_positions_of_tablets_count() -> None:
@@ -86,9 +93,9 @@ def test_java_positions_of_tablets_count() -> None:
         )
         for index in range(3)
     ]
-    assert not finished(closed, groups, {"0": 99})
-    assert finished(closed, groups, {"0": 100})
-    assert finished(closed, groups, {"0": 5, **{str((1 << 22) + index): 100 for index in range(3)}})
+    assert not is_finished(closed, groups, {"0": 99})
+    assert is_finished(closed, groups, {"0": 100})
+    assert is_finished(closed, groups, {"0": 5, **{str((1 << 22) + index): 100 for index in range(3)}})
     assert group_starts(groups, {"0": 5, groups[1].name: 7, str((1 << 22) + 2): 6}) == {
         groups[0].name: 5,
         groups[1].name: 7,
@@ -110,12 +117,12 @@ def test_generations_are_read_in_order_and_to_their_end(gaps: list[int], names: 
     for _ in range(200):
         # The connector starts anew, or looks again: perhaps newer generations have come meanwhile.
         visible = min(len(starts), visible + data.draw(st.integers(0, 2)))
-        known = generations(starts[:visible])
-        choice = choose(known, saved, now_ms=at)
+        known = to_generations(starts[:visible])
+        choice = choose_generation(known, saved, now_ms=at)
         assert choice.generation is not None
         current = choice.generation
         for current in (choice.generation, *choice.later):
-            if not finished(current, groups_of(current, names), saved.get(current.start_ms, {})):
+            if not is_finished(current, groups_of(current, names), saved.get(current.start_ms, {})):
                 break
         if not order or order[-1] != current.start_ms:
             order.append(current.start_ms)

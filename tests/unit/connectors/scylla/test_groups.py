@@ -15,13 +15,13 @@ from connectors.scylla.groups import (
     MOST_TABLET_GROUPS,
     Vnodes,
     add_streams,
-    assign,
-    chosen,
-    decode,
-    encode,
-    numbers,
+    assign_groups,
+    choose_groups,
+    decode_shares,
+    encode_share,
+    format_ranges,
     of_table,
-    ranges,
+    parse_numbers,
     tablet_groups,
     token_of,
     vnode_groups,
@@ -113,7 +113,7 @@ def test_many_tablets_are_put_together_with_neighbours() -> None:
 @pytest.mark.parametrize("tasks", [1, 3, 5, 64, 1024, 5000])
 def test_large_cluster_is_balanced(tasks: int) -> None:
     groups = vnode_groups(TABLE, GENERATION, cluster(1024, 2))
-    shares = assign(groups, tasks)
+    shares = assign_groups(groups, tasks)
     assert len(shares) == min(tasks, 1024)
     sizes = {len(share) for share in shares}
     assert max(sizes) - min(sizes) <= 1
@@ -125,7 +125,7 @@ def test_shares_differ_by_at_most_one_group(sizes: list[int], tasks: int, chance
     groups = [group for number, size in enumerate(sizes) for group in plain(size, TableId("ks", f"t{number}"))]
     shuffled = list(groups)
     chance.shuffle(shuffled)
-    shares = assign(shuffled, tasks)
+    shares = assign_groups(shuffled, tasks)
     assert Counter(group for share in shares for group in share) == Counter(groups)
     assert len(shares) == min(tasks, len(groups))
     if shares:
@@ -138,14 +138,14 @@ def test_shares_differ_by_at_most_one_group(sizes: list[int], tasks: int, chance
             for share in shares:
                 places = [group.index for group in share if group.table.table == f"t{number}"]
                 assert places == list(range(places[0], places[0] + len(places))) if places else True
-    assert assign(groups, tasks) == shares
+    assert assign_groups(groups, tasks) == shares
 
 
 def test_a_new_generation_of_one_table_leaves_the_others_where_they_are() -> None:
     first, second = plain(10, TableId("ks", "a")), plain(7, TableId("ks", "b"))
     newer = Generation(2_000)
     later = [StreamGroup(group.table, newer, group.name, False, group.streams, None, group.index) for group in second]
-    before, after = assign(first + second, 3), assign(first + later, 3)
+    before, after = assign_groups(first + second, 3), assign_groups(first + later, 3)
     assert [[group for group in share if group.table.table == "a"] for share in before] == [
         [group for group in share if group.table.table == "a"] for share in after
     ]
@@ -153,13 +153,13 @@ def test_a_new_generation_of_one_table_leaves_the_others_where_they_are() -> Non
 
 @given(st.sets(st.integers(0, 3000)))
 def test_ranges_are_read_back(places: set[int]) -> None:
-    assert numbers(ranges(places), 3001) == sorted(places)
+    assert parse_numbers(format_ranges(places), 3001) == sorted(places)
 
 
 @pytest.mark.parametrize("text", ["1-", "x", "5-9", "1;2", "-3"])
 def test_bad_ranges_are_refused(text: str) -> None:
     with pytest.raises(ConfigInvalid):
-        numbers(text, 8)
+        parse_numbers(text, 8)
 
 
 def test_task_configuration_is_short_and_read_back() -> None:
@@ -169,19 +169,19 @@ def test_task_configuration_is_short_and_read_back() -> None:
     sizes = {TABLE: 1024, other: 1024}
     for tasks in (1, 5, 64):
         found = []
-        for share in assign(everything, tasks):
-            text = encode(share, sizes)
+        for share in assign_groups(everything, tasks):
+            text = encode_share(share, sizes)
             assert len(text) < 400
-            for each in decode(text):
+            for each in decode_shares(text):
                 table = TableId(each.keyspace, each.table)
-                found += chosen(each, of_table(groups, table))
+                found += choose_groups(each, of_table(groups, table))
         assert Counter(found) == Counter(everything)
 
 
 def test_another_division_of_the_streams_is_noticed() -> None:
     groups = plain(8)
-    (share,) = decode(encode(groups[:3], {TABLE: 8}))
+    (share,) = decode_shares(encode_share(groups[:3], {TABLE: 8}))
     with pytest.raises(ConfigInvalid, match="made for 8"):
-        chosen(share, plain(9))
+        choose_groups(share, plain(9))
     with pytest.raises(ConfigInvalid, match=r"scylla\.task\.groups"):
-        decode("{")
+        decode_shares("{")

@@ -16,6 +16,7 @@ from connectors.scylla.groups import tablet_groups
 from connectors.scylla.model import Generation, ReadPosition, StreamGroup, TableId
 from connectors.scylla.positions import (
     check_altered,
+    find_superseded,
     first_position,
     parse_offset,
     parse_partition,
@@ -25,7 +26,6 @@ from connectors.scylla.positions import (
     signed_order,
     source_offset,
     source_partition,
-    superseded,
 )
 from connectors.testing.contexts import SavedOffsets
 
@@ -167,7 +167,7 @@ def test_new_java_positions_of_a_tablet_table_go_by_number_and_ours_go_first() -
 
 
 def test_tablets_that_are_read_together_begin_where_the_last_of_them_stands() -> None:
-    (group,) = tablet_groups(TABLE, GENERATION, STREAMS, most=1)
+    (group,) = tablet_groups(TABLE, GENERATION, STREAMS, limit=1)
     numbers = dict(zip(group.streams, group.java_numbers, strict=True))
     offsets = saved(
         *(
@@ -198,8 +198,8 @@ def test_positions_of_older_generations_are_superseded_for_one_task() -> None:
     first = StreamGroup(TABLE, GENERATION, "9", False, STREAMS, None, 0)
     items = [(source_partition(each), source_offset(ReadPosition(1, 2))) for each in (old, other, first, VNODE)]
     items.append(({**source_partition(old), "snapshot": "true"}, {"left": ""}))
-    assert superseded([first], items) == [source_partition(old)]
-    assert superseded([VNODE], items) == []
+    assert find_superseded([first], items) == [source_partition(old)]
+    assert find_superseded([VNODE], items) == []
 
 
 def test_saved_windows_by_table_generation_and_group() -> None:

@@ -23,43 +23,43 @@ from hypothesis import strategies as st
 
 from connectors.api import BadRecord, SourceRecord
 from connectors.cql.failures import NodesAway, SchemaChanged
-from connectors.cql.session import Page
+from connectors.cql.session import ResultPage
 from connectors.cql.types import CqlType
 from connectors.errors import Fatal, Retriable, Skippable
 from connectors.scylla import positions
 from connectors.scylla.events.changes import is_delivered
-from connectors.scylla.events.ums_signals import UmsSignals
+from connectors.scylla.events.ums_signals import ScyllaUmsSignals
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.lanes import GroupState
 from connectors.scylla.model import (
     CdcOptions,
-    Column,
     Generation,
     ReadPosition,
-    Run,
+    ScyllaColumn,
     StreamGroup,
+    StreamRun,
     TableId,
     TableVersion,
 )
-from connectors.scylla.reader import Reader
+from connectors.scylla.reader import ScyllaReader
 from connectors.scylla.windows import WindowRules, order_of, start_of, ticks_of
 from connectors.testing.contexts import SavedOffsets
 from tests.support.eventually import pass_turns
 from tests.support.settings import scylla_events, scylla_reading
-from worker.host.session import Session
+from worker.host.session import TaskSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from connectors.api import OffsetReader
-    from connectors.scylla.config import ReadSettings
+    from connectors.scylla.config import ScyllaReadSettings
 
 TABLE = TableId("ks", "t")
 START = 1_700_000_000_000
 SPAN = 4_000
 VERSION = TableVersion(
     TABLE,
-    (Column("pk", CqlType("int"), "partition_key", 0), Column("v", CqlType("int"), "regular")),
+    (ScyllaColumn("pk", CqlType("int"), "partition_key", 0), ScyllaColumn("v", CqlType("int"), "regular")),
     CdcOptions(),
     "one",
 )
@@ -127,7 +127,7 @@ class Log:
         timeout_s: float = 12.0,
         types: Any = None,
         token: int | None = None,
-    ) -> Page:
+    ) -> ResultPage:
         del consistency, timeout_s, types, token
         await pass_turns()
         if self.chance is not None and self.faults and self.chance.random() < 0.2:
@@ -147,7 +147,7 @@ class Log:
         ]
         start = int(state) if state else 0
         stop = start + fetch_size
-        return Page(columns=(), rows=rows[start:stop], state=str(stop).encode() if stop < len(rows) else None)
+        return ResultPage(columns=(), rows=rows[start:stop], state=str(stop).encode() if stop < len(rows) else None)
 
     @staticmethod
     def _faults(state: bytes | None) -> list[Exception]:
@@ -163,9 +163,9 @@ class Builder:
     """Each row is a record; the rows of a change without its end are held back, as builders with images do."""
 
     def __init__(self, _: TableVersion) -> None:
-        self.held: dict[str, tuple[Run, list[Any]]] = {}
+        self.held: dict[str, tuple[StreamRun, list[Any]]] = {}
 
-    def feed(self, run: Run, out: list[SourceRecord], bad: list[Any]) -> None:
+    def feed(self, run: StreamRun, out: list[SourceRecord], bad: list[Any]) -> None:
         del bad
         key = run.offset[positions.OFFSET_STREAM]
         _, rows = self.held.pop(key, (None, []))
@@ -183,7 +183,7 @@ class Builder:
             self.held[key] = (run, rows)
 
     @staticmethod
-    def _out(run: Run, rows: list[Any], out: list[SourceRecord]) -> None:
+    def _out(run: StreamRun, rows: list[Any], out: list[SourceRecord]) -> None:
         for row in rows:
             if run.skip is not None and (row[1] == run.skip[0] and row[2] <= run.skip[1]):
                 continue
@@ -225,14 +225,14 @@ def reader_of(
     log: Any,
     groups: list[StreamGroup],
     saved: OffsetReader,
-    options: ReadSettings,
+    options: ScyllaReadSettings,
     *,
     rules: WindowRules | None = None,
     builder: Callable[[TableVersion], Any] = Builder,
     unsaved: bool = False,
     **more: Any,
-) -> Reader:
-    reader = Reader(log, options, Metrics(), LOG, refresh=no_refresh, rules=rules, **more)
+) -> ScyllaReader:
+    reader = ScyllaReader(log, options, Metrics(), LOG, refresh=no_refresh, rules=rules, **more)
     states = []
     for group in groups:
         position = positions.saved_position(group, saved) or ReadPosition(START, START)
@@ -241,7 +241,7 @@ def reader_of(
     return reader
 
 
-async def run_once(reader: Reader, saved: Saved, kept: list[Any], stop_after: int | None, lose: int = 0) -> bool:
+async def run_once(reader: ScyllaReader, saved: Saved, kept: list[Any], stop_after: int | None, lose: int = 0) -> bool:
     """Run until all groups are finished (True), or until a kill after some batches of which the last ``lose`` are lost."""
     generator = reader.batches()
     got: list[Any] = []
@@ -257,7 +257,7 @@ async def run_once(reader: Reader, saved: Saved, kept: list[Any], stop_after: in
         await generator.aclose()
     for batch in got[: len(got) - lose] if lose else got:
         kept.extend(record.value for record in batch.records)
-        for _, partition, offset in Session.unit_of(batch).positions:
+        for _, partition, offset in TaskSession.unit_of(batch).positions:
             assert offset is not None
             saved.offsets[str(partition)] = offset
     return stop_after is None
@@ -369,7 +369,7 @@ async def test_heartbeat_messages_promise_what_was_sent_before_them() -> None:
         Saved(),
         options,
         rules=WindowRules(100, 50, 400),
-        signals=UmsSignals(scylla_events(topic_prefix="p", output_format="ums"), {str(TABLE): "1/2"}),
+        signals=ScyllaUmsSignals(scylla_events(topic_prefix="p", output_format="ums"), {str(TABLE): "1/2"}),
     )
     kept: list[Any] = []
     await run_once(reader, Saved(), kept, None)
@@ -416,7 +416,7 @@ async def test_nothing_works_for_long_is_retriable(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("connectors.scylla.fetching._OUTAGE_S", -1.0)
 
     class Away(Log):
-        async def page(self, *args: Any, **kwargs: Any) -> Page:
+        async def page(self, *args: Any, **kwargs: Any) -> ResultPage:
             del args, kwargs
             raise Retriable("no host")
 
@@ -432,7 +432,7 @@ async def test_one_bad_lane_does_not_stop_the_others() -> None:
     class Half(Log):
         broken = True
 
-        async def page(self, text: str, parameters: Any, **more: Any) -> Page:
+        async def page(self, text: str, parameters: Any, **more: Any) -> ResultPage:
             await pass_turns()
             if self.broken and parameters[0] == bytes([2]) * 16:
                 raise Retriable("replicas of this range are away")
@@ -508,7 +508,7 @@ async def test_where_reading_begins_is_saved_before_anything_is_read() -> None:
     """A look-back is counted from the first start on: a log that can't be read yet, and a restart, do not move it."""
 
     class Silent(Log):
-        async def page(self, *args: Any, **kwargs: Any) -> Page:
+        async def page(self, *args: Any, **kwargs: Any) -> ResultPage:
             del args, kwargs
             return await asyncio.Future()
 
@@ -559,7 +559,7 @@ def bad_row(stream: int, ms: int, kind: str = "row") -> tuple[Any, ...]:
 class PickyBuilder(Builder):
     """Rows of the kind ``bad`` are bad records, reported before the records of their run, as builders do with bad cells."""
 
-    def feed(self, run: Run, out: list[SourceRecord], bad: list[Any]) -> None:
+    def feed(self, run: StreamRun, out: list[SourceRecord], bad: list[Any]) -> None:
         bad.extend(
             BadRecord(
                 run.partition,
@@ -574,7 +574,7 @@ class PickyBuilder(Builder):
 
 
 async def taken(
-    reader: Reader, saved: SavedOffsets, stop: Callable[[list[Any], list[Any]], bool]
+    reader: ScyllaReader, saved: SavedOffsets, stop: Callable[[list[Any], list[Any]], bool]
 ) -> tuple[list[Any], list[Any]]:
     """Rows and bad ones until ``stop`` says so, their batches delivered as the conformance kit does it."""
     rows: list[Any] = []

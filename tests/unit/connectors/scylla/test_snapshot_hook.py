@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.api import SameAs, SourceRecord
-from connectors.cql.session import Page, SchemaChanged
+from connectors.cql.session import ResultPage, SchemaChanged
 from connectors.debezium_metrics import Mirror
 from connectors.errors import Fatal, Retriable
 from connectors.scylla import snapshot
-from connectors.scylla.events.ums_signals import UmsSignals
+from connectors.scylla.events.ums_signals import ScyllaUmsSignals
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.metrics import DEBEZIUM, METRICS, SNAPSHOT_PROGRESS, SNAPSHOT_RUNNING
-from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
+from connectors.scylla.model import CdcOptions, Generation, ScyllaColumn, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import source_partition
 from connectors.scylla.snapshot import (
     SnapshotPosition,
@@ -27,9 +27,9 @@ from connectors.scylla.snapshot import (
     of_dropped,
     partition_of,
     to_offset,
-    unwrapped,
+    unwrap_range,
 )
-from connectors.scylla.snapshot_hook import Snapshot
+from connectors.scylla.snapshot_hook import ScyllaSnapshot
 from connectors.testing.contexts import RecordedMetrics, SavedOffsets
 from tests.support.eventually import eventually_async, pass_turns
 from tests.support.settings import scylla_events, scylla_reading
@@ -41,7 +41,11 @@ if TYPE_CHECKING:
     from connectors.api import Position
 
 VERSION = TableVersion(
-    TABLE, (Column("pk", INT, "partition_key", 0), Column("a", INT, "regular")), CdcOptions(), "v1", table_id="first"
+    TABLE,
+    (ScyllaColumn("pk", INT, "partition_key", 0), ScyllaColumn("a", INT, "regular")),
+    CdcOptions(),
+    "v1",
+    table_id="first",
 )
 GROUP = StreamGroup(TABLE, Generation(0), "0", False, (bytes(16),), (0, 1000))
 
@@ -87,14 +91,14 @@ class Session:
 
     async def page(
         self, _: Any, span: tuple[int, int], *, fetch_size: int, state: bytes | None = None, **__: Any
-    ) -> Page:
+    ) -> ResultPage:
         self.asked.append(state)
         await self.gate.wait()
         if self.faults:
             raise self.faults.pop(0)
         at = int(state) if state else span[0] + 1
         rows = [(token, token, token, 5) for token in range(at, min(at + fetch_size, 11))]
-        return Page(("t", "pk", "a", "w"), rows, str(at + fetch_size).encode() if at + fetch_size < 11 else None)
+        return ResultPage(("t", "pk", "a", "w"), rows, str(at + fetch_size).encode() if at + fetch_size < 11 else None)
 
 
 class Bench:
@@ -117,7 +121,7 @@ class Bench:
             "retry_max_ms": 1,
             "confidence_ms": SETTLE_MS,
         } | settings
-        self.hook = Snapshot(
+        self.hook = ScyllaSnapshot(
             session,  # type: ignore[arg-type]
             scylla_reading(**settings),
             self.offsets,
@@ -199,7 +203,7 @@ def test_groups_that_join_look_at_each_saved_position_once(monkeypatch: pytest.M
     ]
     offsets = SavedOffsets()
     for each in groups[:50]:
-        tokens = unwrapped(each.token_range or (0, 0))
+        tokens = unwrap_range(each.token_range or (0, 0))
         offsets.put(
             partition_of(each), to_offset(SnapshotPosition(tokens, () if each.name != "7" else tokens, "first"))
         )
@@ -338,7 +342,9 @@ def test_a_page_of_an_older_definition_is_thrown_away() -> None:
         bench.hook.holds(GROUP)
         await bench.until(lambda: len(session.asked) == 1)
         await bench.until(lambda: next(iter(bench.hook._groups.values())).page is not None)
-        added = TableVersion(TABLE, (*VERSION.columns, Column("b", INT, "regular")), CdcOptions(), "v2", since_us=1)
+        added = TableVersion(
+            TABLE, (*VERSION.columns, ScyllaColumn("b", INT, "regular")), CdcOptions(), "v2", since_us=1
+        )
         bench.feed.update((VERSION, added))
         bench.hook.holds(GROUP)
         assert bench.take() == 0
@@ -391,7 +397,7 @@ def test_the_stream_has_to_pass_the_start_first(ahead_ms: int) -> None:
 def test_a_ums_message_ends_the_snapshot_of_a_table() -> None:
     def make() -> Bench:
         bench = Bench(Session())
-        bench.hook._signals = UmsSignals(scylla_events(topic_prefix="p", output_format="ums"), {})
+        bench.hook._signals = ScyllaUmsSignals(scylla_events(topic_prefix="p", output_format="ums"), {})
         return bench
 
     bench = with_hook(make, lambda bench: bench.serve(3))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN
 from connectors.scylla import snapshot
-from connectors.scylla.snapshot import Traces
+from connectors.scylla.snapshot import ChangeTraces
 from connectors.scylla.snapshot_group import GroupSnapshot
 from connectors.scylla.snapshot_order import Seek
 from connectors.scylla.snapshot_rows import RowPlan
@@ -262,7 +262,7 @@ _seek = Seek.__init__
 BROKEN = {
     "newer cells are sent": (RowPlan, "keep", _keep(lambda _: 1 << 62)),
     "cells that were sent are left out": (RowPlan, "keep", _keep(lambda below_us: below_us - 200_000)),
-    "changes that leave no trace are forgotten": (Traces, "newest", lambda *_: 0),
+    "changes that leave no trace are forgotten": (ChangeTraces, "newest", lambda *_: 0),
     "the group is not held": (GroupSnapshot, "asked", _asked),
     "pages do not wait for the stream to pass the start": (
         GroupSnapshot,

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from connectors.cql.token_ranges import TokenRange
 from connectors.cql.types import CqlType
-from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
+from connectors.scylla.model import CdcOptions, Generation, ScyllaColumn, StreamGroup, TableId, TableVersion
 from connectors.scylla.snapshot import SnapshotPosition
 from connectors.scylla.snapshot_group import GroupSnapshot
 from connectors.scylla.snapshot_order import MARK, Seek, place_of
-from connectors.scylla.snapshot_rows import Item, RowPlan
+from connectors.scylla.snapshot_rows import RowPlan, SnapshotRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,15 +24,15 @@ TOKEN = 7
 INT, TEXT = CqlType("int"), CqlType("text")
 
 
-def plan_of(*clustering: Column) -> RowPlan:
+def plan_of(*clustering: ScyllaColumn) -> RowPlan:
     return RowPlan(
         TableVersion(
             TableId("k", "t"),
             (
-                Column("p", INT, "partition_key", 0),
+                ScyllaColumn("p", INT, "partition_key", 0),
                 *clustering,
-                Column("st", INT, "static"),
-                Column("v", INT, "regular"),
+                ScyllaColumn("st", INT, "static"),
+                ScyllaColumn("v", INT, "regular"),
             ),
             CdcOptions(),
             "1",
@@ -40,18 +40,20 @@ def plan_of(*clustering: Column) -> RowPlan:
     )
 
 
-PLAN = plan_of(Column("c", INT, "clustering", 0))
-UNCERTAIN = plan_of(Column("c", CqlType("uuid"), "clustering", 0))
+PLAN = plan_of(ScyllaColumn("c", INT, "clustering", 0))
+UNCERTAIN = plan_of(ScyllaColumn("c", CqlType("uuid"), "clustering", 0))
 
 
-def page(*keys: tuple[int, Any], static: int | None = None, plan: RowPlan = PLAN, token: int = TOKEN) -> list[Item]:
+def page(
+    *keys: tuple[int, Any], static: int | None = None, plan: RowPlan = PLAN, token: int = TOKEN
+) -> list[SnapshotRow]:
     return plan.items([(token, pk, ck, static, 1, 0, 0) for pk, ck in keys])
 
 
-def after(row: Item, *pages: list[Item]) -> list[Item] | None:
+def after(row: SnapshotRow, *pages: list[SnapshotRow]) -> list[SnapshotRow] | None:
     seek = Seek(TOKEN, row.digest)
     for number, items in enumerate(pages, 1):
-        rest = seek.rest(items, more=number < len(pages))
+        rest = seek.rest(items, has_more=number < len(pages))
         if seek.lost:
             return None
         if rest is not None:
@@ -88,7 +90,7 @@ def test_places_sort_as_the_server_sorts(data: st.DataObject) -> None:
     backwards = [data.draw(st.booleans()) for _ in kinds]
     place = place_of(
         [
-            Column(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
+            ScyllaColumn(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
             for n, (kind, back) in enumerate(zip(kinds, backwards, strict=True))
         ]
     )
@@ -108,13 +110,13 @@ def test_places_sort_as_the_server_sorts(data: st.DataObject) -> None:
 
 
 def test_places_that_are_not_known() -> None:
-    place = place_of([Column("c", TEXT, "clustering", 0)])
+    place = place_of([ScyllaColumn("c", TEXT, "clustering", 0)])
 
     assert place is not None
     assert place([None]) is None
     assert place(["a" * 1000]) == "61" * 64, "it is saved, so it is bounded"
     for kind in ("uuid", "decimal", "double", "inet"):
-        assert place_of([Column("c", CqlType(kind), "clustering", 0)]) is None
+        assert place_of([ScyllaColumn("c", CqlType(kind), "clustering", 0)]) is None
 
 
 SENT = page((1, 0), (1, 3), (1, 5))
@@ -151,7 +153,7 @@ SENT = page((1, 0), (1, 3), (1, 5))
         "static cells are left",
     ],
 )
-def test_the_next_row_is_found(pages: list[list[Item]], left: list[int]) -> None:
+def test_the_next_row_is_found(pages: list[list[SnapshotRow]], left: list[int]) -> None:
     rest = after(SENT[1], *pages)
 
     assert rest is not None
@@ -165,7 +167,7 @@ def test_behind_static_cells_that_were_set_to_null() -> None:
     assert after(static, page((1, 0), (1, 1))) == page((1, 0), (1, 1))
 
 
-def legacy(item: Item) -> Item:
+def legacy(item: SnapshotRow) -> SnapshotRow:
     return item._replace(digest=item.digest.partition(MARK)[0])
 
 
@@ -186,7 +188,7 @@ def legacy(item: Item) -> Item:
         "a type whose order is not certain",
     ],
 )
-def test_what_is_not_certain_comes_again(row: Item, pages: list[list[Item]]) -> None:
+def test_what_is_not_certain_comes_again(row: SnapshotRow, pages: list[list[SnapshotRow]]) -> None:
     assert after(row, *pages) is None
 
 
@@ -194,7 +196,7 @@ def test_older_offsets_find_the_row_if_it_is_there() -> None:
     assert after(legacy(SENT[1]), page((1, 0)), page((1, 3), (1, 5))) == SENT[2:]
 
 
-def snapshot_at(row: Item) -> GroupSnapshot:
+def snapshot_at(row: SnapshotRow) -> GroupSnapshot:
     group = StreamGroup(TableId("k", "t"), Generation(0), "0", False, (bytes(16),), (0, 100))
     whole = (TokenRange(0, 100),)
     return GroupSnapshot(group, SnapshotPosition(whole, whole, "id").sent(row.token, row.digest))

@@ -12,23 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.cql.throttle import Pace
-from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, size, subtract
+from connectors.cql.token_ranges import MAX_TOKEN, MIN_TOKEN, TokenRange, count_tokens, subtract_ranges
 from connectors.cql.types import CqlType
 from connectors.errors import Fatal
-from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
+from connectors.scylla.model import CdcOptions, Generation, ScyllaColumn, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import saved_windows, source_partition
 from connectors.scylla.snapshot import (
+    ChangeTraces,
     SnapshotPosition,
-    Traces,
+    find_remaining,
     first_position,
     from_offset,
     is_snapshot,
     partition_of,
     positions_of,
-    remaining,
-    shown,
+    show_share,
     to_offset,
-    unwrapped,
+    unwrap_range,
 )
 from connectors.scylla.snapshot_index import SnapshotIndex
 from connectors.scylla.snapshot_rows import RowPlan
@@ -59,15 +59,15 @@ def tokens(ranges: list[TokenRange] | tuple[TokenRange, ...]) -> set[int]:
 
 @given(parts, parts)
 def test_subtract_leaves_what_is_in_none_of_the_others(mine: list[TokenRange], others: list[TokenRange]) -> None:
-    assert tokens(subtract(mine, others)) == tokens(mine) - tokens(others)
+    assert tokens(subtract_ranges(mine, others)) == tokens(mine) - tokens(others)
 
 
 @given(cuts)
 def test_the_ranges_of_a_ring_cover_each_token_once(ends: list[int]) -> None:
-    ranges = [part for number, end in enumerate(ends) for part in unwrapped((ends[number - 1], end))]
+    ranges = [part for number, end in enumerate(ends) for part in unwrap_range((ends[number - 1], end))]
 
-    assert size(ranges) == MAX_TOKEN - MIN_TOKEN
-    assert subtract([TokenRange(MIN_TOKEN, MAX_TOKEN)], ranges) == []
+    assert count_tokens(ranges) == MAX_TOKEN - MIN_TOKEN
+    assert subtract_ranges([TokenRange(MIN_TOKEN, MAX_TOKEN)], ranges) == []
 
 
 @given(cuts, cuts, st.data())
@@ -78,18 +78,18 @@ def test_groups_of_a_new_generation_go_on_with_what_is_left(
     left: list[TokenRange] = []
     for number, end in enumerate(old):
         each = group(str(number), (old[number - 1], end))
-        whole = unwrapped((old[number - 1], end))
+        whole = unwrap_range((old[number - 1], end))
         done = data.draw(parts)
-        position = SnapshotPosition(whole, tuple(subtract(whole, done)), "id")
+        position = SnapshotPosition(whole, tuple(subtract_ranges(whole, done)), "id")
         left += position.left
         saved.append((partition_of(each), position))
     found = [
-        first_position(group(str(number), (new[number - 1], end), 2), unwrapped((new[number - 1], end)), "id", saved)
+        first_position(group(str(number), (new[number - 1], end), 2), unwrap_range((new[number - 1], end)), "id", saved)
         for number, end in enumerate(new)
     ]
 
-    assert size(subtract(left, [part for position in found for part in position.left])) == 0
-    assert sum(size(position.left) for position in found) == size(left)
+    assert count_tokens(subtract_ranges(left, [part for position in found for part in position.left])) == 0
+    assert sum(count_tokens(position.left) for position in found) == count_tokens(left)
 
 
 @given(cuts, cuts, cuts)
@@ -97,7 +97,7 @@ def test_rows_and_times_are_taken_over_by_a_new_generation(old: list[int], new: 
     def cut(ends: list[int], generation: int, saved: Saved) -> Saved:
         groups = [group(str(number), (ends[number - 1], end), generation) for number, end in enumerate(ends)]
         return [
-            (partition_of(each), first_position(each, unwrapped(each.token_range or (0, 0)), "id", saved))
+            (partition_of(each), first_position(each, unwrap_range(each.token_range or (0, 0)), "id", saved))
             for each in groups
         ]
 
@@ -119,14 +119,14 @@ def test_rows_and_times_are_taken_over_by_a_new_generation(old: list[int], new: 
 def test_a_snapshot_is_shown_by_table() -> None:
     whole = (TokenRange(0, 100),)
     done = SnapshotPosition(whole, (), "id", 7, 5, 9)
-    assert shown({}) == []
-    (found,) = shown({TABLE: [done, SnapshotPosition(whole, whole, "id", 2, 4)], TableId("ks", "other"): [done]})
+    assert show_share({}) == []
+    (found,) = show_share({TABLE: [done, SnapshotPosition(whole, whole, "id", 2, 4)], TableId("ks", "other"): [done]})
     assert (found["state"], found["started_ms"], found["finished_ms"]) == ("running", 4, None)
     assert [(each["table"], each["state"], each["rows_done"]) for each in found["tables"]] == [
         (str(TABLE), "running", 9),
         ("ks.other", "done", 7),
     ]
-    (found,) = shown({TABLE: [done, done]})
+    (found,) = show_share({TABLE: [done, done]})
     assert (found["state"], found["started_ms"], found["finished_ms"]) == ("completed", 5, 9)
 
 
@@ -134,8 +134,8 @@ def test_a_token_under_way_goes_on_behind_the_row_that_was_sent() -> None:
     whole = (TokenRange(0, 100),)
     position = SnapshotPosition(whole, whole, "id").sent(50, "abcd")
 
-    assert remaining([TokenRange(-10, 70)], [position]) == (TokenRange(-10, 0), TokenRange(49, 70, "abcd"))
-    assert remaining([TokenRange(60, 70)], [position]) == (TokenRange(60, 70),)
+    assert find_remaining([TokenRange(-10, 70)], [position]) == (TokenRange(-10, 0), TokenRange(49, 70, "abcd"))
+    assert find_remaining([TokenRange(60, 70)], [position]) == (TokenRange(60, 70),)
     assert position.again().left == (TokenRange(49, 100),)
     assert position.range_sent(7) == SnapshotPosition(whole, (), "id", finished_ms=7)
 
@@ -217,7 +217,7 @@ def test_an_index_finds_what_all_positions_together_say(
 
 
 def test_traces_are_never_too_early() -> None:
-    traces = Traces(4)
+    traces = ChangeTraces(4)
     times = {key: (key * 37) % 1000 for key in range(50)}
     for key, us in times.items():
         ticks = us * 10 + 0x01B21DD213814000
@@ -250,12 +250,12 @@ INT = CqlType("int")
 VERSION = TableVersion(
     TABLE,
     (
-        Column("p", INT, "partition_key", 0),
-        Column('c"k', INT, "clustering", 0),
-        Column("st", INT, "static"),
-        Column("a", INT, "regular"),
-        Column("f", CqlType("set", (INT,), frozen=True), "regular"),
-        Column("m", CqlType("set", (INT,)), "regular"),
+        ScyllaColumn("p", INT, "partition_key", 0),
+        ScyllaColumn('c"k', INT, "clustering", 0),
+        ScyllaColumn("st", INT, "static"),
+        ScyllaColumn("a", INT, "regular"),
+        ScyllaColumn("f", CqlType("set", (INT,), frozen=True), "regular"),
+        ScyllaColumn("m", CqlType("set", (INT,)), "regular"),
     ),
     CdcOptions(),
     "v",

@@ -13,7 +13,7 @@ from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.model import Generation, StreamGroup, TableId
 from connectors.scylla.positions import source_partition
 from connectors.scylla.snapshot import SnapshotPosition, partition_of, to_offset
-from connectors.scylla.snapshot_views import lag, snapshots
+from connectors.scylla.snapshot_views import list_snapshots, measure_lag
 from connectors.testing.contexts import SavedOffsets
 from tests.support.eventually import pass_turns
 from tests.unit.connectors.scylla.snapshot_world import TABLE
@@ -166,7 +166,7 @@ def share(
 
 def test_a_request_is_over_once_all_of_the_ring_was_read() -> None:
     def shown(*saved: tuple[Position, Position]) -> dict[str, Any]:
-        (row,) = snapshots([TABLE], [request("one")], saved)
+        (row,) = list_snapshots([TABLE], [request("one")], saved)
         return row
 
     waiting = shown()
@@ -184,10 +184,10 @@ def test_a_request_is_over_once_all_of_the_ring_was_read() -> None:
 
 
 def test_the_first_snapshot_is_shown_without_a_request() -> None:
-    (row,) = snapshots([TABLE], [], [share(0, name="initial"), share(1, name="initial")])
+    (row,) = list_snapshots([TABLE], [], [share(0, name="initial"), share(1, name="initial")])
     assert (row["id"], row["state"], row["origin"]) == ("initial", "running", "initial")
     # A table that came later and is not wanted.
-    assert snapshots([TABLE], [], [share(0, name="initial", done=True, started_ms=0, finished_ms=0)]) == []
+    assert list_snapshots([TABLE], [], [share(0, name="initial", done=True, started_ms=0, finished_ms=0)]) == []
 
 
 def test_requests_that_are_refused() -> None:
@@ -209,12 +209,12 @@ def test_requests_that_are_refused() -> None:
 
 
 def test_the_lag_is_that_of_the_oldest_position() -> None:
-    unknown = lag([TABLE], [])
+    unknown = measure_lag([TABLE], [])
     assert (unknown["time_behind_s"], unknown["tables"][0]["time_behind_s"]) == (None, None)
     window = {
         "window_start": "13814000-1dd2-11b2-8080-808080808080",
         "window_end": "13814000-1dd2-11b2-7f7f-7f7f7f7f7f7f",
     }
-    behind = lag([TABLE, TableId("ks", "u")], [(source_partition(GROUP), window), share(0, done=True)])
+    behind = measure_lag([TABLE, TableId("ks", "u")], [(source_partition(GROUP), window), share(0, done=True)])
     assert behind["tables"][0]["time_behind_s"] > 1e9, "1970"
     assert behind["time_behind_s"] is None, "of the other table nothing is known"

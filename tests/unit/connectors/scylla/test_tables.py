@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from connectors.errors import Fatal
 from connectors.scylla.model import CdcOptions, TableId
-from connectors.scylla.tables import TableRows, cdc_options, history
+from connectors.scylla.tables import TableRows, build_history, cdc_options
 
 TABLE = TableId("ks", "t")
 
@@ -87,7 +87,7 @@ def test_broken_options_are_told(data: bytes) -> None:
 
 
 def test_columns_stand_in_the_order_of_select_star() -> None:
-    found = history(
+    found = build_history(
         TABLE,
         rows(column("b", "map<text, frozen<list<int>>>"), column("a", "int"), column("s", part="static"), column("A")),
     ).newest
@@ -99,7 +99,7 @@ def test_columns_stand_in_the_order_of_select_star() -> None:
 
 
 def test_added_and_dropped_columns_give_versions() -> None:
-    found = history(
+    found = build_history(
         TABLE,
         rows(
             column("a"),
@@ -120,7 +120,7 @@ def test_added_and_dropped_columns_give_versions() -> None:
 
 
 def test_a_column_dropped_and_added_again_with_another_type() -> None:
-    found = history(
+    found = build_history(
         TABLE,
         rows(
             column("a", "int", added=9_000_000),
@@ -136,14 +136,14 @@ def test_a_column_dropped_and_added_again_with_another_type() -> None:
 
 
 def test_the_same_definition_is_one_version() -> None:
-    first = history(TABLE, rows(column("a")))
-    assert history(TABLE, rows(column("a")), first).versions == first.versions
-    assert history(TABLE, rows(column("a"))).newest.version == first.newest.version
+    first = build_history(TABLE, rows(column("a")))
+    assert build_history(TABLE, rows(column("a")), first).versions == first.versions
+    assert build_history(TABLE, rows(column("a"))).newest.version == first.newest.version
 
 
 def test_changed_cdc_options_show_without_a_new_version() -> None:
-    first = history(TABLE, rows(column("a")))
-    second = history(TABLE, rows(column("a"), cdc=extension(enabled="true", preimage="true")), first)
+    first = build_history(TABLE, rows(column("a")))
+    second = build_history(TABLE, rows(column("a"), cdc=extension(enabled="true", preimage="true")), first)
     assert len(second.versions) == 1
     assert second.newest.options.preimage == "true"
 
@@ -154,22 +154,22 @@ LONGER = {"type_name": "addr", "field_names": ["street", "zip"], "field_types": 
 
 def test_an_altered_type_is_a_new_version_if_the_old_one_was_seen() -> None:
     home = column("home", "frozen<addr>")
-    first = history(TABLE, rows(home, types=[ADDRESS]))
-    second = history(TABLE, rows(home, types=[LONGER]), first)
+    first = build_history(TABLE, rows(home, types=[ADDRESS]))
+    second = build_history(TABLE, rows(home, types=[LONGER]), first)
     assert [version.since_us for version in second.versions] == [0, 7_000_000]
     assert [version.columns[-1].type.field_names for version in second.versions] == [("street",), ("street", "zip")]
     assert [
-        version.columns[-1].type.field_names for version in history(TABLE, rows(home, types=[LONGER])).versions
+        version.columns[-1].type.field_names for version in build_history(TABLE, rows(home, types=[LONGER])).versions
     ] == [("street", "zip")]
 
 
 def test_a_table_made_again_begins_a_new_version() -> None:
-    first = history(TABLE, rows(column("a")))
+    first = build_history(TABLE, rows(column("a")))
     again = TableRows(
         {"id": "id-2", "extensions": [{"key": "cdc", "value": extension(enabled="true")}]},
         [{**each, "added": 8_000_000} for each in [*KEYS, column("z", "int")]],
     )
-    second = history(TABLE, again, first)
+    second = build_history(TABLE, again, first)
     assert [(version.since_us, version.table_id, names(version)[3:]) for version in second.versions] == [
         (0, "id-1", ["a"]),
         (8_000_000, "id-2", ["z"]),
@@ -178,9 +178,9 @@ def test_a_table_made_again_begins_a_new_version() -> None:
 
 
 def test_an_alter_seen_while_running_keeps_what_was_known() -> None:
-    first = history(TABLE, rows(column("a")))
-    second = history(TABLE, rows(column("a"), column("b", added=6_000_000)), first)
-    third = history(
+    first = build_history(TABLE, rows(column("a")))
+    second = build_history(TABLE, rows(column("a"), column("b", added=6_000_000)), first)
+    third = build_history(
         TABLE,
         rows(column("b", added=6_000_000), dropped=[{"column_name": "a", "dropped_time": 9_000, "type": "text"}]),
         second,
@@ -193,7 +193,7 @@ def test_an_alter_seen_while_running_keeps_what_was_known() -> None:
 
 
 def test_dropped_columns_of_types_that_are_gone_are_left_out() -> None:
-    found = history(
+    found = build_history(
         TABLE, rows(column("a"), dropped=[{"column_name": "c", "dropped_time": 3_000, "type": "frozen<gone>"}])
     )
     assert names(found.newest)[3:] == ["a"]
@@ -201,7 +201,7 @@ def test_dropped_columns_of_types_that_are_gone_are_left_out() -> None:
 
 def test_an_unknown_type_is_fatal() -> None:
     with pytest.raises(Fatal, match="nothing_known"):
-        history(TABLE, rows(column("a", "frozen<nothing_known>")))
+        build_history(TABLE, rows(column("a", "frozen<nothing_known>")))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 20)), max_size=12), st.booleans())
@@ -211,7 +211,7 @@ def test_any_sequence_of_add_and_drop(steps: list[tuple[str, int]], in_steps: bo
     gone: dict[str, dict[str, Any]] = {}
     now = 10
     truth: list[tuple[int, set[str]]] = [(0, set())]
-    found = history(TABLE, rows()) if in_steps else None
+    found = build_history(TABLE, rows()) if in_steps else None
     twice = False
     for name, gap in steps:
         now += gap
@@ -223,9 +223,9 @@ def test_any_sequence_of_add_and_drop(steps: list[tuple[str, int]], in_steps: bo
             there[name] = column(name, added=now * 1_000)
         truth.append((now * 1_000, set(there)))
         if in_steps:
-            found = history(TABLE, rows(*there.values(), dropped=list(gone.values())), found)
+            found = build_history(TABLE, rows(*there.values(), dropped=list(gone.values())), found)
     if found is None:
-        found = history(TABLE, rows(*there.values(), dropped=list(gone.values())))
+        found = build_history(TABLE, rows(*there.values(), dropped=list(gone.values())))
     assert set(names(found.newest)[3:]) == set(there)
     for index, (since, columns) in enumerate(truth):
         at = set(names(found.version_at(since))[3:])

@@ -16,9 +16,26 @@ from hypothesis import strategies as st
 from connectors.cql.throttle import InFlightLimit, PageSize, pause_s
 from connectors.cql.types import CqlType
 from connectors.scylla.feeds import TableFeed, decoded_types, select_text
-from connectors.scylla.lanes import GroupState, Lane, Read, drop_until, go_on, halve, plan, stretches
+from connectors.scylla.lanes import (
+    GroupState,
+    Lane,
+    StreamRead,
+    drop_until,
+    find_partitions,
+    go_on,
+    halve_read,
+    plan_lane,
+)
 from connectors.scylla.lateness import HALF_LIFE_S, Confidence, ServerClock
-from connectors.scylla.model import CdcOptions, Column, Generation, ReadPosition, StreamGroup, TableId, TableVersion
+from connectors.scylla.model import (
+    CdcOptions,
+    Generation,
+    ReadPosition,
+    ScyllaColumn,
+    StreamGroup,
+    TableId,
+    TableVersion,
+)
 from connectors.scylla.windows import (
     WindowRules,
     end_of,
@@ -27,7 +44,7 @@ from connectors.scylla.windows import (
     next_width,
     next_window,
     order_of,
-    pack,
+    pack_lanes,
     start_of,
 )
 
@@ -103,7 +120,7 @@ def test_many_lanes_tick_slower() -> None:
 
 @given(sizes=st.lists(st.integers(1, 150)), limit=st.integers(1, 100))
 def test_packing_keeps_order_and_limit(sizes: list[int], limit: int) -> None:
-    lanes = pack(sizes, limit)
+    lanes = pack_lanes(sizes, limit)
     assert [index for lane in lanes for index in lane] == list(range(len(sizes)))
     assert all(len(lane) == 1 or sum(sizes[index] for index in lane) <= limit for lane in lanes)
 
@@ -111,7 +128,7 @@ def test_packing_keeps_order_and_limit(sizes: list[int], limit: int) -> None:
 @given(lengths=st.lists(st.integers(1, 40), max_size=12), limit=st.integers(1, 20))
 def test_stretches_are_the_runs_of_streams(lengths: list[int], limit: int) -> None:
     rows = [(stream, index) for stream, length in enumerate(lengths) for index in range(length)]
-    found = list(stretches(rows, limit))
+    found = list(find_partitions(rows, limit))
     assert [row for start, stop, _ in found for row in rows[start:stop]] == rows
     assert all(0 < stop - start <= limit and len({row[0] for row in rows[start:stop]}) == 1 for start, stop, _ in found)
     ends = [sum(1 for _ in group) for _, group in groupby(rows, key=lambda row: row[0])]
@@ -129,11 +146,11 @@ def state_of(
 def test_groups_that_stand_apart_meet() -> None:
     behind, ahead = state_of("a", T0), state_of("b", T0 + 700)
     lane = Lane([behind, ahead], 60_000)
-    first = plan(lane, T0 + 5_000, WindowRules(), 10, end_ms=None).window
+    first = plan_lane(lane, T0 + 5_000, WindowRules(), 10, end_ms=None).window
     assert first is not None
     assert (first.start_ms, first.end_ms, first.groups) == (T0, T0 + 700, (behind,))
     behind.advance(first.end_ms)
-    second = plan(lane, T0 + 5_000, WindowRules(), 10, end_ms=None).window
+    second = plan_lane(lane, T0 + 5_000, WindowRules(), 10, end_ms=None).window
     assert second is not None
     assert (second.end_ms, second.groups) == (T0 + 5_000, (behind, ahead))
     assert [len(read.streams) for read in second.reads] == [6]
@@ -142,7 +159,7 @@ def test_groups_that_stand_apart_meet() -> None:
 def test_a_group_stopped_inside_a_window_finishes_it_alone_from_where_it_was() -> None:
     time = start_of(T0 + 300)
     state = state_of("a", T0, T0 + 1_000, done=0b001, resume=(b"a1" * 8, time, 4))
-    window = plan(Lane([state, state_of("b", T0)], 60_000), T0 + 5_000, WindowRules(), 10, end_ms=None).window
+    window = plan_lane(Lane([state, state_of("b", T0)], 60_000), T0 + 5_000, WindowRules(), 10, end_ms=None).window
     assert window is not None
     assert (window.start_ms, window.end_ms, window.groups) == (T0, T0 + 1_000, (state,))
     assert [(read.streams, read.lower, read.skip) for read in window.reads] == [
@@ -154,17 +171,19 @@ def test_a_group_stopped_inside_a_window_finishes_it_alone_from_where_it_was() -
 def test_a_held_group_is_left_behind_and_others_go_on() -> None:
     lane = Lane([state_of("a", T0), state_of("b", T0)], 60_000)
     held = frozenset({lane.groups[0].name})
-    window = plan(lane, T0 + 5_000, WindowRules(), 10, end_ms=None, held=held).window
+    window = plan_lane(lane, T0 + 5_000, WindowRules(), 10, end_ms=None, held_groups=held).window
     assert window is not None
     assert window.groups == (lane.groups[1],)
-    assert plan(Lane(lane.groups[:1], 1), T0 + 5_000, WindowRules(), 10, end_ms=None, held=held).window is None
+    assert (
+        plan_lane(Lane(lane.groups[:1], 1), T0 + 5_000, WindowRules(), 10, end_ms=None, held_groups=held).window is None
+    )
 
 
 @given(count=st.integers(1, 9), span=st.integers(1, 5_000))
 def test_halves_cover_what_they_came_from(count: int, span: int) -> None:
     streams = tuple(bytes([index]) * 16 for index in range(count))
-    read = Read(streams, start_of(T0), end_of(T0 + span - 1))
-    parts = halve(read)
+    read = StreamRead(streams, start_of(T0), end_of(T0 + span - 1))
+    parts = halve_read(read)
     assert tuple(dict.fromkeys(stream for part in parts for stream in part.streams)) == streams
     if count == 1 and len(parts) == 2:
         assert (parts[0].lower, parts[1].upper) == (read.lower, read.upper)
@@ -175,7 +194,7 @@ def test_halves_cover_what_they_came_from(count: int, span: int) -> None:
 def test_going_on_after_a_row() -> None:
     a, b, c = (bytes([index]) * 16 for index in range(3))
     moment = start_of(T0 + 5)
-    parts = go_on(Read((a, b, c), start_of(T0), end_of(T0 + 9)), {b, a}, (a, moment, 3))
+    parts = go_on(StreamRead((a, b, c), start_of(T0), end_of(T0 + 9)), {b, a}, (a, moment, 3))
     assert [(part.streams, part.lower, part.after) for part in parts] == [
         ((a,), moment, (moment, 3)),
         ((c,), start_of(T0), None),
@@ -256,10 +275,10 @@ def test_now_is_never_later_than_the_servers_time(ahead: int, trips: list[tuple[
 
 
 def version(name: str, since_us: int, *columns: tuple[str, str]) -> TableVersion:
-    cells = [Column("pk", CqlType("int"), "partition_key", 0)]
+    cells = [ScyllaColumn("pk", CqlType("int"), "partition_key", 0)]
     return TableVersion(
         TABLE,
-        (*cells, *(Column(column, CqlType(kind), "regular") for column, kind in columns)),
+        (*cells, *(ScyllaColumn(column, CqlType(kind), "regular") for column, kind in columns)),
         CdcOptions(),
         name,
         since_us,
@@ -295,7 +314,10 @@ def test_what_the_log_does_not_have_is_null() -> None:
 def test_lists_are_decoded_with_their_times() -> None:
     table = TableVersion(
         TABLE,
-        (Column("pk", CqlType("int"), "partition_key", 0), Column("l", CqlType("list", (CqlType("int"),)), "regular")),
+        (
+            ScyllaColumn("pk", CqlType("int"), "partition_key", 0),
+            ScyllaColumn("l", CqlType("list", (CqlType("int"),)), "regular"),
+        ),
         CdcOptions(),
         "1",
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.snapshot.board import Share, SnapshotBoard
+from connectors.snapshot.board import SnapshotBoard, TaskShare
 from connectors.snapshot.requests import SnapshotRequest
 from connectors.snapshot.state import SnapshotNote, SnapshotTable
 
@@ -30,16 +30,16 @@ class Bench:
         self.saved: dict[str, SnapshotNote[Any]] = {}
         self.board: SnapshotBoard[OpenTable] = SnapshotBoard(self.recall, self.stop, lambda: 7.0, fails=fails)
 
-    def recall(self, request: SnapshotRequest) -> Share[OpenTable]:
-        return Share(request, self.saved.get(request.id) or SnapshotNote())
+    def recall(self, request: SnapshotRequest) -> TaskShare[OpenTable]:
+        return TaskShare(request, self.saved.get(request.id) or SnapshotNote())
 
-    def stop(self, share: Share[OpenTable], *, dropped: bool) -> None:
+    def stop(self, share: TaskShare[OpenTable], *, dropped: bool) -> None:
         self.stopped.append((share.request.id, dropped))
 
     def ask(self, *requests: SnapshotRequest) -> None:
         self.board.set_requests(requests)
 
-    def resolve(self, name: str, tables: int) -> Share[OpenTable]:
+    def resolve(self, name: str, tables: int) -> TaskShare[OpenTable]:
         share = self.board.shares[name]
         assert share.claim()
         assert not share.claim(), "its tables are being looked for"

@@ -11,13 +11,13 @@ from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, Tim
 
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sinks.cassandra import tables
-from spark_jobs.sinks.cassandra.client import Call, Cells, Misfit, groups_of
-from spark_jobs.sinks.cassandra.config import CONFIG_DEF, Settings, complaints, settings
-from spark_jobs.sinks.cassandra.tables import Existing
-from spark_jobs.sinks.cassandra.types import cell_of, holds
-from spark_jobs.sinks.shared.model import Row
+from spark_jobs.sinks.cassandra.client import CassandraCall, CassandraCells, CassandraMisfit, groups_of
+from spark_jobs.sinks.cassandra.config import CONFIG_DEF, CassandraSinkSettings, check_options, parse_settings
+from spark_jobs.sinks.cassandra.tables import CassandraTable
+from spark_jobs.sinks.cassandra.types import can_hold, cell_of
+from spark_jobs.sinks.shared.model import SinkRow
 from spark_jobs.sources.declared import declared_tables
-from spark_jobs.testing.kit import checked
+from spark_jobs.testing.kit import parse_config
 
 UNSET = object()
 SCHEMA = TableSchema(
@@ -31,8 +31,8 @@ SCHEMA = TableSchema(
 )
 
 
-def chosen(**options: str) -> Settings:
-    return settings(parsed(**options))
+def chosen(**options: str) -> CassandraSinkSettings:
+    return parse_settings(parsed(**options))
 
 
 def parsed(**options: str) -> Any:
@@ -40,19 +40,19 @@ def parsed(**options: str) -> Any:
     return CONFIG_DEF.parse({"sink.cassandra.hosts": "a:1,b", **named})
 
 
-def row(op: str = "u", order: int = 7, **values: Any) -> Row:
+def row(op: str = "u", order: int = 7, **values: Any) -> SinkRow:
     full = {column.name: values.get(column.name) for column in SCHEMA.columns}
-    return Row(full, order, datetime(2026, 1, 1, tzinfo=UTC), op, "", "topic", 0, 5, 0)
+    return SinkRow(full, order, datetime(2026, 1, 1, tzinfo=UTC), op, "", "topic", 0, 5, 0)
 
 
-def existing(settings_: Settings) -> Existing:
+def existing(settings_: CassandraSinkSettings) -> CassandraTable:
     partition, clustering = tables.key_columns(settings_, SCHEMA)
-    return Existing(tables.wanted_types(settings_, SCHEMA), partition, clustering)
+    return CassandraTable(tables.wanted_types(settings_, SCHEMA), partition, clustering)
 
 
-def cells(lacking: frozenset[str] = frozenset(), **options: str) -> Cells:
+def cells(lacking: frozenset[str] = frozenset(), **options: str) -> CassandraCells:
     options_ = chosen(**options)
-    return Cells(options_, tables.target_of(options_, SCHEMA, existing(options_), lacking), UNSET)
+    return CassandraCells(options_, tables.target_of(options_, SCHEMA, existing(options_), lacking), UNSET)
 
 
 def test_create_table() -> None:
@@ -76,15 +76,17 @@ def test_names_are_usable_and_differ() -> None:
 def test_tables_that_do_not_fit() -> None:
     options = chosen()
     present = existing(options)
-    assert tables.misfits(options, SCHEMA, present) == []
+    assert tables.find_misfits(options, SCHEMA, present) == []
     assert (
         "its primary key is (customer)"
-        in tables.misfits(options, SCHEMA, replace(present, partition=("customer",), clustering=()))[0]
+        in tables.find_misfits(options, SCHEMA, replace(present, partition=("customer",), clustering=()))[0]
     )
     narrow = replace(present, types={**present.types, "number": "int"})
-    assert "column number has the type int, which does not hold bigint" in tables.misfits(options, SCHEMA, narrow)[0]
+    assert (
+        "column number has the type int, which does not hold bigint" in tables.find_misfits(options, SCHEMA, narrow)[0]
+    )
     counter = replace(present, types={**present.types, "price": "counter"})
-    assert "column price is a counter" in tables.misfits(options, SCHEMA, counter)[0]
+    assert "column price is a counter" in tables.find_misfits(options, SCHEMA, counter)[0]
 
 
 def test_null_is_a_null_and_an_absent_column_stays() -> None:
@@ -112,7 +114,7 @@ def test_deletes_have_the_time_and_the_key() -> None:
     ],
 )
 def test_rows_that_can_not_be_written(values: dict[str, Any], reason: str) -> None:
-    with pytest.raises(Misfit, match=reason):
+    with pytest.raises(CassandraMisfit, match=reason):
         cells(ttl_column="price").call(row(**values))
 
 
@@ -125,16 +127,19 @@ def test_times_are_cut_to_milliseconds_downwards() -> None:
 
 def test_which_types_hold_which() -> None:
     number, moment = Column("n", LongType()), Column("t", TimestampType())
-    assert [kind for kind in ("int", "bigint", "varint", "text", "blob", "uuid") if holds(kind, number)] == [
+    assert [kind for kind in ("int", "bigint", "varint", "text", "blob", "uuid") if can_hold(kind, number)] == [
         "bigint",
         "varint",
         "text",
     ]
-    assert [kind for kind in ("timestamp", "bigint", "int", "date") if holds(kind, moment)] == ["timestamp", "bigint"]
+    assert [kind for kind in ("timestamp", "bigint", "int", "date") if can_hold(kind, moment)] == [
+        "timestamp",
+        "bigint",
+    ]
 
 
 def test_groups_are_of_one_node_and_bounded() -> None:
-    calls = [Call(row(), False, [], bytes([number % 2]), 10) for number in range(10)]
+    calls = [CassandraCall(row(), False, [], bytes([number % 2]), 10) for number in range(10)]
     groups = groups_of(calls, lambda key: key, 25)
     assert all(len({call.key for call in group}) == 1 and len(group) <= 2 for group in groups)
     assert sum(len(group) for group in groups) == 10
@@ -142,7 +147,7 @@ def test_groups_are_of_one_node_and_bounded() -> None:
 
 
 def test_options_that_do_not_go_together() -> None:
-    problems = complaints(parsed(key_columns="a", partition_columns="b", mode="insert", delete_mode="soft"))
+    problems = check_options(parsed(key_columns="a", partition_columns="b", mode="insert", delete_mode="soft"))
     assert [problem.partition(":")[0] for problem in problems] == [
         "sink.cassandra.partition.columns",
         "sink.cassandra.delete.mode",
@@ -161,7 +166,7 @@ def test_tables_that_options_declare() -> None:
         "source.key.columns.lines": "line",
         "sink.type": "console",
     }
-    orders, lines = declared_tables(checked(job))
+    orders, lines = declared_tables(parse_config(job))
     assert [(column.name, column.key) for column in orders.columns] == [
         ("number", True),
         ("customer", True),
@@ -175,4 +180,4 @@ def test_tables_that_options_declare() -> None:
         "transform.step.few.type": "filter",
         "transform.step.few.condition": "number > 1",
     }
-    assert declared_tables(checked({**job, **steps})) == []
+    assert declared_tables(parse_config({**job, **steps})) == []

@@ -20,11 +20,11 @@ from connectors.options import Config
 from spark_jobs.application import Application
 from spark_jobs.application_address import (
     DEDICATED,
-    Address,
+    ApplicationAddress,
     address_of,
-    differences,
+    describe_differences,
+    describe_refusal,
     make_private,
-    refusal,
     runtime_path,
     spark_settings,
     why_end,
@@ -34,7 +34,7 @@ from spark_jobs.cli import main
 from spark_jobs.config_keys import FRAME
 from spark_jobs.connector import SparkJob
 from spark_jobs.control import Control, process_age
-from spark_jobs.flow_output import FLOW, FlowOutput, Lines
+from spark_jobs.flow_output import FLOW, FlowLines, FlowOutput
 from spark_jobs.job import control_folder
 from tests.support.eventually import eventually_async
 from worker.job_config import job_properties
@@ -60,8 +60,8 @@ def test_flows_that_name_no_application_share_one_if_and_only_if_they_fit(
     assert first is not None
     assert second is not None
     settings = spark_settings(left), spark_settings(right)
-    assert (first.key == second.key) == (not differences(*settings))
-    assert bool(refusal("shared", "flow", *settings)) == bool(differences(*settings))
+    assert (first.key == second.key) == (not describe_differences(*settings))
+    assert bool(describe_refusal("shared", "flow", *settings)) == bool(describe_differences(*settings))
 
 
 def test_a_name_means_one_application_whatever_the_settings_and_own_means_none() -> None:
@@ -81,7 +81,7 @@ def test_a_name_means_one_application_whatever_the_settings_and_own_means_none()
 
 
 def test_a_refusal_names_setting_values_and_both_fixes() -> None:
-    text = refusal(
+    text = describe_refusal(
         "orders",
         "late",
         spark_settings({"spark.driver.memory": "1g"}),
@@ -151,7 +151,7 @@ def test_a_line_goes_to_the_flow_of_the_thread_that_wrote_it() -> None:
     pairs = [socket.socketpair() for _ in range(2)]
 
     def write(number: int) -> None:
-        FLOW.set(Lines(pairs[number][0]))
+        FLOW.set(FlowLines(pairs[number][0]))
         for part in (f"flow {number} ", "writes\n\nin", " parts\n", "unfinished"):
             output.write(part)
 
@@ -172,7 +172,7 @@ def test_a_line_goes_to_the_flow_of_the_thread_that_wrote_it() -> None:
 
 def test_a_client_that_is_gone_breaks_events_and_not_log_lines() -> None:
     ours, theirs = socket.socketpair()
-    lines = Lines(ours)
+    lines = FlowLines(ours)
     theirs.close()
     others: list[str] = []
     output = FlowOutput(others.append)
@@ -189,7 +189,7 @@ def test_a_client_that_is_gone_breaks_events_and_not_log_lines() -> None:
 
 
 @pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Address:
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ApplicationAddress:
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
     shared = address_of({"spark.application": "tests"})
     assert shared is not None
@@ -197,7 +197,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Address:
     return shared
 
 
-async def refused(address: Address, events: list[dict[str, Any]]) -> FlowConnection:
+async def refused(address: ApplicationAddress, events: list[dict[str, Any]]) -> FlowConnection:
     """A flow that ends at once, because its configuration is refused."""
     flow = FlowConnection(address, {"name": "orders", "sink.type": "console"}, events.append, LOG)
     await flow.start()
@@ -206,7 +206,9 @@ async def refused(address: Address, events: list[dict[str, Any]]) -> FlowConnect
     return flow
 
 
-async def test_flows_that_start_at_once_find_one_application_and_each_reads_its_own_events(address: Address) -> None:
+async def test_flows_that_start_at_once_find_one_application_and_each_reads_its_own_events(
+    address: ApplicationAddress,
+) -> None:
     received: list[list[dict[str, Any]]] = [[], [], []]
     flows = await asyncio.gather(*(refused(address, events) for events in received))
     pid = flows[0].pid
@@ -228,7 +230,9 @@ async def test_flows_that_start_at_once_find_one_application_and_each_reads_its_
     await eventually_async(lambda: not process_age(pid), "the process is gone")
 
 
-async def test_a_flow_whose_application_is_killed_before_it_answers_starts_it_again(address: Address) -> None:
+async def test_a_flow_whose_application_is_killed_before_it_answers_starts_it_again(
+    address: ApplicationAddress,
+) -> None:
     first = await refused(address, [])
     waiting = FlowConnection(address, {"name": "x"}, lambda _: None, LOG)
     os.kill(first.pid, signal.SIGSTOP)  # its next flow stays where it is
@@ -244,7 +248,9 @@ async def test_a_flow_whose_application_is_killed_before_it_answers_starts_it_ag
         os.kill(waiting.pid, signal.SIGKILL)
 
 
-async def test_a_process_that_can_not_start_says_why(address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_can_not_start_says_why(
+    address: ApplicationAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "spark_jobs.application_client.command", lambda _: ["sh", "-c", "echo no room for this >&2; exit 3"]
     )

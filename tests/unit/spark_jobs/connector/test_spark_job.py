@@ -21,9 +21,9 @@ from spark_jobs.config_keys import FRAME
 from spark_jobs.connector import SparkJob, SparkJobTask, command, install_text, take_progress
 from tests.support.eventually import eventually_async
 from worker.control.progress import shown_progress
-from worker.job_config import JOB_CONFIG, foreign, job_properties, tasks_note, worker_kafka
+from worker.job_config import JOB_CONFIG, foreign_complaints, job_properties, tasks_note, worker_kafka
 from worker.plugins import PluginRegistry
-from worker.validation import plugin_config, validate
+from worker.validation import plugin_config, validate_config
 
 CHILD = Path(__file__).with_name("child.py")
 KAFKA = {"bootstrap.servers": "broker:9092", "security.protocol": "SASL_SSL", "sasl.jaas.config": "secret"}
@@ -126,7 +126,8 @@ def test_what_has_no_effect_is_refused() -> None:
         "offsets.storage.topic",
     ]
     assert [
-        problem.name for problem in foreign(dict.fromkeys([*names, "transform.type", "errors.tolerance"], "x"))
+        problem.name
+        for problem in foreign_complaints(dict.fromkeys([*names, "transform.type", "errors.tolerance"], "x"))
     ] == names
 
 
@@ -140,13 +141,13 @@ def test_tasks_max_has_no_effect_and_that_is_said() -> None:
 async def test_validation_names_what_is_wrong() -> None:
     worker = {"bootstrap.servers": "here:9092", "exactly.once.source.support": "enabled"}
     registry = PluginRegistry()
-    fine = await validate(registry, MINIMAL, None, worker)
+    fine = await validate_config(registry, MINIMAL, None, worker)
     assert (errors(fine), fine["error_count"]) == ({}, 0)
     shown = {item["value"]["name"]: item["value"]["value"] for item in fine["configs"]}
     assert shown["kafka.bootstrap.servers"] == "here:9092"
     assert "sink.lines.folder" in shown
     assert "transforms" not in shown
-    wrong = await validate(
+    wrong = await validate_config(
         registry, {**MINIMAL, "trigger.interval.ms": "soon", "value.converter": "x", "sourc.topics": "a"}, None, worker
     )
     assert errors(wrong) == {
@@ -163,12 +164,14 @@ async def test_validation_names_what_is_wrong() -> None:
             )
         ],
     }
-    unknown = errors(await validate(registry, {**MINIMAL, "sink.type": "nope", "sourc.topics": "x"}, None, worker))
+    unknown = errors(
+        await validate_config(registry, {**MINIMAL, "sink.type": "nope", "sourc.topics": "x"}, None, worker)
+    )
     assert unknown["sink.type"][0].startswith(
         "Invalid value nope for configuration sink.type: must be one of cassandra,"
     )
     assert "did you mean source.topics?" in unknown["sourc.topics"][0]
-    old = errors(await validate(registry, {**MINIMAL, "connector.plugin.version": "9.0"}, None, worker))
+    old = errors(await validate_config(registry, {**MINIMAL, "connector.plugin.version": "9.0"}, None, worker))
     assert "not found that matches the version range" in old["connector.plugin.version"][0]
     options = {row["name"] for row in plugin_config(registry, "spark_jobs.SparkJob")}
     assert FRAME.keys.keys() | JOB_CONFIG.keys.keys() == options
@@ -176,7 +179,7 @@ async def test_validation_names_what_is_wrong() -> None:
 
 async def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connector, "find_spec", lambda name: None if name == "pyspark" else object())
-    infos = await validate(PluginRegistry(), MINIMAL, None, {"bootstrap.servers": "here:9092"})
+    infos = await validate_config(PluginRegistry(), MINIMAL, None, {"bootstrap.servers": "here:9092"})
     assert "pip install 'millrace[spark]'" in errors(infos)["connector.class"][0]
     with pytest.raises(Fatal, match="Spark jobs need pyspark"):
         await SparkJobTask(Context(Path(), {})).run()

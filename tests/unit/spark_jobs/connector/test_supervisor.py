@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.control import alive, process_age
-from spark_jobs.supervisor import JobProcess, Predecessor, others
+from spark_jobs.control import is_alive, process_age
+from spark_jobs.supervisor import JobProcess, Predecessor, find_other_processes
 from tests.support.eventually import eventually_async
 
 CHILD = Path(__file__).with_name("child.py")
@@ -76,7 +76,7 @@ async def test_what_does_not_hear_is_killed_with_all_that_it_started(tmp_path: P
     events: list[dict[str, Any]] = []
     process = await started(events, deaf="true", grandchild=str(tmp_path / "pid"))
     grandchild = int((tmp_path / "pid").read_text())
-    assert others(process.pid) == [grandchild]
+    assert find_other_processes(process.pid) == [grandchild]
     end = time.monotonic() + 0.3
     assert await process.stop(lambda: end - time.monotonic()) == -signal.SIGKILL
     await process.close()
@@ -166,7 +166,7 @@ async def test_a_run_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     before = Predecessor(record)
     assert before.orphan() == 0  # this number is another process's now
     assert not await before.clear(lambda: True, 10.0, LOG, grace_s=0.3)
-    assert alive(os.getpid(), process_age(os.getpid()))
+    assert is_alive(os.getpid(), process_age(os.getpid()))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x"}', '{"pid": 1, "age": "", "by": 1, "by_age": ""}'])

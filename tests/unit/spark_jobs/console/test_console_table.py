@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from spark_jobs.sinks.console.sink import cut, table, text
+from spark_jobs.sinks.console.sink import cut_cell, format_cell, format_table
 
 
 def test_a_table_of_cells() -> None:
-    assert table(["id", "name"], [[1, "a\nb"], [None, b"\x01\xff"]], 6) == [
+    assert format_table(["id", "name"], [[1, "a\nb"], [None, b"\x01\xff"]], 6) == [
         "id    name",
         "----  ------",
         "1     a\\nb",
@@ -13,6 +13,6 @@ def test_a_table_of_cells() -> None:
 
 
 def test_long_cells_are_cut() -> None:
-    assert cut("abcdef", 3) == "ab…"
-    assert cut("abcdef", 0) == "abcdef"
-    assert text("a\tb\r") == "a\\tb\\r"
+    assert cut_cell("abcdef", 3) == "ab…"
+    assert cut_cell("abcdef", 0) == "abcdef"
+    assert format_cell("a\tb\r") == "a\\tb\\r"

@@ -26,11 +26,11 @@ from pyspark.sql.types import (
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.history import layout, rolling
 from spark_jobs.history.commands import size_of
-from spark_jobs.history.log import Entry, File, State
-from spark_jobs.history.reader import parse_at, prune, view_names
+from spark_jobs.history.log import File, HistoryEntry, HistoryState
+from spark_jobs.history.reader import parse_at, prune_files, view_names
 from spark_jobs.history.rolling import Rolling
-from spark_jobs.history.schema import evolve, widen
-from spark_jobs.history.writing import Writer
+from spark_jobs.history.schema import evolve_schema, find_wider_type
+from spark_jobs.history.writing import HistoryWriter
 from spark_jobs.sinks.files import config as options
 from spark_jobs.sinks.files.sink import FilesSink
 
@@ -59,18 +59,18 @@ def test_when_a_bucket_is_rolled(sizes: list[int], ages: list[int], why: str | N
     files = [
         file(f"_small/{index}", size, 1000 - age) for index, (size, age) in enumerate(zip(sizes, ages, strict=True))
     ]
-    assert rolling.due(files, plan, 1000) == why
+    assert rolling.find_due_reason(files, plan, 1000) == why
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 9)), max_size=30), st.integers(1, 200))
 def test_groups_keep_order_and_size_and_lose_nothing(sizes: list[tuple[int, int]], target: int) -> None:
     files = [file(f"f{index:03}", size, added) for index, (size, added) in enumerate(sizes)]
-    groups = rolling.groups(files, target)
+    groups = rolling.group_files(files, target)
     assert [each for group in groups for each in group] == sorted(files, key=lambda each: (each.added, each.path))
     assert all(len(group) == 1 or sum(each.bytes for each in group) <= target for group in groups)
     for one, two in pairwise(groups):
         assert sum(each.bytes for each in one) + two[0].bytes > target, "a group ends only where the next would not fit"
-    merged = rolling.compactable(files, target)
+    merged = rolling.find_compactable(files, target)
     assert all(len(group) > 1 and all(each.bytes * 2 < target for each in group) for group in merged)
 
 
@@ -82,23 +82,23 @@ def test_compaction_at_a_time_of_day_takes_what_was_written_before_it() -> None:
     assert rolling.compact_before(plan, half_past_two) == half_past_two
     assert rolling.compact_before(Rolling(), half_past_two) is None
     files = [file(f"b/{n}", added=half_past_two - 2 + n) for n in range(4)]
-    assert rolling.compactable(files, 1000, before=half_past_two) == [files[:2]]
-    assert rolling.compactable(files, 1000, before=half_past_two - 1) == []
-    assert rolling.compactable(files, 1000) == [files]
+    assert rolling.find_compactable(files, 1000, before=half_past_two) == [files[:2]]
+    assert rolling.find_compactable(files, 1000, before=half_past_two - 1) == []
+    assert rolling.find_compactable(files, 1000) == [files]
 
 
 def test_what_is_in_sight_and_what_may_take_its_place() -> None:
     waiting = File("_merged/x/b/m", "b", "parquet", 0, 2, 20, replaces=("b/one", "b/two"))
-    state = State(
+    state = HistoryState(
         files={each.path: each for each in (waiting, file("_small/x/b/s"), file("b/batch-x"), file("b/three"))},
         removed={"b/one": 1000, "b/two": 1500},
     )
     assert [each.path for each in rolling.small_files(state)["b"]] == ["_small/x/b/s", "b/batch-x"]
     assert [each.path for each in rolling.finished_files(state)["b"]] == ["_merged/x/b/m", "b/three"]
-    assert rolling.presentable(state, 100, 1599) == []
-    assert rolling.presentable(state, 100, 1600) == [waiting]
-    assert rolling.expired(state.removed, 100, 1550) == ["b/one"]
-    state.prepared["7"] = Entry("roll", 0, remove=("_small/x/b/s", "b/batch-x"))
+    assert rolling.find_presentable(state, 100, 1599) == []
+    assert rolling.find_presentable(state, 100, 1600) == [waiting]
+    assert rolling.find_expired(state.removed, 100, 1550) == ["b/one"]
+    state.prepared["7"] = HistoryEntry("roll", 0, remove=("_small/x/b/s", "b/batch-x"))
     assert rolling.small_files(state) == {}, "what another process is about to merge is left alone"
 
 
@@ -116,7 +116,7 @@ def test_pruning_drops_only_files_without_a_match(
         file(str(index), min_ts=ts, max_ts=ts + wide, min_id=number, max_id=number + many)
         for index, (ts, wide, number, many) in enumerate(spans)
     ]
-    kept = prune(files, low=low, high=high, high_id=high_id)
+    kept = prune_files(files, low=low, high=high, high_id=high_id)
     for each, (ts, wide, number, many) in zip(files, spans, strict=True):
         times = any(
             (low is None or time >= low) and (high is None or time <= high) for time in range(ts, ts + wide + 1)
@@ -139,7 +139,7 @@ def test_pruning_drops_only_files_without_a_match(
     ],
 )
 def test_where_rows_go(text: str, namespace: str, directory: str, levels: list[str]) -> None:
-    found = layout.parse(text)
+    found = layout.parse_layout(text)
     name = found.directory(namespace)
     assert name.replace("%2E", ".") == directory.replace("%2E", ".")
     assert not name.startswith(("_", "."))
@@ -163,7 +163,7 @@ def test_where_rows_go(text: str, namespace: str, directory: str, levels: list[s
 )
 def test_a_wrong_layout_says_which_level(text: str) -> None:
     with pytest.raises(ConfigInvalid, match="level"):
-        layout.parse(text)
+        layout.parse_layout(text)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_a_wrong_layout_says_which_level(text: str) -> None:
     ],
 )
 def test_the_type_that_holds_both(one: DataType, other: DataType, both: DataType | None) -> None:
-    assert widen(one, other) == both
-    turned = widen(other, one)
+    assert find_wider_type(one, other) == both
+    turned = find_wider_type(other, one)
     assert turned == both or isinstance(both, StructType)
 
 
@@ -207,18 +207,18 @@ def test_how_a_table_grows() -> None:
     second = StructType(
         [StructField("id", LongType()), StructField("b", StringType()), StructField("ums_id_", LongType())]
     )
-    grown = evolve("t", evolve("t", None, first, ["ums_id_"]), second, ["ums_id_"])
+    grown = evolve_schema("t", evolve_schema("t", None, first, ["ums_id_"]), second, ["ums_id_"])
     assert [(field.name, field.dataType, field.nullable) for field in grown] == [
         ("id", LongType(), True),
         ("a", StringType(), True),
         ("b", StringType(), True),
         ("ums_id_", LongType(), True),
     ]
-    assert evolve("t", grown, first, ["ums_id_"]) == grown, "an older version of the table changes nothing"
+    assert evolve_schema("t", grown, first, ["ums_id_"]) == grown, "an older version of the table changes nothing"
     with pytest.raises(Fatal, match="columns a and A differ only"):
-        evolve("t", grown, StructType([StructField("A", StringType())]), [])
+        evolve_schema("t", grown, StructType([StructField("A", StringType())]), [])
     with pytest.raises(Fatal, match="column b is string in the files and double in new rows"):
-        evolve("t", grown, StructType([StructField("b", DoubleType())]), [])
+        evolve_schema("t", grown, StructType([StructField("b", DoubleType())]), [])
 
 
 def test_names_of_views_points_and_sizes() -> None:
@@ -235,9 +235,9 @@ def test_names_of_views_points_and_sizes() -> None:
 
 
 def test_what_one_job_left_behind_is_never_taken_for_another_ones() -> None:
-    assert not Writer("a.b").prefix.startswith(Writer("a").prefix)
-    assert not Writer("a b/c").prefix.startswith(Writer("a").prefix)
-    assert "/" not in Writer("a/b").prefix
+    assert not HistoryWriter("a.b").prefix.startswith(HistoryWriter("a").prefix)
+    assert not HistoryWriter("a b/c").prefix.startswith(HistoryWriter("a").prefix)
+    assert "/" not in HistoryWriter("a/b").prefix
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.causes import JavaCause, WorkerCrashed, cause_of, described, java_causes, known_cause
+from spark_jobs.causes import JavaCause, WorkerCrashed, cause_of, describe_error, java_causes, known_cause
 from spark_jobs.jvm import ended_text
 
 LOST = (
@@ -130,11 +130,11 @@ def test_unknown_errors_of_java_are_shown_by_their_innermost_cause() -> None:
     error = RuntimeError(text)
     assert [each.kind for each in java_causes(error)] == ["java.lang.RuntimeException", "com.acme.OddException"]
     assert cause_of(error) is error
-    assert described(error) == (
+    assert describe_error(error) == (
         "com.acme.OddException: the cupboard is bare (Spark was in getFileSystem; java.lang.RuntimeException: outer)"
     )
-    assert described(ValueError("plain")) == "plain"
-    assert described(KeyError()) == "KeyError"
+    assert describe_error(ValueError("plain")) == "plain"
+    assert describe_error(KeyError()) == "KeyError"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from spark_jobs.checkpoint import LocalFolder, local_path
 from spark_jobs.cli import status_table
-from spark_jobs.control import LEASE_FILE, AlreadyRuns, Control, FileLock, Lease, alive, process_age
+from spark_jobs.control import LEASE_FILE, AlreadyRuns, CheckpointLease, Control, FileLock, is_alive, process_age
 
 HOLDER = """
 import sys
@@ -47,19 +47,19 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 
 def test_processes_are_told_apart() -> None:
-    assert alive(os.getpid(), process_age(os.getpid()))
-    assert not alive(os.getpid(), "1")
+    assert is_alive(os.getpid(), process_age(os.getpid()))
+    assert not is_alive(os.getpid(), "1")
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         age = process_age(gone.pid)
-    assert not alive(gone.pid, age or "1")
+    assert not is_alive(gone.pid, age or "1")
 
 
 def test_a_lease_has_one_holder(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     now = [1000.0]
-    first = Lease(folder, lost=print, clock=lambda: now[0])
+    first = CheckpointLease(folder, lost=print, clock=lambda: now[0])
     first.acquire("checkpoint", settle_s=0)
-    second = Lease(folder, lost=print, clock=lambda: now[0])
+    second = CheckpointLease(folder, lost=print, clock=lambda: now[0])
     with pytest.raises(AlreadyRuns, match="runs out in 60 s"):
         second.acquire("checkpoint", settle_s=0)
     now[0] += 61  # the first one's host is gone
@@ -76,7 +76,7 @@ def test_a_lease_of_a_dead_process_of_this_machine_is_over(tmp_path: Path) -> No
     (tmp_path / LEASE_FILE).write_text(
         json.dumps({"id": "x", "host": socket.gethostname(), "pid": gone.pid, "age": "1", "until": 1e12})
     )
-    lease = Lease(LocalFolder(tmp_path), lost=print)
+    lease = CheckpointLease(LocalFolder(tmp_path), lost=print)
     lease.acquire("checkpoint", settle_s=0)
     lease.release()
 

@@ -19,9 +19,9 @@ from spark_jobs.cli import main
 from spark_jobs.connector import SparkJob, groups_of, job_and_sink
 from spark_jobs.control import Control
 from spark_jobs.flow_lag import demand_others
-from spark_jobs.flow_sinks import Membership, records_ahead
+from spark_jobs.flow_sinks import FlowMembership, records_ahead
 from spark_jobs.job import control_folder
-from spark_jobs.metrics import JoinedNumbers, Numbers
+from spark_jobs.metrics import JobNumbers, JoinedNumbers
 from worker.control.placement import TOGETHER_KEY
 from worker.control.progress import shown_progress
 
@@ -66,7 +66,7 @@ def test_each_sink_is_a_job_with_its_own_state_and_options() -> None:
     assert history.config["kafka.group.id"] == "millrace-orders.history"
     assert database.checkpoint.endswith("/orders.database/checkpoint")
     assert database.config["errors.retry.delay.ms"], history.config["errors.retry.delay.ms"] == (100, 700)
-    assert database.membership == Membership("orders", "database", {"history": history.checkpoint}, -1)
+    assert database.membership == FlowMembership("orders", "database", {"history": history.checkpoint}, -1)
 
 
 def test_properties_and_json_say_the_same_as_yaml() -> None:
@@ -116,7 +116,7 @@ def test_a_flow_with_one_sink_is_the_job_that_it_was() -> None:
     (job,) = config.build_flow(single)
     assert job.membership is None
     assert (job.name, job.config["kafka.group.id"]) == ("orders", "millrace-orders")
-    assert job.checkpoint == config.build(single).checkpoint
+    assert job.checkpoint == config.build_job(single).checkpoint
     assert job.checkpoint.endswith("/jobs/orders/checkpoint")
 
 
@@ -130,9 +130,9 @@ def test_some_of_the_sinks_can_be_chosen() -> None:
     (job,) = config.build_flow(properties(**{"sinks.only": "history"}))
     assert job.membership is not None
     assert (job.membership.sink, list(job.membership.others)) == ("history", ["database"])
-    assert config.build(properties(**{"sinks.only": "history"})).name == "orders.history"
+    assert config.build_job(properties(**{"sinks.only": "history"})).name == "orders.history"
     with pytest.raises(ConfigInvalid, match=r"several sinks \(database, history\).*sinks\.only"):
-        config.build(properties())
+        config.build_job(properties())
 
 
 # What is refused.
@@ -246,7 +246,7 @@ def test_progress_names_the_sink() -> None:
 def test_metrics_of_all_sinks_are_one_text() -> None:
     both = JoinedNumbers()
     for sink in ("database", "history"):
-        numbers = Numbers("orders", sink=sink)
+        numbers = JobNumbers("orders", sink=sink)
         numbers.take({"event": "started"}, 0.0)
         both.add(numbers)
     lines = [line for line in both.text().splitlines() if "millrace_job_up" in line]
@@ -271,7 +271,7 @@ def test_a_sink_waits_for_one_that_is_too_far_behind(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     folder.write("sources/0/0", 'v1\n{"t":{"0":100}}')
     folder.write("offsets/0", 'v1\n{}\n{"t":{"0":130}}')
-    member = Membership("orders", "history", {"database": str(tmp_path)}, 50)
+    member = FlowMembership("orders", "history", {"database": str(tmp_path)}, 50)
     session: Any = None  # a local checkpoint is read without it
     demand_others(member, {("t", 0): 150}, session)
     with pytest.raises(Retriable, match=r"waits for the sink database.*51 records behind.*sinks\.max\.lag\.records=50"):

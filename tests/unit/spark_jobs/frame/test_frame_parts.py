@@ -20,8 +20,8 @@ from connectors.errors import ConfigInvalid, Fatal, Retriable, Skippable
 from spark_jobs import package
 from spark_jobs.causes import cause_of, may_pass
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.metrics import FRAME_METRICS, STEP_METRICS, Exporter, JobMetric, Numbers
-from spark_jobs.progress import Events, Human, lags, nested, sentence
+from spark_jobs.metrics import FRAME_METRICS, STEP_METRICS, Exporter, JobMetric, JobNumbers
+from spark_jobs.progress import EventWriter, Human, compute_lags, describe_event, nest_offsets
 from tests.support.prometheus_text import read_samples, rewrite
 from worker.secrets.masking import mask_patterns
 
@@ -111,7 +111,7 @@ def test_network_errors_of_the_gateway_may_pass() -> None:
 def test_events_are_lines_without_secrets() -> None:
     out = io.StringIO()
     told: list[dict[str, Any]] = []
-    events = Events("j", out, scrub=lambda text: text.replace("hunter2", "[hidden]"), on_event=told.append)
+    events = EventWriter("j", out, scrub=lambda text: text.replace("hunter2", "[hidden]"), on_event=told.append)
     events.emit("failed", error="password hunter2 is\nwrong", retriable=False)
     line = out.getvalue()
     assert line.count("\n") == 1
@@ -132,7 +132,7 @@ def test_events_are_lines_without_secrets() -> None:
 def test_events_are_whole_whatever_is_masked_in_them(fields: dict[str, Any], shown: dict[str, Any]) -> None:
     out = io.StringIO()
     told: list[dict[str, Any]] = []
-    Events("j", out, scrub=mask_patterns, on_event=told.append).emit("failed", **fields)
+    EventWriter("j", out, scrub=mask_patterns, on_event=told.append).emit("failed", **fields)
     assert told == [json.loads(out.getvalue())]
     assert {name: told[0][name] for name in fields} == shown
 
@@ -141,7 +141,7 @@ def test_events_that_nobody_reads_are_told_once() -> None:
     broken: list[int] = []
     out = io.StringIO()
     out.close()
-    events = Events("j", out, on_broken=lambda: broken.append(1))
+    events = EventWriter("j", out, on_broken=lambda: broken.append(1))
     events.emit("progress")
     events.emit("progress")
     assert broken == [1]
@@ -168,7 +168,7 @@ def progress(**more: object) -> dict[str, object]:
 
 
 def test_metrics_text() -> None:
-    numbers = Numbers('j"x', (JobMetric("files", "gauge", "files", "Files\nwritten."),))
+    numbers = JobNumbers('j"x', (JobMetric("files", "gauge", "files", "Files\nwritten."),))
     numbers.take({"event": "started"}, 1.0)
     numbers.take(progress(), 2.0)
     numbers.take(progress(batch=5), 3.0)
@@ -206,7 +206,7 @@ def test_metrics_text() -> None:
 
 
 def test_another_writer_of_the_format_says_the_same() -> None:
-    numbers = Numbers('j"x\\', (JobMetric("files", "gauge", "files", "Files\nwritten, in C:\\data."),))
+    numbers = JobNumbers('j"x\\', (JobMetric("files", "gauge", "files", "Files\nwritten, in C:\\data."),))
     numbers.take(progress(), 2.0)
     samples = read_samples(numbers.text())
     assert samples == read_samples(rewrite(numbers.text()))
@@ -214,7 +214,7 @@ def test_another_writer_of_the_format_says_the_same() -> None:
 
 
 def test_every_declared_metric_is_fed() -> None:
-    numbers = Numbers("j")
+    numbers = JobNumbers("j")
     step = {metric.name.removeprefix("step_"): 2.5 for metric in STEP_METRICS}
     numbers.take(progress(metrics={"dead_letters_total": 1}, steps={"sums": step}), 1.0)
     text = numbers.text()
@@ -226,7 +226,7 @@ def test_the_exporter_answers_and_a_taken_port_is_said() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    numbers = Numbers("j")
+    numbers = JobNumbers("j")
     exporter = Exporter("127.0.0.1", port, numbers)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -241,22 +241,26 @@ def test_the_exporter_answers_and_a_taken_port_is_said() -> None:
 
 
 def test_lag_and_nesting() -> None:
-    assert lags({("t", 0): 5, ("t", 1): 9}, {("t", 0): 8, ("t", 1): 7, ("t", 2): 3}) == {("t", 0): 3, ("t", 1): 0}
-    assert nested({("t", 10): 1, ("t", 9): 2, ("a", 0): 3}) == {"a": {"0": 3}, "t": {"9": 2, "10": 1}}
+    assert compute_lags({("t", 0): 5, ("t", 1): 9}, {("t", 0): 8, ("t", 1): 7, ("t", 2): 3}) == {
+        ("t", 0): 3,
+        ("t", 1): 0,
+    }
+    assert nest_offsets({("t", 10): 1, ("t", 9): 2, ("a", 0): 3}) == {"a": {"0": 3}, "t": {"9": 2, "10": 1}}
 
 
 def test_words_for_people() -> None:
-    assert sentence(progress()) == "j: batch 4: 10 records in 0.5 s (20/s), 9 written, lag 7"
+    assert describe_event(progress()) == "j: batch 4: 10 records in 0.5 s (20/s), 9 written, lag 7"
     out = io.StringIO()
     human = Human(out)
     for _ in range(3):
         human.write(json.dumps(progress(rows=0)))
     assert out.getvalue() == "millrace: j: records are waiting; lag 7\n"
-    assert sentence(progress(rows=0, lag_total=0)) == "j: no new records; lag 0"
-    assert sentence(progress(rows=0, lag_total=None)) == "j: no new records; lag unknown"
+    assert describe_event(progress(rows=0, lag_total=0)) == "j: no new records; lag 0"
+    assert describe_event(progress(rows=0, lag_total=None)) == "j: no new records; lag unknown"
     trouble = {"part": "batch", "since": "2026-11-21T00:00:00.000Z", "attempts": 3, "error": "away"}
     assert (
-        sentence(progress(rows=0, retrying=trouble)) == "j: batch: retrying since 2026-11-21T00:00:00.000Z: away; lag 7"
+        describe_event(progress(rows=0, retrying=trouble))
+        == "j: batch: retrying since 2026-11-21T00:00:00.000Z: away; lag 7"
     )
 
 
@@ -283,8 +287,8 @@ def test_bad_records_without_a_topic_are_counted() -> None:
 def test_the_package_is_complete_and_the_same_every_time(tmp_path: Path) -> None:
     first, second = package.zip_bytes(), package.zip_bytes()
     assert first == second
-    path = package.build(tmp_path)
-    assert path == package.build(tmp_path)
+    path = package.build_zip(tmp_path)
+    assert path == package.build_zip(tmp_path)
     names = zipfile.ZipFile(path).namelist()
     folders = {name.partition("/")[0] for name in names}
     assert {name for name in folders if not name.endswith(".dist-info")} == set(package.PACKAGES)

@@ -84,20 +84,20 @@ def job(**more: str) -> dict[str, str]:
 
 
 def complaints(properties: dict[str, str]) -> list[str]:
-    return [problem.message for problem in config.check(properties)[1]]
+    return [problem.message for problem in config.check_job(properties)[1]]
 
 
 def test_defaults_that_depend_on_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
-    made = config.build(job())
+    made = config.build_job(job())
     assert made.guarantee == "at-least-once"
     assert made.config["kafka.group.id"] == "millrace-orders"
     assert made.config["state.dir"] == str(tmp_path / "cache" / "jobs" / "orders")
     assert made.checkpoint == str(tmp_path / "home" / "jobs" / "orders" / "checkpoint")
     assert made.config["source.value.encoding"] == "json"
     assert made.config["source.any.key"] == "id"
-    other = config.build(job(state__dir="/s", kafka__group__id="g", guarantee="none"))
+    other = config.build_job(job(state__dir="/s", kafka__group__id="g", guarantee="none"))
     assert (other.checkpoint, other.config["kafka.group.id"], other.guarantee) == ("/s/checkpoint", "g", "none")
 
 
@@ -166,13 +166,13 @@ def test_what_belongs_to_parts_and_clients_is_accepted() -> None:
 
 
 def test_a_stronger_guarantee_satisfies() -> None:
-    assert config._offered("none", PlainTarget) == "none"
+    assert config._find_guarantee("none", PlainTarget) == "none"
 
     class Strict(PlainTarget):
         guarantees: ClassVar[tuple[str, ...]] = ("exactly-once",)
 
-    assert config._offered("none", Strict) == "exactly-once"
-    assert config._offered("at-least-once", Strict) == "exactly-once"
+    assert config._find_guarantee("none", Strict) == "exactly-once"
+    assert config._find_guarantee("at-least-once", Strict) == "exactly-once"
 
 
 def test_messages_name_file_and_line() -> None:
@@ -180,7 +180,7 @@ def test_messages_name_file_and_line() -> None:
         "name: x\nsource.topcs: a\nkafka.bootstrap.servers: h\nsource.format: nonsense\n", "j.yaml"
     )
     with pytest.raises(ConfigInvalid) as caught:
-        config.build(file)
+        config.build_job(file)
     lines = str(caught.value).splitlines()
     assert lines[0].startswith("j.yaml:2: Unknown configuration source.topcs")
     assert lines[1].startswith("j.yaml:4: Invalid value nonsense for configuration source.format")
@@ -191,7 +191,7 @@ def test_secrets_are_resolved_and_hidden(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "secrets.properties").write_text("password=hunter2\n")
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter3")
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="${env:KAFKA_PASSWORD}";'
-    made = config.build(
+    made = config.build_job(
         job()
         | {
             "sink.target.password": f"${{file:{tmp_path}/secrets.properties:password}}",
@@ -202,7 +202,7 @@ def test_secrets_are_resolved_and_hidden(monkeypatch: pytest.MonkeyPatch, tmp_pa
     )
     assert made.config["sink.target.password"].value == "hunter2"
     assert "hunter" not in repr(made.config)
-    assert clients.confluent(made.config, group_id="g") == {
+    assert clients.build_client_config(made.config, group_id="g") == {
         "bootstrap.servers": "h:9092",
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -217,22 +217,22 @@ def test_tls_of_clients_that_are_not_java(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
     (tmp_path / "ca.jks").write_bytes(b"\xfe\xed\xfe\xed")
     tls = {"kafka.security.protocol": "SSL", "kafka.ssl.endpoint.identification.algorithm": ""}
-    good = config.build(job() | tls | {"kafka.ssl.truststore.location": str(tmp_path / "ca.pem")})
-    assert clients.confluent(good.config) == {
+    good = config.build_job(job() | tls | {"kafka.ssl.truststore.location": str(tmp_path / "ca.pem")})
+    assert clients.build_client_config(good.config) == {
         "bootstrap.servers": "h:9092",
         "security.protocol": "SSL",
         "ssl.endpoint.identification.algorithm": "none",
         "ssl.ca.location": str(tmp_path / "ca.pem"),
     }
-    bad = config.build(job() | tls | {"kafka.ssl.truststore.location": str(tmp_path / "ca.jks")})
+    bad = config.build_job(job() | tls | {"kafka.ssl.truststore.location": str(tmp_path / "ca.jks")})
     with pytest.raises(ConfigInvalid, match=r"is a Java key store \(JKS\).*keytool"):
-        clients.confluent(bad.config)
+        clients.build_client_config(bad.config)
 
 
 def java_of(properties: dict[str, str]) -> dict[str, str]:
     """What Spark's client gets of the properties of TLS, with the files that they name as text."""
     given = {f"kafka.{name}": text for name, text in properties.items()}
-    made = config.build(job() | {"kafka.security.protocol": "SSL"} | given)
+    made = config.build_job(job() | {"kafka.security.protocol": "SSL"} | given)
     return {
         name.removeprefix("kafka."): text
         for name, text in clients.spark_options(made.config).items()
@@ -289,10 +289,10 @@ def test_keys_that_java_can_t_read_are_opened_for_it(tmp_path: Path, form: Priva
     # The password of a store in PEM is that of its key, for all clients.
     of_store = {"ssl.keystore.location": str(store), "ssl.keystore.password": "key-password"}
     assert java_of(of_store) == opened
-    made = config.build(
+    made = config.build_job(
         job() | {"kafka.security.protocol": "SSL"} | {f"kafka.{name}": text for name, text in of_store.items()}
     )
-    assert clients.confluent(made.config)["ssl.key.password"] == "key-password"
+    assert clients.build_client_config(made.config)["ssl.key.password"] == "key-password"
     # One line, as a properties file may hold it.
     inline = {
         "ssl.keystore.key": key.replace("\n", " "),
@@ -310,7 +310,7 @@ def test_keys_that_java_can_t_read_are_opened_for_it(tmp_path: Path, form: Priva
 
 
 def test_remarks() -> None:
-    made = config.build(
+    made = config.build_job(
         job()
         | {
             "kafka.bootstrap.server": "typo",
@@ -319,7 +319,7 @@ def test_remarks() -> None:
             "spark.master": "spark://h:7077",
         }
     )
-    found = "\n".join(plan.remarks(made))
+    found = "\n".join(plan.list_remarks(made))
     assert "kafka.bootstrap.server is no property that Kafka clients have" in found
     assert "source.fail.on.data.loss=false" in found
     assert "only logged" in found

@@ -120,7 +120,7 @@ def test_json_lines() -> None:
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ConfigInvalid, match=r"nowhere\.yaml: there is no such file"):
-        config.read("nowhere.yaml")
+        config.read_file("nowhere.yaml")
 
 
 def test_checking_a_job_imports_no_spark(tmp_path: Path) -> None:

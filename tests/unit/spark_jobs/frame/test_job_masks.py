@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from connectors.cql.types import parse
+from connectors.cql.types import parse_type
 from connectors.errors import Fatal
 from connectors.formats.masking import parse_rules
-from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Stamp
+from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow
 from spark_jobs import config
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.masked_frames import NoRecords, mask_batch, schema_of
@@ -52,7 +52,7 @@ COLUMNS: dict[str, tuple[t.DataType, Any]] = {
 
 
 def complaints(**more: str) -> list[str]:
-    found, problems = config.check({**JOB, **{name.replace("__", "."): value for name, value in more.items()}})
+    found, problems = config.check_job({**JOB, **{name.replace("__", "."): value for name, value in more.items()}})
     assert (found is None) == bool(problems)
     return [problem.name for problem in problems]
 
@@ -160,10 +160,10 @@ def test_a_key_column_may_only_be_hashed() -> None:
 
 
 TABLE = [
-    Column("pk", parse("text"), "partition_key", 0),
-    Column("mail", parse("text"), "regular"),
-    Column("num", parse("bigint"), "regular"),
-    Column("other", parse("int"), "regular"),
+    Column("pk", parse_type("text"), "partition_key", 0),
+    Column("mail", parse_type("text"), "regular"),
+    Column("num", parse_type("bigint"), "regular"),
+    Column("other", parse_type("int"), "regular"),
 ]
 
 
@@ -192,8 +192,11 @@ def test_the_materializers_events_are_masked_and_its_merge_is_not(output: str, c
             key=("planted-key",),
             write_time=time,
             rows=(
-                Row(
-                    (), Stamp(time), None, tuple(Cell(name, None, value, Stamp(time)) for name, value in cells.items())
+                UpdateRow(
+                    (),
+                    CellStamp(time),
+                    None,
+                    tuple(Cell(name, None, value, CellStamp(time)) for name, value in cells.items()),
                 ),
             ),
         )

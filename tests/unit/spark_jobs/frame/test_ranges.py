@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from connectors.errors import Fatal
 from spark_jobs import ranges
 from spark_jobs.checkpoint import LocalFolder
-from spark_jobs.ranges import Existing
+from spark_jobs.ranges import ExistingTopic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +29,12 @@ def test_ranges_of_batches(tmp_path: Path) -> None:
     assert ranges.last_batch(folder) == 1
     assert ranges.last_batch(folder, "commits") is None
     assert ranges.start_of(folder, 0) == {("a", 0): 5, ("a", 1): 0}
-    first = ranges.ranges(ranges.start_of(folder, 0), ranges.position(folder, 0) or {}, {})
+    first = ranges.compute_ranges(ranges.start_of(folder, 0), ranges.read_position(folder, 0) or {}, {})
     assert first == {("a", 0): (5, 9)}
     # A partition that is new begins at its earliest offset; one without new records is not in the batch.
-    second = ranges.ranges(ranges.start_of(folder, 1), ranges.position(folder, 1) or {}, {("a", 2): 3})
+    second = ranges.compute_ranges(ranges.start_of(folder, 1), ranges.read_position(folder, 1) or {}, {("a", 2): 3})
     assert second == {("a", 1): (0, 4), ("a", 2): (3, 7)}
-    assert ranges.position(folder, 7) is None
+    assert ranges.read_position(folder, 7) is None
     assert ranges.start_of(LocalFolder(tmp_path / "none"), 0) == {}
 
 
@@ -45,8 +45,8 @@ def test_ranges_neither_overlap_nor_leave_out(
     """Cut at any position, two batches cover what one batch would."""
     middle = {where: start.get(where, 0) + more.get(where, 0) for where in start | more}
     end = {where: offset + 3 for where, offset in middle.items()}
-    one = ranges.ranges(start, end, {})
-    parts = [ranges.ranges(start, middle, {}), ranges.ranges(middle, end, {})]
+    one = ranges.compute_ranges(start, end, {})
+    parts = [ranges.compute_ranges(start, middle, {}), ranges.compute_ranges(middle, end, {})]
     covered = {
         where: sorted(offset for part in parts if where in part for offset in range(*part[where])) for where in one
     }
@@ -61,7 +61,7 @@ def test_foreign_checkpoints_are_refused(text: str) -> None:
         ranges.parse_log(text)
 
 
-NOW = {"t": Existing("new", {0: 10, 1: 0}, {0: 20, 1: 5})}
+NOW = {"t": ExistingTopic("new", {0: 10, 1: 0}, {0: 20, 1: 5})}
 
 
 @pytest.mark.parametrize(
@@ -85,16 +85,16 @@ NOW = {"t": Existing("new", {0: 10, 1: 0}, {0: 20, 1: 5})}
     ],
 )
 def test_losses(wanted: dict[tuple[str, int], int], known: dict[str, str], said: list[str]) -> None:
-    found = ranges.losses(wanted, NOW, known)
+    found = ranges.find_losses(wanted, NOW, known)
     assert len(found) == bool(said)
     assert all(part in found[0] for part in said)
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
 def test_a_loss_is_told_exactly_when_records_are_missing(position: int, first: int, length: int) -> None:
-    existing = {"t": Existing("", {0: first}, {0: first + length})}
+    existing = {"t": ExistingTopic("", {0: first}, {0: first + length})}
     readable = first <= position <= first + length
-    assert bool(ranges.losses({("t", 0): position}, existing, {})) is not readable
+    assert bool(ranges.find_losses({("t", 0): position}, existing, {})) is not readable
 
 
 def test_the_message_says_what_to_do() -> None:
@@ -104,7 +104,7 @@ def test_the_message_says_what_to_do() -> None:
 
 
 def test_a_start_at_the_offsets_of_a_group_names_every_partition() -> None:
-    existing = {"a": Existing("", {0: 0, 1: 3}, {0: 9, 1: 9}), "b": Existing("", {0: 0}, {0: 2})}
+    existing = {"a": ExistingTopic("", {0: 0, 1: 3}, {0: 9, 1: 9}), "b": ExistingTopic("", {0: 0}, {0: 2})}
     text = ranges.starting_text(existing, {("a", 1): 7}, latest=False)
     assert ranges.parse_offsets(text) == {("a", 0): -2, ("a", 1): 7, ("b", 0): -2}
     text = ranges.starting_text(existing, {("a", 1): 7}, latest=True)

@@ -12,9 +12,9 @@ from connectors.errors import Fatal
 from spark_jobs import config
 from spark_jobs.checkpoint import LocalFolder
 from spark_jobs.contract import Column, SchemaRefused, TableChanges, TableSchema
-from spark_jobs.progress import Events, sentence
+from spark_jobs.progress import EventWriter, describe_event
 from spark_jobs.schema_options import KINDS, NEW_TABLE, POLICIES, SchemaPolicies
-from spark_jobs.schema_policy import TableState, resolve
+from spark_jobs.schema_policy import SinkTableState, resolve_changes
 from spark_jobs.schema_watch import SchemaWatch
 from worker.control.progress import shown_progress
 
@@ -42,7 +42,7 @@ def shape(policy: str, old: Column | None, new: Column | None, *, refused: bool 
     """Resolve one changed column: (name, type, how), and the effect that is reported."""
     before, after = (table(*([column] if column else [])) for column in (old, new or old))
     lacking = frozenset({old.name}) if old is not None and new is None else frozenset()
-    result = resolve(TableState(before), after, lacking, policies(policy), refused=refused)
+    result = resolve_changes(SinkTableState(before), after, lacking, policies(policy), refused=refused)
     (change,) = result.changes
     targets = [(item.column.name, item.column.type.simpleString(), item.value.value) for item in result.targets[1:]]
     return targets, change.effect
@@ -92,54 +92,54 @@ def test_fail_names_the_change_and_the_option(old: Column | None, new: Column | 
 def test_keys_are_never_null() -> None:
     longer = TableSchema("d.shop", (Column("id", LONG, nullable=False, key=True),))
     for policy in ("lenient", "ignore"):
-        result = resolve(TableState(table()), longer, frozenset(), policies(policy))
+        result = resolve_changes(SinkTableState(table()), longer, frozenset(), policies(policy))
         assert (result.asis, result.changes[0].policy) == (True, "evolve")
     with pytest.raises(Fatal, match="id was int and is bigint now"):
-        resolve(TableState(table()), longer, frozenset(), policies("fail"))
+        resolve_changes(SinkTableState(table()), longer, frozenset(), policies("fail"))
 
 
 def test_each_kind_has_its_own_policy_and_changes_are_reported_once() -> None:
     both = policies("ignore", new_column="evolve")
     before, after = table(Column("a", INT)), table(Column("a", LONG), Column("b", INT))
-    first = resolve(TableState(before), after, frozenset(), both)
+    first = resolve_changes(SinkTableState(before), after, frozenset(), both)
     assert [(item.column, item.policy) for item in first.changes] == [("a", "ignore"), ("b", "evolve")]
-    repeated = resolve(first.state, after, frozenset(), both)
+    repeated = resolve_changes(first.state, after, frozenset(), both)
     assert (repeated.changes, repeated.targets) == ((), first.targets)
     # The policy of a held column is changed with a restart: the sink follows, and that is reported.
-    later = resolve(first.state, after, frozenset(), policies("evolve"))
+    later = resolve_changes(first.state, after, frozenset(), policies("evolve"))
     assert (later.asis, [item.effect for item in later.changes]) == (True, ["the column gets the new type"])
 
 
 def test_the_column_of_texts_has_a_name_of_its_own() -> None:
     old = table(Column("c", INT), Column("C_as_text", TEXT))
     new = table(Column("c", TEXT), Column("C_as_text", TEXT))
-    result = resolve(TableState(old), new, frozenset(), policies("lenient"))
+    result = resolve_changes(SinkTableState(old), new, frozenset(), policies("lenient"))
     assert [item.column.name for item in result.targets] == ["id", "c", "C_as_text", "c_as_text_2"]
-    repeated = resolve(result.state, new, frozenset(), policies("lenient"))
+    repeated = resolve_changes(result.state, new, frozenset(), policies("lenient"))
     assert [item.column.name for item in repeated.targets] == ["id", "c", "C_as_text", "c_as_text_2"]
 
 
 def test_a_later_column_of_the_source_keeps_its_name() -> None:
     lenient = policies("lenient")
-    first = resolve(TableState(table(Column("c", INT))), table(Column("c", TEXT)), frozenset(), lenient)
+    first = resolve_changes(SinkTableState(table(Column("c", INT))), table(Column("c", TEXT)), frozenset(), lenient)
     assert [item.column.name for item in first.targets] == ["id", "c", "c_as_text"]
     later = table(Column("c", TEXT), Column("C_as_text", TEXT))
-    result = resolve(first.state, later, frozenset(), lenient)
+    result = resolve_changes(first.state, later, frozenset(), lenient)
     assert [item.column.name for item in result.targets] == ["id", "c", "C_as_text", "c_as_text_2"]
 
 
 def test_rows_of_an_older_version_narrow_nothing() -> None:
-    state = TableState(table(Column("c", LONG)))
-    result = resolve(state, table(Column("c", INT)), frozenset(), policies("fail"))
+    state = SinkTableState(table(Column("c", LONG)))
+    result = resolve_changes(state, table(Column("c", INT)), frozenset(), policies("fail"))
     assert (result.changes, result.state.accepted) == ((), state.accepted)
-    assert resolve(result.state, table(Column("c", LONG)), frozenset(), policies("fail")).changes == ()
+    assert resolve_changes(result.state, table(Column("c", LONG)), frozenset(), policies("fail")).changes == ()
 
 
 # From batch to batch.
 
 
 def watch(folder: Path, chosen: SchemaPolicies, events: list[dict[str, Any]], *, tolerant: bool = False) -> SchemaWatch:
-    return SchemaWatch(chosen, LocalFolder(folder), Events("j", None, on_event=events.append), tolerant=tolerant)
+    return SchemaWatch(chosen, LocalFolder(folder), EventWriter("j", None, on_event=events.append), tolerant=tolerant)
 
 
 def changes(schema: TableSchema) -> TableChanges:
@@ -162,7 +162,7 @@ def test_a_change_is_an_event_once_its_batch_is_written_also_after_a_restart(tmp
     assert [(event["event"], event["batch"], event["change"], event["column"], event["after"]) for event in events] == [
         ("schema_change", 1, "new.column", "c", "int")
     ]
-    assert sentence(events[0]) == "j: new.column: table d.shop, column c: added (policy evolve)"
+    assert describe_event(events[0]) == "j: new.column: table d.shop, column c: added (policy evolve)"
     last = watch(tmp_path, policies(), events)
     last.apply(wider)
     last.written(2)
@@ -221,7 +221,7 @@ def test_options() -> None:
     }
 
     def named(**more: str) -> list[str]:
-        return [problem.name for problem in config.check(base | more)[1]]
+        return [problem.name for problem in config.check_job(base | more)[1]]
 
     for policy in POLICIES:
         letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dead"}

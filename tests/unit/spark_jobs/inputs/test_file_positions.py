@@ -13,7 +13,7 @@ from connectors.errors import Fatal
 from spark_jobs.checkpoint import LocalFolder
 from spark_jobs.inputs.file_letters import PATH_HEADER, ROW_HEADER, FileLetters
 from spark_jobs.inputs.file_log import Listed, batch_files
-from spark_jobs.inputs.file_positions import UNIT, BatchFile, Probe, locate, number_files
+from spark_jobs.inputs.file_positions import UNIT, BatchFile, FileProbe, locate_row, number_files
 from spark_jobs.inputs.positions import position_after, save_position
 
 if TYPE_CHECKING:
@@ -57,14 +57,14 @@ def test_a_checkpoint_of_another_input_is_refused(tmp_path: Path) -> None:
 @given(FILES, st.integers(0, 4 * UNIT))
 def test_numbers_grow_from_row_to_row_and_are_the_same_again(files: list[tuple[int, str, int]], after: int) -> None:
     listed = sorted({Listed(modified, name) for modified, name, _ in files})
-    probes = {file.path: Probe(rows) for file, (_, _, rows) in zip(listed, files, strict=False)}
+    probes = {file.path: FileProbe(rows) for file, (_, _, rows) in zip(listed, files, strict=False)}
     numbered = number_files(listed, probes, after)
     last = after
     for file in numbered.files:
         assert file.first >= max(last, file.modified_ms * UNIT)
         last = file.first + file.rows
         for row in {0, file.rows - 1} if file.rows else ():
-            assert locate(numbered.files, file.first + row) == (file, row + 1)
+            assert locate_row(numbered.files, file.first + row) == (file, row + 1)
     assert numbered.end >= last
     assert number_files(listed, probes, after) == numbered
 
@@ -73,7 +73,7 @@ def test_numbers_grow_from_row_to_row_and_are_the_same_again(files: list[tuple[i
 def test_numbers_do_not_depend_on_how_files_are_spread_over_batches(rows: list[int], cut: int) -> None:
     """Without a checkpoint all files come in one batch: their rows keep their numbers, so sinks know what they have."""
     listed = [Listed(number, f"f{number}") for number in range(len(rows))]
-    probes = {file.path: Probe(count) for file, count in zip(listed, rows, strict=True)}
+    probes = {file.path: FileProbe(count) for file, count in zip(listed, rows, strict=True)}
     whole = number_files(listed, probes, 0)
     first = number_files(listed[:cut], probes, 0)
     second = number_files(listed[cut:], probes, first.end)
@@ -81,7 +81,7 @@ def test_numbers_do_not_depend_on_how_files_are_spread_over_batches(rows: list[i
 
 
 def test_a_late_file_is_newer_than_what_was_read() -> None:
-    numbered = number_files([Listed(5, "late")], {"late": Probe(2)}, 9 * UNIT)
+    numbered = number_files([Listed(5, "late")], {"late": FileProbe(2)}, 9 * UNIT)
     assert numbered.files[0].first == 9 * UNIT
 
 

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.inputs.history_chunks import Range, Span, cut_ranges
+from spark_jobs.inputs.history_chunks import OrderRange, Span, cut_ranges
 
 NUMBERS = st.integers(-(1 << 62), 1 << 62)
 SPANS = st.lists(
@@ -41,5 +41,5 @@ def test_chunks_hold_about_as_many_rows_as_asked_for() -> None:
 
 
 def test_rows_of_one_number_are_one_chunk() -> None:
-    assert cut_ranges([Span(7, 7, 10_000)], 100) == [Range(7, 7)]
+    assert cut_ranges([Span(7, 7, 10_000)], 100) == [OrderRange(7, 7)]
     assert cut_ranges([], 100) == []

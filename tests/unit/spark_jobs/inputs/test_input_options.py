@@ -31,7 +31,7 @@ TOPICS = {
 
 
 def complaints(properties: dict[str, str]) -> list[str]:
-    return [problem.message for problem in config.check(properties)[1]]
+    return [problem.message for problem in config.check_job(properties)[1]]
 
 
 def test_types_of_columns_need_no_session() -> None:

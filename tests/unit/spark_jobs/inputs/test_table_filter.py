@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.sources.table_filter import selects
+from spark_jobs.sources.table_filter import is_selected
 
 ORDERS = "mysql.crm.shop.orders.v3.0.7"
 
@@ -30,8 +30,8 @@ ORDERS = "mysql.crm.shop.orders.v3.0.7"
     ],
 )
 def test_selects(patterns: list[str], namespace: str, *, chosen: bool) -> None:
-    assert selects(patterns, namespace) is chosen
+    assert is_selected(patterns, namespace) is chosen
 
 
 def test_one_of_several_names_is_enough() -> None:
-    assert selects(["orders"], ["elsewhere", "shop.orders"])
+    assert is_selected(["orders"], ["elsewhere", "shop.orders"])

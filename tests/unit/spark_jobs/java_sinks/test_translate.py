@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.config import check_flow, parts
+from spark_jobs.config import check_flow, find_parts
 from spark_jobs.java_sinks import connectors
 from spark_jobs.java_sinks.translate import COMMON
 from worker.job_config import job_form
-from worker.plugins.model import listing
+from worker.plugins.model import list_plugins
 from worker.plugins.registry import PluginRegistry
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def test_every_option_is_translated_or_has_a_consequence(class_name: str | None,
     assert [bool(option.to), bool(option.without), bool(option.refused)].count(True) == 1
     if class_name is not None:
         properties = translated(class_name)[0]
-        formats = [parts(properties | {"source.format": name}).definition for name in ("plain", "debezium")]
+        formats = [find_parts(properties | {"source.format": name}).definition for name in ("plain", "debezium")]
         declared = {name for definition in formats for name in definition.keys}
         lists = ("transform.steps", "source.schema.registry.*", "sink.jdbc.ssl.*")
         passed_on = "sink.iceberg.catalog."
@@ -787,5 +787,5 @@ def test_iceberg_with_a_catalog_and_a_table_of_the_job() -> None:
 
 def test_every_java_class_is_listed_as_a_sink() -> None:
     """``GET /connector-plugins`` is made of this list."""
-    rows = listing(PluginRegistry("").infos(), connectors_only=True)
+    rows = list_plugins(PluginRegistry("").infos(), connectors_only=True)
     assert dict.fromkeys(CLASSES, "sink").items() <= {row["class"]: row["type"] for row in rows}.items()

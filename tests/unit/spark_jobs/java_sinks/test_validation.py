@@ -10,8 +10,8 @@ import pytest
 from connectors.errors import ConfigInvalid
 from worker.host.job import make_job_plan
 from worker.plugins.registry import PluginRegistry
-from worker.protocol import TaskId
-from worker.validation import plugin_config, validate
+from worker.protocol import HostTaskId
+from worker.validation import plugin_config, validate_config
 
 DEBEZIUM = "io.debezium.connector.jdbc.JdbcSinkConnector"
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -43,7 +43,7 @@ def values(answer: dict[str, Any]) -> dict[str, str]:
 
 
 async def test_a_configuration_is_accepted_as_it_is(registry: PluginRegistry) -> None:
-    answer = await validate(registry, CONFIG | {"connection.pool.max_size": "9"}, None, WORKER)
+    answer = await validate_config(registry, CONFIG | {"connection.pool.max_size": "9"}, None, WORKER)
     assert errors(answer) == {}
     assert answer["error_count"] == 0
     assert answer["name"] == DEBEZIUM
@@ -62,11 +62,11 @@ async def test_complaints_are_at_the_options_that_the_user_has_written(registry:
         "transforms": "when",
         "transforms.when.type": "org.apache.kafka.connect.transforms.TimestampRouter",
     }
-    complaints = errors(await validate(registry, CONFIG | wrong, None, WORKER))
+    complaints = errors(await validate_config(registry, CONFIG | wrong, None, WORKER))
     assert set(complaints) == {"connection.url", "flush.max.retries", "transforms.when.type"}
     assert "connection.url becomes sink.jdbc.url" in complaints["connection.url"][0]
     missing = errors(
-        await validate(registry, {"name": "copy", "connector.class": DEBEZIUM, "topics": "t"}, None, WORKER)
+        await validate_config(registry, {"name": "copy", "connector.class": DEBEZIUM, "topics": "t"}, None, WORKER)
     )
     assert "sink.jdbc.url" in missing
 
@@ -74,7 +74,7 @@ async def test_complaints_are_at_the_options_that_the_user_has_written(registry:
 async def test_references_stay_references(registry: PluginRegistry) -> None:
     written = CONFIG | {"connection.url": "${file:/f:url}", "connection.password": "${file:/f:password}"}
     resolved = CONFIG | {"connection.url": "jdbc:oracle:thin:@hidden-host"}
-    answer = await validate(registry, written, None, WORKER, resolved=resolved)
+    answer = await validate_config(registry, written, None, WORKER, resolved=resolved)
     assert "hidden-host" not in json.dumps(answer)
     assert values(answer)["sink.jdbc.url"] == "${file:/f:url}"
 
@@ -88,8 +88,8 @@ def test_the_options_of_the_java_class_are_listed(registry: PluginRegistry) -> N
 
 async def test_a_task_gets_the_jobs_options(registry: PluginRegistry) -> None:
     cls: Any = registry.configured_class(CONFIG)
-    plan = await make_job_plan(TaskId("copy", 0), cls, CONFIG, WORKER, lambda _: None)
+    plan = await make_job_plan(HostTaskId("copy", 0), cls, CONFIG, WORKER, lambda _: None)
     assert plan.config["sink.jdbc.url"] == "jdbc:postgresql://db/shop"
     assert plan.config["source.starting.group"] == "connect-copy"
     with pytest.raises(ConfigInvalid, match=r"insert\.mode=update has no counterpart"):
-        await make_job_plan(TaskId("copy", 0), cls, CONFIG | {"insert.mode": "update"}, WORKER, lambda _: None)
+        await make_job_plan(HostTaskId("copy", 0), cls, CONFIG | {"insert.mode": "update"}, WORKER, lambda _: None)

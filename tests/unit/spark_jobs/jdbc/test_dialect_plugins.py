@@ -9,7 +9,7 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from spark_jobs.sinks.jdbc.address import parse_url
-from spark_jobs.sinks.jdbc.dialects import GROUP, dialect, names
+from spark_jobs.sinks.jdbc.dialects import GROUP, list_dialects, load_dialect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,11 +46,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.usefixtures("package")
 def test_a_dialect_of_another_package_is_used_by_its_name() -> None:
-    assert names() == ["cockroach", "mariadb", "mysql", "oracle", "postgresql", "sqlite"]
+    assert list_dialects() == ["cockroach", "mariadb", "mysql", "oracle", "postgresql", "sqlite"]
     address = parse_url("jdbc:cockroach://h/d")
     assert (address.dialect, address.hosts) == ("cockroach", (("h", 26257),))
-    assert type(dialect("cockroach")).__module__ == "acme_dialects"
-    assert type(dialect("postgresql")).__module__ == "spark_jobs.sinks.jdbc.postgresql", "nobody takes Millrace's names"
+    assert type(load_dialect("cockroach")).__module__ == "acme_dialects"
+    assert type(load_dialect("postgresql")).__module__ == "spark_jobs.sinks.jdbc.postgresql", (
+        "nobody takes Millrace's names"
+    )
     with pytest.raises(
         ConfigInvalid, match="the dialect oracle can't be used: No module named 'a_driver_that_nobody_has'"
     ):

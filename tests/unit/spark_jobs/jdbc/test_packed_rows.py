@@ -12,8 +12,8 @@ from pyspark.cloudpickle import dumps
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from spark_jobs.contract import Packed
-from spark_jobs.sinks.jdbc.config import CONFIG_DEF, settings
-from spark_jobs.sinks.jdbc.packed import writing
+from spark_jobs.sinks.jdbc.config import CONFIG_DEF, parse_settings
+from spark_jobs.sinks.jdbc.packed import write_unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def load(**options: str) -> list[dict[str, Any]]:
     )
     # A frame of Spark's can't be pickled, as a lock can't.
     packed = Packed(cast("Any", threading.Lock()), unpacked)
-    task = pickle.loads(dumps(writing(packed, 2, settings(config), unpacked)))  # type: ignore[no-untyped-call]  # noqa: S301 - our own
+    task = pickle.loads(dumps(write_unpacked(packed, 2, parse_settings(config), unpacked)))  # type: ignore[no-untyped-call]  # noqa: S301 - our own
     return [row for batch in task(iter([ROWS])) for row in batch.to_pylist()]
 
 

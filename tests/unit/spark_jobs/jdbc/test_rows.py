@@ -14,10 +14,10 @@ from spark_jobs.sinks.jdbc.rows import (
     at_offset_boundary,
     clock_text,
     copy_buffer,
-    hexadecimal,
     literal_rows,
-    newest,
-    statements,
+    select_newest,
+    split_statements,
+    to_hexadecimal,
     uuid_text,
     with_uuids,
 )
@@ -132,7 +132,7 @@ def _spelled(text: str) -> str | None:
 def test_the_newest_row_of_a_uuid_in_two_spellings_is_kept() -> None:
     upper = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
     rows = placed([0, 1, 2], id=pa.array([upper, upper.lower(), None]), ums_id_=pa.array([1, 2, 3], pa.int64()))
-    kept = newest(with_uuids(rows, ["id"]), ["id"])
+    kept = select_newest(with_uuids(rows, ["id"]), ["id"])
     assert kept.select(["id", "ums_id_"]).to_pylist() == [
         {"id": upper.lower(), "ums_id_": 2},
         {"id": None, "ums_id_": 3},
@@ -185,7 +185,7 @@ def _literal(text: str, place: int) -> tuple[Any, int]:
 def test_literals_read_back_whatever_the_size_of_statements(
     rows: list[tuple[Any, ...]], limit: int, skipped: int
 ) -> None:
-    parts = list(statements(literal_rows(table(rows).slice(skipped), list("abcd")), limit))
+    parts = list(split_statements(literal_rows(table(rows).slice(skipped), list("abcd")), limit))
     read = [row for part in parts for row in literals(part.decode())]
     assert read == [[a, b, c, None if d is None else int(d)] for a, b, c, d in rows[skipped:]]
     assert all(len(part) <= limit or len(literals(part.decode())) == 1 for part in parts)
@@ -195,7 +195,9 @@ def test_literals_read_back_whatever_the_size_of_statements(
 @given(st.lists(st.none() | st.binary(max_size=6)), st.integers(0, 2), st.integers(0, 5))
 def test_hexadecimal(values: list[bytes | None], start: int, length: int) -> None:
     column = pa.array(values, pa.binary()).slice(start, length)
-    assert hexadecimal(column).to_pylist() == [None if value is None else value.hex() for value in column.to_pylist()]
+    assert to_hexadecimal(column).to_pylist() == [
+        None if value is None else value.hex() for value in column.to_pylist()
+    ]
 
 
 @settings(deadline=None)  # the first call loads libraries
@@ -212,7 +214,7 @@ def test_the_newest_row_of_each_key_in_key_order(rows: list[tuple[str, int, int]
     best: dict[tuple[str, int], tuple[int, int]] = {}
     for key, other, version, offset in full:
         best[key, other] = max(best.get((key, other), (-1, 0)), (version, offset))
-    found = newest(data, ["k", "l"]).to_pylist()
+    found = select_newest(data, ["k", "l"]).to_pylist()
     assert [((row["k"], row["l"]), (row["ums_id_"], row["kafka_offset_"])) for row in found] == sorted(best.items())
 
 

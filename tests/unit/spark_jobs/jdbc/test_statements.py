@@ -18,11 +18,11 @@ from connectors.errors import ConfigInvalid, Fatal
 from connectors.options import ConfigDef
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sinks.jdbc import plan as plans
-from spark_jobs.sinks.jdbc.address import check_template, identity, parse_url, render, shorten
-from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Settings, complaints, settings
-from spark_jobs.sinks.jdbc.dialects import dialect
-from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Wanted
-from spark_jobs.sinks.jdbc.tables import changes, columns, name_problem, refusal, unique_problem
+from spark_jobs.sinks.jdbc.address import check_template, find_identity, parse_url, render_template, shorten_name
+from spark_jobs.sinks.jdbc.config import CONFIG_DEF, JdbcSettings, check_options, parse_settings
+from spark_jobs.sinks.jdbc.dialects import load_dialect
+from spark_jobs.sinks.jdbc.model import Fault, JdbcColumn, JdbcTable, Wanted
+from spark_jobs.sinks.jdbc.tables import describe_refusal, find_changes, find_columns, name_problem, unique_problem
 from spark_jobs.sinks.jdbc.task import column_of
 
 URLS = {
@@ -33,8 +33,8 @@ URLS = {
 }
 
 
-def chosen(kind: str = "postgresql", **options: str) -> Settings:
-    return settings(
+def chosen(kind: str = "postgresql", **options: str) -> JdbcSettings:
+    return parse_settings(
         ConfigDef(list(CONFIG_DEF.keys.values())).parse(
             {
                 "sink.jdbc.url": URLS[kind],
@@ -93,7 +93,7 @@ def test_options_that_do_not_go_together() -> None:
         raw = {"sink.jdbc.url": URLS["mariadb"], "sink.jdbc.user": "u"} | {
             f"sink.jdbc.{k}": v for k, v in options.items()
         }
-        return [line.partition(":")[0] for line in complaints(CONFIG_DEF.parse(raw))]
+        return [line.partition(":")[0] for line in check_options(CONFIG_DEF.parse(raw))]
 
     assert said() == []
     assert said(url="jdbc:mariadb://a,b/d?x=1") == ["sink.jdbc.url", "sink.jdbc.url"]
@@ -106,11 +106,15 @@ def test_options_that_do_not_go_together() -> None:
 
 def test_templates() -> None:
     full = "mysql.db01.shop.orders.3.0.0"
-    assert render("${type}-${instance}-${database}-${table}", full) == "mysql-db01-shop-orders"
-    assert render("${database}_${table}", "shop.orders") == "shop_orders"
-    assert render("${namespace}", "a.b.c") == "a_b_c"
-    assert render("${database}${table}", "topic") == "topic"
-    assert identity(full) == identity("mysql.db01.shop.orders.4.0.7") != identity("mysql.db02.shop.orders.3.0.0")
+    assert render_template("${type}-${instance}-${database}-${table}", full) == "mysql-db01-shop-orders"
+    assert render_template("${database}_${table}", "shop.orders") == "shop_orders"
+    assert render_template("${namespace}", "a.b.c") == "a_b_c"
+    assert render_template("${database}${table}", "topic") == "topic"
+    assert (
+        find_identity(full)
+        == find_identity("mysql.db01.shop.orders.4.0.7")
+        != find_identity("mysql.db02.shop.orders.3.0.0")
+    )
     assert check_template("${table}x") is None
     assert "${tabel} is not known" in (check_template("${tabel}") or "")
 
@@ -120,11 +124,11 @@ def test_names_fit_and_stay_different(name: str, octets: bool) -> None:
     def size(text: str) -> int:
         return len(text.encode()) if octets else len(text)
 
-    short = shorten(name, 40, octets=octets)
+    short = shorten_name(name, 40, octets=octets)
     assert size(short) <= 40
     assert (short == name) == (size(name) <= 40)
     if size(name) > 40:
-        assert shorten(name + "x", 40, octets=octets) != short
+        assert shorten_name(name + "x", 40, octets=octets) != short
 
 
 @pytest.mark.parametrize(
@@ -194,7 +198,7 @@ def test_names_fit_and_stay_different(name: str, octets: bool) -> None:
     ],
 )
 def test_which_types_serve(kind: str, wanted: str, present: str, serves: str | None) -> None:
-    assert dialect(kind).fits(wanted, present) == serves
+    assert load_dialect(kind).fits(wanted, present) == serves
 
 
 @pytest.mark.parametrize(
@@ -224,8 +228,8 @@ def test_which_types_serve(kind: str, wanted: str, present: str, serves: str | N
     ],
 )
 def test_types_of_columns(column: Column, postgresql: str, mariadb: str) -> None:
-    assert dialect("postgresql").column_type(column, 255) == postgresql
-    assert dialect("mariadb").column_type(column, 255) == mariadb
+    assert load_dialect("postgresql").column_type(column, 255) == postgresql
+    assert load_dialect("mariadb").column_type(column, 255) == mariadb
 
 
 class Server:
@@ -248,11 +252,14 @@ class Server:
     ],
 )
 def test_servers_without_a_type_for_uuids_keep_them_as_text(kind: str, version: str, wanted: str) -> None:
-    assert dialect(kind).suited(Server(version)).column_type(Column("a", t.StringType(), meaning="uuid"), 255) == wanted
+    assert (
+        load_dialect(kind).suited(Server(version)).column_type(Column("a", t.StringType(), meaning="uuid"), 255)
+        == wanted
+    )
 
 
 def plan(kind: str, **options: str) -> list[str]:
-    made = plans.make(chosen(kind, **options), dialect(kind), "job", "s.t", ("", "t"), ("id", 'b"`'), ("id",))
+    made = plans.make_plan(chosen(kind, **options), load_dialect(kind), "job", "s.t", ("", "t"), ("id", 'b"`'), ("id",))
     return [*made.setup, made.into, *(step.sql for step in made.steps)]
 
 
@@ -274,30 +281,32 @@ def test_upsert_statements() -> None:
 
 @pytest.mark.parametrize("kind", URLS)
 def test_real_deletes_pass_the_gate_first(kind: str) -> None:
-    steps = plans.make(
-        chosen(kind, **{"delete.mode": "real"}), dialect(kind), "job", "s.t", ("", "t"), ("id",), ("id",)
+    steps = plans.make_plan(
+        chosen(kind, **{"delete.mode": "real"}), load_dialect(kind), "job", "s.t", ("", "t"), ("id",), ("id",)
     ).steps
     verbs = [(step.sql.split()[0], step.deletes) for step in steps]
     assert verbs[-5:] == [("INSERT", False), ("DELETE", False), ("INSERT", True), ("DELETE", True), ("DELETE", False)]
-    only_insert = plans.make(chosen(kind, mode="insert"), dialect(kind), "job", "s.t", ("x", "t"), ("id",), ("id",))
+    only_insert = plans.make_plan(
+        chosen(kind, mode="insert"), load_dialect(kind), "job", "s.t", ("x", "t"), ("id",), ("id",)
+    )
     assert (only_insert.steps, only_insert.keys, only_insert.setup) == ((), (), ())
-    assert only_insert.commits.endswith("millrace_commits" + dialect(kind).quote("")[-1])
+    assert only_insert.commits.endswith("millrace_commits" + load_dialect(kind).quote("")[-1])
 
 
 def test_tables_that_must_change() -> None:
-    kind = dialect("mariadb")
-    present = Existing(
-        {"ID": Present("ID", "int(11)", nullable=False), "x": Present("x", "int(11)", nullable=False)},
+    kind = load_dialect("mariadb")
+    present = JdbcTable(
+        {"ID": JdbcColumn("ID", "int(11)", nullable=False), "x": JdbcColumn("x", "int(11)", nullable=False)},
         (("ID",), ("x",)),
     )
-    run, problems, types = changes(
+    run, problems, types = find_changes(
         kind, "`t`", present, (Wanted("id", "bigint", nullable=False), Wanted("n", "date")), strict_null=True
     )
     assert run == ["ALTER TABLE `t` MODIFY COLUMN `id` bigint NOT NULL", "ALTER TABLE `t` ADD COLUMN `n` date"]
     assert problems == ["column x is NOT NULL without a default, and the source has no such column"]
     assert types == {"id": "bigint", "n": "date"}
     assert "another unique index (x)" in (unique_problem(kind, "`t`", present, ("id",)) or "")
-    assert unique_problem(dialect("postgresql"), '"t"', present, ("ID",)) is None
+    assert unique_problem(load_dialect("postgresql"), '"t"', present, ("ID",)) is None
 
 
 @pytest.mark.parametrize(
@@ -307,7 +316,7 @@ def test_tables_that_must_change() -> None:
 def test_columns_that_cannot_be(names: tuple[str, ...], said: str) -> None:
     schema = TableSchema("s.t", tuple(Column(name, t.StringType(), key=name == "id") for name in names))
     with pytest.raises(Fatal, match=said):
-        columns(chosen("mariadb"), dialect("mariadb"), schema)
+        find_columns(chosen("mariadb"), load_dialect("mariadb"), schema)
 
 
 @pytest.mark.parametrize(
@@ -323,11 +332,11 @@ def test_columns_that_cannot_be(names: tuple[str, ...], said: str) -> None:
 def test_a_table_without_a_key_is_refused_by_name(options: dict[str, str], said: str) -> None:
     bare, keyed = (TableSchema("s.t", (Column("a", t.StringType(), key=key),)) for key in (False, True))
     chosen_ = chosen("postgresql", **{name.replace("_", "."): value for name, value in options.items()})
-    reason = refusal(chosen_, dialect("postgresql"), bare)
+    reason = describe_refusal(chosen_, load_dialect("postgresql"), bare)
     assert said in reason
     assert reason.startswith("table s.t has no primary key") == bool(said)
     assert bool(reason) == bool(said)
-    assert not refusal(chosen_, dialect("postgresql"), keyed)
+    assert not describe_refusal(chosen_, load_dialect("postgresql"), keyed)
 
 
 @pytest.mark.parametrize(
@@ -348,19 +357,19 @@ def test_a_table_without_a_key_is_refused_by_name(options: dict[str, str], said:
 )
 def test_names_that_a_database_cannot_hold(kind: str, name: str, said: str) -> None:
     column = TableSchema("s.t", (Column("id", t.LongType(), key=True), Column(name, t.StringType())))
-    problem = name_problem(chosen(kind), dialect(kind), column)
+    problem = name_problem(chosen(kind), load_dialect(kind), column)
     assert problem.startswith(f"table s.t has a column {name!r}, which the database can't hold: ")
     assert said in problem
     plain = TableSchema(f"s.{name}", (Column("id", t.LongType(), key=True),))
-    assert said in name_problem(chosen(kind), dialect(kind), plain)
+    assert said in name_problem(chosen(kind), load_dialect(kind), plain)
     for option in ("schema", "table", "commit.table") if name == name.strip() != "" else ():
-        assert said in name_problem(chosen(kind, **{option: name}), dialect(kind), TableSchema("s.t", ()))
+        assert said in name_problem(chosen(kind, **{option: name}), load_dialect(kind), TableSchema("s.t", ()))
 
 
 @given(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_other_names_are_held(name: str) -> None:
     for kind in ("postgresql", "mariadb"):
-        assert not dialect(kind).refuses(name.rstrip(" ") or "x")
+        assert not load_dialect(kind).refuses(name.rstrip(" ") or "x")
 
 
 def sqlite_error(number: int) -> BaseException:
@@ -406,7 +415,7 @@ def postgres_error(state: str | None, text: str = "x") -> BaseException:
     ],
 )
 def test_what_is_done_about_errors(kind: str, error: Any, fault: Fault | None) -> None:
-    assert dialect(kind).classify(error) is fault
+    assert load_dialect(kind).classify(error) is fault
 
 
 class Context:

@@ -7,10 +7,10 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from spark_jobs.config_keys import FRAME
-from spark_jobs.sinks.kafka.config import CONFIG, Settings, group_of, table_group, target_topic
+from spark_jobs.sinks.kafka.config import CONFIG, KafkaSinkSettings, group_of, table_group, target_topic
 from spark_jobs.sinks.kafka.markers import marker_key
 from spark_jobs.sinks.kafka.sink import KafkaSink
-from spark_jobs.sinks.kafka.writer import header_lists, millis
+from spark_jobs.sinks.kafka.writer import header_lists, to_millis
 
 if TYPE_CHECKING:
     from connectors.options import Config
@@ -83,7 +83,7 @@ def test_plans_and_names() -> None:
     assert KafkaSink.validate(config()) == []
     assert KafkaSink.plan(config()) == ["copies topic a to a.out", "copies topic b to b.out"]
     assert group_of(config()) == "millrace-job-written"
-    settings = Settings(
+    settings = KafkaSinkSettings(
         "job", {"sasl.password": "secret"}, "none", "d.t", "g", "m", {}, {}, "source", False, True, "1", 1
     )
     assert settings.transactional_id("a", 3) == "job-d.t-a-3"
@@ -92,7 +92,7 @@ def test_plans_and_names() -> None:
 
 
 def test_timestamps_and_headers_of_records() -> None:
-    assert millis(pa.array([1_999, None], pa.timestamp("us", tz="UTC"))) == [1, 0]
+    assert to_millis(pa.array([1_999, None], pa.timestamp("us", tz="UTC"))) == [1, 0]
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     batch: Any = pa.RecordBatch.from_arrays(
         [pa.array([None, [{"key": "a", "value": None}], []], kind)], names=["headers"]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from connectors.errors import Fatal
-from spark_jobs.sinks.kafka.partitioners import checked, load_partitioner, offered
+from spark_jobs.sinks.kafka.partitioners import check_partition, list_partitioners, load_partitioner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def test_partitioner_of_an_installed_package(tmp_path: Path, monkeypatch: pytest
         "[millrace.partitioners]\nby-length = acme_spread:by_length\nbroken = acme_absent:f\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert offered() == ["broken", "by-length"]
+    assert list_partitioners() == ["broken", "by-length"]
     assert load_partitioner("by-length")(b"abcd", None, "t", 3) == 1
     with pytest.raises(Fatal, match=r"broken \(acme_absent:f\) can't be imported"):
         load_partitioner("broken")
@@ -32,6 +32,6 @@ def test_partitioner_of_an_installed_package(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("wrong", [-1, 3, None, True, 1.0])
 def test_results_that_are_no_partition(wrong: object) -> None:
-    assert checked("mine", 2, "t", 3) == 2
+    assert check_partition("mine", 2, "t", 3) == 2
     with pytest.raises(Fatal, match="which has the partitions 0 to 2"):
-        checked("mine", wrong, "t", 3)
+        check_partition("mine", wrong, "t", 3)

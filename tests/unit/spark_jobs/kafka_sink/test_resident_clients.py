@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_jobs.sinks.kafka.config import Settings
-from spark_jobs.sinks.kafka.writer import Resident
+from spark_jobs.sinks.kafka.config import KafkaSinkSettings
+from spark_jobs.sinks.kafka.writer import ResidentClients
 
-ALICE = Settings(
+ALICE = KafkaSinkSettings(
     job="alice",
     client={"bootstrap.servers": "127.0.0.1:9", "sasl.username": "alice"},
     guarantee="at-least-once",
@@ -25,7 +25,7 @@ ALICE = Settings(
 
 
 def test_another_login_is_another_client() -> None:
-    resident = Resident()
+    resident = ResidentClients()
     bob = replace(ALICE, client=ALICE.client | {"sasl.username": "bob"})
     same = replace(ALICE, job="another", client=dict(ALICE.client))
     assert resident.plain(ALICE) is resident.plain(same)

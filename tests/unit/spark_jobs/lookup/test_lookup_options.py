@@ -35,7 +35,7 @@ HTTP = {"url": "https://crm/c/${id}", "on": "customer_id = id", "columns": "name
 
 def checked(options: dict[str, str]) -> tuple[Any, dict[str, str]]:
     prefix = "transform.step.names."
-    parsed, problems = config.check(
+    parsed, problems = config.check_job(
         JOB | {f"{prefix}type": "lookup"} | {prefix + name: text for name, text in options.items()}
     )
     messages: dict[str, str] = {}

@@ -11,12 +11,12 @@ import pytest
 from cassandra.util import OrderedMap, SortedSet
 
 from spark_jobs.steps.lookup import cql_client, sql_client
-from spark_jobs.steps.lookup.cache import Cache
+from spark_jobs.steps.lookup.cache import LookupCache
 from spark_jobs.steps.lookup.documents import field_of
-from spark_jobs.steps.lookup.model import Access, LookupColumn, Spec, parse_columns, parse_on
+from spark_jobs.steps.lookup.model import LookupAccess, LookupColumn, Spec, parse_columns, parse_on
 from spark_jobs.steps.lookup.redis_client import redis_key
 from spark_jobs.steps.lookup.topic import _NO_CHANGE, row_of
-from spark_jobs.steps.lookup.values import Unsuited, converter
+from spark_jobs.steps.lookup.values import Unsuited, make_converter
 from tests.support.clock import ManualClock
 
 
@@ -93,7 +93,7 @@ def test_keys() -> None:
     ],
 )
 def test_values_become_the_declared_type(kind: str, value: Any, expected: Any) -> None:
-    result = converter(kind)(value)
+    result = make_converter(kind)(value)
     assert (result, type(result)) == (expected, type(expected))
 
 
@@ -116,12 +116,12 @@ def test_values_become_the_declared_type(kind: str, value: Any, expected: Any) -
 )
 def test_values_that_would_change_are_refused(kind: str, value: Any) -> None:
     with pytest.raises(Unsuited, match="is no"):
-        converter(kind)(value)
+        make_converter(kind)(value)
 
 
 def test_the_cache_is_bounded_in_size_and_age() -> None:
     clock = ManualClock()
-    cache = Cache(2, 10, 1, clock.monotonic)
+    cache = LookupCache(2, 10, 1, clock.monotonic)
     cache.put(("a",), (1,))
     cache.put(("b",), None)
     assert cache.split([("a",), ("b",), ("c",)]) == ({("a",): (1,), ("b",): None}, [("c",)])
@@ -138,7 +138,7 @@ def test_the_cache_is_bounded_in_size_and_age() -> None:
 
 def test_a_cache_of_no_rows_and_misses_of_no_age_keep_nothing() -> None:
     clock = ManualClock()
-    for cache in (Cache(0, 10, 10, clock.monotonic), Cache(5, 10, 0, clock.monotonic)):
+    for cache in (LookupCache(0, 10, 10, clock.monotonic), LookupCache(5, 10, 0, clock.monotonic)):
         cache.put(("a",), None)
         assert len(cache) == 0
 
@@ -162,19 +162,20 @@ def spec(**more: Any) -> Spec:
         "on": ("id",),
         "columns": (LookupColumn("name", "string", "name"),),
     }
-    return Spec(**{**defaults, "login": Access("db:5432", "u", "s3cret"), **more})
+    return Spec(**{**defaults, "login": LookupAccess("db:5432", "u", "s3cret"), **more})
 
 
 def test_queries_quote_names() -> None:
     quote = lambda name: f'"{name}"'  # noqa: E731 - as a dialect does
-    assert sql_client.statement(spec(table="crm.a%b"), 2, quote) == (
+    assert sql_client.build_query(spec(table="crm.a%b"), 2, quote) == (
         'SELECT "id", "name" FROM "crm"."a%%b" WHERE "id" IN (%s, %s)'
     )
-    assert sql_client.statement(spec(table="t", on=("a", "b")), 2, quote) == (
+    assert sql_client.build_query(spec(table="t", on=("a", "b")), 2, quote) == (
         'SELECT "a", "b", "name" FROM "t" WHERE ("a", "b") IN ((%s, %s), (%s, %s))'
     )
     assert (
-        cql_client.statement(spec(table="k.t", on=("a", "b"))) == 'SELECT "name" FROM "k"."t" WHERE "a" = ? AND "b" = ?'
+        cql_client.build_query(spec(table="k.t", on=("a", "b")))
+        == 'SELECT "name" FROM "k"."t" WHERE "a" = ? AND "b" = ?'
     )
 
 

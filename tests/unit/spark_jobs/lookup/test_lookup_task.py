@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.steps.failures import REASON, RowFailure
-from spark_jobs.steps.lookup.model import Access, LookupColumn, Spec
+from spark_jobs.steps.lookup.model import LookupAccess, LookupColumn, Spec
 from spark_jobs.steps.lookup.task import LookupTask, key_codes
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SPEC = Spec(
     system="postgresql",
     on=("id", "part"),
     columns=(LookupColumn("name", "string", "name"), LookupColumn("n", "int", "n")),
-    login=Access("db"),
+    login=LookupAccess("db"),
 )
 
 

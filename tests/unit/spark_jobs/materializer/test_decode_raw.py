@@ -15,16 +15,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.cql.mutations.compiled import Decoder
-from connectors.cql.mutations.definition import Column as DefinedColumn
-from connectors.cql.mutations.definition import DroppedColumn, TableDefinition, make
+from connectors.cql.mutations.compiled import CompiledDecoder
+from connectors.cql.mutations.definition import CqlColumn as DefinedColumn
+from connectors.cql.mutations.definition import CqlTableDefinition, DroppedColumn, make_definition
 from connectors.cql.mutations.encode import write_update
-from connectors.cql.types import parse
+from connectors.cql.types import parse_type
 from connectors.errors import Fatal, Skippable
 from connectors.formats import partition_update_raw
-from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Source, Stamp
+from connectors.formats.partition_update import (
+    Cell,
+    CellStamp,
+    PartitionUpdate,
+    UpdateDeletion,
+    UpdateRow,
+    UpdateSource,
+)
 from connectors.schema import OPTIONAL_INT64
-from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.contract import InputRecord
 from spark_jobs.materializer.decode import writer_of
 from tests.support.materializer import ALONE, PLAIN, WIDE, Bench, Chance, Column, MemoryRegistry, Written, expected
 from tests.support.partition_merge import Table
@@ -44,12 +51,12 @@ T = 1_700_000_000_000_000
 
 def define(
     columns: Sequence[Column], *, table_id: str = TABLE_ID, dropped: Sequence[DroppedColumn] = ()
-) -> TableDefinition:
-    return make("ks", "t", table_id, [DefinedColumn(*each) for each in columns], dropped=dropped, cdc=True)
+) -> CqlTableDefinition:
+    return make_definition("ks", "t", table_id, [DefinedColumn(*each) for each in columns], dropped=dropped, cdc=True)
 
 
-def where_of(table: TableDefinition) -> Source:
-    return Source(
+def where_of(table: CqlTableDefinition) -> UpdateSource:
+    return UpdateSource(
         connector="cassandra",
         cluster="c-1",
         keyspace="ks",
@@ -64,11 +71,11 @@ def where_of(table: TableDefinition) -> Source:
 class RawWritten:
     """As ``Written``, in the raw form."""
 
-    def __init__(self, table: TableDefinition, registry: MemoryRegistry | None = None, version: int = 7) -> None:
+    def __init__(self, table: CqlTableDefinition, registry: MemoryRegistry | None = None, version: int = 7) -> None:
         self.table = table
         self.version = version
         self.source = where_of(table)
-        self.schema = partition_update_raw.schema(self.source, table, version, POSITION)
+        self.schema = partition_update_raw.raw_schema(self.source, table, version, POSITION)
         self.text = avro_text(self.schema, AvroSettings())
         if registry is None:
             self._bytes: Any = JsonConverter({"schemas.enable": "false"}).encoder("t", self.schema)
@@ -76,10 +83,10 @@ class RawWritten:
             number = registry.register("in-value", self.text)
             self._bytes = compile_avro(self.schema, AvroSettings(), b"\x00" + number.to_bytes(4, "big"))
 
-    def record(self, update: PartitionUpdate, offset: int = 0) -> Input:
+    def record(self, update: PartitionUpdate, offset: int = 0) -> InputRecord:
         return self.message(write_update(update, self.table, self.version), offset, snapshot=update.source.snapshot)
 
-    def message(self, update: bytes, offset: int = 0, *, snapshot: bool = False) -> Input:
+    def message(self, update: bytes, offset: int = 0, *, snapshot: bool = False) -> InputRecord:
         value = {
             "source": {
                 "schema": self.source.schema,
@@ -90,7 +97,7 @@ class RawWritten:
             "write_time": 0,
             "update": update,
         }
-        return Input(b"", self._bytes(value), offset, 0)
+        return InputRecord(b"", self._bytes(value), offset, 0)
 
 
 def bench(
@@ -126,29 +133,30 @@ def test_both_forms_lead_to_one_table(name: str, avro: bool, seed: int, version:
 
 
 BENCH = [
-    Column("pk", parse("text"), "partition_key", 0),
-    Column("x", parse("int"), "clustering", 0),
-    *(Column(f"c{number}", parse("bigint"), "regular") for number in range(4)),
-    Column("st", parse("int"), "static"),
+    Column("pk", parse_type("text"), "partition_key", 0),
+    Column("x", parse_type("int"), "clustering", 0),
+    *(Column(f"c{number}", parse_type("bigint"), "regular") for number in range(4)),
+    Column("st", parse_type("int"), "static"),
 ]
 
 
 def row(
     x: int, second: int, values: dict[str, int | None] | None = None, *, live: bool = True, expires: int | None = None
-) -> Row:
+) -> UpdateRow:
     at = T + second * 1_000_000
-    stamp = Stamp(at, None if expires is None else 60, expires)
-    return Row(
+    stamp = CellStamp(at, None if expires is None else 60, expires)
+    return UpdateRow(
         (x,),
         stamp if live else None,
         None,
         tuple(
-            Cell(name, None, value, stamp if value is not None else Stamp(at)) for name, value in (values or {}).items()
+            Cell(name, None, value, stamp if value is not None else CellStamp(at))
+            for name, value in (values or {}).items()
         ),
     )
 
 
-def update(*rows: Row, **parts: Any) -> PartitionUpdate:
+def update(*rows: UpdateRow, **parts: Any) -> PartitionUpdate:
     return PartitionUpdate(source=where_of(define(BENCH)), key=("a",), write_time=100, rows=rows, **parts)
 
 
@@ -161,23 +169,23 @@ SIMPLE = {
     "ttl": update(row(1, 100, {"c0": 1}, expires=1_700_000_160)),
     "several": update(row(1, 100, {"c0": 1}), row(2, 100, {"c1": 1, "c0": 4}), row(3, 90, {"c0": 3}, live=False)),
     "static": update(
-        row(1, 100, {"c0": 1}), static=Row((), None, None, (Cell("st", None, 5, Stamp(T + 100_000_000)),))
+        row(1, 100, {"c0": 1}), static=UpdateRow((), None, None, (Cell("st", None, 5, CellStamp(T + 100_000_000)),))
     ),
 }
 
 
 @pytest.mark.parametrize("name", SIMPLE)
 def test_the_fast_way_says_the_same_as_the_complete_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fast_way = Decoder.plain
+    fast_way = CompiledDecoder.plain
     found: list[Any] = []
     tables = []
     for fast in (True, False):
 
-        def plain(decoder: Decoder, data: bytes, position: int, fast: bool = fast) -> Any:
+        def plain(decoder: CompiledDecoder, data: bytes, position: int, fast: bool = fast) -> Any:
             found.append(fast_way(decoder, data, position) if fast else None)
             return found[-1]
 
-        monkeypatch.setattr(Decoder, "plain", plain)
+        monkeypatch.setattr(CompiledDecoder, "plain", plain)
         made, raw, _ = bench(BENCH, avro=True)
         made.apply(raw.record(update(row(1, 50, dict.fromkeys(("c0", "c1", "c2", "c3"), 9)))))
         for _ in range(10):  # a shape has its own code once it has come often enough
@@ -217,13 +225,13 @@ def test_damaged_bytes_are_refused_and_change_nothing() -> None:
 def test_bytes_of_another_table_are_refused_by_name() -> None:
     made, raw, _ = bench(PLAIN, avro=True)
     other = define(PLAIN, table_id="99999999-1111-2222-3333-444444444444")
-    when = Stamp(100)
+    when = CellStamp(100)
     data = write_update(
         PartitionUpdate(
             source=where_of(other),
             key=("a",),
             write_time=100,
-            rows=(Row((), when, None, (Cell("v", None, "x", when),)),),
+            rows=(UpdateRow((), when, None, (Cell("v", None, "x", when),)),),
         ),
         other,
         7,
@@ -241,14 +249,14 @@ TABLE_ID_BYTES = bytes.fromhex(TABLE_ID.replace("-", ""))
 def test_versions_of_a_table_follow_each_other(avro: bool) -> None:
     registry = MemoryRegistry()
     first = RawWritten(define(PLAIN), registry if avro else None)
-    wider = [*PLAIN, Column("w", parse("int"), "regular")]
+    wider = [*PLAIN, Column("w", parse_type("int"), "regular")]
     second = RawWritten(define(wider), registry if avro else None)
     made = Bench(registry=registry, input_encoding="avro" if avro else "json", input_schemas=(first.text, second.text))
     made.chained = False
-    one, two, three = (Stamp(at) for at in (100, 200, 300))
+    one, two, three = (CellStamp(at) for at in (100, 200, 300))
 
     def said(*cells: Cell) -> PartitionUpdate:
-        return PartitionUpdate(source=first.source, key=("a",), write_time=100, rows=(Row((), one, None, cells),))
+        return PartitionUpdate(source=first.source, key=("a",), write_time=100, rows=(UpdateRow((), one, None, cells),))
 
     made.apply(first.record(said(Cell("v", None, "x", one))))
     made.apply(second.record(said(Cell("w", None, 5, two))))
@@ -258,18 +266,18 @@ def test_versions_of_a_table_follow_each_other(avro: bool) -> None:
 
 
 def test_a_column_that_was_dropped_and_added_again_hides_what_it_had() -> None:
-    dropped = (DroppedColumn("v", parse("text"), "regular", 150),)
+    dropped = (DroppedColumn("v", parse_type("text"), "regular", 150),)
     made = Bench(registry=(registry := MemoryRegistry()), input_encoding="avro")
     raw = RawWritten(define(PLAIN, dropped=dropped), registry)
     for at, text in ((100, "old"), (200, "new"), (120, "older")):
-        when = Stamp(at)
+        when = CellStamp(at)
         made.apply(
             raw.record(
                 PartitionUpdate(
                     source=raw.source,
                     key=("a",),
                     write_time=at,
-                    rows=(Row((), when, None, (Cell("v", None, text, when), Cell("n", None, at, when))),),
+                    rows=(UpdateRow((), when, None, (Cell("v", None, text, when), Cell("n", None, at, when))),),
                 )
             )
         )
@@ -280,19 +288,19 @@ def test_a_column_that_was_dropped_and_added_again_hides_what_it_had() -> None:
 def test_a_column_is_dropped_and_added_again_while_changes_come(raw: bool) -> None:
     """It is another column then: new values are shown, and what it had before stays away, however late it comes."""
     without = [each for each in PLAIN if each.name != "v"]
-    dropped = (DroppedColumn("v", parse("text"), "regular", 150),)
+    dropped = (DroppedColumn("v", parse_type("text"), "regular", 150),)
     tables = define(PLAIN), define(without, dropped=dropped), define(PLAIN, dropped=dropped)
     registry = MemoryRegistry()
     made = Bench(registry=registry, input_encoding="avro")
     made.chained = False
 
     def say(number: int, at: int, **values: Any) -> None:
-        where, when = where_of(tables[number]), Stamp(at)
+        where, when = where_of(tables[number]), CellStamp(at)
         change = PartitionUpdate(
             source=where,
             key=("a",),
             write_time=at,
-            rows=(Row((), when, None, tuple(Cell(name, None, value, when) for name, value in values.items())),),
+            rows=(UpdateRow((), when, None, tuple(Cell(name, None, value, when) for name, value in values.items())),),
         )
         made.apply(
             RawWritten(tables[number], registry).record(change)
@@ -329,12 +337,12 @@ def test_a_json_message_tells_its_form() -> None:
     """Both forms of one definition, without schemas in the messages: each is found among the given schemas."""
     made, raw, decoded = bench(PLAIN, avro=False)
     for number in range(4):
-        when = Stamp(100 + number)
+        when = CellStamp(100 + number)
         update = PartitionUpdate(
             source=raw.source,
             key=("a",),
             write_time=when.write_time,
-            rows=(Row((), when, None, (Cell("n", None, number, when),)),),
+            rows=(UpdateRow((), when, None, (Cell("n", None, number, when),)),),
         )
         made.apply(decoded.record(update) if number % 2 else raw.record(update))
     assert [event["after"]["n"] for event in made.events] == [0, 1, 2, 3]
@@ -353,15 +361,15 @@ def test_an_update_that_says_nothing_changes_nothing() -> None:
 def test_a_snapshot_reads_as_one() -> None:
     made, raw, _ = bench(PLAIN, avro=True)
     source = msgspec.structs.replace(raw.source, snapshot=True)
-    when = Stamp(100)
+    when = CellStamp(100)
     made.apply(
         raw.record(
             PartitionUpdate(
                 source=source,
                 key=("a",),
                 write_time=100,
-                deletion=Deletion(50, 0),
-                rows=(Row((), when, None, (Cell("n", None, 1, when),)),),
+                deletion=UpdateDeletion(50, 0),
+                rows=(UpdateRow((), when, None, (Cell("n", None, 1, when),)),),
             )
         )
     )

@@ -15,9 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.cql.types import parse
+from connectors.cql.types import parse_type
 from connectors.errors import Fatal, Skippable
-from connectors.formats.partition_update import Bound, Cell, Deletion, PartitionUpdate, RangeDeletion, Row, Stamp
+from connectors.formats.partition_update import (
+    Cell,
+    CellStamp,
+    ClusteringBound,
+    PartitionUpdate,
+    RangeDeletion,
+    UpdateDeletion,
+    UpdateRow,
+)
 from spark_jobs.materializer.keys import CATALOG
 from spark_jobs.materializer.merge import NO_LIMIT, add_range, range_at
 from spark_jobs.materializer.model import state_key_parts
@@ -36,7 +44,7 @@ from tests.support.materializer import (
 from tests.support.partition_merge import Table
 
 if TYPE_CHECKING:
-    from spark_jobs.materializer.contract import Output
+    from spark_jobs.materializer.contract import OutputRecord
 
 TABLES = {"wide": WIDE, "alone": ALONE, "plain": PLAIN}
 
@@ -114,11 +122,11 @@ def test_a_mutation_is_one_event_per_row_with_the_image_after_all_of_it(name: st
 # Rules one by one. Times: s of the clock; write times are clock times in µs.
 
 
-def stamp(second: float, ttl: int | None = None) -> Stamp:
-    return Stamp(int(second * 1_000_000), ttl, None if ttl is None else int(second) + ttl)
+def stamp(second: float, ttl: int | None = None) -> CellStamp:
+    return CellStamp(int(second * 1_000_000), ttl, None if ttl is None else int(second) + ttl)
 
 
-def update(*rows: Row, key: str = "a", at: float = 100, **parts: Any) -> PartitionUpdate:
+def update(*rows: UpdateRow, key: str = "a", at: float = 100, **parts: Any) -> PartitionUpdate:
     return PartitionUpdate(
         source=parts.pop("source", source()), key=(key,), write_time=int(at * 1_000_000), rows=rows, **parts
     )
@@ -126,8 +134,8 @@ def update(*rows: Row, key: str = "a", at: float = 100, **parts: Any) -> Partiti
 
 def plain(value: str | None, at: float, ttl: int | None = None, *, live: bool = True) -> PartitionUpdate:
     when = stamp(at, ttl)
-    cell = Cell("v", None, value, when if value is not None else Stamp(when.write_time))
-    return update(Row((), when if live else None, None, (cell,)), at=at)
+    cell = Cell("v", None, value, when if value is not None else CellStamp(when.write_time))
+    return update(UpdateRow((), when if live else None, None, (cell,)), at=at)
 
 
 def operations(made: Bench) -> str:
@@ -139,7 +147,7 @@ def test_create_update_delete_with_images_and_what_is_around_them() -> None:
     made.now_s = 101
     made.apply(written.record(plain("x", 100), 7))
     made.apply(written.record(plain("y", 100.5), 8))
-    made.apply(written.record(update(deletion=Deletion(100_700_000, 100), at=100.7), 9))
+    made.apply(written.record(update(deletion=UpdateDeletion(100_700_000, 100), at=100.7), 9))
     create, change, delete = made.events
     assert (create["before"], create["after"]) == (None, {"pk": "a", "n": None, "v": "x"})
     assert (change["before"], change["after"]) == (create["after"], {"pk": "a", "n": None, "v": "y"})
@@ -182,8 +190,8 @@ def test_what_changes_nothing_is_not_said_unless_asked_for(unchanged: bool) -> N
 def test_a_snapshot_is_read_and_tombstones_can_be_left_out() -> None:
     made, written = bench(PLAIN, tombstones_on_delete=False)
     written = Written(PLAIN, where=source(snapshot=True))
-    made.apply(written.record(update(Row((), stamp(100)), source=source(snapshot=True))))
-    made.apply(written.record(update(deletion=Deletion(200_000_000, 200), at=200)))
+    made.apply(written.record(update(UpdateRow((), stamp(100)), source=source(snapshot=True))))
+    made.apply(written.record(update(deletion=UpdateDeletion(200_000_000, 200), at=200)))
     assert operations(made) == "rd"
     assert len(made.output) == 2
 
@@ -192,9 +200,9 @@ def test_expiry_shows_cells_and_rows_in_the_order_in_which_they_run_out() -> Non
     made, written = bench(PLAIN)
     made.now_s = 100
     made.apply(written.record(plain("x", 100, ttl=50)))
-    late = update(Row((), stamp(100, 10)), key="b")
+    late = update(UpdateRow((), stamp(100, 10)), key="b")
     made.apply(written.record(late))
-    made.apply(written.record(update(Row((), stamp(100)))))  # loses: the row's liveness expires
+    made.apply(written.record(update(UpdateRow((), stamp(100)))))  # loses: the row's liveness expires
     made.expire(109)
     assert operations(made) == "cc"
     made.expire(200)
@@ -219,7 +227,7 @@ def test_tombstones_are_kept_for_the_grace_and_no_longer() -> None:
     made.now_s = 100
     made.apply(written.record(plain("x", 90)))
     made.apply(written.record(plain(None, 95, live=False)))
-    made.apply(written.record(update(deletion=Deletion(97_000_000, 97), at=97)))
+    made.apply(written.record(update(deletion=UpdateDeletion(97_000_000, 97), at=97)))
     made.expire(149)
     made.apply(written.record(plain("old", 96)))
     assert made.rows == {}
@@ -232,7 +240,7 @@ def test_tombstones_are_kept_for_the_grace_and_no_longer() -> None:
 def test_a_deletion_of_the_future_is_kept_from_then_on() -> None:
     made, written = bench(PLAIN, grace_s=50)
     made.now_s = 100
-    made.apply(written.record(update(deletion=Deletion(1_000_000_000, 1000), at=1000)))
+    made.apply(written.record(update(deletion=UpdateDeletion(1_000_000_000, 1000), at=1000)))
     made.expire(1049)
     assert len(made.store.values) == 2
     made.expire(1050)
@@ -261,7 +269,9 @@ def filled(made: Bench, written: Written, rows: int = 30) -> None:
     for x in range(rows // 3):
         for y in range(3):
             made.apply(
-                written.record(update(Row((x, y), stamp(90), None, (Cell("v", None, f"{x}.{y}", stamp(90)),)), at=90))
+                written.record(
+                    update(UpdateRow((x, y), stamp(90), None, (Cell("v", None, f"{x}.{y}", stamp(90)),)), at=90)
+                )
             )
     made.events.clear()
 
@@ -270,10 +280,10 @@ def filled(made: Bench, written: Written, rows: int = 30) -> None:
 def test_a_partition_delete_takes_its_rows_in_clustering_order(limit: int) -> None:
     made, written = bench(WIDE)
     filled(made, written)
-    made.apply(written.record(update(Row((2, 1), stamp(99)), at=99)))
+    made.apply(written.record(update(UpdateRow((2, 1), stamp(99)), at=99)))
     made.events.clear()
     made.store.limit = limit
-    made.apply(written.record(update(deletion=Deletion(95_000_000, 95), at=95)))
+    made.apply(written.record(update(deletion=UpdateDeletion(95_000_000, 95), at=95)))
     assert [(event["op"], event["before"]["x"], event["before"]["y"]) for event in made.events] == [
         ("u" if (x, y) == (2, 1) else "d", x, y) for x in range(10) for y in (2, 1, 0)
     ]
@@ -281,28 +291,28 @@ def test_a_partition_delete_takes_its_rows_in_clustering_order(limit: int) -> No
     if limit < 1000:
         assert made.transactions > 30 / limit
     before = made.transactions
-    made.apply(written.record(update(deletion=Deletion(95_000_000, 95), at=95)))
+    made.apply(written.record(update(deletion=UpdateDeletion(95_000_000, 95), at=95)))
     assert (len(made.events), made.transactions) == (30, before + 1)
 
 
 @pytest.mark.parametrize(
     ("start", "end", "gone"),
     [
-        (Bound((3,)), Bound((3,)), [(3, 2), (3, 1), (3, 0)]),
-        (Bound((3, 1)), Bound((4, 2)), [(3, 1), (3, 0), (4, 2)]),
-        (Bound((3, 1), inclusive=False), Bound((4, 2), inclusive=False), [(3, 0)]),
-        (Bound((8,), inclusive=False), Bound(), [(9, 2), (9, 1), (9, 0)]),
-        (Bound(), Bound((0, 2)), [(0, 2)]),
+        (ClusteringBound((3,)), ClusteringBound((3,)), [(3, 2), (3, 1), (3, 0)]),
+        (ClusteringBound((3, 1)), ClusteringBound((4, 2)), [(3, 1), (3, 0), (4, 2)]),
+        (ClusteringBound((3, 1), inclusive=False), ClusteringBound((4, 2), inclusive=False), [(3, 0)]),
+        (ClusteringBound((8,), inclusive=False), ClusteringBound(), [(9, 2), (9, 1), (9, 0)]),
+        (ClusteringBound(), ClusteringBound((0, 2)), [(0, 2)]),
     ],
 )
-def test_range_deletes(start: Bound, end: Bound, gone: list[tuple[int, int]]) -> None:
+def test_range_deletes(start: ClusteringBound, end: ClusteringBound, gone: list[tuple[int, int]]) -> None:
     made, written = bench(WIDE)
     filled(made, written)
-    deletion = RangeDeletion(start, end, Deletion(95_000_000, 95))
+    deletion = RangeDeletion(start, end, UpdateDeletion(95_000_000, 95))
     made.apply(written.record(update(ranges=(deletion,), at=95)))
     assert operations(made) == "d" * len(gone)
     assert [(event["before"]["x"], event["before"]["y"]) for event in made.events] == gone
-    made.apply(written.record(update(Row(gone[0], stamp(94)), Row((7, 7), stamp(94)), at=94)))
+    made.apply(written.record(update(UpdateRow(gone[0], stamp(94)), UpdateRow((7, 7), stamp(94)), at=94)))
     assert len(made.rows) == 30 - len(gone) + 1  # (7, 7) is new, what is in the range stays away
 
 
@@ -311,10 +321,10 @@ def test_a_static_change_is_an_update_of_each_row(limit: int) -> None:
     made, written = bench(WIDE)
     filled(made, written)
     made.store.limit = limit
-    made.apply(written.record(update(static=Row((), None, None, (Cell("st", None, 5, stamp(95, 50)),)), at=95)))
+    made.apply(written.record(update(static=UpdateRow((), None, None, (Cell("st", None, 5, stamp(95, 50)),)), at=95)))
     assert operations(made) == "u" * 30
     assert {event["after"]["st"] for event in made.events} == {5}
-    made.apply(written.record(update(static=Row((), None, None, (Cell("st", None, 5, stamp(96, 49)),)), at=96)))
+    made.apply(written.record(update(static=UpdateRow((), None, None, (Cell("st", None, 5, stamp(96, 49)),)), at=96)))
     assert operations(made) == "u" * 30
     made.expire(145)
     assert operations(made) == "u" * 60
@@ -327,12 +337,12 @@ def test_a_row_of_a_message_that_changes_its_partition_has_one_event(kind: str, 
     made, written = bench(WIDE)
     filled(made, written)
     made.store.limit = limit
-    row = Row((2, 1), stamp(96), None, (Cell("v", None, "new", stamp(96)),))
-    gone = Deletion(95_000_000, 95)
+    row = UpdateRow((2, 1), stamp(96), None, (Cell("v", None, "new", stamp(96)),))
+    gone = UpdateDeletion(95_000_000, 95)
     parts: dict[str, Any] = {
-        "static": {"static": Row((), None, None, (Cell("st", None, 5, stamp(96)),))},
+        "static": {"static": UpdateRow((), None, None, (Cell("st", None, 5, stamp(96)),))},
         "deletion": {"deletion": gone},
-        "range": {"ranges": (RangeDeletion(Bound(), Bound((5,)), gone),)},
+        "range": {"ranges": (RangeDeletion(ClusteringBound(), ClusteringBound((5,)), gone),)},
     }
     message = written.record(update(row, at=96, **parts[kind]))
     made.apply(message)
@@ -351,8 +361,8 @@ def test_a_message_with_a_row_that_cannot_be_merged_changes_nothing_of_its_parti
     made, written = bench(WIDE)
     filled(made, written)
     before = dict(made.store.values)
-    row = Row((50, 0), stamp(96), None, (Cell("v", None, "new", Stamp(-(1 << 63) + 1)),))
-    static = Row((), None, None, (Cell("st", None, 5, stamp(96)),))
+    row = UpdateRow((50, 0), stamp(96), None, (Cell("v", None, "new", CellStamp(-(1 << 63) + 1)),))
+    static = UpdateRow((), None, None, (Cell("st", None, 5, stamp(96)),))
     with pytest.raises(Skippable, match="64 bits"):
         made.engine.apply(written.record(update(row, static=static, at=(1 << 62) / 1_000_000)), made.store, [])
     assert made.store.values == before
@@ -362,10 +372,10 @@ def test_a_static_change_of_many_rows_is_written_in_pieces() -> None:
     made, written = bench(WIDE)
     made.now_s = 100
     for x in range(50):
-        made.apply(written.record(update(*(Row((x, y), stamp(90)) for y in range(100)), at=90)))
+        made.apply(written.record(update(*(UpdateRow((x, y), stamp(90)) for y in range(100)), at=90)))
     made.events.clear()
     before = made.transactions
-    made.apply(written.record(update(static=Row((), None, None, (Cell("st", None, 5, stamp(95)),)), at=95)))
+    made.apply(written.record(update(static=UpdateRow((), None, None, (Cell("st", None, 5, stamp(95)),)), at=95)))
     assert operations(made) == "u" * 5000
     assert made.transactions - before == 3
 
@@ -402,12 +412,12 @@ def versions() -> tuple[Bench, list[Written]]:
     made = Bench(registry=registry, input_encoding="avro")
     made.chained = False
     key, n, _ = PLAIN
-    tables = [(PLAIN, "1"), ([key, n], "2"), (PLAIN, "3"), ([key, n, Column("v", parse("int"), "regular")], "4")]
+    tables = [(PLAIN, "1"), ([key, n], "2"), (PLAIN, "3"), ([key, n, Column("v", parse_type("int"), "regular")], "4")]
     return made, [Written(columns, registry, source(version=version)) for columns, version in tables]
 
 
 def cell(name: str, value: Any, at: float, *, live: bool = False) -> PartitionUpdate:
-    return update(Row((), stamp(at) if live else None, None, (Cell(name, None, value, stamp(at)),)), at=at)
+    return update(UpdateRow((), stamp(at) if live else None, None, (Cell(name, None, value, stamp(at)),)), at=at)
 
 
 def test_a_dropped_column_does_not_come_back() -> None:
@@ -450,7 +460,7 @@ def test_another_table_of_the_same_name_begins_anew() -> None:
 def test_the_state_is_read_without_the_messages_it_came_from() -> None:
     made, written = bench(WIDE)
     filled(made, written)
-    made.apply(written.record(update(static=Row((), None, None, (Cell("st", None, 5, stamp(95)),)), at=95)))
+    made.apply(written.record(update(static=UpdateRow((), None, None, (Cell("st", None, 5, stamp(95)),)), at=95)))
     made.restart()
     rows = list(made.engine.rows(made.store))
     assert len(rows) == 30
@@ -461,7 +471,7 @@ def test_the_state_is_read_without_the_messages_it_came_from() -> None:
         90_000_000,
     )
     assert dict(zip(rows[0].values, rows[0].types, strict=True))["m"] == "array<struct<`key`:string,`value`:bigint>>"
-    emit: list[Output] = []
+    emit: list[OutputRecord] = []
     assert made.engine.replay(made.store, emit) is None
     assert {output.key: json.loads(output.value or b"")["after"] for output in emit} == made.rows
     assert {json.loads(output.value or b"")["op"] for output in emit} == {"r"}

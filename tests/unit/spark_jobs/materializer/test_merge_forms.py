@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.cql.types import CqlType, parse
+from connectors.cql.types import CqlType, parse_type
 from connectors.errors import Fatal, Skippable
 from connectors.formats import timeuuid, ums
-from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Stamp
+from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateDeletion, UpdateRow
 from connectors.schema import INT64, OPTIONAL_STRING, STRING, decimal, struct
-from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.contract import InputRecord
 from spark_jobs.materializer.decode import AVRO
-from spark_jobs.materializer.keys import after, clustering_encoder, ordered
+from spark_jobs.materializer.keys import clustering_encoder, end_of_prefix, order_encoder
 from tests.support.materializer import KEY, PLAIN, Bench, Column, MemoryRegistry, Written, source
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_read import avro_reader
@@ -45,11 +45,11 @@ ORDERED: dict[str, tuple[Any, Any]] = {
     "decimal": (_decimals, float),
     "timeuuid": (
         st.builds(
-            lambda micro, low: timeuuid.text(timeuuid.make(micro, low)),
+            lambda micro, low: timeuuid.format_uuid(timeuuid.make_uuid(micro, low)),
             st.integers(0, 1 << 50),
             st.integers(0, (1 << 64) - 1),
         ),
-        timeuuid.order,
+        timeuuid.order_key,
     ),
     "list<int>": (st.lists(st.integers(-2, 2), max_size=3), None),
     "set<text>": (st.lists(st.text("ab", max_size=2), max_size=3), None),
@@ -62,38 +62,38 @@ ORDERED: dict[str, tuple[Any, Any]] = {
 def test_keys_sort_as_values(text: str, data: st.DataObject) -> None:
     strategy, order = ORDERED[text]
     one, other = data.draw(strategy), data.draw(strategy)
-    encode = ordered(parse(f"frozen<{text}>") if "<" in text else parse(text))
+    encode = order_encoder(parse_type(f"frozen<{text}>") if "<" in text else parse_type(text))
     left, right = (one, other) if order is None else (order(one), order(other))
     assert (encode(one) < encode(other)) == (left < right)
     assert (encode(one) == encode(other)) == (left == right)
     assert encode(one) == encode(other) or not encode(one).startswith(encode(other))
-    down = clustering_encoder([(parse(text) if "<" not in text else parse(f"frozen<{text}>"), True)])
+    down = clustering_encoder([(parse_type(text) if "<" not in text else parse_type(f"frozen<{text}>"), True)])
     assert (down([one]) < down([other])) == (left > right)
 
 
 @given(st.lists(st.tuples(_texts, st.integers(-2, 2)), min_size=2, max_size=2))
 def test_keys_of_several_columns(pair: list[tuple[str, int]]) -> None:
-    encode = clustering_encoder([(parse("text"), False), (parse("int"), True)])
+    encode = clustering_encoder([(parse_type("text"), False), (parse_type("int"), True)])
     one, other = ((name.encode(), -number) for name, number in pair)
     assert (encode(pair[0]) < encode(pair[1])) == (one < other)
-    behind = after(encode(pair[0][:1]))
+    behind = end_of_prefix(encode(pair[0][:1]))
     assert behind is not None
     assert encode(pair[0][:1]) <= encode(pair[0]) < behind
 
 
 def test_special_orders() -> None:
     doubles = [float("-inf"), -1.5, -0.0, 0.0, 1e-300, 2.0, float("inf"), float("nan")]
-    encoded = list(map(ordered(parse("double")), doubles))
+    encoded = list(map(order_encoder(parse_type("double")), doubles))
     assert encoded == sorted(encoded)
-    assert ordered(parse("decimal"))("1.0") == ordered(parse("decimal"))("1.00")
-    assert ordered(parse("decimal"))("0") == ordered(parse("decimal"))("-0.0")
+    assert order_encoder(parse_type("decimal"))("1.0") == order_encoder(parse_type("decimal"))("1.00")
+    assert order_encoder(parse_type("decimal"))("0") == order_encoder(parse_type("decimal"))("-0.0")
     addresses = ["10.0.0.1", "10.0.0.2", "127.0.0.1"]
-    assert sorted(addresses, key=ordered(parse("inet"))) == addresses
-    pair = CqlType("tuple", (parse("int"), parse("text")), frozen=True)
+    assert sorted(addresses, key=order_encoder(parse_type("inet"))) == addresses
+    pair = CqlType("tuple", (parse_type("int"), parse_type("text")), frozen=True)
     values = [{"field_0": None, "field_1": "b"}, {"field_0": 1, "field_1": None}, {"field_0": 1, "field_1": "a"}]
-    assert sorted(values, key=ordered(pair)) == values
-    assert after(b"a\xff") == b"b"
-    assert after(b"\xff") is None
+    assert sorted(values, key=order_encoder(pair)) == values
+    assert end_of_prefix(b"a\xff") == b"b"
+    assert end_of_prefix(b"\xff") is None
 
 
 TYPES: dict[str, tuple[Any, Any]] = {
@@ -128,7 +128,7 @@ TYPES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("output", ["json", "json-schemas", "avro"])
 @pytest.mark.parametrize("avro", [False, True], ids=["from json", "from avro"])
 def test_every_type(avro: bool, output: str) -> None:
-    columns = [KEY, *(Column(f"c{index}", parse(text), "regular") for index, text in enumerate(TYPES))]
+    columns = [KEY, *(Column(f"c{index}", parse_type(text), "regular") for index, text in enumerate(TYPES))]
     registry = MemoryRegistry()
     written = Written(columns, registry if avro else None)
     made = Bench(
@@ -137,15 +137,15 @@ def test_every_type(avro: bool, output: str) -> None:
         input_schemas=(written.text,),
         output_encoding=output,
     )
-    stamp = Stamp(100)
+    stamp = CellStamp(100)
     cells = tuple(Cell(f"c{index}", None, value, stamp) for index, (value, _) in enumerate(TYPES.values()))
     emit: list[Any] = []
     for time in (100, 100, 101):  # the second is a repetition, the third changes nothing that can be seen
-        row = Row((), Stamp(time), None, tuple(cell._replace(stamp=Stamp(time)) for cell in cells))
+        row = UpdateRow((), CellStamp(time), None, tuple(cell._replace(stamp=CellStamp(time)) for cell in cells))
         update = PartitionUpdate(source=source(), key=("a",), write_time=time, rows=(row,))
         made.engine.apply(written.record(update), made.store, emit)
     made.engine.apply(
-        written.record(PartitionUpdate(source=source(), key=("a",), write_time=102, deletion=Deletion(102, 0))),
+        written.record(PartitionUpdate(source=source(), key=("a",), write_time=102, deletion=UpdateDeletion(102, 0))),
         made.store,
         emit,
     )
@@ -193,12 +193,12 @@ def three(form: str, encoding: str) -> tuple[list[Any], list[Any], MemoryRegistr
     made.now_s = 2
     emit: list[Any] = []
     for time, value in ((1_000_000, "x"), (1_000_001, "y")):
-        row = Row((), Stamp(time), None, (Cell("v", None, value, Stamp(time)),))
+        row = UpdateRow((), CellStamp(time), None, (Cell("v", None, value, CellStamp(time)),))
         update = PartitionUpdate(source=source(), key=("a",), write_time=time, rows=(row,))
         made.engine.apply(written.record(update), made.store, emit)
     made.engine.apply(
         written.record(
-            PartitionUpdate(source=source(), key=("a",), write_time=1_000_002, deletion=Deletion(1_000_002, 1))
+            PartitionUpdate(source=source(), key=("a",), write_time=1_000_002, deletion=UpdateDeletion(1_000_002, 1))
         ),
         made.store,
         emit,
@@ -318,7 +318,7 @@ def test_debezium_in_any_order_of_arrival(way: str, output: str) -> None:
             {"schemas.enable": "true" if way == "enveloped" else "false", "decimal.format": "NUMERIC"}
         )
         key, value = converter.encoder("t", ORDER_KEY), converter.encoder("t", ENVELOPE)
-    records = [Input(key({"id": 1}), value(each), offset, 3) for offset, each in enumerate(events)]
+    records = [InputRecord(key({"id": 1}), value(each), offset, 3) for offset, each in enumerate(events)]
     for order, shown in (([0, 1, 1, 2, 3], "cuud"), ([2, 0, 1], "c"), ([3, 2, 1, 0], ""), ([1, 3, 0, 2], "cd")):
         made = Bench(
             registry=registry,
@@ -331,7 +331,7 @@ def test_debezium_in_any_order_of_arrival(way: str, output: str) -> None:
         for index in order:
             made.engine.apply(records[index], made.store, emit)
             made.restart()
-        made.engine.apply(Input(records[0].key, None, 9, 0), made.store, emit)
+        made.engine.apply(InputRecord(records[0].key, None, 9, 0), made.store, emit)
         found = [decoded(each.value, output, registry) for each in emit]
         assert "".join(each["op"] for each in found) == shown
         if order == [2, 0, 1]:
@@ -361,19 +361,19 @@ def test_of_changes_with_one_position_the_later_stands_and_repetitions_give_no_e
         change("c", None, rows[1], file="bin.000001", pos=5_000_000_000),
     ]
     for offset, event in enumerate(events):
-        made.apply(Input(b"", json.dumps(event).encode(), offset, 0))
+        made.apply(InputRecord(b"", json.dumps(event).encode(), offset, 0))
     assert "".join(event["op"] for event in made.events) == "cudc"
     assert made.rows == {b'{"id":1}': rows[1]}
 
 
 def message(*tuples: list[str | None], fields: Any = None) -> bytes:
     fields = fields or [
-        ums.field("id", "long", nullable=False),
-        ums.field("name", "string"),
-        ums.field("paid", "boolean"),
+        ums.make_field("id", "long", nullable=False),
+        ums.make_field("name", "string"),
+        ums.make_field("paid", "boolean"),
     ]
     return json.dumps(
-        ums.message(ums.INCREMENT, "mysql.db1.shop.orders.3.0.0", [*ums.SYSTEM_FIELDS, *fields], tuples)
+        ums.make_message(ums.INCREMENT, "mysql.db1.shop.orders.3.0.0", [*ums.SYSTEM_FIELDS, *fields], tuples)
     ).encode()
 
 
@@ -384,7 +384,7 @@ def tuple_(number: int, operation: str, *values: str | None) -> list[str | None]
 def test_ums_as_input() -> None:
     made = Bench(input_format="ums", key_columns=("id",))
     made.apply(
-        Input(
+        InputRecord(
             b"",
             message(
                 tuple_(1, "i", "7", "a", "false"), tuple_(2, "b", "7", "a", "false"), tuple_(2, "u", "7", "b", "true")
@@ -396,31 +396,37 @@ def test_ums_as_input() -> None:
     assert made.rows == {b'{"id":7}': {"id": 7, "name": "b", "paid": True}}
     assert [event["op"] for event in made.events] == ["c", "u"]
     assert made.events[0]["source"]["ts_us"] == 1_767_323_045_000_006
-    made.apply(Input(b"", message(tuple_(5, "d", "7", "b", "true")), 1, 0))
-    made.apply(Input(b"", message(tuple_(4, "u", "7", "late", "true")), 2, 0))
+    made.apply(InputRecord(b"", message(tuple_(5, "d", "7", "b", "true")), 1, 0))
+    made.apply(InputRecord(b"", message(tuple_(4, "u", "7", "late", "true")), 2, 0))
     assert made.rows == {}
-    made.apply(Input(b"", json.dumps(ums.heartbeat("mysql.db1.shop.orders.3.0.0", 0)).encode(), 3, 0))
-    made.apply(Input(b"", json.dumps(ums.termination("mysql.db1.shop.orders.3.0.0", 0, batch=True)).encode(), 3, 0))
+    made.apply(InputRecord(b"", json.dumps(ums.make_heartbeat("mysql.db1.shop.orders.3.0.0", 0)).encode(), 3, 0))
+    made.apply(
+        InputRecord(b"", json.dumps(ums.make_termination("mysql.db1.shop.orders.3.0.0", 0, batch=True)).encode(), 3, 0)
+    )
     with pytest.raises(Skippable, match="directive_flow_start"):
-        made.apply(Input(b"", json.dumps(ums.signal("directive_flow_start", "n", 0)).encode(), 3, 0))
+        made.apply(InputRecord(b"", json.dumps(ums.make_signal("directive_flow_start", "n", 0)).encode(), 3, 0))
     made.chained = False
-    more = [ums.field("id", "long", nullable=False), ums.field("name", "string"), ums.field("note", "string")]
-    made.apply(Input(b"", message(tuple_(6, "i", "8", "c", "n"), fields=more), 4, 0))
+    more = [
+        ums.make_field("id", "long", nullable=False),
+        ums.make_field("name", "string"),
+        ums.make_field("note", "string"),
+    ]
+    made.apply(InputRecord(b"", message(tuple_(6, "i", "8", "c", "n"), fields=more), 4, 0))
     assert made.rows == {b'{"id":8}': {"id": 8, "name": "c", "note": "n"}}
 
 
 def test_rows_that_can_not_be_taken() -> None:
     with pytest.raises(Fatal, match=r"key\.columns"):
-        Bench(input_format="ums").apply(Input(b"", message(tuple_(1, "i", "7", "a", "false")), 0, 0))
+        Bench(input_format="ums").apply(InputRecord(b"", message(tuple_(1, "i", "7", "a", "false")), 0, 0))
     made = Bench(input_format="debezium", key_columns=("id",))
     for value in (b"[]", b"x", b'{"op":"t"}', b'{"op":"c"}', json.dumps(change("c", None, {"x": 1})).encode()):
         with pytest.raises(Skippable):
-            made.apply(Input(b"", value, 0, 0))
-    made.apply(Input(b"", json.dumps(change("c", None, {"id": 1})).encode(), 0, 0))
+            made.apply(InputRecord(b"", value, 0, 0))
+    made.apply(InputRecord(b"", json.dumps(change("c", None, {"id": 1})).encode(), 0, 0))
     other = change("c", None, {"id": 1})
     other["source"]["table"] = "customers"
     with pytest.raises(Skippable, match="besides"):
-        made.apply(Input(b"", json.dumps(other).encode(), 1, 0))
+        made.apply(InputRecord(b"", json.dumps(other).encode(), 1, 0))
 
 
 @pytest.mark.parametrize(("way", "output"), [("json", "json"), ("enveloped", "json"), ("enveloped", "json-schemas")])
@@ -433,5 +439,5 @@ def test_columns_of_debezium_with_odd_names(way: str, output: str, name: str) ->
     made = Bench(input_format="debezium", input_encoding="json", output_encoding=output)
     event = change("c", None, {"id": 1, name: "x"}, file="bin.000001", pos=10)
     emit: list[Any] = []
-    made.engine.apply(Input(key({"id": 1}), value(event), 0, 3), made.store, emit)
+    made.engine.apply(InputRecord(key({"id": 1}), value(event), 0, 3), made.store, emit)
     assert [decoded(each.value, output, MemoryRegistry())["after"] for each in emit] == [{"id": 1, name: "x"}]

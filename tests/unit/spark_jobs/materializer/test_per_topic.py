@@ -21,21 +21,21 @@ JOB = {
 
 
 def complaints(properties: dict[str, str]) -> list[str]:
-    return [problem.message for problem in config.check(properties)[1]]
+    return [problem.message for problem in config.check_job(properties)[1]]
 
 
 def test_each_topic_has_its_own_names() -> None:
-    job = config.build(JOB).config
+    job = config.build_job(JOB).config
     part = config_for(job, "b")
     assert part["source.topics"] == ["b"]
     assert (part["name"], part["sink.kafka.topic"], changelog_topic(part)) == ("rows-b", "b.rows", "rows-b-changelog")
     assert (part["state.dir"], part["kafka.group.id"]) == ("/state/topics/b", "millrace-rows")
-    named = config.build(JOB | {"materializer.changelog.topic": "state.${topic}"}).config
+    named = config.build_job(JOB | {"materializer.changelog.topic": "state.${topic}"}).config
     assert changelog_topic(config_for(named, "a")) == "state.a"
 
 
 def test_one_topic_keeps_the_names_of_the_job() -> None:
-    job = config.build(JOB | {"source.topics": "a", "sink.kafka.topic": "rows-out"}).config
+    job = config.build_job(JOB | {"source.topics": "a", "sink.kafka.topic": "rows-out"}).config
     assert config_for(job, "a") is job
     assert choose_topic(job, None) is job
     assert changelog_topic(job) == "rows-changelog"
@@ -53,7 +53,7 @@ def test_one_topic_keeps_the_names_of_the_job() -> None:
 )
 def test_a_pattern_must_not_match_what_the_job_writes(template: str, topics: list[str], loop: str) -> None:
     named = {name: value for name, value in JOB.items() if name != "source.topics"}
-    job = config.build(named | {"source.topics.pattern": ".*", "sink.kafka.topic": template}).config
+    job = config.build_job(named | {"source.topics.pattern": ".*", "sink.kafka.topic": template}).config
     complaint = find_loop(job, topics)
     assert complaint.startswith(f"source.topics.pattern matches {loop}, which this job writes" if loop else "")
     assert bool(complaint) == bool(loop)

@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Stamp
-from spark_jobs.materializer.stages import Histogram, StageNumbers, Stages
+from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow
+from spark_jobs.materializer.stages import StageHistogram, StageNumbers, Stages
 from tests.support.materializer import PLAIN, Bench, MemoryRegistry, Written, source
 
 
 @given(st.lists(st.integers(-5, 1 << 40), min_size=1), st.floats(0.01, 1))
 def test_quantiles_are_a_little_too_high_at_most(values: list[int], share: float) -> None:
-    halves = Histogram(), Histogram()
+    halves = StageHistogram(), StageHistogram()
     for number, value in enumerate(values):
         halves[number % 2].add(value)
-    found = Histogram()
+    found = StageHistogram()
     for each in halves:
         found.merge(each)
     ordered = sorted(max(value, 0) for value in values)
     exact = ordered[math.ceil(share * len(values) - 1e-9) - 1]
     assert exact <= found.quantile(share) <= max(exact * 1.125, exact)
     assert (found.count, found.total, found.largest) == (len(values), sum(ordered), ordered[-1])
-    assert Histogram().quantile(share) == 0
+    assert StageHistogram().quantile(share) == 0
 
 
 @pytest.mark.parametrize("appended", [False, True])
@@ -35,13 +35,13 @@ def test_a_change_gives_its_way_once(appended: bool) -> None:
     written = Written(PLAIN, registry)
 
     def record(at_ms: int, *, snapshot: bool = False) -> None:
-        when = Stamp(at_ms * 1000)
+        when = CellStamp(at_ms * 1000)
         message = written.record(
             PartitionUpdate(
                 source=source(snapshot=snapshot),
                 key=("a",),
                 write_time=when.write_time,
-                rows=(Row((), when, None, (Cell("n", None, at_ms, when),)),),
+                rows=(UpdateRow((), when, None, (Cell("n", None, at_ms, when),)),),
             )
         )
         made.apply(message._replace(timestamp_ms=5 if appended else at_ms))  # all were read at 7 ms

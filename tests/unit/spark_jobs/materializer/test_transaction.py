@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_jobs.materializer import transaction
-from spark_jobs.materializer.transaction import Redo, Writer
+from spark_jobs.materializer.transaction import BucketWriter, Redo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,8 +41,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def writer(producer: Any) -> Writer:
-    made = object.__new__(Writer)
+def writer(producer: Any) -> BucketWriter:
+    made = object.__new__(BucketWriter)
     made.identity = "job-0"
     made._producer = producer
     made._options = SimpleNamespace(output_topic="o", changelog_topic="c", group="g", transaction_timeout_ms=60_000)  # type: ignore[assignment]

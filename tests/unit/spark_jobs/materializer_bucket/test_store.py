@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.materializer import store
-from spark_jobs.materializer.store import LINK, Cache, Meta, Moved, Overlay, after_prefix
+from spark_jobs.materializer.store import LINK, BucketCache, Meta, Moved, Overlay, after_prefix
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,15 +31,15 @@ VALUES = st.builds(
 CHANGES = st.dictionaries(KEYS, st.none() | VALUES, max_size=12)
 
 
-def opened(folder: Path, **more: Any) -> Cache:
-    return Cache(folder, more.get("job", "j"), more.get("bucket", 0), more.get("topic", "id"))
+def opened(folder: Path, **more: Any) -> BucketCache:
+    return BucketCache(folder, more.get("job", "j"), more.get("bucket", 0), more.get("topic", "id"))
 
 
-def overlay(cache: Cache, *, changes: int = 1 << 30, size: int = 1 << 40) -> Overlay:
+def overlay(cache: BucketCache, *, changes: int = 1 << 30, size: int = 1 << 40) -> Overlay:
     return Overlay(cache, cache.meta(), max_changes=changes, max_bytes=size)
 
 
-def write(cache: Cache, changes: dict[bytes, bytes | None]) -> None:
+def write(cache: BucketCache, changes: dict[bytes, bytes | None]) -> None:
     meta = cache.meta()
     cache.write(changes, meta, msgspec.structs.replace(meta, position=meta.position + 1))
 

@@ -14,18 +14,18 @@ from pyspark.sql import types as t
 from connectors.options import ConfigDef
 from spark_jobs import config
 from spark_jobs.contract import Column, TableSchema
-from spark_jobs.flow_edit import Edit, changed_options, effects, table_changes
+from spark_jobs.flow_edit import Edit, changed_options, find_edit_effects, table_changes
 from spark_jobs.flow_plan import plan_flow
 from spark_jobs.sources.tables import to_json
 from spark_jobs.steps.contract import Step, StepContext
-from spark_jobs.steps.lineage import hidden_columns, origins, parents_of, plan_stages
+from spark_jobs.steps.lineage import find_origins, hidden_columns, parents_of, plan_stages
 from spark_jobs.steps.options import build_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from spark_jobs.steps.model import Output
+    from spark_jobs.steps.model import OutputTable
 
 #: No server listens there: plans say so, and continue.
 NOWHERE = "127.0.0.1:9"
@@ -53,7 +53,7 @@ def properties(folder: Path | None = None, **more: str) -> dict[str, str]:
 
 
 def parsed(**more: str) -> Any:
-    checked, problems = config.check(properties(None, **more))
+    checked, problems = config.check_job(properties(None, **more))
     assert checked is not None, problems
     return checked
 
@@ -241,7 +241,8 @@ def test_the_plan_tells_what_an_edit_changes(tmp_path: Path) -> None:
 def test_what_an_edit_keeps_and_drops(more: dict[str, str], expected: tuple[str, str, str]) -> None:
     part, effect, words = expected
     listed = [
-        (consequence.part, consequence.effect, consequence.reason) for consequence in effects(parsed(), parsed(**more))
+        (consequence.part, consequence.effect, consequence.reason)
+        for consequence in find_edit_effects(parsed(), parsed(**more))
     ]
     assert any(consequence[:2] == (part, effect) and words in consequence[2] for consequence in listed), listed
 
@@ -266,7 +267,7 @@ def test_state_of_steps_that_an_edit_drops() -> None:
     )
     listed = {
         effect.reason.partition(":")[0]: effect
-        for effect in effects(old, new, Edit(build_steps(old), build_steps(new)))
+        for effect in find_edit_effects(old, new, Edit(build_steps(old), build_steps(new)))
         if effect.part == "state"
     }
     assert {name: effect.effect for name, effect in listed.items()} == {
@@ -279,7 +280,7 @@ def test_state_of_steps_that_an_edit_drops() -> None:
     assert "was made with table=shop.orders (now shop.notes)" in listed["step other"].reason
     assert "was made with sql=SELECT id FROM t (now SELECT id, name FROM t)" in listed["step v"].reason
     moved = parsed(steps="same", **window("same"), **{"checkpoint.location": "/elsewhere"})
-    parts = [e for e in effects(old, moved, Edit(build_steps(old), build_steps(moved))) if e.part == "state"]
+    parts = [e for e in find_edit_effects(old, moved, Edit(build_steps(old), build_steps(moved))) if e.part == "state"]
     assert {effect.effect for effect in parts} == {"dropped"}
 
 
@@ -319,14 +320,14 @@ def test_columns_that_a_later_step_masks_are_hidden_in_all_tables_before_it() ->
         frozenset({("shop.orders", "number")}),
         frozenset(),
     ]
-    assert origins(stages)[1]["shop.orders", "number"] == {("shop.orders", "card")}
+    assert find_origins(stages)[1]["shop.orders", "number"] == {("shop.orders", "card")}
 
 
 def test_a_column_whose_origin_the_plan_does_not_say_reads_all_that_may_be_it() -> None:
     class Opaque(Step):
         config_def = ConfigDef([])
 
-        def plan(self, tables: Sequence[TableSchema]) -> list[Output | TableSchema]:
+        def plan(self, tables: Sequence[TableSchema]) -> list[OutputTable | TableSchema]:
             return [TableSchema("new", (Column("secret", t.StringType()),)), *tables]
 
     everything = {("shop.orders", name) for name in ("id", "name", "card")}

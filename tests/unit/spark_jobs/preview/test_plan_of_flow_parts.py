@@ -11,9 +11,9 @@ import pytest
 from connectors.errors import ConfigInvalid
 from spark_jobs import config
 from spark_jobs.flow_plan import merge_lines, plan_flow
-from spark_jobs.plan import plan
+from spark_jobs.plan import plan_lines
 from spark_jobs.plan_client import ask_plan
-from spark_jobs.preview.client import preview_flow, refusal
+from spark_jobs.preview.client import describe_refusal, preview_flow
 from spark_jobs.preview.request import read_request
 from spark_jobs.steps.lineage import hidden_columns, plan_stages
 from spark_jobs.steps.options import build_steps
@@ -168,7 +168,7 @@ def test_columns_of_python_steps_may_come_from_each_column_of_their_table(tmp_pa
     assert hidden_columns(stages)[0] == {("shop.orders", name) for name in everything}
     assert hidden_columns(stages)[1] == {("shop.orders", "score")}
 
-    text = "\n".join(plan(job))
+    text = "\n".join(plan_lines(job))
     assert f"score double = score of {code}" in text
 
 
@@ -228,4 +228,4 @@ def test_previews_of_sources_without_topics_are_refused_or_take_given_rows() -> 
         asyncio.run(preview_flow(without_topics(**FILES), {}, deadline_s=10))
     with pytest.raises(ConfigInvalid, match=r"source\.type=history has no preview"):
         asyncio.run(preview_flow(without_topics(**HISTORY), rows, deadline_s=10))
-    assert refusal(config.build(without_topics(**FILES)), read_request(rows)) == ""
+    assert describe_refusal(config.build_job(without_topics(**FILES)), read_request(rows)) == ""

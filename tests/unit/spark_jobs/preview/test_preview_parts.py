@@ -19,20 +19,20 @@ from spark_jobs.contract import Column, TableSchema
 from spark_jobs.preview.caller_rows import by_table, check_columns
 from spark_jobs.preview.command import read_rows_file
 from spark_jobs.preview.limits import Cancelled, Limit
-from spark_jobs.preview.records import Newest, Record, windows
+from spark_jobs.preview.records import Newest, PreviewRecord, compute_windows
 from spark_jobs.preview.request import (
     MOST_ROWS,
-    GivenRow,
-    Request,
+    CallerRow,
+    FlowPreviewRequest,
     from_message,
     preview_address,
     preview_settings,
     read_request,
     to_message,
 )
-from spark_jobs.preview.tables import cell, preview_lines
-from spark_jobs.preview.trace import HIDDEN, Line, compare, hide, json_value, reason_of
-from spark_jobs.ranges import Existing
+from spark_jobs.preview.tables import format_cell, preview_lines
+from spark_jobs.preview.trace import HIDDEN, Line, compare_rows, hide_values, json_value, reason_of
+from spark_jobs.ranges import ExistingTopic
 from worker.rest.flow_schemas import MOST_PREVIEW_ROWS
 
 if TYPE_CHECKING:
@@ -52,13 +52,15 @@ def test_a_request_reaches_the_application_as_it_is() -> None:
         {"table": "orders", "op": "d", "row": {"id": 2}},
     ]
     request = read_request({"limit": 5, "rows": rows, "timeout_ms": 1500})
-    assert request == Request(5, (GivenRow("orders", rows[0]["row"]), GivenRow("orders", {"id": 2}, "d")), 1.5)
+    assert request == FlowPreviewRequest(
+        5, (CallerRow("orders", rows[0]["row"]), CallerRow("orders", {"id": 2}, "d")), 1.5
+    )
     line = json.dumps(to_message(request, {"name": "x"}, {"spark.master": "local[2]"}))
     message = from_message(line)
     assert message is not None
     assert (message.request, message.configuration) == (request, {"name": "x"})
     assert message.settings == {"spark.master": "local[2]"}
-    assert read_request({}) == Request()
+    assert read_request({}) == FlowPreviewRequest()
     assert MOST_ROWS == MOST_PREVIEW_ROWS
 
 
@@ -111,7 +113,7 @@ def test_previews_run_on_local_threads_with_the_flow_s_other_settings() -> None:
 def test_the_newest_records_within_number_and_bytes(
     items: list[tuple[int, int, int]], limit: int, most_bytes: int
 ) -> None:
-    records = [Record(at, "t", partition, offset, None, b"x" * 10) for at, partition, offset in items]
+    records = [PreviewRecord(at, "t", partition, offset, None, b"x" * 10) for at, partition, offset in items]
     newest = Newest(limit, most_bytes)
     for record in records:
         newest.add(record)
@@ -122,10 +124,13 @@ def test_the_newest_records_within_number_and_bytes(
 
 
 def test_windows_end_at_the_end_and_are_bounded_over_all_partitions() -> None:
-    existing = {"t": Existing("", {0: 5, 1: 0, 2: 7}, {0: 8, 1: 100, 2: 7}), "u": Existing("", {0: 0}, {0: 1})}
-    assert windows(existing, 10) == {("t", 0): (5, 8), ("t", 1): (90, 100), ("u", 0): (0, 1)}
-    many = {"t": Existing("", dict.fromkeys(range(2000), 0), dict.fromkeys(range(2000), 1000))}
-    assert sum(end - first for first, end in windows(many, 1000).values()) == 20_000
+    existing = {
+        "t": ExistingTopic("", {0: 5, 1: 0, 2: 7}, {0: 8, 1: 100, 2: 7}),
+        "u": ExistingTopic("", {0: 0}, {0: 1}),
+    }
+    assert compute_windows(existing, 10) == {("t", 0): (5, 8), ("t", 1): (90, 100), ("u", 0): (0, 1)}
+    many = {"t": ExistingTopic("", dict.fromkeys(range(2000), 0), dict.fromkeys(range(2000), 1000))}
+    assert sum(end - first for first, end in compute_windows(many, 1000).values()) == 20_000
 
 
 # Steps.
@@ -145,7 +150,7 @@ def test_rows_that_a_step_leaves_out_or_changes() -> None:
         line("f-b", "b", "f"),
     ]
     after = {"a": {"i"}, "b": {"d"}, "e": {"u"}}
-    difference = compare(before, after, {"a", "b", "e"}, {"d"})
+    difference = compare_rows(before, after, {"a", "b", "e"}, {"d"})
     assert [left.uid for left in difference.dropped] == ["c", "f-b"]
     assert [(left.uid, op) for left, op in difference.changed] == [("b", "d")]
 
@@ -157,7 +162,7 @@ def test_every_row_is_passed_dropped_changed_or_failed(rows: list[tuple[int, str
         row.uid: {data.draw(st.sampled_from([row.op, "d"]))} for row in before if data.draw(st.booleans(), label="kept")
     }
     failed = {row.uid for row in before if row.uid not in after and data.draw(st.booleans(), label="failed")}
-    difference = compare(before, after, set(after), failed)
+    difference = compare_rows(before, after, set(after), failed)
     same = [row.uid for row in before if row.op in after.get(row.uid, ())]
     reported = [row.uid for row in difference.dropped] + [row.uid for row, _ in difference.changed]
     assert sorted([*same, *reported, *failed]) == sorted(row.uid for row in before)
@@ -194,11 +199,11 @@ def test_values_as_json() -> None:
         "long": "",
     }
     assert shown["long"].endswith("... (1001 characters)")
-    assert hide({"a": 1, "b": "x", "c": None}, {"b", "c"}) == {"a": 1, "b": HIDDEN, "c": None}
+    assert hide_values({"a": 1, "b": "x", "c": None}, {"b", "c"}) == {"a": 1, "b": HIDDEN, "c": None}
 
 
 def test_given_rows_find_their_tables_and_must_fit_them() -> None:
-    rows = [GivenRow("orders", {"id": 1}), GivenRow("new", {}), GivenRow("shop.orders", {"id": 2, "name": "x"})]
+    rows = [CallerRow("orders", {"id": 1}), CallerRow("new", {}), CallerRow("shop.orders", {"id": 2, "name": "x"})]
     groups = by_table(rows, [ORDERS])
     assert {name: [number for number, _ in group] for name, group in groups.items()} == {
         "shop.orders": [1, 3],
@@ -206,9 +211,9 @@ def test_given_rows_find_their_tables_and_must_fit_them() -> None:
     }
     check_columns(ORDERS, groups["shop.orders"])
     with pytest.raises(ConfigInvalid, match=r"row 4: table shop\.orders has no column nam; it has id, name"):
-        check_columns(ORDERS, [(4, GivenRow("orders", {"id": 1, "nam": "x"}))])
+        check_columns(ORDERS, [(4, CallerRow("orders", {"id": 1, "nam": "x"}))])
     with pytest.raises(ConfigInvalid, match="row 5: column id is of the key"):
-        check_columns(ORDERS, [(5, GivenRow("orders", {"name": "x"}))])
+        check_columns(ORDERS, [(5, CallerRow("orders", {"name": "x"}))])
 
 
 # The end of a preview.
@@ -308,7 +313,7 @@ def test_the_answer_as_tables() -> None:
         "  FAILED: no column x",
         "note: something was cut off",
     ]
-    assert cell("x" * 41) == "x" * 37 + "..."
+    assert format_cell("x" * 41) == "x" * 37 + "..."
 
 
 def test_rows_come_from_a_list_or_from_lines(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from connectors.errors import ConfigInvalid
 from spark_jobs.control import FileLock
 from spark_jobs.preview.client import ask_preview, preview_flow
-from spark_jobs.preview.request import Request, preview_address
+from spark_jobs.preview.request import FlowPreviewRequest, preview_address
 from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_an_application_answers_several_requests_and_ends_when_idle(*, detached:
     async def ask() -> None:
         for _ in range(2):
             with pytest.raises(ConfigInvalid, match=r"trigger\.interval\.ms"):
-                await ask_preview(INVALID, Request(), idle_s=2, detached=detached)
+                await ask_preview(INVALID, FlowPreviewRequest(), idle_s=2, detached=detached)
             assert running()
 
     asyncio.run(ask())

@@ -11,8 +11,8 @@ import pytest
 from connectors.errors import ConfigInvalid, Fatal
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.steps.failures import REASON, RowFailure
-from spark_jobs.steps.python.code import UserCode, columns_of, instance, returned, user_code
-from spark_jobs.steps.python.functions import caller, rewritten
+from spark_jobs.steps.python.code import UserCode, columns_of, make_instance, return_annotation, user_code
+from spark_jobs.steps.python.functions import make_row_caller, rewrite_calls
 from spark_jobs.steps.python.task import PythonTask
 
 if TYPE_CHECKING:
@@ -137,16 +137,16 @@ def test_code_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "scores.py"
     file.write_text(SOURCE)
     code = user_code(str(file), "score")
-    assert columns_of(returned(code.load())) == [
+    assert columns_of(return_annotation(code.load())) == [
         ("score", "double"),
         ("label", "string"),
         ("day", "date"),
         ("price", "decimal(38,18)"),
     ]
-    assert columns_of(returned(user_code(str(file), "bare").load())) is None
+    assert columns_of(return_annotation(user_code(str(file), "bare").load())) is None
     scorer = user_code(str(file), "Scorer").load()
-    assert [instance(scorer, options)(None) for options in ({}, {"factor": "2"})] == [1.0, 2.0]
-    assert columns_of(returned(scorer)) == columns_of(returned(code.load()))
+    assert [make_instance(scorer, options)(None) for options in ({}, {"factor": "2"})] == [1.0, 2.0]
+    assert columns_of(return_annotation(scorer)) == columns_of(return_annotation(code.load()))
     file.write_text(SOURCE.replace("number = 7", "number = 8"))
     changed = user_code(str(file), "score")
     assert changed.load() is not code.load()
@@ -195,17 +195,17 @@ def test_modules_and_entry_points() -> None:
     ],
 )
 def test_calls_of_functions_in_sql(sql: str, expected: str) -> None:
-    assert rewritten(sql, frozenset({"initials"})) == expected
+    assert rewrite_calls(sql, frozenset({"initials"})) == expected
 
 
 def test_nested_calls_of_functions_in_sql() -> None:
-    result = rewritten("1 + f(g(c1))", frozenset({"f", "g"}))
+    result = rewrite_calls("1 + f(g(c1))", frozenset({"f", "g"}))
     assert "millrace_udf_f(IF(millrace_udf_g(c1).error IS NULL" in result
     assert " g(" not in result
 
 
 def test_a_failing_function_gives_its_error() -> None:
-    call = caller(UserCode("loads", module="json"), "bigint")
+    call = make_row_caller(UserCode("loads", module="json"), "bigint")
     assert call("7") == (7, None)
     assert call("null") == (None, None)
     assert call("[1]") == (

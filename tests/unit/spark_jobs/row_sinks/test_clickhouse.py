@@ -10,16 +10,24 @@ from pyspark.sql import types
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.clickhouse.answers import code_of, error_of
-from spark_jobs.sinks.clickhouse.client import ClickHouseClient, stream
-from spark_jobs.sinks.clickhouse.columns import Present, engine_of, engine_problem, quoted, suits, type_of, widened
-from spark_jobs.sinks.clickhouse.config import CONFIG_DEF, Settings, settings
-from spark_jobs.sinks.shared.http_requests import Answer
-from spark_jobs.sinks.shared.model import Row, RowTable
+from spark_jobs.sinks.clickhouse.client import ClickHouseClient, write_stream
+from spark_jobs.sinks.clickhouse.columns import (
+    ClickHouseColumn,
+    can_hold,
+    engine_of,
+    engine_problem,
+    needs_widening,
+    quote_name,
+    type_of,
+)
+from spark_jobs.sinks.clickhouse.config import CONFIG_DEF, ClickHouseSettings, parse_settings
+from spark_jobs.sinks.shared.http_requests import HttpAnswer
+from spark_jobs.sinks.shared.model import RowTable, SinkRow
 
 
-def chosen(**options: str) -> Settings:
+def chosen(**options: str) -> ClickHouseSettings:
     named = {f"sink.clickhouse.{name.replace('_', '.')}": text for name, text in options.items()}
-    return settings(CONFIG_DEF.parse({"sink.clickhouse.url": "http://127.0.0.1:8123", **named}))
+    return parse_settings(CONFIG_DEF.parse({"sink.clickhouse.url": "http://127.0.0.1:8123", **named}))
 
 
 @pytest.mark.parametrize(
@@ -57,8 +65,8 @@ def test_types(kind: types.DataType, name: str) -> None:
     ],
 )
 def test_columns_that_exist(needed: str, present: str, grows: bool, fits: bool) -> None:
-    assert widened(needed, present) is grows
-    assert suits(needed, present) is fits
+    assert needs_widening(needed, present) is grows
+    assert can_hold(needed, present) is fits
 
 
 def test_engines() -> None:
@@ -66,7 +74,7 @@ def test_engines() -> None:
     assert engine_of(real, ["a", "b"]) == "ReplacingMergeTree(ums_id_, ums_deleted_) ORDER BY (`a`, `b`)"
     assert engine_of(soft, ["a"]) == "ReplacingMergeTree(ums_id_) ORDER BY (`a`)"
     assert "`kafka_topic_`, `kafka_partition_`, `kafka_offset_`, `kafka_number_`" in engine_of(append, ["a"])
-    columns = {"a": Present("Int32", in_key=True), "b": Present("Int32", in_key=False)}
+    columns = {"a": ClickHouseColumn("Int32", in_key=True), "b": ClickHouseColumn("Int32", in_key=False)}
     replicated = "ReplicatedReplacingMergeTree('/t', '{replica}', ums_id_, ums_deleted_) ORDER BY a"
     assert engine_problem(real, ["a"], replicated, columns) == ""
     assert "need ReplacingMergeTree(ums_id_)" in engine_problem(soft, ["a"], replicated, columns)
@@ -77,7 +85,7 @@ def test_engines() -> None:
 
 
 def test_names_are_quoted() -> None:
-    assert quoted("a`b\\c") == "`a\\`b\\\\c`"
+    assert quote_name("a`b\\c") == "`a\\`b\\\\c`"
 
 
 @pytest.mark.parametrize(
@@ -91,15 +99,15 @@ def test_names_are_quoted() -> None:
     ],
 )
 def test_errors(status: int, content: bytes, kind: type[Exception], text: str) -> None:
-    error = error_of(Answer(status, content, 0.0, {}), "ClickHouse node")
+    error = error_of(HttpAnswer(status, content, 0.0, {}), "ClickHouse node")
     assert type(error) is kind
     assert text in str(error)
 
 
 def test_the_code_of_an_error() -> None:
-    assert code_of(Answer(200, b"", 0.0, {})) == 0
-    assert code_of(Answer(200, b"rows", 0.0, {"x-clickhouse-exception-code": "241"})) == 241
-    assert code_of(Answer(502, b"proxy", 0.0, {})) == -1
+    assert code_of(HttpAnswer(200, b"", 0.0, {})) == 0
+    assert code_of(HttpAnswer(200, b"rows", 0.0, {"x-clickhouse-exception-code": "241"})) == 241
+    assert code_of(HttpAnswer(502, b"proxy", 0.0, {})) == -1
 
 
 def rows(keys: list[int | None]) -> pa.Table:
@@ -128,18 +136,18 @@ class Server:
         self.bad = bad
         self.requests: list[tuple[str, pa.Table]] = []
 
-    def exchange(self, _method: str, path: str, content: Any, _headers: Any) -> Answer:
+    def exchange(self, _method: str, path: str, content: Any, _headers: Any) -> HttpAnswer:
         table = pa.ipc.open_stream(content).read_all()
         self.requests.append((path, table))
         if self.bad & set(table.column("id").to_pylist()):
-            return Answer(500, b"Code: 469. DB::Exception: Constraint", 0.0, {})
-        return Answer(200, b"", 0.0, {})
+            return HttpAnswer(500, b"Code: 469. DB::Exception: Constraint", 0.0, {})
+        return HttpAnswer(200, b"", 0.0, {})
 
 
 def test_bad_rows_are_found_by_halves() -> None:
     client, server = ClickHouseClient(chosen(), RowTable("shop.orders", ("id",), ("id",))), Server({3, 8})
     client._requests = server  # type: ignore[assignment]
-    refused: list[tuple[Row, str]] = []
+    refused: list[tuple[SinkRow, str]] = []
     done = client.write(rows([*range(10), None]), refused.extend)
     assert (done.rows, sorted(str(row.values["id"]) for row, _ in refused)) == (8, ["3", "8", "None"])
     stored = [number for _, table in server.requests for number in table.column("id").to_pylist()]
@@ -158,4 +166,4 @@ def test_requests_with_the_same_rows_have_the_same_token() -> None:
     assert paths[0] == paths[1] != paths[2]
     assert "insert_deduplication_token=" in paths[0]
     assert server.requests[0][1].column_names[-1] == "kafka_number_"
-    assert stream(rows([1])).size
+    assert write_stream(rows([1])).size

@@ -12,12 +12,12 @@ from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport.memory import TCyMemoryBuffer
 
 from connectors.errors import Fatal, Retriable
-from spark_jobs.sinks.hbase.client import Misfit, Rows, form_of, problem, row_fault
-from spark_jobs.sinks.hbase.config import CONFIG_DEF, Settings, complaints, settings
-from spark_jobs.sinks.hbase.protocol import interface
+from spark_jobs.sinks.hbase.client import HbaseMisfit, HbaseRows, explain_error, form_of, row_fault
+from spark_jobs.sinks.hbase.config import CONFIG_DEF, HbaseSettings, check_options, parse_settings
+from spark_jobs.sinks.hbase.protocol import load_interface
 from spark_jobs.sinks.hbase.tables import name_of, table_problem
-from spark_jobs.sinks.hbase.types import encoder
-from spark_jobs.sinks.shared.model import Row, RowTable
+from spark_jobs.sinks.hbase.types import make_cell_encoder
+from spark_jobs.sinks.shared.model import RowTable, SinkRow
 from spark_jobs.sinks.shared.values import NoText
 
 TABLE = RowTable("shop.orders", ("id", "name"), ("id",))
@@ -26,23 +26,23 @@ OFFSET = 10_000_000_000
 FOREVER = (1 << 31) - 1
 
 
-def chosen(**options: str) -> Settings:
+def chosen(**options: str) -> HbaseSettings:
     named = {f"sink.hbase.{name.replace('_', '.')}": value for name, value in options.items()}
-    return settings(CONFIG_DEF.parse({"sink.hbase.address": "hbase:9090", **named}))
+    return parse_settings(CONFIG_DEF.parse({"sink.hbase.address": "hbase:9090", **named}))
 
 
-def row(op: str = "u", order: int = 7, **values: Any) -> Row:
+def row(op: str = "u", order: int = 7, **values: Any) -> SinkRow:
     fields = {"id": 1, "name": None} | values
-    return Row(fields, order, datetime(2026, 1, 2, tzinfo=UTC), op, "", "t", 2, 9, 0)
+    return SinkRow(fields, order, datetime(2026, 1, 2, tzinfo=UTC), op, "", "t", 2, 9, 0)
 
 
-def changes(change: Row, table: RowTable = TABLE, **options: str) -> tuple[bytes, bytes]:
-    return Rows(chosen(**options), KINDS, table).changes(change)
+def changes(change: SinkRow, table: RowTable = TABLE, **options: str) -> tuple[bytes, bytes]:
+    return HbaseRows(chosen(**options), KINDS, table).changes(change)
 
 
 def read(put: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     """The row key and the cells of a put, as another writer of the protocol reads them."""
-    stored = interface().Row()
+    stored = load_interface().Row()
     TCyBinaryProtocol(TCyMemoryBuffer(put)).read_struct(stored)
     return stored.row, {cell.family + b":" + cell.qualifier: cell.value for cell in stored.cells}
 
@@ -78,13 +78,13 @@ def test_versions_are_not_negative(order: int, fits: bool) -> None:
     if fits:
         assert changes(row(order=order))[0]
     else:
-        with pytest.raises(Misfit, match="version"):
+        with pytest.raises(HbaseMisfit, match="version"):
             changes(row(order=order))
 
 
 def test_row_keys_that_are_refused() -> None:
     for values, text in (({"id": None}, "is null"), ({"id": "x" * 32_768}, "32768 bytes"), ({"id": ""}, "0 bytes")):
-        with pytest.raises(Misfit, match=text):
+        with pytest.raises(HbaseMisfit, match=text):
             changes(row(**values))
 
 
@@ -108,13 +108,13 @@ def test_forms_of_row_keys(form: str, key: bytes) -> None:
     ],
 )
 def test_types(kind: str, value: Any, text: bytes, binary: bytes) -> None:
-    assert encoder(kind, binary=False)(value) == text
-    assert encoder(kind, binary=True)(value) == binary
+    assert make_cell_encoder(kind, binary=False)(value) == text
+    assert make_cell_encoder(kind, binary=True)(value) == binary
 
 
 def test_a_string_that_is_no_unicode_is_refused() -> None:
     with pytest.raises(NoText):
-        encoder("string", binary=False)("\ud800")
+        make_cell_encoder("string", binary=False)("\ud800")
 
 
 @pytest.mark.parametrize(
@@ -138,18 +138,18 @@ def test_tables_that_do_not_fit() -> None:
 
 
 def test_errors_say_who_must_do_something() -> None:
-    server_error = interface().ServerError
+    server_error = load_interface().ServerError
     kinds = {
         "org.apache.hadoop.hbase.security.AccessDeniedException: no\n\tat x": Fatal,
         "org.apache.hadoop.hbase.NamespaceNotFoundException: n": Fatal,
         "Failed 3 actions: NotServingRegionException": Retriable,
     }
     for text, kind in kinds.items():
-        error = problem(server_error(message=text), chosen())
+        error = explain_error(server_error(message=text), chosen())
         assert isinstance(error, kind)
         assert "\n" not in str(error)
     unknown = TApplicationException(TApplicationException.UNKNOWN_METHOD, "Invalid method name: 'x'")
-    assert isinstance(problem(unknown, chosen()), Fatal)
+    assert isinstance(explain_error(unknown, chosen()), Fatal)
     assert row_fault(server_error(message="Cell with size 9 exceeds limit of 8 bytes"))
     assert not row_fault(OSError("gone"))
 
@@ -158,9 +158,9 @@ def test_options_that_do_not_go_together() -> None:
     config = CONFIG_DEF.parse(
         {"sink.hbase.address": "h:1", "sink.hbase.mode": "insert", "sink.hbase.delete.mode": "soft"}
     )
-    assert [text.partition(":")[0] for text in complaints(config)] == ["sink.hbase.delete.mode"]
+    assert [text.partition(":")[0] for text in check_options(config)] == ["sink.hbase.delete.mode"]
     family = CONFIG_DEF.parse({"sink.hbase.address": "h:1", "sink.hbase.family": "a:b"})
-    assert [text.partition(":")[0] for text in complaints(family)] == ["sink.hbase.family"]
+    assert [text.partition(":")[0] for text in check_options(family)] == ["sink.hbase.family"]
     wrong = CONFIG_DEF.values({"sink.hbase.address": "h", "sink.hbase.column.families": "city"})
     for name in ("address", "column.families"):
         assert wrong[f"sink.hbase.{name}"].errors

@@ -12,7 +12,7 @@ import pytest
 from compose.local.ports import free_port
 from connectors.errors import Retriable
 from spark_jobs.sinks.shared.http_requests import HttpRequests, nodes_problem
-from spark_jobs.steps.lookup.model import Access
+from spark_jobs.steps.lookup.model import LookupAccess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def serving(answers: int) -> Iterator[Server]:
 
 
 def requests_to(*nodes: str, timeout_s: float = 5.0) -> HttpRequests:
-    access = Access(
+    access = LookupAccess(
         address="node",
         user="me",
         password="hidden",

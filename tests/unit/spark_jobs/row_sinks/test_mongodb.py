@@ -16,12 +16,19 @@ from compose.local.certificates import Authority
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs.contract import Column, JobContext, TableSchema
 from spark_jobs.sinks.mongodb.client import MongoClient
-from spark_jobs.sinks.mongodb.config import CONFIG_DEF, Settings, complaints, settings
-from spark_jobs.sinks.mongodb.documents import collection_name, database_name, encoder_of, exact, hashable, id_of
-from spark_jobs.sinks.mongodb.requests import DELETE, INSERT, UPDATE, Entry, Requests, without_upsert
-from spark_jobs.sinks.mongodb.server import connect, faults
+from spark_jobs.sinks.mongodb.config import CONFIG_DEF, MongoSettings, check_options, parse_settings
+from spark_jobs.sinks.mongodb.documents import (
+    collection_name,
+    database_name,
+    encoder_of,
+    id_of,
+    make_exact,
+    make_hashable,
+)
+from spark_jobs.sinks.mongodb.requests import DELETE, INSERT, UPDATE, MongoEntry, Requests, without_upsert
+from spark_jobs.sinks.mongodb.server import connect_mongodb, translate_errors
 from spark_jobs.sinks.mongodb.sink import MongoSink
-from spark_jobs.sinks.shared.model import Row, RowTable
+from spark_jobs.sinks.shared.model import RowTable, SinkRow
 from spark_jobs.sinks.shared.templates import Unfilled
 
 if TYPE_CHECKING:
@@ -32,13 +39,13 @@ BASE = {"sink.mongodb.url": "mongodb://a:1,b:2/?replicaSet=rs0", "sink.mongodb.d
 LONG = Decimal("1234567890123456789012345678901234567.5")
 
 
-def chosen(**options: str) -> Settings:
+def chosen(**options: str) -> MongoSettings:
     named = {f"sink.mongodb.{name.replace('_', '.')}": text for name, text in options.items()}
-    return settings(CONFIG_DEF.parse({**BASE, **named}))
+    return parse_settings(CONFIG_DEF.parse({**BASE, **named}))
 
 
-def row(op: str = "u", **values: Any) -> Row:
-    return Row({"id": 1, "region": "eu", "name": "a"} | values, 7, TIME, op, "uid", "topic", 2, 9, 0)
+def row(op: str = "u", **values: Any) -> SinkRow:
+    return SinkRow({"id": 1, "region": "eu", "name": "a"} | values, 7, TIME, op, "uid", "topic", 2, 9, 0)
 
 
 def client(columns: tuple[str, ...] = ("id", "region", "name"), **options: str) -> Any:
@@ -65,14 +72,14 @@ def test_documents_that_are_refused() -> None:
 
 
 def test_values_of_keys_stay_apart() -> None:
-    assert exact(datetime(2026, 1, 2, 3, 4, 5, 678000, UTC), decimals=True).microsecond == 678000
-    assert exact(datetime(2026, 1, 2, 3, 4, 5, 678001, UTC), decimals=True) == "2026-01-02T03:04:05.678001+00:00"
-    assert hashable({"a": Decimal128("1.0"), "b": [1]}) == hashable({"a": Decimal128("1.00"), "b": [1]})
-    assert hashable({"a": 1, "b": 2}) != hashable({"b": 2, "a": 1})
+    assert make_exact(datetime(2026, 1, 2, 3, 4, 5, 678000, UTC), decimals=True).microsecond == 678000
+    assert make_exact(datetime(2026, 1, 2, 3, 4, 5, 678001, UTC), decimals=True) == "2026-01-02T03:04:05.678001+00:00"
+    assert make_hashable({"a": Decimal128("1.0"), "b": [1]}) == make_hashable({"a": Decimal128("1.00"), "b": [1]})
+    assert make_hashable({"a": 1, "b": 2}) != make_hashable({"b": 2, "a": 1})
 
 
 def test_names_of_documents() -> None:
-    def name(keys: tuple[str, ...] = ("id",), entry: Row | None = None, **options: str) -> Any:
+    def name(keys: tuple[str, ...] = ("id",), entry: SinkRow | None = None, **options: str) -> Any:
         return id_of(chosen(**options), RowTable("shop.orders", ("id", "region"), keys))(entry or row())
 
     assert name() == 1
@@ -94,11 +101,11 @@ def test_names_of_databases_and_collections() -> None:
 def test_statements() -> None:
     fields = {"id": 1, "region": "eu", "name": "a", "ums_id_": 7, "ums_ts_": TIME, "ums_op_": "u"}
     older = {"_id": 1, "ums_id_": {"$not": {"$gt": 7}}}
-    assert client()._replaced(Entry(row(), 1)) == {"q": older, "u": {"_id": 1, **fields}, "upsert": True}
-    soft = client(delete_mode="soft")._replaced(Entry(row("d", name=None), 1))
+    assert client()._replaced(MongoEntry(row(), 1)) == {"q": older, "u": {"_id": 1, **fields}, "upsert": True}
+    soft = client(delete_mode="soft")._replaced(MongoEntry(row("d", name=None), 1))
     kept = {"id": 1, "region": "eu", "ums_id_": 7, "ums_ts_": TIME, "ums_op_": "d", "ums_active_": 0}
     assert soft == {"q": older, "u": {"$set": kept}, "upsert": True}
-    dotted = client(("id", "a.b"), delete_mode="soft")._replaced(Entry(row("d"), 1))
+    dotted = client(("id", "a.b"), delete_mode="soft")._replaced(MongoEntry(row("d"), 1))
     assert dotted["u"]["_id"] == 1
     content = bson.encode({"q": older, "u": {"$set": {"x": Decimal128("1")}}, "upsert": True})
     assert bson.decode(without_upsert(content)) == {**bson.decode(content), "upsert": False}
@@ -120,9 +127,9 @@ class Database:
         return self.answers.pop(0)
 
 
-def entries(count: int, size: int = 1) -> list[Entry]:
+def entries(count: int, size: int = 1) -> list[MongoEntry]:
     content = bson.encode({"q": {}, "u": {"x": "x" * size}, "upsert": True})
-    return [Entry(row(id=number), number, content) for number in range(count)]
+    return [MongoEntry(row(id=number), number, content) for number in range(count)]
 
 
 def requests(database: Database) -> Requests:
@@ -184,7 +191,7 @@ def test_long_requests_are_cut() -> None:
     ],
 )
 def test_errors_of_the_driver(error: Exception, kind: type[Exception], text: str) -> None:
-    with pytest.raises(kind, match=text), faults(chosen()):
+    with pytest.raises(kind, match=text), translate_errors(chosen()):
         raise error
 
 
@@ -198,7 +205,7 @@ def test_options_of_the_driver(tmp_path: Path) -> None:
     certificate = tmp_path / "certificate.pem"
     certificate.write_text(issued.chain_pem, encoding="utf-8")
     for files in ((both, both), (certificate, key)):
-        secured = connect(
+        secured = connect_mongodb(
             chosen(
                 user="me",
                 password="secret",
@@ -216,12 +223,12 @@ def test_options_of_the_driver(tmp_path: Path) -> None:
         finally:
             secured.close()
     with pytest.raises(ConfigInvalid, match="absent"):
-        connect(chosen(ssl_mode="verify-full", ssl_root_cert=str(tmp_path / "absent")))
+        connect_mongodb(chosen(ssl_mode="verify-full", ssl_root_cert=str(tmp_path / "absent")))
 
 
 def test_options_that_do_not_go_together() -> None:
     config = CONFIG_DEF.parse({**BASE, "sink.mongodb.ssl.cert": "/a.pem", "sink.mongodb.id": "${table}"})
-    assert [text.partition(":")[0] for text in complaints(config)] == ["sink.mongodb.ssl.cert", "sink.mongodb.id"]
+    assert [text.partition(":")[0] for text in check_options(config)] == ["sink.mongodb.ssl.cert", "sink.mongodb.id"]
 
 
 def test_a_url_with_a_login_is_refused_and_not_shown() -> None:

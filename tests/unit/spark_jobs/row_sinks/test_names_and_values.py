@@ -16,7 +16,7 @@ from spark_jobs.sinks.http.body import body_of, check_body
 from spark_jobs.sinks.http.config import Answers
 from spark_jobs.sinks.redis.columns import guard_of
 from spark_jobs.sinks.shared.http_requests import retry_after
-from spark_jobs.sinks.shared.model import Row, RowTable
+from spark_jobs.sinks.shared.model import RowTable, SinkRow
 from spark_jobs.sinks.shared.task import numbers_of_records
 from spark_jobs.sinks.shared.templates import Template, Unfilled, template_validator
 from spark_jobs.sinks.shared.values import NoText, json_of, text_of
@@ -25,8 +25,8 @@ TABLE = RowTable("mysql.main.shop.orders.3.0.0", ("a", "b", "c"), ("a", "b"))
 TIME = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
 
 
-def row(**values: Any) -> Row:
-    return Row({"a": None, "b": None, "c": None} | values, 7, TIME, "u", "uid", "topic", 2, 9, 1)
+def row(**values: Any) -> SinkRow:
+    return SinkRow({"a": None, "b": None, "c": None} | values, 7, TIME, "u", "uid", "topic", 2, 9, 1)
 
 
 @pytest.mark.parametrize(

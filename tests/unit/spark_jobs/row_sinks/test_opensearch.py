@@ -12,10 +12,10 @@ from pyspark.sql import types
 from connectors.errors import Fatal
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.sinks.opensearch.client import OpenSearchClient
-from spark_jobs.sinks.opensearch.config import CONFIG_DEF, complaints, settings
-from spark_jobs.sinks.opensearch.mapping import conflicts, fields_of, index_name, lacking
-from spark_jobs.sinks.shared.http_requests import Answer
-from spark_jobs.sinks.shared.model import Row, RowTable, Unfinished
+from spark_jobs.sinks.opensearch.config import CONFIG_DEF, check_options, parse_settings
+from spark_jobs.sinks.opensearch.mapping import fields_of, find_conflicts, find_missing_fields, index_name
+from spark_jobs.sinks.shared.http_requests import HttpAnswer
+from spark_jobs.sinks.shared.model import RowTable, SinkRow, Unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ TIME = datetime(2026, 1, 2, tzinfo=UTC)
 URL = {"sink.opensearch.url": "http://127.0.0.1:9200"}
 
 
-def row(number: int, op: str = "u", key: Any = 1) -> Row:
-    return Row({"id": key, "name": "a"}, number, TIME, op, "uid", "topic", 0, number, 0)
+def row(number: int, op: str = "u", key: Any = 1) -> SinkRow:
+    return SinkRow({"id": key, "name": "a"}, number, TIME, op, "uid", "topic", 0, number, 0)
 
 
 class Answers:
@@ -34,32 +34,34 @@ class Answers:
 
     where = "OpenSearch node"
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: HttpAnswer) -> None:
         self.answers = list(answers)
         self.contents: list[bytes] = []
 
-    def exchange(self, _method: str, _path: str, content: bytes, _headers: Any) -> Answer:
+    def exchange(self, _method: str, _path: str, content: bytes, _headers: Any) -> HttpAnswer:
         self.contents.append(content)
         return self.answers.pop(0)
 
 
-def items(*statuses: int, **error: Any) -> Answer:
+def items(*statuses: int, **error: Any) -> HttpAnswer:
     outcomes = [{"index": {"status": status, **({"error": error} if status > 299 else {})}} for status in statuses]
-    return Answer(200, orjson.dumps({"errors": bool(error), "items": outcomes}), 0.0, {})
+    return HttpAnswer(200, orjson.dumps({"errors": bool(error), "items": outcomes}), 0.0, {})
 
 
-def client(*answers: Answer, **options: str) -> tuple[OpenSearchClient, Answers]:
-    chosen = settings(CONFIG_DEF.parse({**URL, **{f"sink.opensearch.{name}": text for name, text in options.items()}}))
+def client(*answers: HttpAnswer, **options: str) -> tuple[OpenSearchClient, Answers]:
+    chosen = parse_settings(
+        CONFIG_DEF.parse({**URL, **{f"sink.opensearch.{name}": text for name, text in options.items()}})
+    )
     bulk = OpenSearchClient(chosen, TABLE)
     requests = Answers(*answers)
     bulk._requests = requests  # type: ignore[assignment]
     return bulk, requests
 
 
-def refusals() -> tuple[list[tuple[Row, str]], Any]:
-    refused: list[tuple[Row, str]] = []
+def refusals() -> tuple[list[tuple[SinkRow, str]], Any]:
+    refused: list[tuple[SinkRow, str]] = []
 
-    def refuse(rows: Sequence[tuple[Row, str]]) -> None:
+    def refuse(rows: Sequence[tuple[SinkRow, str]]) -> None:
         refused.extend(rows)
 
     return refused, refuse
@@ -130,7 +132,7 @@ def test_a_busy_server_is_asked_again_for_what_is_left() -> None:
     with pytest.raises(Unfinished, match="queue is full") as partly:
         busy.write(rows, refuse)
     assert (partly.value.left, partly.value.done.rows, refused) == ([rows[1]], 2, [])
-    whole, _ = client(Answer(503, b"no", 7.0, {}))
+    whole, _ = client(HttpAnswer(503, b"no", 7.0, {}))
     with pytest.raises(Unfinished, match="answers 503: no") as every:
         whole.write(rows, refuse)
     assert (list(every.value.left), every.value.after_s) == (rows, 7.0)
@@ -138,7 +140,7 @@ def test_a_busy_server_is_asked_again_for_what_is_left() -> None:
 
 def test_requests_that_are_too_large_are_cut() -> None:
     refused, refuse = refusals()
-    large = Answer(413, b"", 0.0, {})
+    large = HttpAnswer(413, b"", 0.0, {})
     bulk, requests = client(large, large, items(200, 200))
     rows = [row(number, key=number) for number in range(1, 4)]
     done = bulk.write(rows, refuse)
@@ -152,7 +154,7 @@ def test_a_login_without_the_right_stops_the_job() -> None:
     bulk, _ = client(items(403, type="security_exception", reason="no permissions"))
     with pytest.raises(Fatal, match="right to write"):
         bulk.write([row(1)], refuse)
-    refused_login, _ = client(Answer(401, b"Unauthorized", 0.0, {}))
+    refused_login, _ = client(HttpAnswer(401, b"Unauthorized", 0.0, {}))
     with pytest.raises(Fatal, match=r"sink\.opensearch\.password"):
         refused_login.write([row(1)], refuse)
 
@@ -180,11 +182,19 @@ def test_mappings() -> None:
         "a": {"properties": {"b": {"type": "long"}}},
         "more": {"type": "keyword"},
     }
-    assert list(conflicts(fields, present)) == [
+    assert list(find_conflicts(fields, present)) == [
         "a.b is long there, and its values need boolean",
         "more is keyword there, and its values need object",
     ]
-    assert list(lacking(fields, present)) == ["name", "tags", "inner", "ums_id_", "ums_ts_", "ums_op_", "ums_active_"]
+    assert list(find_missing_fields(fields, present)) == [
+        "name",
+        "tags",
+        "inner",
+        "ums_id_",
+        "ums_ts_",
+        "ums_op_",
+        "ums_active_",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -197,10 +207,10 @@ def test_mappings() -> None:
 )
 def test_options_that_do_not_go_together(options: dict[str, str], complaint: str) -> None:
     config = CONFIG_DEF.parse({**URL, **{f"sink.opensearch.{name}": text for name, text in options.items()}})
-    (problem,) = complaints(config)
+    (problem,) = check_options(config)
     assert problem.startswith(f"sink.opensearch.{complaint}")
 
 
 def test_ids_of_an_index_for_all_tables() -> None:
-    assert settings(CONFIG_DEF.parse({**URL, "sink.opensearch.index": "all"})).id.text == "${namespace}:${key}"
-    assert settings(CONFIG_DEF.parse(URL)).id.text == "${key}"
+    assert parse_settings(CONFIG_DEF.parse({**URL, "sink.opensearch.index": "all"})).id.text == "${namespace}:${key}"
+    assert parse_settings(CONFIG_DEF.parse(URL)).id.text == "${key}"

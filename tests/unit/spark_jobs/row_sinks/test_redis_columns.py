@@ -13,7 +13,7 @@ import pytest
 from spark_jobs import config as job_config
 from spark_jobs.sinks.redis.client import _Form
 from spark_jobs.sinks.redis.columns import hash_calls
-from spark_jobs.sinks.redis.config import Settings, settings
+from spark_jobs.sinks.redis.config import RedisSettings, parse_settings
 from spark_jobs.sinks.shared.model import RowTable
 from spark_jobs.sinks.shared.task import NUMBER, SYSTEM, rows_of
 
@@ -22,8 +22,8 @@ TABLE = RowTable("shop.orders", COLUMNS, ("id", "part"))
 INSTANT = pa.timestamp("us", "UTC")
 
 
-def chosen(**options: str) -> Settings:
-    config, problems = job_config.check(
+def chosen(**options: str) -> RedisSettings:
+    config, problems = job_config.check_job(
         {
             "name": "columns",
             "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -35,7 +35,7 @@ def chosen(**options: str) -> Settings:
         }
     )
     assert config is not None, problems
-    return settings(config)
+    return parse_settings(config)
 
 
 def rows(**replaced: list[Any]) -> pa.Table:

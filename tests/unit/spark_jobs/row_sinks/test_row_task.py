@@ -10,14 +10,14 @@ import pytest
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc.config import UPSERT
-from spark_jobs.sinks.redis.config import CONFIG_DEF, settings
-from spark_jobs.sinks.shared.model import RowTable, Written
+from spark_jobs.sinks.redis.config import CONFIG_DEF, parse_settings
+from spark_jobs.sinks.shared.model import RowTable, WriteCounts
 from spark_jobs.sinks.shared.task import SYSTEM, RowTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from spark_jobs.sinks.shared.model import Refuse, Row
+    from spark_jobs.sinks.shared.model import Refuse, SinkRow
 
 TABLE = RowTable("shop.orders", ("id",), ("id",))
 DEADLINE_S = 60.0
@@ -32,12 +32,12 @@ class Client:
         self.threads: set[int] = set()
         self.closed = 0
 
-    def write(self, rows: Sequence[Row], refuse: Refuse) -> Written:
+    def write(self, rows: Sequence[SinkRow], refuse: Refuse) -> WriteCounts:
         del refuse
         self.threads.add(threading.get_ident())
         self.before(len(self.written))
         self.written.append([row.values["id"] for row in rows])
-        return Written(rows=len(rows), requests=1)
+        return WriteCounts(rows=len(rows), requests=1)
 
     def close(self) -> None:
         self.closed += 1
@@ -59,8 +59,8 @@ def batch(number: int) -> pa.RecordBatch:
 
 def run(client: Client, batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
     config = CONFIG_DEF.parse({"sink.redis.url": "redis://a", "sink.redis.batch.rows": "1", "sink.redis.retries": "0"})
-    assert settings(config).rows.mode == UPSERT
-    (report,) = RowTask(TABLE, settings(config).rows, lambda _: client)(batches)
+    assert parse_settings(config).rows.mode == UPSERT
+    (report,) = RowTask(TABLE, parse_settings(config).rows, lambda _: client)(batches)
     (row,) = report.to_pylist()
     return dict(row)
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.cql.types import parse
+from connectors.cql.types import parse_type
 from connectors.errors import Fatal
-from spark_jobs.materializer.contract import Input
-from spark_jobs.materializer.decode_catalog import Catalog, pack_catalog, unpack_catalog
+from spark_jobs.materializer.contract import InputRecord
+from spark_jobs.materializer.decode_catalog import BucketCatalog, pack_catalog, unpack_catalog
 from spark_jobs.materializer.keys import CATALOG, bucket_of, partition_prefix
 from spark_jobs.materializer.model import state_key_parts
-from spark_jobs.materializer.rescale import merge_catalogs, renumbering
+from spark_jobs.materializer.rescale import make_renumbering, merge_catalogs
 from spark_jobs.materializer.routing import buckets_of
 from tests.selection import scaled
 from tests.support.materializer import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from connectors.formats.partition_update import PartitionUpdate
 
 TABLES = {"wide": WIDE, "alone": ALONE, "plain": PLAIN}
-LATER = Column("A", parse("int"), "regular")
+LATER = Column("A", parse_type("int"), "regular")
 
 
 class Buckets:
@@ -52,7 +52,7 @@ class Buckets:
             bench.rows = rows
             bench.engine.limit_to(number, count)
 
-    def apply(self, record: Input) -> None:
+    def apply(self, record: InputRecord) -> None:
         """Give the record to the buckets that it is for."""
         for number in buckets_of(self.benches[0].engine, record, len(self.benches)):
             self.benches[number].apply(record)
@@ -76,7 +76,7 @@ class Buckets:
         for store in stores:
             if CATALOG not in store.values:
                 continue
-            change = renumbering(unpack_catalog(store.values[CATALOG]), merged)
+            change = make_renumbering(unpack_catalog(store.values[CATALOG]), merged)
             for key, blob in store.values.items():
                 if key != CATALOG:
                     target = bucket_of(partition_prefix(state_key_parts(key)[0]), count)
@@ -171,7 +171,7 @@ def test_a_bucket_takes_no_row_of_another_one() -> None:
         },
         "payload": rows,
     }
-    record = Input(b"k", json.dumps(message).encode(), 0, 0)
+    record = InputRecord(b"k", json.dumps(message).encode(), 0, 0)
     assert buckets_of(benches[0].engine, record, 3) == [0, 1, 2]
     for number, bench in enumerate(benches):
         bench.engine.limit_to(number, 3)
@@ -183,12 +183,12 @@ def test_a_bucket_takes_no_row_of_another_one() -> None:
 
 def test_what_can_not_be_decoded_has_one_bucket() -> None:
     bench = Bench(input_format="ums", key_columns=("id",))
-    assert buckets_of(bench.engine, Input(b"k", b"no message", 0, 0), 3) == [0]
-    assert buckets_of(bench.engine, Input(b"k", None, 0, 0), 3) == [0]
+    assert buckets_of(bench.engine, InputRecord(b"k", b"no message", 0, 0), 3) == [0]
+    assert buckets_of(bench.engine, InputRecord(b"k", None, 0, 0), 3) == [0]
 
 
-def catalog(*seen: tuple[str, int | None, list[str]], tables: tuple[str, ...] = ("t",)) -> Catalog:
-    made_catalog = Catalog()
+def catalog(*seen: tuple[str, int | None, list[str]], tables: tuple[str, ...] = ("t",)) -> BucketCatalog:
+    made_catalog = BucketCatalog()
     for ident, order, names in seen:
         made_catalog.add_signatures(ident, order, tables[-1], [], names)
     made_catalog.schema = made_catalog.versions[-1].ident if made_catalog.versions else ""
@@ -197,10 +197,10 @@ def catalog(*seen: tuple[str, int | None, list[str]], tables: tuple[str, ...] = 
 
 def test_catalogs_that_agree_change_nothing() -> None:
     longest = catalog(("a", None, ["x"]), ("b", None, ["x", "y"]))
-    merged = merge_catalogs([longest, catalog(("a", None, ["x"])), Catalog()], ordered_by_registry=False)
+    merged = merge_catalogs([longest, catalog(("a", None, ["x"])), BucketCatalog()], ordered_by_registry=False)
     assert merged.schema == "b"
-    assert renumbering(longest, merged).changes_nothing
-    assert renumbering(catalog(("a", None, ["x"])), merged).changes_nothing
+    assert make_renumbering(longest, merged).changes_nothing
+    assert make_renumbering(catalog(("a", None, ["x"])), merged).changes_nothing
 
 
 def test_columns_that_buckets_met_in_another_order_are_renumbered() -> None:
@@ -209,8 +209,8 @@ def test_columns_that_buckets_met_in_another_order_are_renumbered() -> None:
     merged = merge_catalogs([first, other], ordered_by_registry=True)
     assert [version.ident for version in merged.versions] == ["a", "b", "c"]
     assert merged.schema == "c"
-    assert renumbering(first, merged).changes_nothing
-    assert renumbering(other, merged).regular == {0: 0, 1: 2, 2: 1}
+    assert make_renumbering(first, merged).changes_nothing
+    assert make_renumbering(other, merged).regular == {0: 0, 1: 2, 2: 1}
 
 
 def test_versions_that_nobody_can_order_are_refused() -> None:

@@ -19,14 +19,14 @@ from spark_jobs.savepoints.manifest import (
     FORMAT,
     FORMAT_WITH_STEPS,
     MANIFEST_FILE,
-    Manifest,
+    SavepointManifest,
     decode_manifest,
     encode_manifest,
+    find_refusals,
     read_manifest,
-    refusals,
 )
 from spark_jobs.savepoints.position import read_position, write_position
-from spark_jobs.savepoints.requests import _REQUEST, Answer, Inbox, Request, ask
+from spark_jobs.savepoints.requests import _REQUEST, Inbox, JobSavepointRequest, SavepointAnswer, request_savepoint
 from spark_jobs.savepoints.steps import SavedStep, SavedTable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def saved_step(**definition: Any) -> SavedStep:
     return SavedStep(definition={"type": "window", **definition}, values={"watermark": None}, tables={"rows": table})
 
 
-def manifest(**changes: Any) -> Manifest:
+def manifest(**changes: Any) -> SavepointManifest:
     values: dict[str, Any] = {
         "id": "ab12",
         "name": "before-move",
@@ -61,7 +61,7 @@ def manifest(**changes: Any) -> Manifest:
         "steps": {"sums": saved_step()},
         "state": {"layout": 1, "buckets": 2, "records": 7, "topics": {"t": {"digest": -(1 << 63)}}},
     }
-    return Manifest(**values | changes)
+    return SavepointManifest(**values | changes)
 
 
 def checkpoint(folder: Path, batches: int) -> LocalFolder:
@@ -114,8 +114,8 @@ def test_what_does_not_fit_is_named_all_at_once() -> None:
         "inputs": ["shop.orders"],
         "spark_version": "4.2.1",
     }
-    assert refusals(manifest(), **fits) == []
-    reasons = refusals(
+    assert find_refusals(manifest(), **fits) == []
+    reasons = find_refusals(
         manifest(), sink="jdbc", source_type="files", source_format=None, inputs=["/drop"], spark_version="4.3.0"
     )
     for part, text in zip(("sink", "source.type", "source.format", "/drop", "Spark"), reasons, strict=True):
@@ -189,39 +189,39 @@ def test_a_savepoint_is_never_overwritten_and_leftovers_go(tmp_path: Path) -> No
 
 def test_a_running_job_is_asked_and_answers(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path)
-    request = Request("r", "/to", "n", until=1e12)
+    request = JobSavepointRequest("r", "/to", "n", until=1e12)
 
     def alive() -> bool:
         got = inbox.next()
         if got is not None:
             assert got == request
-            inbox.answer(Answer("other", error="of somebody else"))
-            inbox.answer(Answer("r", "n", {"name": "n"}))
+            inbox.answer(SavepointAnswer("other", error="of somebody else"))
+            inbox.answer(SavepointAnswer("r", "n", {"name": "n"}))
         return True
 
-    assert ask(tmp_path, request, alive=alive, timeout_s=30) == {"name": "n"}
+    assert request_savepoint(tmp_path, request, alive=alive, timeout_s=30) == {"name": "n"}
     assert inbox.next() is None
 
 
 def test_the_caller_gets_the_reason_of_a_failure(tmp_path: Path) -> None:
-    request = Request("r", "/to", "n", until=1e12)
+    request = JobSavepointRequest("r", "/to", "n", until=1e12)
     with pytest.raises(Fatal, match="ended"):
-        ask(tmp_path, request, alive=lambda: False, timeout_s=30)
+        request_savepoint(tmp_path, request, alive=lambda: False, timeout_s=30)
     ticks = iter(range(100))
     with pytest.raises(Fatal, match="within 0 s"):
-        ask(tmp_path, request, alive=lambda: True, timeout_s=0, clock=lambda: float(next(ticks)))
+        request_savepoint(tmp_path, request, alive=lambda: True, timeout_s=0, clock=lambda: float(next(ticks)))
     inbox = Inbox(tmp_path)
     assert inbox.next() is None, "the request that was given up is gone"
 
     def alive() -> bool:
         if (got := inbox.next()) is not None:
-            inbox.answer(Answer(got.id, error="no room"))
+            inbox.answer(SavepointAnswer(got.id, error="no room"))
         return True
 
     with pytest.raises(Fatal, match="no room"):
-        ask(tmp_path, request, alive=alive, timeout_s=30)
+        request_savepoint(tmp_path, request, alive=alive, timeout_s=30)
 
 
 def test_a_request_that_nobody_waits_for_is_dropped(tmp_path: Path) -> None:
-    (tmp_path / _REQUEST).write_bytes(msgspec.json.encode(Request("r", "/to", "n", until=100.0, stop=True)))
+    (tmp_path / _REQUEST).write_bytes(msgspec.json.encode(JobSavepointRequest("r", "/to", "n", until=100.0, stop=True)))
     assert Inbox(tmp_path, clock=lambda: 101.0).next() is None

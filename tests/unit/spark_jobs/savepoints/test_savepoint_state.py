@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from connectors.errors import Fatal
-from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, Owner
+from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, MarkerOwner
 from spark_jobs.materializer.model import MergeOptions
 from spark_jobs.materializer.savepoint import (
     LAYOUT,
@@ -40,7 +40,7 @@ def marker(following: int = 0, **fields: Any) -> Marker:
         "topic": "in",
         "topic_id": "i",
         "partitions": 2,
-        "owner": Owner(4, "r"),
+        "owner": MarkerOwner(4, "r"),
         "output_id": "o",
     }
     return Marker(**values | fields)
@@ -49,7 +49,7 @@ def marker(following: int = 0, **fields: Any) -> Marker:
 def job(buckets: int = 3) -> BucketOptions:
     return BucketOptions(
         job="j",
-        owner=Owner(0, ""),
+        owner=MarkerOwner(0, ""),
         client={},
         group="g",
         input_topic="in",

@@ -14,8 +14,8 @@ from spark_jobs.control import Control
 from spark_jobs.job import control_folder
 from spark_jobs.materializer import config as options
 from spark_jobs.savepoints import rest
-from spark_jobs.savepoints.manifest import MANIFEST_FILE, Manifest, encode_manifest
-from spark_jobs.savepoints.requests import Answer, Inbox
+from spark_jobs.savepoints.manifest import MANIFEST_FILE, SavepointManifest, encode_manifest
+from spark_jobs.savepoints.requests import Inbox, SavepointAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(folder: Path, **more: str) -> Any:
-    return job_config.build(properties(folder) | more).config
+    return job_config.build_job(properties(folder) | more).config
 
 
 def properties(folder: Path) -> dict[str, str]:
@@ -56,7 +56,7 @@ def running() -> Iterator[Inbox]:
 
 def sealed(name: str) -> str:
     return encode_manifest(
-        Manifest(
+        SavepointManifest(
             id="1",
             name=name,
             job="orders",
@@ -75,31 +75,31 @@ def sealed(name: str) -> str:
 def test_a_running_job_is_asked_once_and_the_list_follows(tmp_path: Path, running: Inbox) -> None:
     of = config(tmp_path)
     where = f"{tmp_path}/savepoints/a"
-    assert rest.create(of, {"name": "a", "stop": True}) == {"name": "a", "location": where, "stop": True}
+    assert rest.create_savepoint(of, {"name": "a", "stop": True}) == {"name": "a", "location": where, "stop": True}
     assert rest.list_all(of) == [{"name": "a", "location": where, "state": "requested"}]
     with pytest.raises(Retriable, match="being made already"):
-        rest.create(of, {"name": "b"})
+        rest.create_savepoint(of, {"name": "b"})
     request = running.next()
     assert request is not None
     assert (request.location, request.stop) == (where, True)
-    running.answer(Answer(request.id, request.name, error="no room"))
+    running.answer(SavepointAnswer(request.id, request.name, error="no room"))
     assert rest.list_all(of) == [{"name": "a", "error": "no room"}]
     LocalFolder(Path(where)).write(MANIFEST_FILE, sealed("a"))
-    running.answer(Answer(request.id, request.name, {"name": "a"}))
+    running.answer(SavepointAnswer(request.id, request.name, {"name": "a"}))
     assert [(savepoint["name"], savepoint["batch"]) for savepoint in rest.list_all(of)] == [("a", 0)]
     with pytest.raises(Retriable, match="there is a savepoint a already"):
-        rest.create(of, {"name": "a"})
-    assert rest.delete(of, {"name": "a"})
-    assert not rest.delete(of, {"name": "a"})
+        rest.create_savepoint(of, {"name": "a"})
+    assert rest.remove_savepoint(of, {"name": "a"})
+    assert not rest.remove_savepoint(of, {"name": "a"})
     assert not Path(where).exists()
 
 
 def test_what_is_not_possible_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Retriable, match="does not run"):
-        rest.create(config(tmp_path), {"name": "a"})
+        rest.create_savepoint(config(tmp_path), {"name": "a"})
     for name in ("../a", ".a", "a/b", " "):
         with pytest.raises(ConfigInvalid, match="is not possible"):
-            rest.delete(config(tmp_path), {"name": name})
+            rest.remove_savepoint(config(tmp_path), {"name": name})
     with pytest.raises(ConfigInvalid, match="not on this machine"):
         rest.list_all(config(tmp_path, **{"savepoint.location": "hdfs://n/sp"}))
 

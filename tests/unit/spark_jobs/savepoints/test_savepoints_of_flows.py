@@ -16,7 +16,7 @@ from spark_jobs.control import Control
 from spark_jobs.job import control_folder
 from spark_jobs.savepoints import commands, rest
 from spark_jobs.savepoints.manifest import MANIFEST_FILE
-from spark_jobs.savepoints.requests import Answer, Inbox, Request
+from spark_jobs.savepoints.requests import Inbox, JobSavepointRequest, SavepointAnswer
 from tests.support.eventually import eventually
 from tests.unit.spark_jobs.savepoints.test_savepoints_of_connectors import sealed
 
@@ -75,13 +75,13 @@ def test_each_sink_starts_from_its_part(tmp_path: Path) -> None:
 def test_the_command_asks_the_job_of_each_sink(
     tmp_path: Path, running: dict[str, Inbox], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[Request] = []
+    asked: list[JobSavepointRequest] = []
 
     def answer(inbox: Inbox) -> None:
         request = eventually(inbox.next, "a request")
         asked.append(request)
         result = {"name": request.name, "job": "j", "location": request.location, "batch": 3, "records": None}
-        inbox.answer(Answer(request.id, request.name, result))
+        inbox.answer(SavepointAnswer(request.id, request.name, result))
 
     threads = [threading.Thread(target=answer, args=(inbox,)) for inbox in running.values()]
     for thread in threads:
@@ -103,14 +103,14 @@ def test_a_flow_is_found_by_its_file_and_its_name(tmp_path: Path, running: dict[
         assert [(part.name, part.sink, part.job is not None) for part in commands.find_parts(flow)] == [
             (f"orders.{sink}", sink, flow != "orders") for sink in SINKS
         ]
-    assert commands.find_parts("orders.show") == [commands.Part("orders.show")]
-    assert commands.find_parts("other") == [commands.Part("other")]
+    assert commands.find_parts("orders.show") == [commands.SavepointPart("orders.show")]
+    assert commands.find_parts("other") == [commands.SavepointPart("other")]
 
 
 def test_rest_asks_all_sinks_or_none(tmp_path: Path, running: dict[str, Inbox]) -> None:
     config = connector_config(tmp_path)
     where = tmp_path / "savepoints"
-    assert rest.create(config, {"name": "a"}) == {"name": "a", "location": str(where / "a"), "stop": False}
+    assert rest.create_savepoint(config, {"name": "a"}) == {"name": "a", "location": str(where / "a"), "stop": False}
     for sink, inbox in running.items():
         request = inbox.next()
         assert request is not None
@@ -120,15 +120,15 @@ def test_rest_asks_all_sinks_or_none(tmp_path: Path, running: dict[str, Inbox]) 
         request = inbox.next()
         assert request is not None
         LocalFolder(where / "a" / sink).write(MANIFEST_FILE, sealed("a"))
-        inbox.answer(Answer(request.id, "a", {"name": "a"}))
+        inbox.answer(SavepointAnswer(request.id, "a", {"name": "a"}))
     assert [(row["sink"], row["name"], row["batch"]) for row in rest.list_all(config)] == [
         (sink, "a", 0) for sink in SINKS
     ]
     with pytest.raises(Retriable, match="there is a savepoint a already"):
-        rest.create(config, {"name": "a"})
-    assert rest.delete(config, {"name": "a"})
+        rest.create_savepoint(config, {"name": "a"})
+    assert rest.remove_savepoint(config, {"name": "a"})
     assert not (where / "a").exists()
-    assert not rest.delete(config, {"name": "a"})
+    assert not rest.remove_savepoint(config, {"name": "a"})
 
 
 def test_a_sink_that_does_not_run_is_named_and_nothing_is_asked(tmp_path: Path, running: dict[str, Inbox]) -> None:
@@ -136,7 +136,7 @@ def test_a_sink_that_does_not_run_is_named_and_nothing_is_asked(tmp_path: Path, 
     assert not control.running()
     flow = properties(tmp_path, sinks="keep,show,late") | {"sink.late.type": "console"}
     with pytest.raises(Retriable, match=r"the job orders\.late does not run"):
-        rest.create(SparkJob.definition(flow).parse(flow), {"name": "a"})
+        rest.create_savepoint(SparkJob.definition(flow).parse(flow), {"name": "a"})
     assert [inbox.next() for inbox in running.values()] == [None, None]
     with pytest.raises(ConfigInvalid, match="no job orders runs on this machine, and its file is not known"):
         commands._load_of(Control(control_folder("orders")), "orders")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_jobs.sources.layout import Layout, envelope_layout
-from spark_jobs.sources.reader import Kind, Plan, classify
+from spark_jobs.sources.layout import RecordLayout, envelope_layout
+from spark_jobs.sources.reader import DecodePlan, ValueKind, classify_value
 from spark_jobs.sources.rows import TableDecoder
-from spark_jobs.sources.tables import merged
+from spark_jobs.sources.tables import merge_schema
 from worker.converters.json_read import read_schema
 
 if TYPE_CHECKING:
@@ -75,19 +75,19 @@ class Table:
     def __init__(
         self, *samples: bytes, key_schema: dict[str, Any] | None = None, keys: tuple[str, ...] = ("id",), **options: Any
     ) -> None:
-        layouts: dict[bytes, Layout] = {}
+        layouts: dict[bytes, RecordLayout] = {}
         schema: TableSchema | None = None
         for sample in samples:
-            kind, text = classify(sample)
-            assert kind is Kind.SCHEMA
+            kind, text = classify_value(sample)
+            assert kind is ValueKind.SCHEMA
             layouts[text] = envelope_layout(
                 read_schema(json.loads(sample)["schema"], replace_null=True),
                 read_schema(key_schema, replace_null=True) if key_schema else None,
             )
-            schema = merged(schema, "d.t", layouts[text].columns(keys), "")
+            schema = merge_schema(schema, "d.t", layouts[text].columns(keys), "")
         assert schema is not None
         self.schema = schema
-        self.plan = Plan(schema, layouts, **options)
+        self.plan = DecodePlan(schema, layouts, **options)
         self.reported: list[tuple[int, str]] = []
 
     def rows(self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> list[dict[str, Any]]:

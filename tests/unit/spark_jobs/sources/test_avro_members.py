@@ -8,7 +8,7 @@ from typing import Any
 
 import fastavro
 
-from spark_jobs.sources.avro import pruned
+from spark_jobs.sources.avro import prune_schema
 from spark_jobs.sources.avro_frame import ENVELOPE_MEMBERS
 
 ROW = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}]}
@@ -54,7 +54,7 @@ def test_what_rows_need_is_read_and_types_that_others_refer_to_stay() -> None:
     data = io.BytesIO()
     fastavro.schemaless_writer(data, fastavro.parse_schema(ENVELOPE), EVENT)
     data.seek(0)
-    reader: Any = fastavro.parse_schema(pruned(json.loads(json.dumps(ENVELOPE)), ENVELOPE_MEMBERS))
+    reader: Any = fastavro.parse_schema(prune_schema(json.loads(json.dumps(ENVELOPE)), ENVELOPE_MEMBERS))
     assert fastavro.schemaless_reader(data, fastavro.parse_schema(ENVELOPE), reader) == {
         "transaction": {"id": "t1"},
         "before": None,

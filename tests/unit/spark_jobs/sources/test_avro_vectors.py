@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.sources.avro import connect_schema
 from spark_jobs.sources.avro_arrow import array_maker
-from spark_jobs.sources.avro_vectors import Broken, Data, Unsupported, compiled
+from spark_jobs.sources.avro_vectors import Broken, Data, UnsupportedSchema, compile_schema
 from spark_jobs.sources.types import spark_type
 from tests.selection import scaled
 
@@ -119,7 +119,7 @@ def read(schema: Any, encoded: Sequence[bytes]) -> list[Any]:
     connect = connected(schema)
     sizes = np.cumsum([0, *map(len, encoded)])
     data = Data(np.frombuffer(b"".join(encoded), np.uint8))
-    column, behind = compiled(json.dumps(schema)).read(data, sizes[:-1], sizes[1:], keep=True)
+    column, behind = compile_schema(json.dumps(schema)).read(data, sizes[:-1], sizes[1:], keep=True)
     if (behind != sizes[1:]).any():
         raise Broken("bytes are left")
     array = array_maker(connect, spark_type(connect))(data, column)
@@ -241,7 +241,7 @@ def test_unusual_bytes_are_refused(kind: Any, data: bytes) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "f0", "type": kind}]}
     good = {"type": "record", "name": "R", "fields": [{"name": "f0", "type": "string"}]}
     assert read(good, [b"\x02a"]) == [{"f0": "a"}]
-    with pytest.raises((*REFUSED, Unsupported)):
+    with pytest.raises((*REFUSED, UnsupportedSchema)):
         read(schema, [data])
 
 
@@ -256,7 +256,7 @@ def test_branches_of_unions_that_no_row_needs_are_skipped() -> None:
     encoded = written(schema, [{"f0": value} for value in (None, "text", 1 << 40, {"x": 0.5}, None)])
     sizes = np.cumsum([0, *map(len, encoded)])
     data = Data(np.frombuffer(b"".join(encoded), np.uint8))
-    _, behind = compiled(json.dumps(schema)).read(data, sizes[:-1], sizes[1:], keep=False)
+    _, behind = compile_schema(json.dumps(schema)).read(data, sizes[:-1], sizes[1:], keep=False)
     assert behind.tolist() == sizes[1:].tolist()
 
 
@@ -332,5 +332,5 @@ def test_values_that_the_jvm_may_refuse_are_left_to_it(kind: Any, value: Any) ->
 
 def test_a_schema_that_contains_itself_has_no_vectors() -> None:
     fields = [{"name": "next", "type": ["null", "R"]}]
-    with pytest.raises(Unsupported):
-        compiled(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    with pytest.raises(UnsupportedSchema):
+        compile_schema(json.dumps({"type": "record", "name": "R", "fields": fields}))

@@ -13,9 +13,9 @@ from pyspark.sql import types as t
 
 from connectors.errors import Skippable
 from spark_jobs.contract import TableSchema
-from spark_jobs.sources.inference import Seen
-from spark_jobs.sources.kinds import Rules, Sample, better, look_json, loose_flat, loose_layout
-from spark_jobs.sources.reader import Plan
+from spark_jobs.sources.inference import TableSighting
+from spark_jobs.sources.kinds import RecordSample, Rules, choose_sample, look_json, loose_flat, loose_layout
+from spark_jobs.sources.reader import DecodePlan
 from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.search import Search
 from tests.unit.spark_jobs.sources.support import envelope_schema, member, message, records
@@ -82,7 +82,7 @@ garbage = st.one_of(
 )
 
 
-def shown(several: list[Record]) -> tuple[dict[str, Seen], dict[str, list[Any]], list[int]]:
+def shown(several: list[Record]) -> tuple[dict[str, TableSighting], dict[str, list[Any]], list[int]]:
     """Tables, their rows, and the offsets of bad records, as a source finds them in one task."""
     batch = records([value for _, value in several], [key for key, _ in several])
     bad: list[int] = []
@@ -91,10 +91,10 @@ def shown(several: list[Record]) -> tuple[dict[str, Seen], dict[str, list[Any]],
     def report(*record: Any) -> None:
         bad.append(record[2])
 
-    def search(rules: Rules, note: Any) -> dict[str, Seen]:
+    def search(rules: Rules, note: Any) -> dict[str, TableSighting]:
         made = Search(KNOWN, rules, note)
         made.look(batch)
-        found = [Seen.from_row(row) for row in made.result().to_pylist()]
+        found = [TableSighting.from_row(row) for row in made.result().to_pylist()]
         assert all(each.error for each in found if each.sample is not None)
         unusable.update(each.text for each in found if each.sample is not None)
         return {each.namespace: each for each in found if each.sample is None}
@@ -110,7 +110,9 @@ def shown(several: list[Record]) -> tuple[dict[str, Seen], dict[str, list[Any]],
             continue
         columns = seen.columns(rules.keys_of(name) or seen.keys, rules.declared_of(name))
         layout = loose_layout(columns, loose_flat(seen.types, rules), rules)
-        plan = Plan(TableSchema(name, columns), {b"": layout}, before=True, namespace=name, foreign=frozenset(unusable))
+        plan = DecodePlan(
+            TableSchema(name, columns), {b"": layout}, before=True, namespace=name, foreign=frozenset(unusable)
+        )
         rows[name] = [row for part in TableDecoder(plan, report).decode(batch) for row in part.to_pylist()]
     return found, rows, bad
 
@@ -190,10 +192,10 @@ def test_a_bad_record_is_no_sample_of_its_schema(payload: Any) -> None:
         with pytest.raises(Skippable):
             look_json(records([value[1]], [value[0]]), rules)
     batch = records([bad[1], cut[1], GOOD[1], GOOD[1]], [bad[0], cut[0], None, GOOD[0]])
-    sample = Sample()
+    sample = RecordSample()
     ranks = []
     for index in range(4):
-        sample = better(sample, batch.slice(index, 1), rules, "")
+        sample = choose_sample(sample, batch.slice(index, 1), rules, "")
         ranks.append(sample.rank)
     assert ranks == [0, 0, 1, 2]
     assert (sample.key, sample.value, look_json(batch.slice(3, 1), rules).namespace) == (*GOOD, "d.t")

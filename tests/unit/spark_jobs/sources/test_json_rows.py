@@ -14,9 +14,9 @@ from pyspark.sql.types import IntegerType, LongType
 from connectors.errors import Fatal
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.misfit import Misfit
+from spark_jobs.misfit import ColumnMisfit
 from spark_jobs.sources.kinds import Rules, loose_layout
-from spark_jobs.sources.reader import Kind, Plan, classify, namespace_of
+from spark_jobs.sources.reader import DecodePlan, ValueKind, classify_value, namespace_of
 from spark_jobs.sources.rows import TableDecoder
 from tests.unit.connectors.scylla.events import golden_cases
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message, records
@@ -229,7 +229,7 @@ def test_a_records_schema_that_nobody_looked_at_is_an_error_and_those_of_other_t
     table = Table(event("c", ROW))
     assert table.rows([other]) == []
     assert "none of those" in table.reported[0][1]
-    table = Table(event("c", ROW), foreign=frozenset({classify(other)[1]}))
+    table = Table(event("c", ROW), foreign=frozenset({classify_value(other)[1]}))
     assert [row["id"] for row in table.rows([other, event("c", ROW)])] == [1]
     assert table.reported == []
 
@@ -278,11 +278,11 @@ def test_names_of_tables() -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_classified_and_decoded_without_a_crash(data: bytes) -> None:
-    kind, _ = classify(data)
+    kind, _ = classify_value(data)
     table = Table(event("c", ROW))
     rows = table.rows([event("c", ROW), data])
     assert len(rows) == 1
-    assert kind in set(Kind)
+    assert kind in set(ValueKind)
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.none() | st.text()), min_size=1, max_size=20))
@@ -354,12 +354,13 @@ def test_a_value_that_does_not_fit_a_declared_type_is_named() -> None:
     layout = loose_layout(columns, None, Rules())
     reported: list[Exception] = []
     decoder = TableDecoder(
-        Plan(TableSchema("d.t", columns), {b"": layout}, namespace="d.t"), lambda *record: reported.append(record[-1])
+        DecodePlan(TableSchema("d.t", columns), {b"": layout}, namespace="d.t"),
+        lambda *record: reported.append(record[-1]),
     )
     value = {"op": "c", "after": {"id": 1, "n": 1 << 40}, "source": {"db": "d", "table": "t"}}
     assert list(decoder.decode(records([json.dumps(value).encode()]))) == []
     (error,) = reported
-    assert isinstance(error, Misfit)
+    assert isinstance(error, ColumnMisfit)
     assert str(error).startswith("Table d.t, column n: the value 1099511627776 does not fit the type int (")
     assert "source.table.columns.d.t" in str(error)
     assert "1099511627776" not in str(error.hidden)

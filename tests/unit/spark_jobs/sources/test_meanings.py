@@ -14,13 +14,13 @@ from pyspark.sql import types as t
 
 from connectors.cql.types import CqlType
 from connectors.errors import Skippable
-from connectors.formats.cql_schema import typed
+from connectors.formats.cql_schema import typed_schema
 from connectors.formats.masking import DEBEZIUM_MASKED
 from connectors.schema import INT32, STRING, Schema, Type, array, struct
 from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, ZONED_TIME, Column
 from spark_jobs.sources.avro import connect_schema
-from spark_jobs.sources.columns import fixer
-from spark_jobs.sources.tables import from_json, merged, to_json
+from spark_jobs.sources.columns import make_value_fixer
+from spark_jobs.sources.tables import from_json, merge_schema, to_json
 from spark_jobs.sources.types import VARIABLE, meaning_of, spark_type, with_variable_scale
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message
 from worker.converters.avro_schema import AvroSettings, avro_text
@@ -65,12 +65,12 @@ def unscaled(number: int) -> bytes:
         (Schema(Type.BYTES, name="io.debezium.data.Uuid"), ""),
         (Schema(Type.INT32, name="io.debezium.time.NanoTime"), ""),
         (STRING, ""),
-        (typed(CqlType("timeuuid"), "x", optional=True), UUID),
-        (typed(CqlType("decimal"), "x", optional=False), NUMBER),
-        (typed(CqlType("varint"), "x", optional=False), NUMBER),
-        (typed(CqlType("time"), "x", optional=True), TIME),
-        (typed(CqlType("timestamp"), "x", optional=True), ""),
-        (typed(CqlType("text"), "x", optional=True), ""),
+        (typed_schema(CqlType("timeuuid"), "x", optional=True), UUID),
+        (typed_schema(CqlType("decimal"), "x", optional=False), NUMBER),
+        (typed_schema(CqlType("varint"), "x", optional=False), NUMBER),
+        (typed_schema(CqlType("time"), "x", optional=True), TIME),
+        (typed_schema(CqlType("timestamp"), "x", optional=True), ""),
+        (typed_schema(CqlType("text"), "x", optional=True), ""),
         (Schema(Type.STRING, name="io.debezium.data.Uuid", parameters=((DEBEZIUM_MASKED, "true"),)), ""),
         (VARIABLE_SCHEMA, NUMBER),
         (array(VARIABLE_SCHEMA), NUMBER),
@@ -90,7 +90,7 @@ def test_avro_uuids_have_their_meaning() -> None:
 @given(numbers, st.integers(0, 38))
 def test_a_decimal_is_read_exactly_or_refused(number: tuple[int, int], scale: int) -> None:
     value, own = number
-    read = fixer(with_variable_scale(VARIABLE_SCHEMA, str(scale)), "Table t, column c")
+    read = make_value_fixer(with_variable_scale(VARIABLE_SCHEMA, str(scale)), "Table t, column c")
     assert read is not None
     fits = value == 0 or (
         abs(own) < 200
@@ -145,7 +145,7 @@ def test_values_that_do_not_fit_are_bad_records_with_their_column() -> None:
 
 def test_a_table_of_an_earlier_version_keeps_its_types() -> None:
     """Its checkpoint says text for such decimals, and nothing of what columns mean."""
-    earlier = merged(
+    earlier = merge_schema(
         None,
         "d.t",
         [
@@ -168,7 +168,7 @@ def test_a_table_of_an_earlier_version_keeps_its_types() -> None:
         Column("at", t.LongType(), meaning=TIME),
         Column("code", t.StringType(), meaning=UUID),
     ]
-    schema = merged(known["d.t"], "d.t", now, "")
+    schema = merge_schema(known["d.t"], "d.t", now, "")
     assert [(each.type.simpleString(), each.meaning) for each in schema.columns] == [
         ("bigint", ""),
         ("string", NUMBER),
@@ -176,7 +176,7 @@ def test_a_table_of_an_earlier_version_keeps_its_types() -> None:
         ("bigint", TIME),
         ("string", UUID),
     ]
-    assert merged(schema, "d.t", now, "") is schema
+    assert merge_schema(schema, "d.t", now, "") is schema
     assert from_json(to_json({"d.t": schema}, {}))[0]["d.t"] == schema
 
 
@@ -191,7 +191,7 @@ def test_the_option_says_what_columns_become(parameter: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["uuid", "decimal", "varint", "time"])
 def test_cql_types_are_known_after_both_converters(kind: str) -> None:
-    schema = struct("r", {"a": typed(CqlType(kind), "x", optional=True)})
+    schema = struct("r", {"a": typed_schema(CqlType(kind), "x", optional=True)})
     wanted = {"uuid": UUID, "time": TIME}.get(kind, NUMBER)
     through_avro = connect_schema(avro_text(schema, AvroSettings()))
     written = JsonConverter({"schemas.enable": "true"}).from_connect("t", schema, {"a": None})

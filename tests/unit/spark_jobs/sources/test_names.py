@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from connectors.errors import Skippable
 from connectors.schema import Field, Schema, Type
 from spark_jobs.contract import SYSTEM_COLUMNS, Column, TableSchema
-from spark_jobs.sources.inference import Seen
+from spark_jobs.sources.inference import TableSighting
 from spark_jobs.sources.kinds import Rules, look_json
-from spark_jobs.sources.layout import Layout
-from spark_jobs.sources.reader import Plan
+from spark_jobs.sources.layout import RecordLayout
+from spark_jobs.sources.reader import DecodePlan
 from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.search import Search
 from spark_jobs.sources.ums import UmsDecoder, layout_of
@@ -149,7 +149,7 @@ def test_a_name_that_is_no_text_is_a_bad_record() -> None:
     with pytest.raises(Skippable, match=r"a column 'a\\ud800', whose name is no valid text"):
         look_json(records([envelope({"id": 1}, [broken])], [b'{"id":1}']), Rules())
     with pytest.raises(Skippable, match="no valid text"):
-        Seen("t", "d.t", {broken: Column("", None).type}).columns((), {})  # type: ignore[arg-type]  # the type does not matter
+        TableSighting("t", "d.t", {broken: Column("", None).type}).columns((), {})  # type: ignore[arg-type]  # the type does not matter
 
 
 def test_ums_refuses_the_names_of_system_columns() -> None:
@@ -163,11 +163,11 @@ def test_members_that_say_what_happened_may_have_odd_names_too() -> None:
 
     names = ('o"p', "t\\s", "n\tm")
     columns = (Field("id", Schema(Type.INT64, optional=True)), Field("n\tm", Schema(Type.STRING, optional=True)))
-    layout = Layout(
+    layout = RecordLayout(
         False, columns, (), frozenset(names), flat=Flat(op=names[0], time=names[1], hidden=frozenset(names[:2]))
     )
     decoder = TableDecoder(
-        Plan(TableSchema("t", layout.columns(["id"])), {b"": layout}), lambda *_: pytest.fail("bad record")
+        DecodePlan(TableSchema("t", layout.columns(["id"])), {b"": layout}), lambda *_: pytest.fail("bad record")
     )
     value = json.dumps({"id": 1, names[0]: "delete", names[1]: 5, names[2]: "x"}).encode()
     ((row,),) = (batch.to_pylist() for batch in decoder.decode(records([value])))

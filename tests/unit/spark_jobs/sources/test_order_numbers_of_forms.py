@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.mysql import event_types as types
-from spark_jobs.materializer.contract import Input
-from spark_jobs.materializer.decode_rows import RowReader
+from spark_jobs.materializer.contract import InputRecord
+from spark_jobs.materializer.decode_rows import RowEventReader
 from spark_jobs.materializer.model import MergeOptions
 from tests.unit.connectors.mysql.synthetic import FILE, Log, payload, query, reader, rows_body, table_map
 from tests.unit.spark_jobs.sources.support import Table
@@ -63,11 +63,11 @@ def materialized(form: Any, pairs: list[tuple[bytes | None, bytes | None]]) -> l
     def no_registry() -> Any:
         raise AssertionError("JSON needs no registry")
 
-    of = RowReader(options, no_registry)
+    of = RowEventReader(options, no_registry)
     return [
         change.position
         for offset, (key, value) in enumerate(pairs)
-        for change in of.changes(Input(key, value, offset, 0))
+        for change in of.changes(InputRecord(key, value, offset, 0))
     ]
 
 
@@ -117,7 +117,7 @@ def test_the_last_of_changes_with_one_number_stands(form: str) -> None:
     """By the newest row of a batch that is written to a database."""
     import pyarrow as pa
 
-    from spark_jobs.sinks.jdbc.rows import newest
+    from spark_jobs.sinks.jdbc.rows import select_newest
 
     rows = pa.table(
         {
@@ -129,4 +129,4 @@ def test_the_last_of_changes_with_one_number_stands(form: str) -> None:
             "kafka_offset_": [4, 5, 6] if form == "debezium" else [4, 4, 4],
         }
     )
-    assert newest(rows, ["id"]).column("v").to_pylist() == ["c"]
+    assert select_newest(rows, ["id"]).column("v").to_pylist() == ["c"]

@@ -18,11 +18,11 @@ from spark_jobs.sources.avro import connect_schema, reader_text
 from spark_jobs.sources.flat import Flat, flat_of, op_of
 from spark_jobs.sources.kinds import Rules
 from spark_jobs.sources.layout import envelope_layout, flat_layout
-from spark_jobs.sources.reader import Plan
+from spark_jobs.sources.reader import DecodePlan
 from spark_jobs.sources.rows import TableDecoder
 from spark_jobs.sources.search import Search
-from spark_jobs.sources.tables import from_json, lacking, merged, to_json
-from spark_jobs.sources.types import json_schema, spark_type, type_from_json, type_json, wider, wider_inferred
+from spark_jobs.sources.tables import from_json, make_nullable, merge_schema, to_json
+from spark_jobs.sources.types import find_wider_type, json_schema, spark_type, type_from_json, type_json, wider_inferred
 
 KEY = Column("id", t.LongType(), nullable=False, key=True)
 simple = st.sampled_from(
@@ -57,18 +57,18 @@ kinds = st.recursive(
 
 @given(kinds, kinds)
 def test_widening_is_the_same_from_both_sides_and_holds_both(one: t.DataType, two: t.DataType) -> None:
-    both = wider(one, two)
-    turned = wider(two, one)
+    both = find_wider_type(one, two)
+    turned = find_wider_type(two, one)
     assert (both is None) == (turned is None)
     if both is not None:
-        assert wider(both, one) is not None
-        assert wider(both, two) is not None
+        assert find_wider_type(both, one) is not None
+        assert find_wider_type(both, two) is not None
 
 
 @given(kinds)
 def test_types_survive_the_file_of_schemas(kind: t.DataType) -> None:
     assert type_from_json(json.loads(json.dumps(type_json(kind)))) == kind
-    schema = merged(None, "a.b", [KEY, Column("c", kind, length=3)], "")
+    schema = merge_schema(None, "a.b", [KEY, Column("c", kind, length=3)], "")
     assert from_json(to_json({"a.b": schema}, {"samples": {}})) == ({"a.b": schema}, {"samples": {}})
 
 
@@ -83,15 +83,15 @@ def test_inferred_types_always_have_a_common_one(one: t.DataType, two: t.DataTyp
 
 
 def test_a_table_keeps_dropped_columns_and_takes_new_ones() -> None:
-    first = merged(None, "d.t", [KEY, Column("old", t.StringType(), nullable=False)], "")
+    first = merge_schema(None, "d.t", [KEY, Column("old", t.StringType(), nullable=False)], "")
     columns = [KEY, Column("new", t.IntegerType())]
-    second = lacking(merged(first, "d.t", columns, ""), columns)
+    second = make_nullable(merge_schema(first, "d.t", columns, ""), columns)
     assert [(column.name, column.nullable) for column in second.columns] == [
         ("id", False),
         ("old", True),
         ("new", True),
     ]
-    assert merged(second, "d.t", columns, "") is second
+    assert merge_schema(second, "d.t", columns, "") is second
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_table_keeps_dropped_columns_and_takes_new_ones() -> None:
 )
 def test_a_change_that_no_schema_covers_says_what_to_do(columns: list[Column], words: str) -> None:
     with pytest.raises(Fatal, match=words):
-        merged(merged(None, "d.t", [KEY], ""), "d.t", columns, "(kept in x)")
+        merge_schema(merge_schema(None, "d.t", [KEY], ""), "d.t", columns, "(kept in x)")
 
 
 def test_avro_of_other_producers_keeps_its_times_and_decimals() -> None:
@@ -206,11 +206,11 @@ def _search(
     values: list[bytes | None],
     known: dict[str, dict[str, t.DataType]] | None = None,
     keys: list[bytes | None] | None = None,
-) -> tuple[list[inference.Seen], list[int]]:
+) -> tuple[list[inference.TableSighting], list[int]]:
     bad: list[int] = []
     search = Search(known or {}, Rules(envelope=False), lambda _t, _p, offset, _k, _v, _e: bad.append(offset))
     search.look(_batch(values, keys))
-    return [inference.Seen.from_row(row) for row in search.result().to_pylist()], bad
+    return [inference.TableSighting.from_row(row) for row in search.result().to_pylist()], bad
 
 
 def test_types_that_values_show() -> None:
@@ -244,7 +244,7 @@ def test_what_is_known_only_widens_and_declared_types_stay() -> None:
 
 
 def test_columns_of_json_without_a_schema() -> None:
-    seen = inference.Seen("t", "t", {"b": t.LongType(), "a": t.StringType()}, ("a",))
+    seen = inference.TableSighting("t", "t", {"b": t.LongType(), "a": t.StringType()}, ("a",))
     assert [(column.name, column.key) for column in seen.columns(("a",), {"c": t.DateType()})] == [
         ("a", True),
         ("c", False),
@@ -262,15 +262,15 @@ def test_declared_types_are_read_from_text_and_numbers() -> None:
         ("x", t.StringType()),
         ("l", t.ArrayType(t.DateType())),
     ]
-    schema = merged(None, "t", [Column(name, kind) for name, kind in columns], "")
+    schema = merge_schema(None, "t", [Column(name, kind) for name, kind in columns], "")
     from connectors.schema import Field
-    from spark_jobs.sources.layout import Layout
+    from spark_jobs.sources.layout import RecordLayout
 
-    layout = Layout(
+    layout = RecordLayout(
         False, tuple(Field(name, json_schema(kind)) for name, kind in columns), (), frozenset(), flat=Flat()
     )
     bad: list[Any] = []
-    decoder = TableDecoder(Plan(schema, {b"": layout}), lambda *each: bad.append(each))
+    decoder = TableDecoder(DecodePlan(schema, {b"": layout}), lambda *each: bad.append(each))
     rows = [
         row
         for batch in decoder.decode(
@@ -345,11 +345,11 @@ def _decode_ums(
     def report(_t: str, _p: int, offset: int, _k: bytes | None, _v: bytes | None, _e: Exception) -> None:
         bad.append(offset)
 
-    ums.look(_batch(values), found, report)
+    ums.count_messages(_batch(values), found, report)
     layouts = {schema: ums.layout_of(schema) for _, schema in found if schema}
     schema = None
     for layout in layouts.values():
-        schema = merged(schema, layout.namespace, layout.columns(["id"]), "")
+        schema = merge_schema(schema, layout.namespace, layout.columns(["id"]), "")
     assert schema is not None
     decoder = ums.UmsDecoder(schema, layouts, before=before, report=report)
     return [row for batch in decoder.decode(_batch(values)) for row in batch.to_pylist()], bad, found

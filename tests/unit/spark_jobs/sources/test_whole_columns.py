@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from connectors.errors import Skippable
 from connectors.formats.order_number import MEMBERS, order_number
 from connectors.schema import decimal
-from spark_jobs.sources.columns import builder, fixer
-from spark_jobs.sources.reader import Source
+from spark_jobs.sources.columns import make_array_builder, make_value_fixer
+from spark_jobs.sources.reader import EnvelopeSource
 from spark_jobs.sources.system_columns import system_arrays
 from spark_jobs.sources.types import spark_type
 from worker.converters.javatext import integer_bytes
@@ -34,22 +34,22 @@ NUMBERS = st.one_of(st.none(), st.integers(-1000, 1000), st.just(""), st.just("n
 def test_decimals_of_a_column_are_those_of_its_values(values: list[Any], scale: int) -> None:
     schema = decimal(scale, optional=True)
     kind = spark_type(schema)
-    fix = fixer(schema, "c")
+    fix = make_value_fixer(schema, "c")
     assert fix is not None
     try:
         expected = [None if value is None else fix(value) for value in values]
         array = pa.array(expected, pa.decimal128(38, scale))
     except (Skippable, ValueError) as error:
         with pytest.raises((Skippable, ValueError), match=re.escape(str(error))):
-            builder(schema, kind, "c")(values)
+            make_array_builder(schema, kind, "c")(values)
         return
-    built = builder(schema, kind, "c")(values)
+    built = make_array_builder(schema, kind, "c")(values)
     built.validate(full=True)
     assert built.equals(array)
 
 
 SOURCES = st.builds(
-    Source,
+    EnvelopeSource,
     connector=st.sampled_from([None, "mysql", "mysql", "mysql", "scylla"]),
     ums_id=st.sampled_from([None, None, None, 7]),
     lsn=st.sampled_from([None, None, None, 9]),
@@ -60,7 +60,7 @@ SOURCES = st.builds(
 )
 #: As a batch of MySQL's has them.
 REGULAR = st.builds(
-    Source,
+    EnvelopeSource,
     connector=st.just("mysql"),
     file=st.just("b.000003"),
     pos=st.integers(4, 10**6),
@@ -69,7 +69,7 @@ REGULAR = st.builds(
 
 
 @given(st.one_of(st.lists(REGULAR, min_size=1), st.lists(SOURCES, min_size=1)))
-def test_order_numbers_of_a_batch_are_those_of_its_changes(sources: list[Source]) -> None:
+def test_order_numbers_of_a_batch_are_those_of_its_changes(sources: list[EnvelopeSource]) -> None:
     count = len(sources)
     records = pa.RecordBatch.from_arrays(
         [

@@ -12,8 +12,8 @@ from connectors.errors import Fatal
 from spark_jobs import config
 from spark_jobs.checkpoint import LocalFolder
 from spark_jobs.steps.event_time.rows import check_origin, stored_name
-from spark_jobs.steps.event_time.times import Grid, later, minus, next_watermark
-from spark_jobs.steps.flow import Flow
+from spark_jobs.steps.event_time.times import Grid, choose_later, next_watermark, subtract_span
+from spark_jobs.steps.flow import StepFlow
 from spark_jobs.steps.options import build_steps
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def complaint(options: Mapping[str, str], **more: str) -> str:
         "transform.steps": "s",
         **{f"transform.step.s.{name}": value for name, value in {**options, **more}.items()},
     }
-    _, problems = config.check({**JOB, **steps})
+    _, problems = config.check_job({**JOB, **steps})
     return " ".join(problem.message for problem in problems)
 
 
@@ -58,8 +58,13 @@ def test_watermark(previous: int | None, newest: list[int | None], idle: int, wa
 
 
 def test_bounds() -> None:
-    assert [later(None, None), later(1, None), later(None, 2), later(3, 2)] == [None, 1, 2, 3]
-    assert [minus(None, 1), minus(5, 2)] == [None, 3]
+    assert [choose_later(None, None), choose_later(1, None), choose_later(None, 2), choose_later(3, 2)] == [
+        None,
+        1,
+        2,
+        3,
+    ]
+    assert [subtract_span(None, 1), subtract_span(5, 2)] == [None, 3]
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(-60, 60))
@@ -128,7 +133,7 @@ def test_an_aggregate_over_a_view_is_refused_also_through_other_steps(steps: Map
         "transform.step.s.table": "q" if "step.q.type" in steps else "v",
         **{f"transform.{name}": value for name, value in steps.items()},
     }  # fmt: skip
-    problems = [problem.message for problem in config.check(properties)[1]]
+    problems = [problem.message for problem in config.check_job(properties)[1]]
     assert bool(problems) == bool(words), problems
     assert all(words in problem for problem in problems)
 
@@ -137,11 +142,11 @@ def test_the_state_of_a_step_that_was_removed_goes_with_the_first_batch_without_
     folder = LocalFolder(tmp_path)
     for name in ("s", "gone"):
         folder.write(f"steps/{name}/values/3.json", "{}")
-    parsed, problems = config.check(
+    parsed, problems = config.check_job(
         {**JOB, "transform.steps": "s", **{f"transform.step.s.{name}": value for name, value in WINDOW.items()}}
     )
     assert parsed is not None, problems
-    flow = Flow(build_steps(parsed), checkpoint=str(tmp_path))
+    flow = StepFlow(build_steps(parsed), checkpoint=str(tmp_path))
     flow.drop_left_states(folder)
     assert folder.list("steps") == ["s"]
     folder.write("steps/other/values/3.json", "{}")

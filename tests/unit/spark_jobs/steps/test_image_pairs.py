@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import Fatal
-from spark_jobs.steps.image_pairs import FAILS, PASSES, UNKNOWN, UNUSABLE, decide_batch, pairing
+from spark_jobs.steps.image_pairs import FAILS, PASSES, UNKNOWN, UNUSABLE, decide_batch, make_pairing_task
 
 Row = tuple[str, int, int, str | None]  # operation, key, state, value
 
@@ -115,4 +115,4 @@ def test_batches_may_be_cut_anywhere(rows: list[Row], data: st.DataObject) -> No
     cuts = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=5))})
     parts = [whole.slice(start, end - start) for start, end in itertools.pairwise(cuts)]
     expected = decide_batch(whole, 2, 1).to_pylist()
-    assert [row for part in pairing(2, 1, movable=False)(iter(parts)) for row in part.to_pylist()] == expected
+    assert [row for part in make_pairing_task(2, 1, movable=False)(iter(parts)) for row in part.to_pylist()] == expected

@@ -73,17 +73,17 @@ def test_links(sql: str, key: str, links: Links | None) -> None:
 def test_a_change_counts_if_its_order_number_is_larger() -> None:
     stored = pa.table({"k": [1, 2, 3], "order_": [5, 5, 5]})
     rows = pa.table({"k": [1, 2, 3, 4], "order_": [6, 5, 4, 1]})
-    assert small.newer(rows, stored, ["k"]).to_pylist() == [{"k": 1, "order_": 6}, {"k": 4, "order_": 1}]
+    assert small.select_newer(rows, stored, ["k"]).to_pylist() == [{"k": 1, "order_": 6}, {"k": 4, "order_": 1}]
 
 
 def test_the_newest_row_of_each_key_and_rows_by_key() -> None:
     rows = pa.table(
         {"k": [1, 1, 2, 2], "l": ["a", "a", "a", "b"], "o": [2, 2, 1, 1], "u": [1, 3, 0, 0], "v": [[1], [2], [3], []]}
     )
-    newest = arrow_rows.newest(rows, ["k", "l"], ["o", "u"])
+    newest = arrow_rows.select_newest(rows, ["k", "l"], ["o", "u"])
     assert sorted(newest.column("v").to_pylist()) == [[], [2], [3]]
     others = pa.table({"k": [2, 2, 7], "l": ["b", "b", "a"]})
-    assert arrow_rows.only(rows, others, ["k", "l"]).column("v").to_pylist() == [[]]
-    assert sorted(arrow_rows.without(rows, others, ["k", "l"]).column("v").to_pylist()) == [[1], [2], [3]]
-    assert arrow_rows.only(rows, others.slice(0, 0), ["k", "l"]).num_rows == 0
-    assert arrow_rows.without(rows, others.slice(0, 0), ["k", "l"]).num_rows == 4
+    assert arrow_rows.keep_matches(rows, others, ["k", "l"]).column("v").to_pylist() == [[]]
+    assert sorted(arrow_rows.drop_matches(rows, others, ["k", "l"]).column("v").to_pylist()) == [[1], [2], [3]]
+    assert arrow_rows.keep_matches(rows, others.slice(0, 0), ["k", "l"]).num_rows == 0
+    assert arrow_rows.drop_matches(rows, others.slice(0, 0), ["k", "l"]).num_rows == 4

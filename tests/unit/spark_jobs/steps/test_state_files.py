@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.steps.state_files import Layers, StateFiles, create
+from spark_jobs.steps.state_files import Layers, StateFiles, create_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def listed(rows: pa.Table) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> StateFiles:
-    create(str(tmp_path), table(*((1, number, value, 1) for number, value in enumerate(STRINGS))), {})
+    create_table(str(tmp_path), table(*((1, number, value, 1) for number, value in enumerate(STRINGS))), {})
     return StateFiles(str(tmp_path), "batch_")
 
 

@@ -31,7 +31,7 @@ STEPS = {
 
 
 def complaints(**more: str) -> dict[str, str]:
-    parsed, problems = config.check({**JOB, **STEPS, "transform.step.paid.condition": "amount > 0", **more})
+    parsed, problems = config.check_job({**JOB, **STEPS, "transform.step.paid.condition": "amount > 0", **more})
     assert (parsed is None) == bool(problems)
     return {problem.name: problem.message for problem in problems}
 
@@ -70,7 +70,7 @@ def test_a_step_of_a_list_needs_one_name(steps: str) -> None:
 
 
 def test_steps_are_built_with_their_options() -> None:
-    parsed, problems = config.check({**JOB, **STEPS, "transform.step.paid.condition": "amount > 0"})
+    parsed, problems = config.check_job({**JOB, **STEPS, "transform.step.paid.condition": "amount > 0"})
     assert parsed is not None, problems
     steps = build_steps(parsed)
     assert [(step.name, type(step).__name__) for step in steps] == [("paid", "FilterStep"), ("out", "SqlStep")]
@@ -138,7 +138,7 @@ def sql(name: str, *tables: str) -> dict[str, str]:
 )
 def test_steps_read_what_earlier_steps_make(steps: dict[str, str], message: str) -> None:
     names = list(dict.fromkeys(name.split(".")[2] for name in steps))
-    _, problems = config.check({**JOB, "transform.steps": ",".join(names), **steps})
+    _, problems = config.check_job({**JOB, "transform.steps": ",".join(names), **steps})
     if not message:
         assert problems == []
     else:
@@ -147,9 +147,9 @@ def test_steps_read_what_earlier_steps_make(steps: dict[str, str], message: str)
 
 
 def test_missing_options_of_a_step() -> None:
-    _, problems = config.check({**JOB, "transform.steps": "a", "transform.step.a.type": "filter"})
+    _, problems = config.check_job({**JOB, "transform.steps": "a", "transform.step.a.type": "filter"})
     assert [problem.name for problem in problems] == ["transform.step.a.condition"]
-    _, problems = config.check({**JOB, "transform.steps": "a"})
+    _, problems = config.check_job({**JOB, "transform.steps": "a"})
     assert [problem.name for problem in problems] == ["transform.step.a.type"]
 
 
@@ -169,7 +169,7 @@ def test_other_packages_bring_types_of_steps_by_entry_points(tmp_path: Path, mon
     monkeypatch.syspath_prepend(str(tmp_path))
     more = {"transform.steps": "l,paid", "transform.step.l.type": "loud", "transform.step.l.volume": "7"}
     kept = {name: value for name, value in STEPS.items() if ".out." not in name}
-    parsed, problems = config.check(JOB | kept | more)
+    parsed, problems = config.check_job(JOB | kept | more)
     assert parsed is not None, problems
     loud, paid = build_steps(parsed)
     assert (type(loud).__name__, loud.context.options["volume"]) == ("Loud", 7)

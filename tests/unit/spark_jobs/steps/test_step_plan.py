@@ -29,7 +29,7 @@ ORDERS = TableSchema(
 
 
 def job(folder: Path, **steps: str) -> Config:
-    parsed, problems = config.check(
+    parsed, problems = config.check_job(
         {
             "name": "j",
             "kafka.bootstrap.servers": "b:9092",

@@ -11,7 +11,7 @@ from spark_jobs.contract import Column, TableSchema
 from spark_jobs.steps.contract import Step, StepContext
 from spark_jobs.steps.deduplicate import DeduplicateStep
 from spark_jobs.steps.mask import MaskStep
-from spark_jobs.steps.model import Output, StepRefused
+from spark_jobs.steps.model import OutputTable, StepRefused
 from spark_jobs.steps.projection import SelectStep
 from spark_jobs.steps.route import RouteStep
 from spark_jobs.steps.row_filter import FilterStep
@@ -43,8 +43,8 @@ def step(kind: type[Step], *, before_rows: bool = False, **options: Any) -> Step
     return kind(StepContext("s", values, raw, before_rows))
 
 
-def planned(subject: Step, *tables: TableSchema) -> Output:
-    outputs = [item for item in subject.plan(tables or (ORDERS,)) if isinstance(item, Output)]
+def planned(subject: Step, *tables: TableSchema) -> OutputTable:
+    outputs = [item for item in subject.plan(tables or (ORDERS,)) if isinstance(item, OutputTable)]
     assert len(outputs) == 1
     return outputs[0]
 
@@ -127,7 +127,7 @@ def test_a_filter_keeps_table_columns_and_key() -> None:
 
 def test_tables_that_a_step_does_not_name_pass_unchanged() -> None:
     result = step(FilterStep, condition="amount > 1", tables=["shop.or*"]).plan([ORDERS, OLD])
-    assert isinstance(result[0], Output)
+    assert isinstance(result[0], OutputTable)
     assert result[1] is OLD
 
 

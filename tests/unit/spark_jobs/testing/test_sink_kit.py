@@ -16,8 +16,8 @@ from pyspark.sql.types import IntegerType, StringType
 
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.testing import Gate, Supports, change
-from spark_jobs.testing.faults import spread
-from spark_jobs.testing.model import comparable, compare, expected_rows
+from spark_jobs.testing.faults import spread_evenly
+from spark_jobs.testing.model import compare_rows, expected_rows, make_comparable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_with_ordering_the_order_in_which_changes_come_does_not_matter(drawn: tu
     changes = [change(op, number, id=key, name=name) for number, (op, key, name) in enumerate(made)]
     in_order = expected_rows(changes, SCHEMA, Supports())
     shuffled = expected_rows([changes[place] for place in order], SCHEMA, Supports())
-    assert compare(SCHEMA, Supports(), in_order, shuffled, plain) == ""
+    assert compare_rows(SCHEMA, Supports(), in_order, shuffled, plain) == ""
     assert len({row["id"] for row in in_order}) == len(in_order)
 
 
@@ -50,14 +50,16 @@ def test_histories_keep_each_change_and_repeats_count_where_they_are_wrong() -> 
     rows = expected_rows(changes, SCHEMA, HISTORY)
     assert [(row["ums_op_"], row["name"]) for row in rows] == [("i", "a"), ("b", "a"), ("d", None)]
     twice = [*rows, rows[0]]
-    assert compare(SCHEMA, HISTORY, rows, twice, plain, repeats=True) == ""
-    assert compare(SCHEMA, HISTORY, rows, twice, plain) == (
+    assert compare_rows(SCHEMA, HISTORY, rows, twice, plain, repeats=True) == ""
+    assert compare_rows(SCHEMA, HISTORY, rows, twice, plain) == (
         "there, and not expected: {id: 1, name: 'a', ums_id_: 1, ums_op_: 'i'}\nexpected 3 rows, the target has 4"
     )
 
 
 def test_differences_are_shown_by_column_with_both_rows_and_not_at_full_length() -> None:
-    text = compare(SCHEMA, Supports(), [{"id": 1, "name": "x" * 3000}], [{"id": 1, "name": None, "other": 5}], plain)
+    text = compare_rows(
+        SCHEMA, Supports(), [{"id": 1, "name": "x" * 3000}], [{"id": 1, "name": None, "other": 5}], plain
+    )
     lines = text.splitlines()
     assert lines[0].startswith("id=1: column name is None, expected 'xxx")
     assert lines[1].startswith("expected, and not there: {id: 1, name: 'xxx")
@@ -79,13 +81,13 @@ def test_differences_are_shown_by_column_with_both_rows_and_not_at_full_length()
     ],
 )
 def test_values_that_clients_give_back_in_other_forms_are_equal(one: Any, other: Any) -> None:
-    assert comparable(one) == comparable(other)
+    assert make_comparable(one) == make_comparable(other)
 
 
 def test_steps_are_spread_evenly_and_the_last_one_is_among_them() -> None:
-    assert spread(3, 8) == [1, 2, 3]
-    assert spread(40, 4) == [10, 20, 30, 40]
-    assert spread(1, 4) == [1]
+    assert spread_evenly(3, 8) == [1, 2, 3]
+    assert spread_evenly(40, 4) == [10, 20, 30, 40]
+    assert spread_evenly(1, 4) == [1]
 
 
 class Echo(socketserver.BaseRequestHandler):

@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from connectors.cassandra.events import builder
-from connectors.cassandra.events.contract import TableEvents, Where
-from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cassandra.events import build_events
+from connectors.cassandra.events.contract import CassandraTableEvents, Where
+from connectors.cql.mutations.definition import CqlColumn, CqlTableDefinition, make_definition
 from connectors.cql.mutations.encode import write_update
-from connectors.cql.types import CqlType, parse
-from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, RangeDeletion, Row, Source, Stamp
+from connectors.cql.types import CqlType, parse_type
+from connectors.formats.partition_update import (
+    Cell,
+    CellStamp,
+    PartitionUpdate,
+    RangeDeletion,
+    UpdateDeletion,
+    UpdateRow,
+    UpdateSource,
+)
 from tests.support.settings import cassandra_events
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_read import avro_reader
@@ -23,61 +31,63 @@ if TYPE_CHECKING:
     from connectors.schema import Schema
 
 TABLE_ID = "6a1f2be0-c6f5-11f0-9d3e-3b7c2f5a9e01"
-UDT = CqlType("udt", (parse("text"), parse("inet")), keyspace="ks", udt_name="place", field_names=("street", "host"))
+UDT = CqlType(
+    "udt", (parse_type("text"), parse_type("inet")), keyspace="ks", udt_name="place", field_names=("street", "host")
+)
 FROZEN = CqlType("udt", UDT.arguments, frozen=True, keyspace="ks", udt_name="place", field_names=UDT.field_names)
-TABLE = make(
+TABLE = make_definition(
     "ks",
     "t",
     TABLE_ID,
     [
-        Column("p", parse("int"), "partition_key", 0),
-        Column("q", parse("text"), "partition_key", 1),
-        Column("c", parse("int"), "clustering", 0),
-        Column("d", parse("timestamp"), "clustering", 1, reversed=True),
-        Column("s", parse("bigint"), "static"),
-        Column("sl", parse("set<int>"), "static"),
-        Column("v", parse("text"), "regular"),
-        Column("n", parse("int"), "regular"),
-        Column("f", FROZEN, "regular"),
-        Column("l", parse("list<int>"), "regular"),
-        Column("m", parse("map<text, inet>"), "regular"),
-        Column("u", UDT, "regular"),
+        CqlColumn("p", parse_type("int"), "partition_key", 0),
+        CqlColumn("q", parse_type("text"), "partition_key", 1),
+        CqlColumn("c", parse_type("int"), "clustering", 0),
+        CqlColumn("d", parse_type("timestamp"), "clustering", 1, reversed=True),
+        CqlColumn("s", parse_type("bigint"), "static"),
+        CqlColumn("sl", parse_type("set<int>"), "static"),
+        CqlColumn("v", parse_type("text"), "regular"),
+        CqlColumn("n", parse_type("int"), "regular"),
+        CqlColumn("f", FROZEN, "regular"),
+        CqlColumn("l", parse_type("list<int>"), "regular"),
+        CqlColumn("m", parse_type("map<text, inet>"), "regular"),
+        CqlColumn("u", UDT, "regular"),
     ],
     cdc=True,
 )
-PLAIN = make(
+PLAIN = make_definition(
     "ks",
     "plain",
     TABLE_ID.replace("01", "02"),
     [
-        Column("p", parse("int"), "partition_key", 0),
-        Column("v", parse("text"), "regular"),
-        Column("w", parse("int"), "regular"),
+        CqlColumn("p", parse_type("int"), "partition_key", 0),
+        CqlColumn("v", parse_type("text"), "regular"),
+        CqlColumn("w", parse_type("int"), "regular"),
     ],
     cdc=True,
 )
 KEY = (7, "k")
 DAY = 1_790_000_000_000
 ROW = (5, DAY)
-NOW = Stamp(1_790_000_000_000_000)
-LATER = Stamp(NOW.write_time + 10)
-EXPIRING = Stamp(NOW.write_time, 60, 1_790_000_060)
-SOURCE = Source(connector="cassandra", cluster="c", keyspace="ks", table="t")
+NOW = CellStamp(1_790_000_000_000_000)
+LATER = CellStamp(NOW.write_time + 10)
+EXPIRING = CellStamp(NOW.write_time, 60, 1_790_000_060)
+SOURCE = UpdateSource(connector="cassandra", cluster="c", keyspace="ks", table="t")
 PARTITION = {"cluster": "c", "node": "n1"}
 READ_MS = 1_790_000_000_500
 SEGMENT = 1_789_000_000_001
 _AVRO = AvroSettings()
 
 
-def deleted(stamp: Stamp) -> Deletion:
-    return Deletion(stamp.write_time, 1_790_000_000)
+def deleted(stamp: CellStamp) -> UpdateDeletion:
+    return UpdateDeletion(stamp.write_time, 1_790_000_000)
 
 
 def update(
-    *rows: Row,
+    *rows: UpdateRow,
     key: tuple[Any, ...] = KEY,
-    static: Row | None = None,
-    deletion: Deletion | None = None,
+    static: UpdateRow | None = None,
+    deletion: UpdateDeletion | None = None,
     ranges: tuple[RangeDeletion, ...] = (),
 ) -> PartitionUpdate:
     return PartitionUpdate(
@@ -85,12 +95,15 @@ def update(
     )
 
 
-def row(cells: dict[str, Any], clustering: tuple[Any, ...] = ROW, *, stamp: Stamp = NOW, inserted: bool = True) -> Row:
+def row(
+    cells: dict[str, Any], clustering: tuple[Any, ...] = ROW, *, stamp: CellStamp = NOW, inserted: bool = True
+) -> UpdateRow:
     """A row whose simple cells have one stamp; None: a tombstone."""
     made = tuple(
-        Cell(name, None, value, Stamp(stamp.write_time) if value is None else stamp) for name, value in cells.items()
+        Cell(name, None, value, CellStamp(stamp.write_time) if value is None else stamp)
+        for name, value in cells.items()
     )
-    return Row(clustering, stamp if inserted else None, None, made)
+    return UpdateRow(clustering, stamp if inserted else None, None, made)
 
 
 def where(*, last: bool = True, done: int = 0, read_ms: int = READ_MS) -> Where:
@@ -110,9 +123,9 @@ def where(*, last: bool = True, done: int = 0, read_ms: int = READ_MS) -> Where:
 class Made:
     """One table's events, fed with updates as bytes."""
 
-    def __init__(self, table: TableDefinition = TABLE, version: int = 7, **settings: Any) -> None:
+    def __init__(self, table: CqlTableDefinition = TABLE, version: int = 7, **settings: Any) -> None:
         self.version = version
-        self.events: TableEvents = builder(
+        self.events: CassandraTableEvents = build_events(
             table, version, cassandra_events(**{"topic_prefix": "c", "tombstones": True, **settings})
         )
 

@@ -9,13 +9,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.cassandra.events.debezium_cells import bounds
+from connectors.cassandra.events.debezium_cells import range_bounds
 from connectors.cassandra.events.debezium_types import class_text, debezium_type
 from connectors.cassandra.model import LogPosition
-from connectors.cql.mutations.definition import Column, make
-from connectors.cql.types import CqlType, frozen, parse
+from connectors.cql.mutations.definition import CqlColumn, make_definition
+from connectors.cql.types import CqlType, freeze_type, parse_type
 from connectors.errors import Fatal, Skippable
-from connectors.formats.partition_update import Bound, Cell, PartitionUpdate, RangeDeletion, Row, Source, Stamp
+from connectors.formats.partition_update import (
+    Cell,
+    CellStamp,
+    ClusteringBound,
+    PartitionUpdate,
+    RangeDeletion,
+    UpdateRow,
+    UpdateSource,
+)
 from connectors.schema import Type
 from tests.support.settings import cassandra_events
 from tests.unit.connectors.cassandra.events.cassandra_event_world import (
@@ -144,19 +152,19 @@ def test_several_rows_and_the_newest_time() -> None:
 def test_a_deleted_row() -> None:
     made = Made(**DEBEZIUM)
     at = where(done=3, last=False)
-    event, tombstone = made(update(Row(ROW, None, deleted(NOW))), at)
+    event, tombstone = made(update(UpdateRow(ROW, None, deleted(NOW))), at)
     assert ops([event, tombstone]) == ["d", None]
     assert event.key == tombstone.key == {"p": 7, "q": "k", "c": 5, "d": DAY}
     assert (tombstone.value, tombstone.value_schema, tombstone.topic) == (None, None, "c.ks.t")
     gone = {name: cell(None, MICROS) for name in ("v", "n", "f", "l", "m", "u")}
     assert touched(event) == gone
     # Debezium says of static columns too that they are gone, which they are not.
-    letter = Made(**DEBEZIUM, extended=False)(update(Row(ROW, None, deleted(NOW))))[0]
+    letter = Made(**DEBEZIUM, extended=False)(update(UpdateRow(ROW, None, deleted(NOW))))[0]
     assert touched(letter) == {**gone, "s": cell(None, MICROS), "sl": cell(None, MICROS)}
     assert event.value["source"]["ts_us"] == MICROS
     assert [LogPosition.of(each.source_offset).done for each in (event, tombstone)] == [4, 5]
     assert at.done == 5
-    assert ops(Made(**DEBEZIUM, tombstones=False)(update(Row(ROW, None, deleted(NOW))))) == ["d"]
+    assert ops(Made(**DEBEZIUM, tombstones=False)(update(UpdateRow(ROW, None, deleted(NOW))))) == ["d"]
 
 
 def test_a_deleted_partition() -> None:
@@ -174,8 +182,8 @@ def test_a_deleted_partition() -> None:
 
 def test_a_deleted_range() -> None:
     made = Made(**DEBEZIUM)
-    open_end = RangeDeletion(Bound((3,), inclusive=False), Bound(), deleted(NOW))
-    closed = RangeDeletion(Bound((3, DAY)), Bound((3, 5), inclusive=False), deleted(LATER))
+    open_end = RangeDeletion(ClusteringBound((3,), inclusive=False), ClusteringBound(), deleted(NOW))
+    closed = RangeDeletion(ClusteringBound((3, DAY)), ClusteringBound((3, 5), inclusive=False), deleted(LATER))
     first, second = made(update(ranges=(open_end, closed)))
     assert ops([first, second]) == ["r", "r"]
     assert first.key == {"p": 7, "q": "k", "c": None, "d": None}
@@ -204,11 +212,13 @@ def test_who_applies_events_in_order_has_the_rows() -> None:
     """A later write of a batch comes behind the deletion, one that it hides before."""
     made = Made(**DEBEZIUM, tombstones=False)
     older, newer = row({"v": "old"}), row({"v": "new"}, stamp=LATER)
-    after = Row(ROW, LATER, deleted(NOW), newer.cells)
+    after = UpdateRow(ROW, LATER, deleted(NOW), newer.cells)
     assert ops(made(update(after))) == ["d", "i"]
-    assert ops(made(update(Row(ROW, NOW, deleted(NOW), older.cells)))) == ["i", "d"]
+    assert ops(made(update(UpdateRow(ROW, NOW, deleted(NOW), older.cells)))) == ["i", "d"]
     assert ops(made(update(older, deletion=deleted(LATER)))) == ["i", "d"]
-    assert ops(made(update(older, newer, ranges=(RangeDeletion(Bound((5,)), Bound((5,)), deleted(NOW)),)))) == [
+    assert ops(
+        made(update(older, newer, ranges=(RangeDeletion(ClusteringBound((5,)), ClusteringBound((5,)), deleted(NOW)),)))
+    ) == [
         "i",
         "r",
         "i",
@@ -228,8 +238,8 @@ MULTICELL = (
 
 def test_multicell_columns() -> None:
     made = Made(**DEBEZIUM)
-    static = Row((), None, None, (Cell("sl", 1, True, NOW), Cell("sl", 2, None, NOW)), (("sl", deleted(NOW)),))
-    first, second = made(update(Row(ROW, None, None, MULTICELL, (("m", deleted(NOW)),)), static=static))
+    static = UpdateRow((), None, None, (Cell("sl", 1, True, NOW), Cell("sl", 2, None, NOW)), (("sl", deleted(NOW)),))
+    first, second = made(update(UpdateRow(ROW, None, None, MULTICELL, (("m", deleted(NOW)),)), static=static))
     assert touched(first) == {"sl": cell([1], mode="overwrite", removed=[2])}
     assert touched(second) == {
         "l": cell([1, 3], EXPIRING.expires * 1_000_000, mode="modify", removed=[LIST_KEYS[1]]),  # type: ignore[operator]
@@ -240,7 +250,7 @@ def test_multicell_columns() -> None:
         again = through_avro(record.value, record.value_schema)  # type: ignore[arg-type]
         assert {name for name, found in again["after"].items() if found is not None} == record.value["after"].keys()
     assert made.events.skipped == {}
-    (emptied,) = made(update(Row(ROW, None, None, (), (("l", deleted(NOW)), ("u", deleted(NOW))))))
+    (emptied,) = made(update(UpdateRow(ROW, None, None, (), (("l", deleted(NOW)), ("u", deleted(NOW))))))
     assert touched(emptied) == {
         "l": cell([], mode="overwrite", removed=None),
         "u": cell(None, mode="overwrite", removed=None),
@@ -252,7 +262,7 @@ def test_debezium_to_the_letter_counts_what_it_leaves_out() -> None:
     after = made.events.schemas.value.field("after").schema  # type: ignore[attr-defined]
     assert [each.name for each in after.field("m").schema.fields] == ["value", "deletion_ts", "set"]
     static = row({"s": 1}, (), inserted=False)
-    (record,) = made(update(Row(ROW, None, None, MULTICELL, (("m", deleted(NOW)),)), static=static))
+    (record,) = made(update(UpdateRow(ROW, None, None, MULTICELL, (("m", deleted(NOW)),)), static=static))
     # What was removed is null; that of a map says it all.
     assert touched(record) == {
         "l": cell([1, None, 3]),
@@ -275,15 +285,17 @@ def test_excluded_columns() -> None:
     for records in (made(update(row({"v": "x", "n": 1}))), made.often(update(row({"v": "x", "n": 1})))):
         assert touched(records[0]) == {"n": cell(1)}
         assert records[0].value["after"]["p"] == cell(7)
-    (record,) = made(update(Row(ROW, None, None, MULTICELL)))
+    (record,) = made(update(UpdateRow(ROW, None, None, MULTICELL)))
     assert touched(record).keys() == {"l", "m"}
 
 
 def test_rows_that_were_read_from_the_table() -> None:
     made = Made(**DEBEZIUM, excluded=frozenset({"ks.t.n"}))
-    source = Source(connector="cassandra", cluster="c", keyspace="ks", table="t", snapshot=True, read_time=READ_MS)
+    source = UpdateSource(
+        connector="cassandra", cluster="c", keyspace="ks", table="t", snapshot=True, read_time=READ_MS
+    )
     static = row({"s": 4}, (), inserted=False)
-    rows = (row({"v": "x"}, stamp=EXPIRING), Row((6, DAY), NOW, None, (Cell("m", "k", "10.0.0.1", NOW),)))
+    rows = (row({"v": "x"}, stamp=EXPIRING), UpdateRow((6, DAY), NOW, None, (Cell("m", "k", "10.0.0.1", NOW),)))
     records: list[SourceRecord] = []
     offset = {"state": "running"}
     both = PartitionUpdate(source=source, key=KEY, write_time=MICROS, static=static, rows=rows)
@@ -344,7 +356,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("text", "value", "expected"), VALUES)
 def test_values(text: str, value: Any, expected: Any) -> None:
-    kind = debezium_type(frozen(parse(text)), "x", cassandra_events(topic_prefix="c"))
+    kind = debezium_type(freeze_type(parse_type(text)), "x", cassandra_events(topic_prefix="c"))
     found = value if kind.change is None else kind.change(value)
     assert found == expected
     through_avro(found, kind.schema)
@@ -367,7 +379,7 @@ def test_values(text: str, value: Any, expected: Any) -> None:
     ],
 )
 def test_numbers_of_any_size(text: str, option: dict[str, Any], value: str, expected: Any) -> None:
-    kind = debezium_type(parse(text), "x", cassandra_events(topic_prefix="c", **option))
+    kind = debezium_type(parse_type(text), "x", cassandra_events(topic_prefix="c", **option))
     found = value if kind.change is None else kind.change(value)
     assert (type(found), found) == (type(expected), expected)
     through_avro(found, kind.schema)
@@ -376,7 +388,7 @@ def test_numbers_of_any_size(text: str, option: dict[str, Any], value: str, expe
 
 def test_times_have_a_name_where_it_is_asked_for() -> None:
     kinds = [
-        debezium_type(parse("list<time>"), "x", cassandra_events(topic_prefix="c", logical=named))
+        debezium_type(parse_type("list<time>"), "x", cassandra_events(topic_prefix="c", logical=named))
         for named in (False, True)
     ]
     schemas = [kind.schema.value_schema for kind in kinds]
@@ -388,11 +400,15 @@ def test_times_have_a_name_where_it_is_asked_for() -> None:
 
 
 def test_numbers_that_do_not_fit() -> None:
-    table = make(
+    table = make_definition(
         "ks",
         "t",
         TABLE_ID,
-        [*PLAIN.columns, Column("x", parse("varint"), "regular"), Column("y", parse("duration"), "regular")],
+        [
+            *PLAIN.columns,
+            CqlColumn("x", parse_type("varint"), "regular"),
+            CqlColumn("y", parse_type("duration"), "regular"),
+        ],
     )
     made = Made(table, **DEBEZIUM)
     for cells, option in (
@@ -405,11 +421,11 @@ def test_numbers_that_do_not_fit() -> None:
             made(update(row(cells, ()), key=(1,)), at)
         assert at.done == 0
     with pytest.raises(Fatal, match="type counter"):
-        debezium_type(parse("counter"), "x", cassandra_events(topic_prefix="c"))
+        debezium_type(parse_type("counter"), "x", cassandra_events(topic_prefix="c"))
 
 
 def test_times_without_nanoseconds() -> None:
-    (record,) = Made(**DEBEZIUM)(update(row({"v": "x"}, stamp=Stamp((1 << 63) - 1))))
+    (record,) = Made(**DEBEZIUM)(update(row({"v": "x"}, stamp=CellStamp((1 << 63) - 1))))
     assert (record.value["source"]["ts_us"], record.value["source"]["ts_ns"]) == ((1 << 63) - 1, None)
     through_json(record.value, record.value_schema)  # type: ignore[arg-type]
 
@@ -417,9 +433,9 @@ def test_times_without_nanoseconds() -> None:
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        (frozen(parse("list<int>")), "FrozenType(@ListType(@Int32Type))"),
-        (parse("map<text, blob>"), "MapType(@UTF8Type,@BytesType)"),
-        (parse("tuple<int, ascii>"), "TupleType(@Int32Type,@AsciiType)"),
+        (freeze_type(parse_type("list<int>")), "FrozenType(@ListType(@Int32Type))"),
+        (parse_type("map<text, blob>"), "MapType(@UTF8Type,@BytesType)"),
+        (parse_type("tuple<int, ascii>"), "TupleType(@Int32Type,@AsciiType)"),
         (FROZEN, "FrozenType(@UserType(ks,706c616365,737472656574:@UTF8Type,686f7374:@InetAddressType))"),
         (CqlType("custom", class_name="com.example.Mine"), None),
     ],
@@ -447,8 +463,10 @@ def test_types_by_the_names_of_classes(kind: CqlType, expected: str | None) -> N
     ],
 )
 def test_bounds_as_text(text: str, value: Any, expected: str) -> None:
-    table = make("ks", "Odd", TABLE_ID, [PLAIN.columns[0], Column("The c", parse(text), "clustering", 0)])
-    start, _ = bounds(table, RangeDeletion(Bound((value,)), Bound(), deleted(NOW)))
+    table = make_definition(
+        "ks", "Odd", TABLE_ID, [PLAIN.columns[0], CqlColumn("The c", parse_type(text), "clustering", 0)]
+    )
+    start, _ = range_bounds(table, RangeDeletion(ClusteringBound((value,)), ClusteringBound(), deleted(NOW)))
     assert [(each["name"], each["value"]) for each in start["values"]] == [('"The c"', expected)]
 
 

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.cassandra.events import builder
+from connectors.cassandra.events import build_events
 from connectors.cassandra.model import LogPosition
 from connectors.cql.encoding import encode_partition_key
-from connectors.cql.mutations.definition import Column, make
+from connectors.cql.mutations.definition import CqlColumn, make_definition
 from connectors.cql.mutations.encode import write_update
-from connectors.cql.types import parse
+from connectors.cql.types import parse_type
 from connectors.errors import Fatal
-from connectors.formats.partition_update import Bound, Cell, PartitionUpdate, RangeDeletion, Row
-from connectors.formats.partition_update_codec import decode
+from connectors.formats.partition_update import Cell, ClusteringBound, PartitionUpdate, RangeDeletion, UpdateRow
+from connectors.formats.partition_update_codec import decode_update
 from tests.support.settings import cassandra_events
 from tests.unit.connectors.cassandra.events.cassandra_event_world import (
     DAY,
@@ -55,8 +55,8 @@ def said(records: list[SourceRecord]) -> tuple[Any, ...]:
     parts = []
     for each in records:
         assert each.value_schema is not None
-        part = decode(through_avro(each.value, each.value_schema), each.value_schema)
-        assert decode(each.value, each.value_schema) == part
+        part = decode_update(through_avro(each.value, each.value_schema), each.value_schema)
+        assert decode_update(each.value, each.value_schema) == part
         parts.append(part)
     assert len({part.key for part in parts}) == 1
     return content(parts)
@@ -72,7 +72,7 @@ def content(parts: list[PartitionUpdate]) -> tuple[Any, ...]:
     )
 
 
-def ordered(each: Row) -> Row:
+def ordered(each: UpdateRow) -> UpdateRow:
     """Cells of a row come by column, tombstones among them, in no order of their own."""
     return each._replace(
         cells=tuple(sorted(each.cells, key=lambda cell: (cell.column, repr(cell)))),
@@ -133,7 +133,7 @@ def test_rows_of_different_times() -> None:
 def test_what_is_not_simple() -> None:
     made = Made()
     written = update(
-        Row(
+        UpdateRow(
             ROW,
             NOW,
             deleted(LATER),
@@ -146,8 +146,8 @@ def test_what_is_not_simple() -> None:
             (("l", deleted(NOW)), ("m", deleted(NOW))),
         ),
         deletion=deleted(NOW),
-        static=Row((), None, None, (Cell("sl", 4, True, NOW),), (("sl", deleted(NOW)),)),
-        ranges=(RangeDeletion(Bound(), Bound((3,), inclusive=False), deleted(NOW)),),
+        static=UpdateRow((), None, None, (Cell("sl", 4, True, NOW),), (("sl", deleted(NOW)),)),
+        ranges=(RangeDeletion(ClusteringBound(), ClusteringBound((3,), inclusive=False), deleted(NOW)),),
     )
     for count in range(1, 6):
         assert said(made(written)) == content([written])
@@ -187,9 +187,14 @@ def test_nothing_said_is_no_record() -> None:
         update(
             *[row({"l": None} if index % 2 else {"v": "x"}, (index, DAY), stamp=LATER) for index in range(25)][::2],
             deletion=deleted(NOW),
-            static=Row((), None, None, (Cell("sl", 4, True, NOW),)),
+            static=UpdateRow((), None, None, (Cell("sl", 4, True, NOW),)),
         ),
-        update(ranges=tuple(RangeDeletion(Bound((index,)), Bound((index + 1,)), deleted(NOW)) for index in range(25))),
+        update(
+            ranges=tuple(
+                RangeDeletion(ClusteringBound((index,)), ClusteringBound((index + 1,)), deleted(NOW))
+                for index in range(25)
+            )
+        ),
     ],
     ids=["simple", "not simple", "ranges"],
 )
@@ -273,15 +278,15 @@ def test_a_table_without_clustering_key() -> None:
 
 
 def test_counters_are_refused_by_name() -> None:
-    table = make(
+    table = make_definition(
         "ks",
         "hits",
         PLAIN.table_id,
-        [Column("p", parse("int"), "partition_key", 0), Column("n", parse("counter"), "regular")],
+        [CqlColumn("p", parse_type("int"), "partition_key", 0), CqlColumn("n", parse_type("counter"), "regular")],
     )
     for form in ("partition-update", "partition-update-raw", "debezium"):
         with pytest.raises(Fatal, match=r"ks\.hits has counters \(n\)"):
-            builder(table, 7, cassandra_events(topic_prefix="c", output_format=form))
+            build_events(table, 7, cassandra_events(topic_prefix="c", output_format=form))
 
 
 def test_the_schema_names_the_definition() -> None:

@@ -7,62 +7,69 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from connectors.cassandra.events import builder
+from connectors.cassandra.events import build_events
 from connectors.cassandra.events.contract import Where
-from connectors.cassandra.model import Entry, Stretch
-from connectors.cassandra.stream import Stream
-from connectors.cql.mutations.definition import Column, make
+from connectors.cassandra.model import LogChunk, LogEntry
+from connectors.cassandra.stream import CassandraStream
+from connectors.cql.mutations.definition import CqlColumn, make_definition
 from connectors.cql.mutations.encode import write_mutation, write_update
 from connectors.cql.types import CqlType
-from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Source, Stamp
+from connectors.formats.partition_update import (
+    Cell,
+    CellStamp,
+    PartitionUpdate,
+    UpdateDeletion,
+    UpdateRow,
+    UpdateSource,
+)
 from tests.support.settings import cassandra_events
 from worker.converters.avro_schema import AvroSettings
 from worker.converters.avro_write import value_bytes
 
 if TYPE_CHECKING:
     from connectors.api import BadRecord, SourceRecord
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
 
 LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
 FORMS = ("partition-update-raw", "partition-update", "debezium")
 T = 1_700_000_000_000_000
-TABLE = make(
+TABLE = make_definition(
     "ks",
     "t",
     "0a0a0a0a-0000-11ee-8000-00000000000a",
     [
-        Column("pk", CqlType("text"), "partition_key"),
-        Column("ck", CqlType("int"), "clustering"),
-        Column("a", CqlType("bigint"), "regular"),
-        Column("b", CqlType("boolean"), "regular"),
-        Column("c", CqlType("text"), "regular"),
-        Column("s", CqlType("int"), "static"),
+        CqlColumn("pk", CqlType("text"), "partition_key"),
+        CqlColumn("ck", CqlType("int"), "clustering"),
+        CqlColumn("a", CqlType("bigint"), "regular"),
+        CqlColumn("b", CqlType("boolean"), "regular"),
+        CqlColumn("c", CqlType("text"), "regular"),
+        CqlColumn("s", CqlType("int"), "static"),
     ],
     cdc=True,
 )
-SOURCE = Source(connector="cassandra", cluster="p", keyspace="ks", table="t")
+SOURCE = UpdateSource(connector="cassandra", cluster="p", keyspace="ks", table="t")
 
 
 class Known:
-    def by_id(self, table_id: bytes) -> TableDefinition | None:
+    def by_id(self, table_id: bytes) -> CqlTableDefinition | None:
         return TABLE if table_id.hex() == TABLE.table_id.replace("-", "") else None
 
-    def captured(self, table: TableDefinition, segment: int) -> bool:
+    def captured(self, table: CqlTableDefinition, segment: int) -> bool:
         return table.cdc and segment >= 0
 
-    def wanted(self, table: TableDefinition) -> bool:
+    def wanted(self, table: CqlTableDefinition) -> bool:
         return table.cdc
 
-    def known(self) -> list[TableDefinition]:
+    def known(self) -> list[CqlTableDefinition]:
         return [TABLE]
 
 
-def _row(number: int, stamp: Stamp, *, live: bool = True, **values: Any) -> Row:
+def _row(number: int, stamp: CellStamp, *, live: bool = True, **values: Any) -> UpdateRow:
     cells = tuple(Cell(name, None, value, stamp) for name, value in values.items())
-    return Row(clustering=(number,), liveness=stamp if live else None, cells=cells)
+    return UpdateRow(clustering=(number,), liveness=stamp if live else None, cells=cells)
 
 
-def _mutation(key: str, *rows: Row, **more: Any) -> bytes:
+def _mutation(key: str, *rows: UpdateRow, **more: Any) -> bytes:
     update = PartitionUpdate(source=SOURCE, key=(key,), write_time=T, rows=rows, **more)
     return write_mutation([write_update(update, TABLE, 7)], 7)
 
@@ -71,17 +78,17 @@ def _mutations() -> list[bytes]:
     """The fast way's own kind, and between them what it has to leave to the other."""
     found = []
     for number in range(6):
-        stamp = Stamp(T + number)
+        stamp = CellStamp(T + number)
         found += [
             _mutation(f"k{number}", _row(number, stamp, a=number, b=bool(number & 1), c="é" * number)),
             _mutation(f"k{number}", _row(number, stamp, live=False, a=None, b=None)),
-            _mutation(f"k{number}", _row(number, Stamp(T, 100, T // 1_000_000 + 100), c="x" * 200)),
+            _mutation(f"k{number}", _row(number, CellStamp(T, 100, T // 1_000_000 + 100), c="x" * 200)),
             _mutation(f"k{number}", _row(1, stamp, a=1), _row(2, stamp, a=2)),
-            _mutation(f"k{number}", static=Row(cells=(Cell("s", None, 5, stamp),))),
-            _mutation(f"k{number}", deletion=Deletion(T, T // 1_000_000)),
+            _mutation(f"k{number}", static=UpdateRow(cells=(Cell("s", None, 5, stamp),))),
+            _mutation(f"k{number}", deletion=UpdateDeletion(T, T // 1_000_000)),
             _mutation("k" * 130, _row(number, stamp, a=1)),
-            _mutation(f"k{number}", _row(number, Stamp(-5), a=1)),
-            _mutation(f"k{number}", _row(number, Stamp(T * 2), a=1)),
+            _mutation(f"k{number}", _row(number, CellStamp(-5), a=1)),
+            _mutation(f"k{number}", _row(number, CellStamp(T * 2), a=1)),
             _mutation(f"k{number}", _row(number, stamp, a=number, b=True))[:-9],
             _mutation(f"k{number}", _row(number, stamp, c="y")).replace(b"\x01c", b"\x01z"),
             write_mutation([_mutation(f"k{number}", _row(number, stamp, a=1))[1:]] * 2, 7),
@@ -92,12 +99,12 @@ def _mutations() -> list[bytes]:
 def _taken(form: Any, *, fast: bool, limit: int) -> tuple[list[SourceRecord], list[BadRecord], Any, int]:
     data, entries = b"", []
     for number, each in enumerate(_mutations()):
-        entries.append(Entry(len(data), len(data) + len(each), 1000 * (number + 1)))
+        entries.append(LogEntry(len(data), len(data) + len(each), 1000 * (number + 1)))
         data += each + struct.pack(">III", 0, 0, 0)
     calls = [0]
 
-    def made(table: TableDefinition, version: int) -> Any:
-        events: Any = builder(table, version, cassandra_events(topic_prefix="p", output_format=form))
+    def made(table: CqlTableDefinition, version: int) -> Any:
+        events: Any = build_events(table, version, cassandra_events(topic_prefix="p", output_format=form))
         entries_of = events.entries
 
         def counted(*arguments: Any) -> int:
@@ -107,11 +114,11 @@ def _taken(form: Any, *, fast: bool, limit: int) -> tuple[list[SourceRecord], li
         events.entries = counted
         return events
 
-    stream = Stream(Where(partition={"node": "n"}, node="n", segment=0, version=0), None, Known(), made, LOG)
+    stream = CassandraStream(Where(partition={"node": "n"}, node="n", segment=0, version=0), None, Known(), made, LOG)
     stream._given_up.add((bytes.fromhex(TABLE.table_id.replace("-", "")), "z"))
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
-    what, number = Stretch(77, 7, data, entries, entries[-1].position), 0
+    what, number = LogChunk(77, 7, data, entries, entries[-1].position), 0
     while number < len(entries):
         number = stream.take(what, number, len(out) + limit, out, bad)
     return out, bad, stream.counts, calls[0]

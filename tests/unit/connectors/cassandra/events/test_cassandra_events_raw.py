@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from connectors.cassandra.events.raw import RawEvents
 from connectors.cassandra.model import LogPosition
 from connectors.cql.encoding import encode_partition_key
-from connectors.cql.mutations.definition import DroppedColumn, TableDefinition, make
+from connectors.cql.mutations.definition import CqlTableDefinition, DroppedColumn, make_definition
 from connectors.cql.mutations.encode import write_update
 from connectors.cql.mutations.head import least_write_time
 from connectors.cql.mutations.reference import UnknownColumn, read_update
-from connectors.cql.types import CqlType, parse
+from connectors.cql.types import CqlType, parse_type
 from connectors.errors import Fatal, Skippable
-from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Source
-from connectors.formats.partition_update_raw import RawForm, decode, form_of, is_raw, read
+from connectors.formats.partition_update import Cell, PartitionUpdate, UpdateRow, UpdateSource
+from connectors.formats.partition_update_raw import RawForm, decode_raw, form_of, is_raw, read_message
 from tests.unit.connectors.cassandra.events.cassandra_event_world import (
     DAY,
     KEY,
@@ -55,9 +55,9 @@ def form(record: SourceRecord) -> RawForm:
 
 
 def with_columns(
-    table: TableDefinition, names: set[str], *, dropped: tuple[DroppedColumn, ...] = ()
-) -> TableDefinition:
-    return make(
+    table: CqlTableDefinition, names: set[str], *, dropped: tuple[DroppedColumn, ...] = ()
+) -> CqlTableDefinition:
+    return make_definition(
         table.keyspace,
         table.table,
         table.table_id,
@@ -87,7 +87,7 @@ def test_any_update_is_its_bytes(data: st.DataObject, version: int) -> None:
         through_avro(record.value, record.value_schema),  # type: ignore[arg-type]
         through_json(record.value, record.value_schema),  # type: ignore[arg-type]
     ):
-        again = decode(value, found)
+        again = decode_raw(value, found)
         assert again == read_update(written, 0, table, version, again.source)[0]
         assert again.source.position == {"node": "n1", "segment": SEGMENT, "position": 1300, "index": 0}
         assert (again.source.read_time, again.source.keyspace, again.source.schema_version) == (
@@ -136,18 +136,18 @@ def test_a_column_that_the_definition_lacks() -> None:
 
 
 def test_a_dropped_column_is_no_stranger() -> None:
-    gone = DroppedColumn("n", parse("int"), "regular", NOW.write_time)
+    gone = DroppedColumn("n", parse_type("int"), "regular", NOW.write_time)
     events = RawEvents(with_columns(TABLE, {"n"}, dropped=(gone,)), 7, Made(**RAW).events._settings)  # type: ignore[attr-defined]
     data = write_update(update(row({"v": "x", "n": 1})), TABLE, 7)
     records: list[SourceRecord] = []
     events.update(data, 0, len(data), where(), records)
-    assert decode(records[0].value, form(records[0])).rows[0].cells == (Cell("v", None, "x", NOW),)
+    assert decode_raw(records[0].value, form(records[0])).rows[0].cells == (Cell("v", None, "x", NOW),)
 
 
 def test_a_field_that_the_definition_lacks() -> None:
-    grown = replace(UDT, arguments=(*UDT.arguments, parse("int")), field_names=(*UDT.field_names, "zip"))
+    grown = replace(UDT, arguments=(*UDT.arguments, parse_type("int")), field_names=(*UDT.field_names, "zip"))
     frozen = replace(grown, frozen=True)
-    newer = make(
+    newer = make_definition(
         "ks",
         "t",
         TABLE.table_id,
@@ -160,7 +160,7 @@ def test_a_field_that_the_definition_lacks() -> None:
     records: list[SourceRecord] = []
     for written, name in (
         (update(row({"f": {"street": "s", "host": None, "zip": 7}})), "f"),
-        (update(Row(ROW_OF_TABLE, NOW, None, (Cell("u", "zip", 7, NOW),))), "u"),
+        (update(UpdateRow(ROW_OF_TABLE, NOW, None, (Cell("u", "zip", 7, NOW),))), "u"),
     ):
         data = write_update(written, newer, 7)
         with pytest.raises(UnknownColumn) as raised:
@@ -173,7 +173,7 @@ ROW_OF_TABLE = (5, DAY)
 
 
 def test_many_shapes_in_turn() -> None:
-    table = make(
+    table = make_definition(
         "ks",
         "wide",
         TABLE.table_id,
@@ -184,7 +184,7 @@ def test_many_shapes_in_turn() -> None:
         for index in range(39):
             written = update(row({f"v{index:02}": "x", f"v{index + 1:02}": "y"}, ()), key=(1,))
             (record,) = made(written)
-            assert decode(record.value, form(record)).rows == written.rows
+            assert decode_raw(record.value, form(record)).rows == written.rows
 
 
 @pytest.mark.parametrize(("cut", "end"), [(20, False), (30, False), (18, True), (30, True)])
@@ -196,7 +196,9 @@ def test_bytes_that_end_before(cut: int, end: bool) -> None:
 
 def test_a_partition_that_was_read_from_the_table() -> None:
     made = Made(max_rows=2, **RAW)
-    source = Source(connector="cassandra", cluster="c", keyspace="ks", table="t", snapshot=True, read_time=READ_MS)
+    source = UpdateSource(
+        connector="cassandra", cluster="c", keyspace="ks", table="t", snapshot=True, read_time=READ_MS
+    )
     rows = tuple(row({"v": "x"}, (index, DAY)) for index in range(5))
     records: list[SourceRecord] = []
     offset = {"state": "running"}
@@ -206,7 +208,7 @@ def test_a_partition_that_was_read_from_the_table() -> None:
         offset,
         records,
     )
-    parts = [decode(each.value, form(each)) for each in records]
+    parts = [decode_raw(each.value, form(each)) for each in records]
     assert [each for part in parts for each in part.rows] == list(rows)
     assert [part.deletion for part in parts] == [deleted(NOW), None, None]
     assert all(
@@ -241,16 +243,16 @@ def test_messages_that_are_none() -> None:
     good: dict[str, Any] = record.value
     for bad in ({**good, "update": "!"}, {**good, "source": None}, {"source": good["source"]}, {}):
         with pytest.raises(Skippable, match=r"ks\.t"):
-            read(bad, found.source)
+            read_message(bad, found.source)
     longer = {**good, "update": base64.b64encode(good["update"] + b"\x00").decode()}
     with pytest.raises(Skippable, match="ends at byte"):
-        decode(longer, found)
+        decode_raw(longer, found)
     with pytest.raises(Skippable):
-        decode({**good, "update": good["update"][:-4]}, found)
+        decode_raw({**good, "update": good["update"][:-4]}, found)
 
 
 def test_types_with_fields_are_found_at_any_depth() -> None:
-    deep = CqlType("map", (parse("text"), replace(CqlType("tuple", (replace(UDT, frozen=True),)), frozen=True)))
-    table = make("ks", "t", TABLE.table_id, [*PLAIN.columns, replace(PLAIN.columns[1], name="m", type=deep)])
+    deep = CqlType("map", (parse_type("text"), replace(CqlType("tuple", (replace(UDT, frozen=True),)), frozen=True)))
+    table = make_definition("ks", "t", TABLE.table_id, [*PLAIN.columns, replace(PLAIN.columns[1], name="m", type=deep)])
     assert RawEvents(table, 7, Made(**RAW).events._settings)._checking is not None  # type: ignore[attr-defined]
     assert Made(PLAIN, **RAW).events._checking is None  # type: ignore[attr-defined]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from connectors.cassandra.events import builder
+from connectors.cassandra.events import build_events
 from connectors.cassandra.events.contract import Where
-from connectors.cql.mutations.definition import parse
+from connectors.cql.mutations.definition import parse_definition
 from connectors.cql.mutations.reference import read_update
 from connectors.errors import Skippable
-from connectors.formats.partition_update import Source
+from connectors.formats.partition_update import UpdateSource
 from tests.support.settings import cassandra_events
 from worker.converters.json import JsonConverter
 
@@ -140,14 +140,19 @@ def made(part: dict[str, Any], *, extended: bool = False) -> list[list[Any]]:
         **{"tombstones": True, **part["options"]},
     )
     events = {
-        name: builder(parse(json.dumps(text)), part["version"], settings) for name, text in part["definitions"].items()
+        name: build_events(parse_definition(json.dumps(text)), part["version"], settings)
+        for name, text in part["definitions"].items()
     }
     records: list[SourceRecord] = []
     for table, position, text in part["updates"]:
         data = bytes.fromhex(text)
         if part.get("snapshot"):
-            source = Source(connector="cassandra", cluster="c", keyspace=part["prefix"], table=table, snapshot=True)
-            update, _ = read_update(data, 0, parse(json.dumps(part["definitions"][table])), part["version"], source)
+            source = UpdateSource(
+                connector="cassandra", cluster="c", keyspace=part["prefix"], table=table, snapshot=True
+            )
+            update, _ = read_update(
+                data, 0, parse_definition(json.dumps(part["definitions"][table])), part["version"], source
+            )
             events[table].backfill(
                 msgspec.structs.replace(update, source=msgspec.structs.replace(source, read_time=position)),
                 {},
@@ -228,7 +233,7 @@ def test_the_schemas_differ_in_what_is_named_and_in_nothing_else() -> None:
             topic_prefix=part["prefix"], cluster="millrace", output_format="debezium", extended=False, **part["options"]
         )
         for table, recorded in part["schemas"].items():
-            schemas = builder(parse(json.dumps(part["definitions"][table])), 7, settings).schemas  # type: ignore[attr-defined]
+            schemas = build_events(parse_definition(json.dumps(part["definitions"][table])), 7, settings).schemas  # type: ignore[attr-defined]
             after = schemas.value.field("after").schema
             key, value = (shown(each) for each in (schemas.key, schemas.value))
             assert [each.name for each in after.fields] == recorded["columns"]
@@ -282,7 +287,7 @@ _EMPTY: Final[dict[str, Callable[[Any], Any]]] = {
 def test_the_extended_form_says_more_and_nothing_else() -> None:
     """Who reads it as Debezium's loses only nulls for removed elements, which have a place of their own."""
     for part in PARTS.values():
-        static = {name for name, text in part["definitions"].items() if parse(json.dumps(text)).static}
+        static = {name for name, text in part["definitions"].items() if parse_definition(json.dumps(text)).static}
         more = [
             each
             for each in made(part, extended=True)

@@ -13,18 +13,18 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from connectors.api import Batch
-from connectors.cassandra.events import builder
-from connectors.cassandra.events.contract import EventSettings, Where
+from connectors.cassandra.events import build_events
+from connectors.cassandra.events.contract import CassandraEventSettings, Where
 from connectors.cassandra.events.fast_entries import CHUNK_ENTRIES, fast_entries
-from connectors.cassandra.model import Entry, Stretch
-from connectors.cassandra.stream import Stream
-from connectors.cql.mutations.definition import Column, make, parse
+from connectors.cassandra.model import LogChunk, LogEntry
+from connectors.cassandra.stream import CassandraStream
+from connectors.cql.mutations.definition import CqlColumn, make_definition, parse_definition
 from connectors.cql.mutations.encode import write_mutation, write_update
-from connectors.cql.types import frozen
+from connectors.cql.types import freeze_type
 from connectors.encoded_parts import EncodedParts
 from connectors.errors import ConfigInvalid
 from connectors.formats.masking import parse_rules
-from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Stamp
+from connectors.formats.partition_update import Cell, CellStamp, PartitionUpdate, UpdateRow
 from tests.support.both_paths import Delivered, Paths
 from tests.support.local_avro import LocalAvro
 from tests.support.mask_rules import mask_rules
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.api import BadRecord, SourceRecord
-    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.mutations.definition import CqlTableDefinition
     from worker.converters.base import Converter
 
 LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
@@ -61,7 +61,7 @@ def clock() -> Any:
 class AllCaptured(Known):
     """All updates count."""
 
-    def captured(self, table: TableDefinition, segment: int) -> bool:
+    def captured(self, table: CqlTableDefinition, segment: int) -> bool:
         del table, segment
         return True
 
@@ -78,12 +78,12 @@ def avro() -> Converter:
     return LocalAvro(AvroSettings())
 
 
-def chunk_of(mutations: Sequence[bytes], version: int) -> Stretch:
+def chunk_of(mutations: Sequence[bytes], version: int) -> LogChunk:
     data, entries = b"", []
     for number, mutation in enumerate(mutations):
-        entries.append(Entry(len(data), len(data) + len(mutation), 1000 * (number + 1)))
+        entries.append(LogEntry(len(data), len(data) + len(mutation), 1000 * (number + 1)))
         data += mutation + b"\0\0\0\0"
-    return Stretch(77, version, data, entries, entries[-1].position)
+    return LogChunk(77, version, data, entries, entries[-1].position)
 
 
 class Delivery:
@@ -91,9 +91,9 @@ class Delivery:
 
     def __init__(
         self,
-        table: TableDefinition,
-        chunk: Stretch,
-        options: EventSettings,
+        table: CqlTableDefinition,
+        chunk: LogChunk,
+        options: CassandraEventSettings,
         paths: Paths,
         *,
         fast: bool,
@@ -102,11 +102,11 @@ class Delivery:
         self.delivered: list[Delivered] = []
         self.bad: list[tuple[Any, ...]] = []
         self.encoded = 0
-        stream = self.stream = Stream(
+        stream = self.stream = CassandraStream(
             Where(partition={"node": "n"}, node="n", segment=0, version=0),
             None,
             AllCaptured(table),
-            lambda definition, version: builder(definition, version, options),
+            lambda definition, version: build_events(definition, version, options),
             LOG,
             paths.wire if fast else None,
         )
@@ -124,9 +124,9 @@ class Delivery:
 
 
 def same(
-    table: TableDefinition,
+    table: CqlTableDefinition,
     mutations: Sequence[bytes],
-    options: EventSettings,
+    options: CassandraEventSettings,
     *,
     version: int = 7,
     limit: int = 1000,
@@ -150,7 +150,8 @@ def same(
 @pytest.mark.parametrize("limit", [1, 7, 10_000])
 def test_ordinary_entries_and_others_between_them(limit: int, form: str) -> None:
     ordinary = [
-        world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), a=number)) for number in range(100)
+        world._mutation(f"k{number}", world._row(number, CellStamp(world.T + number), a=number))
+        for number in range(100)
     ]
     mutations = [*ordinary[:8], *world._mutations(), *ordinary]
     # The first batch of a table is records: the runtime is asked behind it.
@@ -164,7 +165,7 @@ def test_ordinary_entries_and_others_between_them(limit: int, form: str) -> None
 @pytest.mark.parametrize("form", FORMS)
 def test_more_entries_than_are_encoded_in_one_call(form: str) -> None:
     ordinary = [
-        world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), c='ä"\\\n😀\x00' * (number % 3)))
+        world._mutation(f"k{number}", world._row(number, CellStamp(world.T + number), c='ä"\\\n😀\x00' * (number % 3)))
         for number in range(3 * CHUNK_ENTRIES + 9)
     ]
     options = cassandra_events(topic_prefix="p", output_format=form)
@@ -191,7 +192,7 @@ def test_recorded_mutations_are_the_same(form: str) -> None:
             ]
             if mutations:
                 _, encoded = same(
-                    parse(json.dumps(text)),
+                    parse_definition(json.dumps(text)),
                     mutations,
                     options,
                     version=part["version"],
@@ -207,11 +208,11 @@ def test_records_are_made_again_also_when_the_decoder_has_forgotten_their_column
     monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     ordinary = [
-        world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), a=number)) for number in range(9)
+        world._mutation(f"k{number}", world._row(number, CellStamp(world.T + number), a=number)) for number in range(9)
     ]
     chunk = chunk_of(ordinary, 7)
     options = cassandra_events(topic_prefix="p", output_format=form)
-    events: Any = builder(world.TABLE, 7, options)
+    events: Any = build_events(world.TABLE, 7, options)
     where = Where(partition={"node": "n"}, node="n", segment=77, version=7, read_ms=5)
     for entry in chunk.entries:
         events.update(chunk.data, entry.start + 1, entry.end, where, [])
@@ -251,7 +252,7 @@ KAFKA = "org.apache.kafka.connect.transforms"
 def test_transformed_records_are_the_same(transforms: dict[str, str]) -> None:
     """Also where a transform would have to look into cells, which are structs: then they are records."""
     ordinary = [
-        world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), a=number)) for number in range(20)
+        world._mutation(f"k{number}", world._row(number, CellStamp(world.T + number), a=number)) for number in range(20)
     ]
     options = cassandra_events(topic_prefix="server", output_format="debezium")
     for converter in (plain_json, json_with_schemas, avro):
@@ -276,17 +277,19 @@ LIMITS = settings(
 
 
 @st.composite
-def plain_tables(draw: st.DrawFn) -> TableDefinition:
+def plain_tables(draw: st.DrawFn) -> CqlTableDefinition:
     """A table without collections, whose names every writer can write."""
-    columns = [Column(f"k{index}", draw(KEYS), "partition_key", index) for index in range(draw(st.integers(1, 2)))]
-    columns += [Column(f"c{index}", draw(KEYS), "clustering", index) for index in range(draw(st.integers(0, 2)))]
-    columns += [Column(f"v{index}", frozen(draw(TYPES)), "regular") for index in range(draw(st.integers(1, 4)))]
-    return make("ks", "t", TABLE_ID, columns)
+    columns = [CqlColumn(f"k{index}", draw(KEYS), "partition_key", index) for index in range(draw(st.integers(1, 2)))]
+    columns += [CqlColumn(f"c{index}", draw(KEYS), "clustering", index) for index in range(draw(st.integers(0, 2)))]
+    columns += [CqlColumn(f"v{index}", freeze_type(draw(TYPES)), "regular") for index in range(draw(st.integers(1, 4)))]
+    return make_definition("ks", "t", TABLE_ID, columns)
 
 
 @given(st.data(), OPTIONS, st.sampled_from([7, 8]))
 @LIMITS
-def test_simple_rows_of_any_table_are_the_same(data: st.DataObject, options: EventSettings, version: int) -> None:
+def test_simple_rows_of_any_table_are_the_same(
+    data: st.DataObject, options: CassandraEventSettings, version: int
+) -> None:
     table = data.draw(plain_tables())
     excluded = data.draw(st.sets(st.sampled_from([f"{table}.{column.name}" for column in table.regular] or [""])))
     options = cassandra_events(
@@ -294,13 +297,13 @@ def test_simple_rows_of_any_table_are_the_same(data: st.DataObject, options: Eve
     )
     mutations = []
     for _ in range(data.draw(st.integers(1, 3))):
-        stamp = data.draw(stamps(version) | st.just(Stamp(world.T)))
+        stamp = data.draw(stamps(version) | st.just(CellStamp(world.T)))
         cells = tuple(
             Cell(column.name, None, data.draw(st.none() | values(column.type)), stamp)
             for column in sorted(table.regular, key=lambda column: column.name)
             if data.draw(st.booleans())
         )
-        row = Row(
+        row = UpdateRow(
             clustering=tuple(data.draw(values(column.type)) for column in table.clustering),
             # Cassandra writes no row that has neither.
             liveness=data.draw(st.sampled_from([None, stamp])) if cells else stamp,
@@ -318,7 +321,9 @@ def test_simple_rows_of_any_table_are_the_same(data: st.DataObject, options: Eve
 
 @given(st.data(), OPTIONS, st.sampled_from([7, 8, 9]))
 @LIMITS
-def test_any_updates_of_any_table_are_the_same(data: st.DataObject, options: EventSettings, version: int) -> None:
+def test_any_updates_of_any_table_are_the_same(
+    data: st.DataObject, options: CassandraEventSettings, version: int
+) -> None:
     table = data.draw(tables())
     mutations = [
         write_mutation([write_update(data.draw(updates(table, version)), table, version)], version) for _ in range(2)
@@ -329,7 +334,7 @@ def test_any_updates_of_any_table_are_the_same(data: st.DataObject, options: Eve
 
 @given(st.data(), OPTIONS.filter(lambda options: options.output_format != "partition-update-raw"))
 @LIMITS
-def test_masked_tables_are_the_same(data: st.DataObject, options: EventSettings) -> None:
+def test_masked_tables_are_the_same(data: st.DataObject, options: CassandraEventSettings) -> None:
     """Also rows whose values a mask refuses, and updates of every kind."""
     table = data.draw(plain_tables() | tables())
     columns = [column.name for column in table.regular if not column.type.is_multicell]
@@ -337,7 +342,7 @@ def test_masked_tables_are_the_same(data: st.DataObject, options: EventSettings)
         columns += [column.name for column in table.key]
     options = msgspec.structs.replace(options, masks=data.draw(mask_rules(columns, salt=table.key[0].name)))
     try:
-        builder(table, 7, options)
+        build_events(table, 7, options)
     except ConfigInvalid:
         assume(False)
     mutations = [
@@ -352,7 +357,7 @@ def test_masked_tables_are_the_same(data: st.DataObject, options: EventSettings)
 @pytest.mark.parametrize("converter", [plain_json, json_with_schemas, avro])
 def test_masked_rows_are_bytes(form: str, converter: Callable[[], Converter]) -> None:
     ordinary = [
-        world._mutation(f"k{number}", world._row(number, Stamp(world.T + number), a=number, c=f"secret{number}"))
+        world._mutation(f"k{number}", world._row(number, CellStamp(world.T + number), a=number, c=f"secret{number}"))
         for number in range(20)
     ]
     rules = {"mask.rules": "a", "mask.a.columns": r"ks\.t\.[ac]", "mask.a.type": "hash"}
@@ -367,7 +372,7 @@ def test_where_only_records_will_do() -> None:
 
     def encoder_of(version: int = 7, **options: Any) -> object:
         chosen = cassandra_events(**{"topic_prefix": "p", "output_format": "debezium", **options})
-        return asyncio.run(fast_entries(wire, builder(world.TABLE, version, chosen)))
+        return asyncio.run(fast_entries(wire, build_events(world.TABLE, version, chosen)))
 
     for form in FORMS:
         assert encoder_of(output_format=form) is not None

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from connectors.formats.masking import parse_rules
 from connectors.mysql import columns, events
 from connectors.mysql import type_codes as codes
-from connectors.mysql.model import Column, Source, Table, TableName
+from connectors.mysql.model import MySqlColumn, MySqlTable, RowSource, TableName
 from tests.integration.mysql.debezium_world import load
 from tests.support.settings import mysql_events, mysql_topics, mysql_ums, mysql_values
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
-    from connectors.mysql.events.contract import EventSettings, TableEvents
+    from connectors.mysql.events.contract import MySqlEventSettings, MySqlTableEvents
     from connectors.mysql.types import ValueOptions
     from connectors.schema import Schema
     from tests.integration.mysql.debezium_world import Record
@@ -32,7 +32,7 @@ BASE: dict[str, Any] = {
     "event": 3,
 }
 AFTER: dict[str, Any] = {**BASE, "event": 4}
-SOURCE = Source(
+SOURCE = RowSource(
     ts_ms=1_700_000_100_000,
     ts_us=1_700_000_100_000_000,
     server_id=1,
@@ -45,21 +45,21 @@ NOW_NS = 1_700_000_200_123_456_789
 UTF8MB4 = 45
 
 
-def text(name: str, length: int, **more: Any) -> Column:
+def text(name: str, length: int, **more: Any) -> MySqlColumn:
     """A VARCHAR column."""
-    return Column(
+    return MySqlColumn(
         name=name, type=codes.VARCHAR, meta=4 * length, collation=UTF8MB4, declared=f"varchar({length})", **more
     )
 
 
-def number(name: str, **more: Any) -> Column:
+def number(name: str, **more: Any) -> MySqlColumn:
     """An INT column."""
-    return Column(name=name, type=codes.LONG, declared="int(11)", **more)
+    return MySqlColumn(name=name, type=codes.LONG, declared="int(11)", **more)
 
 
-def table(name: str, *members: Column, key: tuple[str, ...] = ()) -> Table:
+def table(name: str, *members: MySqlColumn, key: tuple[str, ...] = ()) -> MySqlTable:
     """A table of the database ``world``."""
-    return Table(name=TableName("world", name), columns=members, key=key, completed=True)
+    return MySqlTable(name=TableName("world", name), columns=members, key=key, completed=True)
 
 
 CUSTOMERS = table(
@@ -68,7 +68,7 @@ CUSTOMERS = table(
     text("name", 50, nullable=False),
     text("email", 80),
     text("card", 20),
-    Column(name="credit", type=codes.DECIMAL, meta=8 << 8 | 2, declared="decimal(8,2)"),
+    MySqlColumn(name="credit", type=codes.DECIMAL, meta=8 << 8 | 2, declared="decimal(8,2)"),
     key=("id",),
 )
 NO_KEY = table("no_key", number("a"), text("b", 10))
@@ -82,7 +82,7 @@ def settings(
     topics: dict[str, Any] | None = None,
     ums: dict[str, Any] | None = None,
     **more: Any,
-) -> EventSettings:
+) -> MySqlEventSettings:
     """Settings with these options beside Debezium's defaults."""
     return mysql_events(
         topics=mysql_topics(prefix="server", **(topics or {})),
@@ -93,18 +93,20 @@ def settings(
     )
 
 
-def made(of: Table, given: EventSettings, options: ValueOptions | None = None, **more: Any) -> TableEvents:
+def made(
+    of: MySqlTable, given: MySqlEventSettings, options: ValueOptions | None = None, **more: Any
+) -> MySqlTableEvents:
     """A builder with a clock that stands still."""
-    layout = columns.layout(of, given, options or mysql_values())
-    return events.builder(layout, 3, given, PARTITION, now_ns=lambda: NOW_NS, **more)
+    layout = columns.make_layout(of, given, options or mysql_values())
+    return events.make_builder(layout, 3, given, PARTITION, now_ns=lambda: NOW_NS, **more)
 
 
 def decoded(
-    of: Table, given: EventSettings, row: dict[str, Any], options: ValueOptions | None = None
+    of: MySqlTable, given: MySqlEventSettings, row: dict[str, Any], options: ValueOptions | None = None
 ) -> dict[str, Any]:
     """A row as the decoder gives it: without columns that no event needs, and with the masks that are the decoder's."""
     found = {}
-    for plan in columns.layout(of, given, options or mysql_values()).plans:
+    for plan in columns.make_layout(of, given, options or mysql_values()).plans:
         if plan is not None:
             value = row[plan.column.name]
             wanted = plan.transform is not None and (plan.nulls or value is not None)
@@ -124,11 +126,11 @@ def recorded(variant: str, topic: str, phase: str = "stream") -> tuple[Record, .
     return tuple(record for record in load(variant).records if record.topic == topic and record.phase == phase)
 
 
-def source_of(value: dict[str, Any]) -> Source:
+def source_of(value: dict[str, Any]) -> RowSource:
     """The place and time of a recorded event."""
     block = value["source"]
     names = ("ts_ms", "ts_us", "server_id", "file", "pos", "gtid", "thread", "query")
-    return Source(**{name: block[name] for name in names}, size=100)
+    return RowSource(**{name: block[name] for name in names}, size=100)
 
 
 def plain(value: dict[str, Any] | None) -> dict[str, Any] | None:

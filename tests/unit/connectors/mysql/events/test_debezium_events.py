@@ -13,7 +13,7 @@ import pytest
 
 from connectors.errors import Skippable
 from connectors.mysql.events.headers import context_headers
-from connectors.mysql.events.heartbeats import Heartbeats
+from connectors.mysql.events.heartbeats import MySqlHeartbeats
 from connectors.mysql.events.transactions import Transactions
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import (
@@ -40,8 +40,8 @@ from tests.unit.connectors.mysql.events.making import (
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
-    from connectors.mysql.events.contract import EventSettings, TableEvents
-    from connectors.mysql.model import Table
+    from connectors.mysql.events.contract import MySqlEventSettings, MySqlTableEvents
+    from connectors.mysql.model import MySqlTable
     from connectors.mysql.types import ValueOptions
 
 DOUBLE = mysql_values(decimal_mode="double", time_mode="isostring", binary_mode="hex")
@@ -56,8 +56,8 @@ def raw(row: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def replay(
-    of: Table,
-    given: EventSettings,
+    of: MySqlTable,
+    given: MySqlEventSettings,
     variant: str,
     options: ValueOptions | None = None,
     rename: dict[str, str] | None = None,
@@ -338,7 +338,7 @@ def test_context_headers_come_behind_those_of_the_key() -> None:
 
 def test_heartbeats_are_those_of_debezium() -> None:
     theirs = recorded("default", "__debezium-heartbeat.server", "snapshot")[0]
-    record = Heartbeats(settings(), PARTITION, lambda: NOW_NS).record(BASE)
+    record = MySqlHeartbeats(settings(), PARTITION, lambda: NOW_NS).record(BASE)
     check_key, check_value = written(record.key_schema, record.key), written(record.value_schema, record.value)
     assert (record.topic, check_key["schema"], check_key["payload"]) == (theirs.topic, theirs.key_schema, theirs.key)
     assert (check_value["schema"], check_value["payload"]) == (theirs.value_schema, {"ts_ms": NOW_NS // 1_000_000})
@@ -346,7 +346,7 @@ def test_heartbeats_are_those_of_debezium() -> None:
 
 
 class TestTransactions:
-    def make(self) -> tuple[Transactions, TableEvents, TableEvents]:
+    def make(self) -> tuple[Transactions, MySqlTableEvents, MySqlTableEvents]:
         given = settings(transactions=True)
         counts = Transactions(given, PARTITION)
         return counts, made(EMPTIED, given, transactions=counts), made(NO_KEY, given, transactions=counts)

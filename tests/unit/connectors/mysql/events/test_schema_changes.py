@@ -6,8 +6,8 @@ from typing import Any
 
 from connectors.api import Header
 from connectors.mysql import type_codes as codes
-from connectors.mysql.events.schema_changes import Change, SchemaChanges
-from connectors.mysql.model import Column, TableName
+from connectors.mysql.events.schema_changes import SchemaChanges, TableChange
+from connectors.mysql.model import MySqlColumn, TableName
 from tests.unit.connectors.mysql.events.making import (
     BASE,
     NOW_NS,
@@ -25,9 +25,11 @@ from tests.unit.connectors.mysql.events.making import (
 
 _EVOLVING = table(
     "evolving",
-    Column(name="first_column", type=codes.LONGLONG, unsigned=True, declared="bigint(20) unsigned", default="NULL"),
+    MySqlColumn(
+        name="first_column", type=codes.LONGLONG, unsigned=True, declared="bigint(20) unsigned", default="NULL"
+    ),
     number("id", nullable=False),
-    Column(
+    MySqlColumn(
         name="e",
         type=codes.ENUM,
         meta=1,
@@ -36,7 +38,7 @@ _EVOLVING = table(
         declared="enum('a','b')",
         default="'b'",
     ),
-    Column(
+    MySqlColumn(
         name="amount",
         type=codes.DECIMAL,
         meta=6 << 8 | 1,
@@ -64,7 +66,7 @@ def test_an_alter_is_told_as_debezium_does() -> None:
     theirs = next(record for record in recorded("default", "server") if "ADD PRIMARY KEY" in record.value["ddl"])
     # Debezium for MariaDB takes include.schema.comments the other way round: comments are there by default.
     changes = SchemaChanges(settings(comments=True), PARTITION, (Header("h", "v"),), lambda: NOW_NS)
-    made = [Change("ALTER", _EVOLVING.name, _EVOLVING)]
+    made = [TableChange("ALTER", _EVOLVING.name, _EVOLVING)]
     ours = changes.record(source_of(theirs.value), "world", theirs.value["ddl"], made, BASE)
     key, value = written(ours.key_schema, ours.key), written(ours.value_schema, ours.value)
     assert (ours.topic, key["schema"], key["payload"]) == (theirs.topic, theirs.key_schema, theirs.key)
@@ -77,7 +79,7 @@ def test_an_alter_is_told_as_debezium_does() -> None:
 def test_a_drop_has_no_table_and_an_index_no_change() -> None:
     changes = SchemaChanges(settings(), PARTITION)
     for word, made, table_name in (
-        ("DROP TABLE", [Change("DROP", TableName("world", "fresh_too"))], None),
+        ("DROP TABLE", [TableChange("DROP", TableName("world", "fresh_too"))], None),
         ("CREATE INDEX", [], ""),
     ):
         theirs = next(record for record in recorded("default", "server") if record.value["ddl"].startswith(word))
@@ -88,7 +90,7 @@ def test_a_drop_has_no_table_and_an_index_no_change() -> None:
 def test_comments_and_quotes() -> None:
     odd = table(
         'a"b',
-        Column(
+        MySqlColumn(
             name="s",
             type=codes.SET,
             meta=1,
@@ -101,7 +103,7 @@ def test_comments_and_quotes() -> None:
     )
     value = (
         SchemaChanges(settings(comments=True), PARTITION)
-        .record(SOURCE, "world", "CREATE ...", [Change("CREATE", odd.name, odd)], BASE, snapshot="true")
+        .record(SOURCE, "world", "CREATE ...", [TableChange("CREATE", odd.name, odd)], BASE, snapshot="true")
         .value
     )
     (change,) = value["tableChanges"]

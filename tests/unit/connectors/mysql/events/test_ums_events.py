@@ -14,9 +14,9 @@ from connectors.errors import Fatal
 from connectors.formats import ums
 from connectors.mysql import events
 from connectors.mysql import type_codes as codes
-from connectors.mysql.events.ums_signals import UmsSignals
+from connectors.mysql.events.ums_signals import MySqlUmsSignals
 from connectors.mysql.events.ums_values import value_text
-from connectors.mysql.model import Column, Shard, Source
+from connectors.mysql.model import MySqlColumn, RowSource, Shard
 from connectors.mysql.types import field_schema
 from tests.support.settings import mysql_values
 from tests.unit.connectors.mysql.events.making import (
@@ -37,12 +37,14 @@ from tests.unit.connectors.mysql.events.making import (
 
 if TYPE_CHECKING:
     from connectors.api import SourceRecord
-    from connectors.mysql.events.contract import EventSettings, Row, TableEvents
+    from connectors.mysql.events.contract import MySqlEventSettings, MySqlTableEvents, Row
 
 ROW: dict[str, Any] = {"id": 1, "name": "A", "email": None, "card": "4000", "credit": Decimal("2.50")}
 
 
-def ums_settings(masks: dict[str, str] | None = None, ums: dict[str, Any] | None = None, **more: Any) -> EventSettings:
+def ums_settings(
+    masks: dict[str, str] | None = None, ums: dict[str, Any] | None = None, **more: Any
+) -> MySqlEventSettings:
     return settings(masks, output_format="ums", ums=ums, **more)
 
 
@@ -53,7 +55,7 @@ def tuples(record: SourceRecord) -> list[list[str | None]]:
 
 
 def changed(
-    builder: TableEvents, op: Any, rows: list[Row | None], source: Source = SOURCE, *, first: int = 0
+    builder: MySqlTableEvents, op: Any, rows: list[Row | None], source: RowSource = SOURCE, *, first: int = 0
 ) -> list[SourceRecord]:
     out: list[SourceRecord] = []
     builder.changes(op, rows, source, first, BASE, AFTER, out)
@@ -104,8 +106,8 @@ def test_a_changed_key_deletes_the_old_row() -> None:
     assert len({row[3] for row in tuples(record)}) == 4
 
 
-def place(pos: int, size: int = 50, file: str = "binlog.000007") -> Source:
-    return Source(ts_ms=0, ts_us=0, server_id=1, file=file, pos=pos, size=size)
+def place(pos: int, size: int = 50, file: str = "binlog.000007") -> RowSource:
+    return RowSource(ts_ms=0, ts_us=0, server_id=1, file=file, pos=pos, size=size)
 
 
 def test_ids_grow_along_the_binlog() -> None:
@@ -128,7 +130,7 @@ def test_ids_grow_along_the_binlog() -> None:
 
 
 @pytest.mark.parametrize("where", [place(10**12), place(4, file="binlog.x"), place(4, file="binlog.9223372")])
-def test_a_position_that_has_no_number_stops_the_task(where: Source) -> None:
+def test_a_position_that_has_no_number_stops_the_task(where: RowSource) -> None:
     with pytest.raises(Fatal, match=r"no order number for .*; set output\.format=debezium"):
         changed(made(EMPTIED, ums_settings()), "c", [{"id": 1}], where)
     with pytest.raises(Fatal, match="no order number"):
@@ -150,7 +152,7 @@ def test_bounds_split_an_event_and_each_message_says_how_far_it_goes() -> None:
 
 
 def test_rows_of_many_events_share_messages() -> None:
-    held = events.holder(ums_settings())
+    held = events.make_holder(ums_settings())
     assert held is not None
     one, two = (made(each, ums_settings(ums={"max_rows": 3}), held=held) for each in (EMPTIED, NO_KEY))
     out: list[SourceRecord] = []
@@ -175,7 +177,7 @@ def test_rows_of_many_events_share_messages() -> None:
     two.changes("c", [{"a": 1, "b": ""}], SOURCE, 0, BASE, AFTER, out)
     held.flush(out)
     assert [record.source_offset for record in out[4:]] == [{**BASE, "row": 2}, AFTER]
-    assert events.holder(settings()) is None
+    assert events.make_holder(settings()) is None
 
 
 def test_masked_columns_are_encoded() -> None:
@@ -232,7 +234,7 @@ def test_columns_that_are_not_logged_are_completed() -> None:
 
 def test_heartbeats_and_ends_speak_for_one_namespace() -> None:
     for masks in ({}, {"column.mask.with.1.chars": ".*email"}):
-        signals = UmsSignals(ums_settings(masks), PARTITION, Shard())
+        signals = MySqlUmsSignals(ums_settings(masks), PARTITION, Shard())
         time_us = 1_700_000_100_000_001
         out = [
             signals.heartbeat(CUSTOMERS.name, 3, time_us, BASE),
@@ -260,7 +262,7 @@ def test_heartbeats_and_ends_speak_for_one_namespace() -> None:
 
 
 def test_one_of_several_tasks_speaks_for_its_part() -> None:
-    record = UmsSignals(ums_settings(), PARTITION, Shard(1, 3)).heartbeat(CUSTOMERS.name, 3, 0, BASE)
+    record = MySqlUmsSignals(ums_settings(), PARTITION, Shard(1, 3)).heartbeat(CUSTOMERS.name, 3, 0, BASE)
     assert record.key == "data_increment_heartbeat.mariadb.server.world.customers.3.0.0...1/3"
     assert written(record.value_schema, record.value)["payload"]["protocol"]["part"] == "1/3"
     assert ums.parse_key(record.key)[1].table == "customers"
@@ -287,41 +289,51 @@ def test_names_and_masks_of_keys_are_those_of_the_value() -> None:
 @pytest.mark.parametrize(
     ("column", "value", "kind", "expected"),
     [
-        (Column(name="c", type=codes.LONGLONG), -(1 << 63), "long", "-9223372036854775808"),
-        (Column(name="c", type=codes.TINY), 1, "int", "1"),
-        (Column(name="c", type=codes.DECIMAL, meta=65 << 8 | 30), Decimal("1E-30"), "decimal", "0." + "0" * 29 + "1"),
-        (Column(name="c", type=codes.FLOAT), 0.10000000149011612, "float", "0.1"),
-        (Column(name="c", type=codes.DOUBLE), 1e300, "double", "1e+300"),
-        (Column(name="c", type=codes.BIT, meta=1), True, "boolean", "true"),
-        (Column(name="c", type=codes.BIT, meta=9), b"\xff\x01", "binary", "/wE="),
-        (Column(name="c", type=codes.DATE), -719_528, "date", "0000-01-01"),
-        (Column(name="c", type=codes.TIME2, meta=6), -3_020_399_000_001, "string", "-838:59:59.000001"),
-        (Column(name="c", type=codes.DATETIME2), 1_700_000_000_123, "datetime", "2023-11-14 22:13:20.123000"),
+        (MySqlColumn(name="c", type=codes.LONGLONG), -(1 << 63), "long", "-9223372036854775808"),
+        (MySqlColumn(name="c", type=codes.TINY), 1, "int", "1"),
         (
-            Column(name="c", type=codes.DATETIME2, meta=6),
+            MySqlColumn(name="c", type=codes.DECIMAL, meta=65 << 8 | 30),
+            Decimal("1E-30"),
+            "decimal",
+            "0." + "0" * 29 + "1",
+        ),
+        (MySqlColumn(name="c", type=codes.FLOAT), 0.10000000149011612, "float", "0.1"),
+        (MySqlColumn(name="c", type=codes.DOUBLE), 1e300, "double", "1e+300"),
+        (MySqlColumn(name="c", type=codes.BIT, meta=1), True, "boolean", "true"),
+        (MySqlColumn(name="c", type=codes.BIT, meta=9), b"\xff\x01", "binary", "/wE="),
+        (MySqlColumn(name="c", type=codes.DATE), -719_528, "date", "0000-01-01"),
+        (MySqlColumn(name="c", type=codes.TIME2, meta=6), -3_020_399_000_001, "string", "-838:59:59.000001"),
+        (MySqlColumn(name="c", type=codes.DATETIME2), 1_700_000_000_123, "datetime", "2023-11-14 22:13:20.123000"),
+        (
+            MySqlColumn(name="c", type=codes.DATETIME2, meta=6),
             1_700_000_000_123_456,
             "datetime",
             "2023-11-14 22:13:20.123456",
         ),
         (
-            Column(name="c", type=codes.TIMESTAMP2, meta=3),
+            MySqlColumn(name="c", type=codes.TIMESTAMP2, meta=3),
             "2023-11-14T22:13:20.12Z",
             "datetime",
             "2023-11-14 22:13:20.120000",
         ),
-        (Column(name="c", type=codes.TIMESTAMP2), "1970-01-01T00:00:00Z", "datetime", "1970-01-01 00:00:00.000000"),
-        (Column(name="c", type=codes.YEAR), 2155, "int", "2155"),
-        (Column(name="c", type=codes.JSON), '{"a":1}', "string", '{"a":1}'),
-        (Column(name="c", type=codes.BLOB, meta=2, collation=63), b"\x00\xff", "binary", "AP8="),
         (
-            Column(name="c", type=codes.GEOMETRY, geometry=0),
+            MySqlColumn(name="c", type=codes.TIMESTAMP2),
+            "1970-01-01T00:00:00Z",
+            "datetime",
+            "1970-01-01 00:00:00.000000",
+        ),
+        (MySqlColumn(name="c", type=codes.YEAR), 2155, "int", "2155"),
+        (MySqlColumn(name="c", type=codes.JSON), '{"a":1}', "string", '{"a":1}'),
+        (MySqlColumn(name="c", type=codes.BLOB, meta=2, collation=63), b"\x00\xff", "binary", "AP8="),
+        (
+            MySqlColumn(name="c", type=codes.GEOMETRY, geometry=0),
             {"wkb": b"\x01", "srid": None},
             "string",
             '{"wkb":"AQ==","srid":null}',
         ),
     ],
 )
-def test_values_are_texts(column: Column, value: Any, kind: str, expected: str) -> None:
+def test_values_are_texts(column: MySqlColumn, value: Any, kind: str, expected: str) -> None:
     found, convert = value_text(field_schema(column, mysql_values()))
     assert (found, value if convert is None else convert(value)) == (kind, expected)
 
@@ -329,18 +341,18 @@ def test_values_are_texts(column: Column, value: Any, kind: str, expected: str) 
 @pytest.mark.parametrize(
     ("mode", "column", "value", "expected"),
     [
-        ("connect", Column(name="c", type=codes.TIME2, meta=6), 3_723_004, ("string", "01:02:03.004000")),
+        ("connect", MySqlColumn(name="c", type=codes.TIME2, meta=6), 3_723_004, ("string", "01:02:03.004000")),
         (
             "connect",
-            Column(name="c", type=codes.DATETIME2),
+            MySqlColumn(name="c", type=codes.DATETIME2),
             1_700_000_000_123,
             ("datetime", "2023-11-14 22:13:20.123000"),
         ),
-        ("nanoseconds", Column(name="c", type=codes.TIME2), -1_000, ("string", "-00:00:00.000001")),
-        ("nanoseconds", Column(name="c", type=codes.DATETIME2), 1_000, ("datetime", "1970-01-01 00:00:00.000001")),
-        ("isostring", Column(name="c", type=codes.DATE), "2023-11-14Z", ("string", "2023-11-14Z")),
+        ("nanoseconds", MySqlColumn(name="c", type=codes.TIME2), -1_000, ("string", "-00:00:00.000001")),
+        ("nanoseconds", MySqlColumn(name="c", type=codes.DATETIME2), 1_000, ("datetime", "1970-01-01 00:00:00.000001")),
+        ("isostring", MySqlColumn(name="c", type=codes.DATE), "2023-11-14Z", ("string", "2023-11-14Z")),
     ],
 )
-def test_values_of_other_time_modes(mode: Any, column: Column, value: Any, expected: tuple[str, str]) -> None:
+def test_values_of_other_time_modes(mode: Any, column: MySqlColumn, value: Any, expected: tuple[str, str]) -> None:
     kind, convert = value_text(field_schema(column, mysql_values(time_mode=mode)))
     assert (kind, value if convert is None else convert(value)) == expected

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from connectors.mysql.model import Column, Place, Shard, Table, TableName
+from connectors.mysql.model import BinlogPosition, MySqlColumn, MySqlTable, Shard, TableName
 from connectors.mysql.shards import shard_of_number, sql_filter
 from connectors.mysql.snapshot.keys import KeyColumn
-from connectors.mysql.snapshot.model import Chunk, RowDecoder, SnapshotSettings
-from connectors.mysql.snapshot.pulls import Pulls
-from connectors.mysql.snapshot.work import Found, Job, Layout
+from connectors.mysql.snapshot.model import SnapshotChunk, SnapshotRowDecoder, SnapshotSettings
+from connectors.mysql.snapshot.pulls import SnapshotPlanner
+from connectors.mysql.snapshot.work import RequestTable, SnapshotLayout, TableReadJob
 
 if TYPE_CHECKING:
     from connectors.snapshot.requests import SnapshotRequest
@@ -31,12 +31,12 @@ Row = dict[str, Any]
 Key = tuple[Any, ...]
 
 
-def place(index: int) -> Place:
+def place(index: int) -> BinlogPosition:
     """The place after so many events."""
-    return Place(file=f"bin.{100 + index // EVENTS_PER_FILE:06d}", pos=4 + index % EVENTS_PER_FILE * 100)
+    return BinlogPosition(file=f"bin.{100 + index // EVENTS_PER_FILE:06d}", pos=4 + index % EVENTS_PER_FILE * 100)
 
 
-def index_of(where: Place) -> int:
+def index_of(where: BinlogPosition) -> int:
     return (int(where.file[-6:]) - 100) * EVENTS_PER_FILE + (where.pos - 4) // 100
 
 
@@ -48,9 +48,9 @@ class Kind:
         self.key = key
         self.types = types
         codes = {"int": LONG, "varchar": VARCHAR}
-        columns = [Column(name=one, type=codes[kind]) for one, kind in zip(key, types, strict=True)]
-        others = (Column(name="v", type=LONG), Column(name="w", type=LONG))
-        self.table = Table(name=self.name, columns=(*columns, *others), key=key)
+        columns = [MySqlColumn(name=one, type=codes[kind]) for one, kind in zip(key, types, strict=True)]
+        others = (MySqlColumn(name="v", type=LONG), MySqlColumn(name="w", type=LONG))
+        self.table = MySqlTable(name=self.name, columns=(*columns, *others), key=key)
         self.columns = tuple(KeyColumn(one, kind, "utf8mb4") for one, kind in zip(key, types, strict=True))
 
     def draw(self, choice: int) -> Key:
@@ -81,7 +81,7 @@ KINDS = {kind.name: kind for kind in (BY_NUMBER, COMPOSITE, BY_TEXT, KEYLESS)}
 class Flight:
     """A job that a reader is at."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TableReadJob) -> None:
         self.job = job
         self.view: dict[Key, Row] | None = None
         self.at = -1
@@ -133,8 +133,8 @@ class World:
         self.saved: dict[str, str] = {}
         self.saved_stream = 0
         self.flights: list[Flight] = []
-        self.out: Chunk | None = None
-        self.pulls = Pulls(self.settings, shard, {}, clock=self._clock)
+        self.out: SnapshotChunk | None = None
+        self.pulls = SnapshotPlanner(self.settings, shard, {}, clock=self._clock)
         self.now = 0.0
         self.gone: set[TableName] = set()
         self.chunks = 0
@@ -256,7 +256,7 @@ class World:
             if row is not None and kind.key:
                 self.newest[kind.name, tuple(row[name] for name in kind.key)] = self.stream
 
-    def reached(self, where: Place) -> bool:
+    def reached(self, where: BinlogPosition) -> bool:
         return self.done >= index_of(where)
 
     # The readers.
@@ -283,7 +283,7 @@ class World:
             self.pulls.resolved(
                 job,
                 [
-                    Found(kind.name, None, not kind.key, sql_filter(kind.table, self.shard) is not None)
+                    RequestTable(kind.name, None, not kind.key, sql_filter(kind.table, self.shard) is not None)
                     for kind in self.kinds
                     if str(kind.name) in job.pull.request.tables
                 ],
@@ -299,13 +299,13 @@ class World:
             return True
         return self._whole(flight) if not kind.key else self._chunk(flight, kind)
 
-    def _layout(self, kind: Kind) -> Layout:
+    def _layout(self, kind: Kind) -> SnapshotLayout:
         rows = sorted(self.contents[kind.name])
         high = kind.literals(rows[-1]) if rows and kind.key else None
         low = rows[0][0] if rows and kind.key and kind.types[0] == "int" else None
         fields = len(kind.table.columns)
-        return Layout(
-            kind.table, RowDecoder((), lambda _: {}, kind.key, fields), kind.columns, low, high, len(rows), 10
+        return SnapshotLayout(
+            kind.table, SnapshotRowDecoder((), lambda _: {}, kind.key, fields), kind.columns, low, high, len(rows), 10
         )
 
     def _view(self, flight: Flight) -> None:
@@ -416,7 +416,7 @@ class World:
     def restart(self) -> None:
         """Go on from what was saved: the stream from the last transaction's end, pulls from the last chunk that was done."""
         self.saved.update(self.pulls.changes())
-        self.pulls = Pulls(self.settings, self.shard, self.saved, clock=self._clock)
+        self.pulls = SnapshotPlanner(self.settings, self.shard, self.saved, clock=self._clock)
         self.flights.clear()
         self.out = None
         self.stream = self.done = self.saved_stream

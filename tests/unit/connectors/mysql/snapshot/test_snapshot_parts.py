@@ -7,24 +7,26 @@ import struct
 
 import pytest
 
-from connectors.mysql.model import BLOCK, Column, Place, Shard, Table, TableName
+from connectors.mysql.model import BLOCK, BinlogPosition, MySqlColumn, MySqlTable, Shard, TableName
 from connectors.mysql.shards import shard_of_number
 from connectors.mysql.snapshot import keys, state
 from connectors.mysql.snapshot.keys import KeyColumn
-from connectors.mysql.snapshot.model import Chunk, image
-from connectors.mysql.snapshot.rows import Rows
-from connectors.mysql.snapshot.state import PullNote, TableNote
-from connectors.mysql.snapshot.stretches import Numbers, Stretch
-from connectors.mysql.snapshot.throttle import Throttle
-from connectors.mysql.snapshot.windows import Images, Window
+from connectors.mysql.snapshot.model import SnapshotChunk, row_digest
+from connectors.mysql.snapshot.rows import PacketRows
+from connectors.mysql.snapshot.state import MySqlTableNote, PullNote
+from connectors.mysql.snapshot.stretches import KeyRange, NumberDivider
+from connectors.mysql.snapshot.throttle import SnapshotThrottle
+from connectors.mysql.snapshot.windows import ChangeWindow, Images
 from tests.support.clock import ManualClock
 
-HERE = Place(file="bin.000001", pos=4)
-TABLE = Table(name=TableName("d", "t"), columns=(Column(name="id", type=8), Column(name="v", type=8)), key=("id",))
+HERE = BinlogPosition(file="bin.000001", pos=4)
+TABLE = MySqlTable(
+    name=TableName("d", "t"), columns=(MySqlColumn(name="id", type=8), MySqlColumn(name="v", type=8)), key=("id",)
+)
 
 
 def test_a_window_lays_parts_over_rows_and_takes_whole_ones_out() -> None:
-    window = Window(HERE, 3, 100)
+    window = ChangeWindow(HERE, 3, 100)
     window.touch((1,), {"id": 1, "v": "new"})
     window.touch((1,), {"id": 1, "w": "new"})
     window.touch((2,), {"id": 2, "v": 0, "w": 0})
@@ -41,7 +43,7 @@ def test_a_window_lays_parts_over_rows_and_takes_whole_ones_out() -> None:
 
 
 def test_a_window_says_when_it_can_remember_no_more() -> None:
-    window = Window(HERE, 1, 2)
+    window = ChangeWindow(HERE, 1, 2)
     for number in range(3):
         assert not window.overflown
         window.touch((number,), None)
@@ -52,7 +54,7 @@ def test_a_row_without_a_key_that_is_changed_is_sent_before_its_change_and_not_a
     images = Images(1, 10)
     rows = [{"v": 1}, {"v": 2}, {"v": 2}, {"v": 3}]
     assert images.changed("d", [{"v": 2}]) == [{"v": 2}]
-    chunk = Chunk(request="r", origin="initial", table=TABLE, rows=rows, low=HERE, high=HERE, images=images)
+    chunk = SnapshotChunk(request="r", origin="initial", table=TABLE, rows=rows, low=HERE, high=HERE, images=images)
     assert chunk.take(2) == [{"v": 1}, {"v": 2}]
     assert images.changed("u", [{"v": 3}, {"v": 4}]) == [{"v": 3}]
     assert chunk.take(2) == []
@@ -61,23 +63,26 @@ def test_a_row_without_a_key_that_is_changed_is_sent_before_its_change_and_not_a
     assert images.changed("d", [{"v": 4}, {"v": 1}, {"v": 2}]) == []
     assert images.changed("c", [{"v": 1}]) == images.changed("d", [{"v": 1}]) == []
     assert images.changed("d", [{"v": 1}]) == [{"v": 1}]
-    assert image({"v": 1}) != image({"v": "1"})
+    assert row_digest({"v": 1}) != row_digest({"v": "1"})
 
 
 A, B, C = KeyColumn("a", "int"), KeyColumn("b`", "varchar", "latin1"), KeyColumn("c", "datetime")
 
 
 def test_places_in_a_key_as_sql() -> None:
-    assert keys.after((A,), ("5",)) == "`a` > 5"
-    assert keys.until((A,), ("5",)) == "`a` <= 5"
+    assert keys.condition_after((A,), ("5",)) == "`a` > 5"
+    assert keys.condition_until((A,), ("5",)) == "`a` <= 5"
     key = ("5", B.literal(b"\xe9'"), C.literal(b"2020-01-01 00:00:00"))
     assert key[1:] == ("_latin1 X'e927'", "'2020-01-01 00:00:00'")
-    assert keys.after((A, B, C), key[:2]) == "(`a` >= 5 AND ((`a` > 5) OR (`a` = 5 AND `b``` > _latin1 X'e927')))"
-    assert keys.until((A, B, C), key) == (
+    assert (
+        keys.condition_after((A, B, C), key[:2])
+        == "(`a` >= 5 AND ((`a` > 5) OR (`a` = 5 AND `b``` > _latin1 X'e927')))"
+    )
+    assert keys.condition_until((A, B, C), key) == (
         "(`a` <= 5 AND ((`a` < 5) OR (`a` = 5 AND `b``` < _latin1 X'e927') OR "
         "(`a` = 5 AND `b``` = _latin1 X'e927' AND `c` <= '2020-01-01 00:00:00')))"
     )
-    assert keys.order((A, B), down=True) == "`a` DESC, `b``` DESC"
+    assert keys.order_list((A, B), down=True) == "`a` DESC, `b``` DESC"
     assert KeyColumn("e", "enum", "utf8mb4").literal(b"3") == "3"
     assert KeyColumn("u", "uuid").literal(b"a'\\") == "'a''\\\\'"
 
@@ -93,7 +98,7 @@ def test_the_key_at_a_packets_end(size: int) -> None:
     else:
         head = b"\xfe" + struct.pack("<Q", size)
     packet = b"\xfb" + head + b"x" * size + b"\x02-7" + b"\x01z"
-    assert keys.trailing(packet, 2, (A, B)) == ("-7", "_latin1 X'7a'")
+    assert keys.read_trailing(packet, 2, (A, B)) == ("-7", "_latin1 X'7a'")
 
 
 class Wire:
@@ -126,14 +131,14 @@ def _packets(*bodies: bytes) -> bytes:
 def test_rows_come_whole_however_the_network_cuts_them(piece: int) -> None:
     rows = [b"\x01a", b"\xfb", b"\x00", b"\xfe" + struct.pack("<Q", 20) + b"y" * 20, b"\xfc\x00\x01" + b"z" * 256]
     data = _packets(b"\x01", b"column", b"\xfe\x00\x00\x02\x00", *rows, b"\xfe\x00\x00\x02\x00")
-    assert asyncio.run(Rows(Wire(data, piece)).all("SELECT 1")) == rows
+    assert asyncio.run(PacketRows(Wire(data, piece)).all("SELECT 1")) == rows
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_rows_of_16_mib_are_joined(extra: int) -> None:
     row = b"\xfe" + struct.pack("<Q", 0xFFFFFF - 9 + extra) + b"y" * (0xFFFFFF - 9 + extra)
     data = _packets(b"\x01", b"column", b"\xfe\x00\x00\x02\x00", row, b"\x01b", b"\xfe\x00\x00\x02\x00")
-    assert asyncio.run(Rows(Wire(data, 1 << 20)).all("SELECT 1")) == [row, b"\x01b"]
+    assert asyncio.run(PacketRows(Wire(data, 1 << 20)).all("SELECT 1")) == [row, b"\x01b"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,7 @@ def test_rows_of_16_mib_are_joined(extra: int) -> None:
 )
 def test_an_error_of_the_server_in_the_result_is_raised(bodies: tuple[bytes, ...]) -> None:
     with pytest.raises(Exception, match=r"1096, '(No table|Killed)"):
-        asyncio.run(Rows(Wire(_packets(*bodies), 9)).all("SELECT 1"))
+        asyncio.run(PacketRows(Wire(_packets(*bodies), 9)).all("SELECT 1"))
 
 
 @pytest.mark.parametrize("shard", [Shard(), Shard(0, 3), Shard(2, 3), Shard(6, 7)])
@@ -153,8 +158,8 @@ def test_an_error_of_the_server_in_the_result_is_raised(bodies: tuple[bytes, ...
     ("low", "high", "rows"), [(1, 100_000, 100_000), (-20_000, 20_000, 30_000), (0, 1 << 63, 1000), (5, 5, 1)]
 )
 def test_numbers_are_divided_without_gaps(shard: Shard, low: int, high: int, rows: int) -> None:
-    numbers = Numbers(low, high, rows, 5000, shard)
-    rest: Stretch | None = Stretch(None, (str(high),))
+    numbers = NumberDivider(low, high, rows, 5000, shard)
+    rest: KeyRange | None = KeyRange(None, (str(high),))
     edge, count, named = low, 0, 0
     while rest is not None:
         front, rest = numbers.front(rest)
@@ -182,7 +187,7 @@ def test_a_state_survives_as_text_however_long() -> None:
             resolved=True,
             started_ms=5,
             tables=[
-                TableNote(
+                MySqlTableNote(
                     database="d",
                     table=f"t{number}",
                     rows=number,
@@ -195,17 +200,17 @@ def test_a_state_survives_as_text_however_long() -> None:
                 for number in range(count)
             ],
         )
-        text = state.text(note)
+        text = state.pack_note(note)
         assert len(text) < 90_000
-        assert state.parse(text) == note
-        shown = state.progress("x", note)
+        assert state.unpack_note(text) == note
+        shown = state.show_progress("x", note)
         assert (shown["percent"], len(shown["tables"])) == (50.0, count)
     with pytest.raises(ValueError, match="no state"):
-        state.parse("z:nothing")
+        state.unpack_note("z:nothing")
 
 
 def test_the_throttle_gives_way_and_comes_back() -> None:
-    throttle = Throttle(4, 0, clock=ManualClock())
+    throttle = SnapshotThrottle(4, 0, clock=ManualClock())
     for _ in range(5):
         throttle.probed(0.001)
     assert throttle.allowed == 4
@@ -220,7 +225,7 @@ def test_the_throttle_gives_way_and_comes_back() -> None:
 
 def test_rows_per_second_are_bounded_over_all_readers() -> None:
     clock = ManualClock()
-    throttle = Throttle(2, 1000, adaptive=False, clock=clock)
+    throttle = SnapshotThrottle(2, 1000, adaptive=False, clock=clock)
     throttle.rows(500)
     throttle.rows(1500)
     assert throttle.pause_s(0.1) == 2.0

@@ -45,7 +45,7 @@ def matching(values: list[Any], wheres: tuple[str, ...]) -> list[list[int]]:
 def test_each_whole_number_and_null_is_in_exactly_one_range(
     values: list[int], later: list[int | None], count: int
 ) -> None:
-    wheres = split.conditions("v", split.bounds("bigint", str(min(values)), str(max(values)), count))
+    wheres = split.make_conditions("v", split.divide_range("bigint", str(min(values)), str(max(values)), count))
     assert len(wheres) <= count
     assert bool(wheres) == (min(values) < max(values))
     # Rows that came after the extent was asked for are covered too.
@@ -56,7 +56,7 @@ def test_each_whole_number_and_null_is_in_exactly_one_range(
 def test_each_floating_point_number_is_in_exactly_one_range(
     values: list[float], later: list[float | None], count: int
 ) -> None:
-    wheres = split.conditions("v", split.bounds("double", repr(min(values)), repr(max(values)), count))
+    wheres = split.make_conditions("v", split.divide_range("double", repr(min(values)), repr(max(values)), count))
     assert not wheres or all(len(each) == 1 for each in matching([*values, *later, None], wheres))
 
 
@@ -64,7 +64,7 @@ def test_each_floating_point_number_is_in_exactly_one_range(
 def test_each_time_is_in_exactly_one_range(
     values: list[dt.datetime], later: list[dt.datetime | None], count: int
 ) -> None:
-    wheres = split.conditions("v", split.bounds("datetime", str(min(values)), str(max(values)), count))
+    wheres = split.make_conditions("v", split.divide_range("datetime", str(min(values)), str(max(values)), count))
     texts = [None if value is None else str(value) for value in [*values, *later, None]]
     assert not wheres or all(len(each) == 1 for each in matching(texts, wheres))
 
@@ -76,7 +76,7 @@ def test_each_time_is_in_exactly_one_range(
 )
 def test_bounds_of_decimals_are_exact_ascending_and_inside(one: Decimal, other: Decimal, count: int) -> None:
     low, high = sorted((one, other))
-    found = [Decimal(text) for text in split.bounds("decimal", f"{low:f}", f"{high:f}", count)]
+    found = [Decimal(text) for text in split.divide_range("decimal", f"{low:f}", f"{high:f}", count)]
     assert all(a < b for a, b in pairwise([low, *found]))
     assert not found or found[-1] <= high
     assert bool(found) == (low < high)
@@ -85,21 +85,23 @@ def test_bounds_of_decimals_are_exact_ascending_and_inside(one: Decimal, other: 
 @given(st.dates(dt.date(1000, 1, 1)), st.dates(dt.date(1000, 1, 1)), st.integers(2, 40))
 def test_bounds_of_dates_are_ascending_and_inside(one: dt.date, other: dt.date, count: int) -> None:
     low, high = sorted((one, other))
-    found = [dt.date.fromisoformat(text.strip("'")) for text in split.bounds("date", str(low), str(high), count)]
+    found = [dt.date.fromisoformat(text.strip("'")) for text in split.divide_range("date", str(low), str(high), count)]
     assert all(a < b for a, b in pairwise([low, *found]))
     assert not found or found[-1] <= high
 
 
 def test_bounds_are_written_so_that_the_server_reads_them_as_the_columns_type() -> None:
-    assert split.bounds("bigint", "0", str((1 << 64) - 1), 2) == ("9223372036854775808",)
-    assert split.bounds("bigint", "-9223372036854775808", "18446744073709551615", 2) == ("4611686018427387904",)
-    assert split.bounds("tinyint", "0", "1", 8) == ("1",), "a flag has two ranges"
-    assert split.bounds("decimal", "-1.00", "1.50", 2) == ("0.25",)
-    assert split.bounds("decimal", "-2.00", "1.50", 2) == ("-0.25",)
-    assert split.bounds("double", "-1.7976931348623157e308", "1.7976931348623157e308", 2) == ("0.0e0",)
-    assert split.bounds("date", "2020-00-00", "2020-01-03", 2) == ("'2020-01-02'",)
-    assert split.bounds("datetime", "2020-01-01 00:00:00.5", "2020-01-01 00:00:01.5", 2) == ("'2020-01-01 00:00:01'",)
-    assert split.bounds("int", "7", "7", 8) == ()
+    assert split.divide_range("bigint", "0", str((1 << 64) - 1), 2) == ("9223372036854775808",)
+    assert split.divide_range("bigint", "-9223372036854775808", "18446744073709551615", 2) == ("4611686018427387904",)
+    assert split.divide_range("tinyint", "0", "1", 8) == ("1",), "a flag has two ranges"
+    assert split.divide_range("decimal", "-1.00", "1.50", 2) == ("0.25",)
+    assert split.divide_range("decimal", "-2.00", "1.50", 2) == ("-0.25",)
+    assert split.divide_range("double", "-1.7976931348623157e308", "1.7976931348623157e308", 2) == ("0.0e0",)
+    assert split.divide_range("date", "2020-00-00", "2020-01-03", 2) == ("'2020-01-02'",)
+    assert split.divide_range("datetime", "2020-01-01 00:00:00.5", "2020-01-01 00:00:01.5", 2) == (
+        "'2020-01-01 00:00:01'",
+    )
+    assert split.divide_range("int", "7", "7", 8) == ()
 
 
 def test_an_index_makes_more_ranges_and_a_table_without_values_none() -> None:

@@ -8,14 +8,14 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.cql.types import CqlType, parse, udt_resolver
+from connectors.cql.types import CqlType, parse_type, udt_resolver
 from connectors.scylla.log_table import META_COLUMNS
-from connectors.scylla.model import CdcOptions, Column, LogRow, TableId, TableVersion
+from connectors.scylla.model import CdcOptions, LogRow, ScyllaColumn, TableId, TableVersion
 from tests.support.settings import scylla_events
 from tests.unit.connectors.scylla.events.cql_literals import Literals
 
 if TYPE_CHECKING:
-    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.contract import ScyllaEventSettings
 
 CASES = Path(__file__).parent / "golden"
 _PLACEMENT = "cdc.include.primary-key.placement"
@@ -37,7 +37,7 @@ def runs() -> list[tuple[str, str]]:
     return [(name, run) for name in names() for run in load(name)["runs"]]
 
 
-def settings_of(config: dict[str, str]) -> EventSettings:
+def settings_of(config: dict[str, str]) -> ScyllaEventSettings:
     """The settings of a run."""
     options: dict[str, Any] = {"output_format": config["cdc.output.format"]}
     if _PLACEMENT in config:
@@ -64,18 +64,18 @@ def table_of(case: dict[str, Any]) -> TableVersion:
         {name: ([field for field, _ in fields], [kind for _, kind in fields]) for name, fields in case["udts"].items()},
     )
     partition, clustering = _key(key)
-    found: list[Column] = []
+    found: list[ScyllaColumn] = []
     for text in _split(columns):
         name, _, kind = text.strip().partition(" ")
         name = name.strip('"')
         static = kind.endswith(" static")
-        cql = parse(kind.removesuffix(" static"), resolve, keyspace=keyspace)
+        cql = parse_type(kind.removesuffix(" static"), resolve, keyspace=keyspace)
         if name in partition:
-            found.append(Column(name, cql, "partition_key", partition.index(name)))
+            found.append(ScyllaColumn(name, cql, "partition_key", partition.index(name)))
         elif name in clustering:
-            found.append(Column(name, cql, "clustering", clustering.index(name)))
+            found.append(ScyllaColumn(name, cql, "clustering", clustering.index(name)))
         else:
-            found.append(Column(name, cql, "static" if static else "regular"))
+            found.append(ScyllaColumn(name, cql, "static" if static else "regular"))
     order = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3}
     found.sort(key=lambda column: (order[column.kind], column.position, column.name.encode()))
     return TableVersion(TableId(keyspace, table), tuple(found), CdcOptions(), "v1")

@@ -6,8 +6,8 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from connectors.cql.types import CqlType
-from connectors.scylla.events import builder
-from connectors.scylla.model import CdcOptions, Column, LogRow, Run, TableId, TableVersion
+from connectors.scylla.events import build_events
+from connectors.scylla.model import CdcOptions, LogRow, ScyllaColumn, StreamRun, TableId, TableVersion
 from connectors.scylla.positions import OFFSET_STREAM
 from tests.support.settings import scylla_events
 
@@ -26,23 +26,23 @@ PARTITION = {"keyspace_name": "ks", "table_name": "t"}
 OFFSET = {"window_start": "1", OFFSET_STREAM: "0x" + STREAM.hex()}
 
 
-def table(*extra: Column, clustering: bool = True) -> TableVersion:
+def table(*extra: ScyllaColumn, clustering: bool = True) -> TableVersion:
     """``t (pk, c1, c2, st static, v, n, l, m, s, u, fu)``; without clustering: no ``c1``, ``c2``, ``st``."""
-    columns = [Column("pk", INT, "partition_key", 0)]
+    columns = [ScyllaColumn("pk", INT, "partition_key", 0)]
     if clustering:
         columns += [
-            Column("c1", TEXT, "clustering", 0),
-            Column("c2", INT, "clustering", 1, reversed=True),
-            Column("st", TEXT, "static"),
+            ScyllaColumn("c1", TEXT, "clustering", 0),
+            ScyllaColumn("c2", INT, "clustering", 1, reversed=True),
+            ScyllaColumn("st", TEXT, "static"),
         ]
     regular = [
-        Column("fu", FROZEN_ADDRESS, "regular"),
-        Column("l", CqlType("list", (INT,)), "regular"),
-        Column("m", CqlType("map", (TEXT, INT)), "regular"),
-        Column("n", CqlType("bigint"), "regular"),
-        Column("s", CqlType("set", (TEXT,)), "regular"),
-        Column("u", ADDRESS, "regular"),
-        Column("v", TEXT, "regular"),
+        ScyllaColumn("fu", FROZEN_ADDRESS, "regular"),
+        ScyllaColumn("l", CqlType("list", (INT,)), "regular"),
+        ScyllaColumn("m", CqlType("map", (TEXT, INT)), "regular"),
+        ScyllaColumn("n", CqlType("bigint"), "regular"),
+        ScyllaColumn("s", CqlType("set", (TEXT,)), "regular"),
+        ScyllaColumn("u", ADDRESS, "regular"),
+        ScyllaColumn("v", TEXT, "regular"),
         *extra,
     ]
     return TableVersion(
@@ -86,7 +86,9 @@ def make(
     settings = scylla_events(topic_prefix="p", **options)
     out: list[SourceRecord] = []
     refused: list[BadRecord] = []
-    builder(version, settings, lambda: 5.0).feed(Run(PARTITION, OFFSET, list(rows), skip, last=True), out, refused)
+    build_events(version, settings, lambda: 5.0).feed(
+        StreamRun(PARTITION, OFFSET, list(rows), skip, last=True), out, refused
+    )
     if bad is None:
         assert not refused
     else:

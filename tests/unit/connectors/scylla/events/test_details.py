@@ -14,7 +14,7 @@ from connectors.cql.types import CqlType
 from connectors.cql.values import BadCell
 from connectors.errors import Skippable
 from connectors.schema import OPTIONAL_STRING, STRING
-from connectors.scylla.events import COMPAT_NAMES, builder
+from connectors.scylla.events import COMPAT_NAMES, build_events
 from connectors.scylla.events.names import avro_name, topic_name
 from connectors.scylla.events.values import hybrid_date
 from connectors.scylla.model import (
@@ -24,7 +24,7 @@ from connectors.scylla.model import (
     ROW_DELETE,
     UPDATE,
     CdcOptions,
-    Column,
+    ScyllaColumn,
     TableId,
     TableVersion,
 )
@@ -96,11 +96,11 @@ def test_text_of_keys_in_headers(kind: str, value: Any, text: str) -> None:
 def test_keys_are_ordered_as_the_java_connector_orders_them() -> None:
     number = CqlType("int")
     columns = (
-        Column("p2", number, "partition_key", 0),
-        Column("p1", number, "partition_key", 1),
-        Column("c2", number, "clustering", 0),
-        Column("c1", number, "clustering", 1),
-        Column("a", number, "regular"),
+        ScyllaColumn("p2", number, "partition_key", 0),
+        ScyllaColumn("p1", number, "partition_key", 1),
+        ScyllaColumn("c2", number, "clustering", 0),
+        ScyllaColumn("c1", number, "clustering", 1),
+        ScyllaColumn("a", number, "regular"),
     )
     version = TableVersion(TableId("ks", "t"), columns, CdcOptions(), "v")
     change = row(version, 1, 0, INSERT, end=True, p2=2, p1=1, c2=4, c1=3, a=5)
@@ -116,9 +116,9 @@ def test_frozen_collection_and_tuple_in_the_key() -> None:
     pair = CqlType("tuple", (CqlType("int"), CqlType("text")), frozen=True)
     numbers = CqlType("set", (CqlType("int"),), frozen=True)
     columns = (
-        Column("p", numbers, "partition_key", 0),
-        Column("c", pair, "clustering", 0),
-        Column("v", CqlType("text"), "regular"),
+        ScyllaColumn("p", numbers, "partition_key", 0),
+        ScyllaColumn("c", pair, "clustering", 0),
+        ScyllaColumn("v", CqlType("text"), "regular"),
     )
     version = TableVersion(TableId("ks", "t"), columns, CdcOptions(), "v")
     key: dict[str, Any] = {"p": [1, 2], "c": {"field_0": 1, "field_1": "x"}}
@@ -200,7 +200,7 @@ def test_bad_cell_that_no_event_needs_does_no_harm() -> None:
 
 
 def snapshot(version: TableVersion, cells: dict[str, Any], bad: list[BadRecord], **options: Any) -> list[SourceRecord]:
-    maker = builder(version, scylla_events(topic_prefix="p", **options), lambda: 5.0)
+    maker = build_events(version, scylla_events(topic_prefix="p", **options), lambda: 5.0)
     out: list[SourceRecord] = []
     values = [cells.get(column.name) for column in version.columns]
     maker.snapshot_row(PARTITION, {"token": 5}, values, 1_700_000_000_001_500, out, bad)
@@ -269,7 +269,9 @@ def test_hybrid_calendar(text: str, shift: int) -> None:
     days = (dt.date.fromisoformat(text) - dt.date(1970, 1, 1)).days
     assert hybrid_date(days) == days + shift
     kind = CqlType("date")
-    version = table(Column("d", kind, "regular"), Column("ds", CqlType("list", (kind,), frozen=True), "regular"))
+    version = table(
+        ScyllaColumn("d", kind, "regular"), ScyllaColumn("ds", CqlType("list", (kind,), frozen=True), "regular")
+    )
     rows = [row(version, 1, 0, INSERT, end=True, **KEY, d=days, ds=[days])]
     options: dict[str, Any] = {"legacy_columns": "all"}
     for compat, expected in ((frozenset[str](), days), (frozenset({"hybrid-calendar"}), days + shift)):
@@ -284,7 +286,7 @@ def test_every_word_of_compat_is_one_that_the_builder_knows() -> None:
 
 def test_column_names_that_python_would_have_to_escape() -> None:
     name = "a'b\\{x}\n"
-    version = table(Column(name, CqlType("text"), "regular"))
+    version = table(ScyllaColumn(name, CqlType("text"), "regular"))
     cells: dict[str, Any] = {**KEY, name: "x"}
     (record,) = make(version, [row(version, 1, 0, INSERT, end=True, **cells)])
     assert record.value["after"][name] == {"value": "x"}

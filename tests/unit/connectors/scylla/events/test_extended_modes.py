@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.errors import Skippable
-from connectors.scylla.events import builder
+from connectors.scylla.events import build_events
 from connectors.scylla.events.debezium import DebeziumBuilder
 from connectors.scylla.model import (
     INSERT,
@@ -23,7 +23,7 @@ from connectors.scylla.model import (
     RANGE_START_INCLUSIVE,
     ROW_DELETE,
     UPDATE,
-    Run,
+    StreamRun,
 )
 from connectors.scylla.positions import OFFSET_SEQ
 from tests.support.settings import scylla_events
@@ -104,12 +104,12 @@ def test_range_delete_is_one_event_with_its_bounds(
 
 @pytest.mark.parametrize("images", [{}, {"preimages": True}])
 def test_without_events_they_are_counted(images: dict[str, Any]) -> None:
-    maker = builder(TABLE, scylla_events(topic_prefix="p", **images))
+    maker = build_events(TABLE, scylla_events(topic_prefix="p", **images))
     assert isinstance(maker, DebeziumBuilder)
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
     maker.feed(
-        Run(
+        StreamRun(
             PARTITION,
             OFFSET,
             [
@@ -144,12 +144,12 @@ def test_range_deletes_cut_and_resumed_anywhere(cut: int, skip: int, images: boo
         row(TABLE, 1, 2, RANGE_END_INCLUSIVE, pk=1, c1="b"),
         row(TABLE, 1, 3, UPDATE, end=True, **KEY, v="y"),
     ]
-    maker = builder(TABLE, scylla_events(topic_prefix="p", deletes_mode="events", preimages=images))
+    maker = build_events(TABLE, scylla_events(topic_prefix="p", deletes_mode="events", preimages=images))
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
     resumed = (time_of(1), skip)
-    maker.feed(Run(PARTITION, OFFSET, rows[:cut], resumed), out, bad)
-    maker.feed(Run(PARTITION, OFFSET, rows[cut:], resumed, last=True), out, bad)
+    maker.feed(StreamRun(PARTITION, OFFSET, rows[:cut], resumed), out, bad)
+    maker.feed(StreamRun(PARTITION, OFFSET, rows[cut:], resumed, last=True), out, bad)
     assert not bad
     assert [record.source_offset[OFFSET_SEQ] for record in out] == [seq for seq in (0, 2, 3) if seq > skip]
     assert [record.value["op"] for record in out] == ["c", "d", "u"][3 - len(out) :]
@@ -284,7 +284,7 @@ def test_legacy_with_all_columns() -> None:
 )
 def test_skipped_operations_are_counted(skipped: str, made: str, images: dict[str, Any]) -> None:
     """The last d is a range delete."""
-    maker = builder(
+    maker = build_events(
         TABLE,
         scylla_events(
             topic_prefix="p", skipped_operations=frozenset(skipped), deletes_mode="events", tombstones=False, **images
@@ -300,7 +300,7 @@ def test_skipped_operations_are_counted(skipped: str, made: str, images: dict[st
     ]
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
-    maker.feed(Run(PARTITION, OFFSET, rows, last=True), out, bad)
+    maker.feed(StreamRun(PARTITION, OFFSET, rows, last=True), out, bad)
     maker.snapshot_row(PARTITION, {}, [None] * len(TABLE.columns), 0, out, bad)
     assert "".join(record.value["op"] for record in out) == made
     assert not bad

@@ -11,15 +11,24 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from connectors.api import Batch
-from connectors.cql.debezium_names import Names
-from connectors.cql.types import CqlType, frozen
+from connectors.cql.debezium_names import ValueForms
+from connectors.cql.types import CqlType, freeze_type
 from connectors.cql.values import BadCell
 from connectors.encoded_parts import EncodedParts
 from connectors.errors import ConfigInvalid
 from connectors.formats.masking import parse_rules
-from connectors.scylla.events import builder
+from connectors.scylla.events import build_events
 from connectors.scylla.events.fast_rows import CHUNK_ROWS, FastFeed, fast_feed
-from connectors.scylla.model import INSERT, PARTITION_DELETE, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, Column, Run
+from connectors.scylla.model import (
+    INSERT,
+    PARTITION_DELETE,
+    POSTIMAGE,
+    PREIMAGE,
+    ROW_DELETE,
+    UPDATE,
+    ScyllaColumn,
+    StreamRun,
+)
 from tests.support.both_paths import Delivered, Paths
 from tests.support.local_avro import LocalAvro
 from tests.support.mask_rules import mask_rules
@@ -37,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from connectors.api import BadRecord, SourceRecord
-    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.contract import ScyllaEventSettings
     from connectors.scylla.model import LogRow, TableVersion
 
 
@@ -54,15 +63,15 @@ class Both:
     """One table on both paths; what is refused of a run is in ``bad``."""
 
     def __init__(
-        self, version: TableVersion, options: EventSettings, *, paths: Paths | None = None, **converter: str
+        self, version: TableVersion, options: ScyllaEventSettings, *, paths: Paths | None = None, **converter: str
     ) -> None:
         self.paths = paths or Paths(json(**converter), json(**converter))
-        self.general: Any = builder(version, options, lambda: 5.0)
-        self.other: Any = builder(version, options, lambda: 5.0)
+        self.general: Any = build_events(version, options, lambda: 5.0)
+        self.other: Any = build_events(version, options, lambda: 5.0)
         self.fast: FastFeed | None = asyncio.run(fast_feed(self.paths.wire, self.other))
         self.encoded = 0
 
-    def check(self, runs: Sequence[Run], *, all_fast: bool = False) -> list[Delivered]:
+    def check(self, runs: Sequence[StreamRun], *, all_fast: bool = False) -> list[Delivered]:
         """Feed runs to both; the records have to be the same."""
         records: list[SourceRecord] = []
         refused: list[BadRecord] = []
@@ -80,7 +89,7 @@ class Both:
             assert self.encoded == len(expected)
         return expected
 
-    def _fast(self, runs: Sequence[Run]) -> tuple[list[Delivered], list[BadRecord], list[tuple[int, Any]]]:
+    def _fast(self, runs: Sequence[StreamRun]) -> tuple[list[Delivered], list[BadRecord], list[tuple[int, Any]]]:
         """As the reader does it; also the offsets that go with what is encoded, and how many records come before them."""
         out: list[SourceRecord] = []
         bad: list[BadRecord] = []
@@ -105,8 +114,8 @@ def paths_in(form: str, transforms: dict[str, str] | None = None) -> Paths:
     return Paths(json(schemas_enable=envelope), json(schemas_enable=envelope), transforms)
 
 
-def run_of(rows: Sequence[LogRow], **more: Any) -> Run:
-    return Run(making.PARTITION, making.OFFSET, list(rows), last=True, **more)
+def run_of(rows: Sequence[LogRow], **more: Any) -> StreamRun:
+    return StreamRun(making.PARTITION, making.OFFSET, list(rows), last=True, **more)
 
 
 @pytest.mark.parametrize(("name", "run"), golden_cases.runs())
@@ -140,7 +149,7 @@ SCYLLA_CHAINS = [
 @pytest.mark.parametrize("form", ["json", "avro"])
 def test_transformed_records_are_the_same(transforms: dict[str, str], form: str) -> None:
     """Also where a transform has to look into cells, which are structs. Deletions are records where rows are unwrapped."""
-    for extra in ((), (Column("w", CqlType("int"), "regular"),)):
+    for extra in ((), (ScyllaColumn("w", CqlType("int"), "regular"),)):
         version = making.table(*extra)
         rows = [making.row(version, 1, 0, operation, pk=1, c1="a", c2=2, n=3) for operation in (1, 2, 3)]
         rows.insert(0, making.row(version, 1, 0, UPDATE, pk=1, c1="a", c2=2))
@@ -161,7 +170,7 @@ OPTIONS = st.one_of(
         preimages=st.sampled_from([False, False, False, True]),
         compat=st.sampled_from([frozenset(), frozenset({"java"}), frozenset({"null-udt"})]),
         names=st.builds(
-            Names,
+            ValueForms,
             st.sampled_from(["string", "double", "precise"]),
             st.sampled_from(["string", "precise"]),
             st.booleans(),
@@ -188,7 +197,7 @@ LIMITS = settings(
 
 @given(st.data(), OPTIONS)
 @LIMITS
-def test_random_histories_are_the_same(data: st.DataObject, options: EventSettings) -> None:
+def test_random_histories_are_the_same(data: st.DataObject, options: ScyllaEventSettings) -> None:
     """Deletions of ranges and partitions, images, and runs that end anywhere; what is odd goes the general way, in order."""
     changes, _ = data.draw(strategies.histories())
     runs = data.draw(strategies.runs(changes))
@@ -200,7 +209,7 @@ def test_random_histories_are_the_same(data: st.DataObject, options: EventSettin
 
 @given(st.data(), OPTIONS.filter(lambda options: not options.preimages and options.include_after == "none"))
 @LIMITS
-def test_values_of_all_types_are_the_same(data: st.DataObject, options: EventSettings) -> None:
+def test_values_of_all_types_are_the_same(data: st.DataObject, options: ScyllaEventSettings) -> None:
     kinds = data.draw(st.lists(TYPES, min_size=1, max_size=4))
     keys = data.draw(st.lists(natives(), min_size=2, max_size=2))
     version = version_of(
@@ -215,7 +224,7 @@ def test_values_of_all_types_are_the_same(data: st.DataObject, options: EventSet
         operation = data.draw(st.sampled_from([INSERT, UPDATE, ROW_DELETE, PREIMAGE, POSTIMAGE]))
         cells = {"p": data.draw(values(keys[0])), "c": data.draw(values(keys[1]))}
         for index, kind in enumerate(kinds):
-            whole = data.draw(st.none() | values(frozen(kind)))
+            whole = data.draw(st.none() | values(freeze_type(kind)))
             if whole is not None and kind.is_multicell and kind.name == "list":
                 whole = [(making.time_of(element), item) for element, item in enumerate(whole)]
             cells[f"v{index}"] = whole
@@ -233,11 +242,11 @@ def test_values_of_all_types_are_the_same(data: st.DataObject, options: EventSet
 
 @given(st.data(), OPTIONS)
 @LIMITS
-def test_masked_tables_are_the_same(data: st.DataObject, options: EventSettings) -> None:
+def test_masked_tables_are_the_same(data: st.DataObject, options: ScyllaEventSettings) -> None:
     masks = data.draw(mask_rules([column.name for column in VERSION.columns], salt=VERSION.columns[0].name))
     options = msgspec.structs.replace(options, masks=masks)
     try:
-        builder(VERSION, options)
+        build_events(VERSION, options)
     except ConfigInvalid:
         assume(False)
     changes, _ = data.draw(strategies.histories())
@@ -249,7 +258,7 @@ def test_masked_tables_are_the_same(data: st.DataObject, options: EventSettings)
 @pytest.mark.parametrize("columns", ["v", "pk|n", "c1|v|n"])
 def test_masked_rows_are_bytes(form: str, columns: str) -> None:
     rules = {"mask.rules": "a", "mask.a.columns": rf"ks\.t\.({columns})", "mask.a.type": "hash"}
-    version = making.table(Column("w", CqlType("int"), "regular"))
+    version = making.table(ScyllaColumn("w", CqlType("int"), "regular"))
     rows = [
         making.row(version, number, 0, operation, pk=number, c1="secret", c2=2, n=number, v="secret", deleted_n=True)
         for number, operation in enumerate([INSERT, UPDATE, ROW_DELETE] * 5)
@@ -327,7 +336,7 @@ def test_where_only_records_will_do() -> None:
     paths = Paths(json(), json())
 
     def encoder_of(version: TableVersion, **options: Any) -> FastFeed | None:
-        return asyncio.run(fast_feed(paths.wire, builder(version, scylla_events(topic_prefix="p", **options))))
+        return asyncio.run(fast_feed(paths.wire, build_events(version, scylla_events(topic_prefix="p", **options))))
 
     version = making.table()
     rules = {"mask.rules": "a", "mask.a.columns": r"ks\.t\.v", "mask.a.type": "hash"}

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.cql.encoding import encoder
+from connectors.cql.encoding import make_encoder
 from connectors.cql.types import raw_timeuuids, timed_list
-from connectors.cql.values import decoder
-from connectors.scylla.events import builder
-from connectors.scylla.model import Run
+from connectors.cql.values import make_decoder
+from connectors.scylla.events import build_events
+from connectors.scylla.model import StreamRun
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 from tests.unit.connectors.scylla.events import golden_cases
 from worker.converters.json import JsonConverter
@@ -28,10 +28,10 @@ NOW = 1_795_250_000.25
 
 def made(case: dict[str, Any], config: dict[str, str]) -> list[SourceRecord]:
     version = golden_cases.table_of(case)
-    maker = builder(version, golden_cases.settings_of(config), lambda: NOW)
+    maker = build_events(version, golden_cases.settings_of(config), lambda: NOW)
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
-    maker.feed(Run({"p": 1}, {"window_start": "x"}, golden_cases.rows_of(case, version), last=True), out, bad)
+    maker.feed(StreamRun({"p": 1}, {"window_start": "x"}, golden_cases.rows_of(case, version), last=True), out, bad)
     assert not bad
     return out
 
@@ -110,4 +110,4 @@ def test_rows_of_the_cases_have_the_values_that_decoded_cells_have(name: str) ->
                 wire = timed_list(lists[column].arguments[0])
             elif column.removeprefix("cdc$deleted_elements_") in lists:
                 wire = raw_timeuuids()
-            assert decoder(wire)(encoder(wire)(value)) == value
+            assert make_decoder(wire)(make_encoder(wire)(value)) == value

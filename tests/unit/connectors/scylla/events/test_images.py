@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from connectors.scylla.events import builder
-from connectors.scylla.model import INSERT, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, LogRow, Run
+from connectors.scylla.events import build_events
+from connectors.scylla.model import INSERT, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, LogRow, StreamRun
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 from tests.support.settings import scylla_events
 from tests.unit.connectors.scylla.events.making import OFFSET, PARTITION, STREAM, make, row, table, time_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.api import BadRecord, SourceRecord
-    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.contract import ScyllaEventSettings
 
 TABLE = table()
 FULL: dict[str, Any] = {"output_format": "advanced", "include_before": "full", "include_after": "full"}
@@ -207,7 +207,7 @@ def key_of(which: int | None) -> dict[str, Any]:
     return {"pk": 1} if which is None else {"pk": 1, "c1": "a", "c2": which}
 
 
-def event_settings(draw: Callable[[st.SearchStrategy[Any]], Any]) -> EventSettings:
+def event_settings(draw: Callable[[st.SearchStrategy[Any]], Any]) -> ScyllaEventSettings:
     modes: st.SearchStrategy[Literal["none", "full", "only-updated"]] = st.sampled_from(
         ["none", "full", "only-updated"]
     )
@@ -218,14 +218,15 @@ def event_settings(draw: Callable[[st.SearchStrategy[Any]], Any]) -> EventSettin
     )
 
 
-def runs(rows: list[LogRow], cuts: list[int]) -> list[Run]:
+def runs(rows: list[LogRow], cuts: list[int]) -> list[StreamRun]:
     """Rows cut into runs: always between streams, and at ``cuts``; the last run of a stream says so."""
-    result: list[Run] = []
+    result: list[StreamRun] = []
     for stream in (STREAM, OTHER):
         mine = [found for found in rows if found[0] == stream]
         places = sorted({0, len(mine), *(cut % (len(mine) + 1) for cut in cuts)})
         result += [
-            Run(PARTITION, OFFSET, mine[start:end], None, last=end == len(mine)) for start, end in pairwise(places)
+            StreamRun(PARTITION, OFFSET, mine[start:end], None, last=end == len(mine))
+            for start, end in pairwise(places)
         ]
     return result
 
@@ -240,7 +241,7 @@ def test_cut_anywhere_the_events_are_the_same(data: st.DataObject) -> None:
     pieces: list[SourceRecord] = []
     bad: list[BadRecord] = []
     for out, parts in ((whole, runs(rows, [])), (pieces, runs(rows, cuts))):
-        maker = builder(TABLE, options, lambda: 5.0)
+        maker = build_events(TABLE, options, lambda: 5.0)
         for run in parts:
             maker.feed(run, out, bad)
     assert not bad
@@ -261,32 +262,32 @@ def test_resumed_after_any_record_nothing_is_lost_and_only_a_split_deletion_repe
     rows = [found for found in data.draw(logs()) if found[0] == STREAM]
     options = event_settings(data.draw)
     whole: list[SourceRecord] = []
-    builder(TABLE, options, lambda: 5.0).feed(Run(PARTITION, OFFSET, rows, None, last=True), whole, [])
+    build_events(TABLE, options, lambda: 5.0).feed(StreamRun(PARTITION, OFFSET, rows, None, last=True), whole, [])
     for count, last in enumerate(whole, 1):
         time = bytes.fromhex(last.source_offset[OFFSET_TIME].replace("-", ""))
         again = [found for found in rows if found[1] >= time]
         rest: list[SourceRecord] = []
-        builder(TABLE, options, lambda: 5.0).feed(
-            Run(PARTITION, OFFSET, again, (time, last.source_offset[OFFSET_SEQ]), last=True), rest, []
+        build_events(TABLE, options, lambda: 5.0).feed(
+            StreamRun(PARTITION, OFFSET, again, (time, last.source_offset[OFFSET_SEQ]), last=True), rest, []
         )
         split = last.value is not None and last.value["op"] == "d"  # its tombstone was not delivered
         assert rest == whole[count - split :]
 
 
 def test_empty_run_gives_out_what_is_held() -> None:
-    maker = builder(TABLE, scylla_events(topic_prefix="p", **FULL), lambda: 5.0)
+    maker = build_events(TABLE, scylla_events(topic_prefix="p", **FULL), lambda: 5.0)
     out: list[SourceRecord] = []
-    maker.feed(Run(PARTITION, OFFSET, [row(TABLE, 1, 0, UPDATE, pk=1, c1="a", c2=1, v="x")]), out, [])
+    maker.feed(StreamRun(PARTITION, OFFSET, [row(TABLE, 1, 0, UPDATE, pk=1, c1="a", c2=1, v="x")]), out, [])
     assert out == []
-    maker.feed(Run(PARTITION, OFFSET, [], last=True), out, [])
+    maker.feed(StreamRun(PARTITION, OFFSET, [], last=True), out, [])
     assert images(out) == [("u", 1, None, None)]
 
 
 def test_reset_forgets_what_is_held() -> None:
-    maker = builder(TABLE, scylla_events(topic_prefix="p", **FULL), lambda: 5.0)
+    maker = build_events(TABLE, scylla_events(topic_prefix="p", **FULL), lambda: 5.0)
     out: list[SourceRecord] = []
-    maker.feed(Run(PARTITION, OFFSET, [row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="x")]), out, [])
+    maker.feed(StreamRun(PARTITION, OFFSET, [row(TABLE, 1, 0, PREIMAGE, pk=1, c1="a", c2=1, v="x")]), out, [])
     maker.reset()
-    maker.feed(Run(PARTITION, OFFSET, [row(TABLE, 1, 1, UPDATE, end=True, pk=1, c1="a", c2=1, v="x")]), out, [])
+    maker.feed(StreamRun(PARTITION, OFFSET, [row(TABLE, 1, 1, UPDATE, end=True, pk=1, c1="a", c2=1, v="x")]), out, [])
     assert images(out) == [("u", 1, None, None)]
     assert out[0].source_offset[OFFSET_TIME].replace("-", "") == time_of(1).hex()

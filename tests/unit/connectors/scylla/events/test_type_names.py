@@ -8,28 +8,28 @@ from typing import Any
 
 import pytest
 
-from connectors.cql.debezium_names import NANO_TIME, UUID, VARIABLE_SCALE_DECIMAL, Names
+from connectors.cql.debezium_names import NANO_TIME, UUID, VARIABLE_SCALE_DECIMAL, ValueForms
 from connectors.cql.types import CqlType
 from connectors.schema import DECIMAL, OPTIONAL_FLOAT64, OPTIONAL_INT64, OPTIONAL_STRING, Schema
-from connectors.scylla.config import CONFIG, settings
-from connectors.scylla.model import INSERT, PARTITION_DELETE, CdcOptions, Column, TableId, TableVersion
+from connectors.scylla.config import CONFIG, event_settings
+from connectors.scylla.model import INSERT, PARTITION_DELETE, CdcOptions, ScyllaColumn, TableId, TableVersion
 from tests.unit.connectors.scylla.events.making import make, row
 from worker.converters.json import JsonConverter
 
 NUMBER, WHOLE, UID, AT = CqlType("decimal"), CqlType("varint"), CqlType("timeuuid"), CqlType("time")
-PRECISE = Names("precise", "precise", logical=True)
+PRECISE = ValueForms("precise", "precise", logical=True)
 ELEMENT = uuid.uuid1().bytes
 TABLE = TableVersion(
     TableId("ks", "t"),
     (
-        Column("pk", NUMBER, "partition_key", 0),
-        Column("c", UID, "clustering", 0),
-        Column("at", AT, "regular"),
-        Column("list", CqlType("list", (NUMBER,)), "regular"),
-        Column("map", CqlType("map", (WHOLE, NUMBER)), "regular"),
-        Column("price", NUMBER, "regular"),
-        Column("set", CqlType("set", (WHOLE,)), "regular"),
-        Column("whole", WHOLE, "regular"),
+        ScyllaColumn("pk", NUMBER, "partition_key", 0),
+        ScyllaColumn("c", UID, "clustering", 0),
+        ScyllaColumn("at", AT, "regular"),
+        ScyllaColumn("list", CqlType("list", (NUMBER,)), "regular"),
+        ScyllaColumn("map", CqlType("map", (WHOLE, NUMBER)), "regular"),
+        ScyllaColumn("price", NUMBER, "regular"),
+        ScyllaColumn("set", CqlType("set", (WHOLE,)), "regular"),
+        ScyllaColumn("whole", WHOLE, "regular"),
     ),
     CdcOptions(),
     "v1",
@@ -109,7 +109,7 @@ def test_the_options(given: dict[str, str], price: Any, schema: Schema) -> None:
             **given,
         }
     )
-    names = settings(config).names
+    names = event_settings(config).names
     (record,) = make(TABLE, [row(TABLE, 1, 0, INSERT, end=True, **CELLS)], names=names)
     assert record.value["after"]["price"] == {"value": price}
     assert schema_of(record.value_schema, "after", "price", "value") == schema
@@ -130,4 +130,4 @@ def test_named_types_are_asked_for_by_an_option() -> None:
             "varint.handling.mode": "precise",
         }
     )
-    assert settings(config).names == Names("string", "precise", logical=True)
+    assert event_settings(config).names == ValueForms("string", "precise", logical=True)

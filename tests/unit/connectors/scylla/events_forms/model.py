@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from connectors.cql.types import CqlType, parse
+from connectors.cql.types import CqlType, parse_type
 from connectors.formats import timeuuid
 from connectors.scylla.events.shape import shape_of
-from connectors.scylla.model import CdcOptions, Column, TableId, TableVersion
+from connectors.scylla.model import CdcOptions, ScyllaColumn, TableId, TableVersion
 from connectors.scylla.positions import OFFSET_STREAM, WINDOW_END, WINDOW_START
 
 if TYPE_CHECKING:
@@ -21,18 +21,21 @@ STREAM = bytes.fromhex("11111111111111118888888888000001")
 PARTITION = {"keyspace_name": "ks", "table_name": "t", "vnode_id": "1", "generation_start": "0"}
 START_US = 1_790_000_000_000_000
 OFFSET = {
-    WINDOW_START: timeuuid.text(timeuuid.make(START_US, 0)),
-    WINDOW_END: timeuuid.text(timeuuid.make(START_US + 30_000_000, 0)),
+    WINDOW_START: timeuuid.format_uuid(timeuuid.make_uuid(START_US, 0)),
+    WINDOW_END: timeuuid.format_uuid(timeuuid.make_uuid(START_US + 30_000_000, 0)),
     OFFSET_STREAM: "0x" + STREAM.hex(),
 }
 ADDRESS = CqlType(
-    "udt", (parse("text"), parse("int")), keyspace="ks", udt_name="addr", field_names=("street", "zip code")
+    "udt", (parse_type("text"), parse_type("int")), keyspace="ks", udt_name="addr", field_names=("street", "zip code")
 )
 
 
 def version_of(columns: list[tuple[Any, ...]], options: CdcOptions | None = None) -> TableVersion:
     """A table version of (name, type or its text, kind, position, reversed)."""
-    made = [Column(name, kind if isinstance(kind, CqlType) else parse(kind), *rest) for name, kind, *rest in columns]
+    made = [
+        ScyllaColumn(name, kind if isinstance(kind, CqlType) else parse_type(kind), *rest)
+        for name, kind, *rest in columns
+    ]
     order = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3}
     made.sort(key=lambda each: (order[each.kind], each.position, each.name))
     return TableVersion(
@@ -175,7 +178,7 @@ def _change(values: dict[str, Any], name: str, kind: CqlType, what: str, argumen
             gone = [old[index][0] for index in argument if index < len(old)]
             values[name] = [pair for pair in old if pair[0] not in gone]
             return {elements: gone} if gone else {}
-        added = [(timeuuid.make(time, 0x8000_0000_0000_0000 | index), item) for index, item in enumerate(argument)]
+        added = [(timeuuid.make_uuid(time, 0x8000_0000_0000_0000 | index), item) for index, item in enumerate(argument)]
         values[name] = old + added
         return {name: added} if what == "add" else {name: added or None, deleted: True}
     if kind.name == "set":

@@ -18,7 +18,7 @@ from connectors.scylla.model import (
     RANGE_START_INCLUSIVE,
     ROW_DELETE,
     UPDATE,
-    Run,
+    StreamRun,
 )
 from tests.unit.connectors.scylla.events_forms.model import (
     CLUSTERING,
@@ -108,7 +108,7 @@ def histories(draw: st.DrawFn) -> tuple[list[list[LogRow]], TableModel]:
             [
                 log_row(
                     VERSION,
-                    timeuuid.make(micro, 0x8080_8080_8080_8080),
+                    timeuuid.make_uuid(micro, 0x8080_8080_8080_8080),
                     seq,
                     operation,
                     cells,
@@ -205,15 +205,17 @@ _flushed: st.SearchStrategy[Any] = st.booleans()
 
 
 @st.composite
-def runs(draw: st.DrawFn, changes: list[list[LogRow]]) -> list[Run]:
+def runs(draw: st.DrawFn, changes: list[list[LogRow]]) -> list[StreamRun]:
     """The rows in runs as a reader would cut them: anywhere, also inside a change."""
     rows = [row for change in changes for row in change]
     result = []
     while rows:
         length = draw(st.integers(1, len(rows)))
-        result.append(Run(PARTITION, OFFSET, rows[:length], last=length == len(rows), may_be_bad=draw(st.booleans())))
+        result.append(
+            StreamRun(PARTITION, OFFSET, rows[:length], last=length == len(rows), may_be_bad=draw(st.booleans()))
+        )
         rows = rows[length:]
     if result and draw(_flushed):
         result[-1] = result[-1]._replace(last=False)
-        result.append(Run(PARTITION, OFFSET, [], last=True))
+        result.append(StreamRun(PARTITION, OFFSET, [], last=True))
     return result

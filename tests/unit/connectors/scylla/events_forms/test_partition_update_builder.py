@@ -17,8 +17,15 @@ from connectors.cql.encoding import encode_partition_key
 from connectors.cql.values import BadCell
 from connectors.errors import Fatal
 from connectors.formats import timeuuid
-from connectors.formats.partition_update import Bound, Cell, Deletion, RangeDeletion, Row, Stamp
-from connectors.formats.partition_update_codec import decode
+from connectors.formats.partition_update import (
+    Cell,
+    CellStamp,
+    ClusteringBound,
+    RangeDeletion,
+    UpdateDeletion,
+    UpdateRow,
+)
+from connectors.formats.partition_update_codec import decode_update
 from connectors.schema import BYTES
 from connectors.scylla.events.partition_update import PartitionUpdateBuilder
 from connectors.scylla.model import (
@@ -31,7 +38,7 @@ from connectors.scylla.model import (
     ROW_DELETE,
     UPDATE,
     CdcOptions,
-    Run,
+    StreamRun,
 )
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 from tests.support.partition_merge import Table
@@ -56,7 +63,7 @@ if TYPE_CHECKING:
     from connectors.scylla.model import LogRow, TableVersion
 
 SETTINGS = scylla_events(topic_prefix="my-cluster", output_format="partition-update")
-TIME = timeuuid.make(START_US, 0x8080_8080_8080_8080)
+TIME = timeuuid.make_uuid(START_US, 0x8080_8080_8080_8080)
 KEY = {"p": 1, "q": "a"}
 HERE = {**KEY, "x": 1, "y": "b"}
 SMALL = version_of([("pk", "int", "partition_key", 0), ("v", "text", "regular")])
@@ -74,12 +81,12 @@ def through(way: str, value: Any) -> Any:
         data = _AVRO_ENCODE(value)
         assert data is not None
         assert _AVRO_READER.schema == _SCHEMA
-        return decode(_AVRO_READER.decode(data), _AVRO_READER.schema)
+        return decode_update(_AVRO_READER.decode(data), _AVRO_READER.schema)
     if way == "value":
-        return decode(value, _SCHEMA)
+        return decode_update(value, _SCHEMA)
     converter = _PLAIN if way == "json" else _ENVELOPED
     schema, read = converter.to_connect("t", converter.encoder("t", _SCHEMA)(value))
-    return decode(read, schema or _SCHEMA)
+    return decode_update(read, schema or _SCHEMA)
 
 
 def build(
@@ -87,7 +94,7 @@ def build(
 ) -> tuple[list[SourceRecord], list[BadRecord]]:
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
-    PartitionUpdateBuilder(version, SETTINGS, **options).feed(Run(PARTITION, OFFSET, rows, last=True), out, bad)
+    PartitionUpdateBuilder(version, SETTINGS, **options).feed(StreamRun(PARTITION, OFFSET, rows, last=True), out, bad)
     return out, bad
 
 
@@ -95,7 +102,7 @@ def one(operation: int, cells: dict[str, Any], ttl: int | None = None, version: 
     out, bad = build([log_row(version, TIME, 0, operation, cells, ttl=ttl, end=True)], version)
     assert not bad
     assert len(out) == 1
-    return decode(out[0].value, out[0].value_schema)  # type: ignore[arg-type]
+    return decode_update(out[0].value, out[0].value_schema)  # type: ignore[arg-type]
 
 
 @given(st.data(), histories(), st.sampled_from(["avro", "json", "enveloped json", "value"]))
@@ -133,29 +140,29 @@ def test_a_restart_at_any_record_loses_nothing(data: st.DataObject, history: tup
     again: list[SourceRecord] = []
     later = [row for row in rows if row[1] >= time]
     PartitionUpdateBuilder(VERSION, SETTINGS, max_rows=1).feed(
-        Run(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True), again, []
+        StreamRun(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True), again, []
     )
     expected = [each.value | {"source": None} for each in whole[stopped + 1 :]]
     assert [each.value | {"source": None} for each in again] == expected
 
 
 def test_insert_has_liveness_and_update_has_not() -> None:
-    stamp = Stamp(START_US)
+    stamp = CellStamp(START_US)
     cells = (Cell("v", None, "w", stamp),)
-    assert one(INSERT, HERE | {"v": "w"}).rows == (Row((1, "b"), stamp, None, cells),)
-    assert one(UPDATE, HERE | {"v": "w"}).rows == (Row((1, "b"), None, None, cells),)
+    assert one(INSERT, HERE | {"v": "w"}).rows == (UpdateRow((1, "b"), stamp, None, cells),)
+    assert one(UPDATE, HERE | {"v": "w"}).rows == (UpdateRow((1, "b"), None, None, cells),)
 
 
 def test_insert_of_a_key_alone_is_a_row() -> None:
-    assert one(INSERT, HERE).rows == (Row((1, "b"), Stamp(START_US)),)
-    assert one(INSERT, {"pk": 7}, version=SMALL).rows == (Row((), Stamp(START_US)),)
+    assert one(INSERT, HERE).rows == (UpdateRow((1, "b"), CellStamp(START_US)),)
+    assert one(INSERT, {"pk": 7}, version=SMALL).rows == (UpdateRow((), CellStamp(START_US)),)
 
 
 def test_ttl_is_written_once_and_gives_the_expiry() -> None:
     update = one(INSERT, HERE | {"v": "w", "cdc$deleted_n": True}, ttl=60)
-    stamp = Stamp(START_US, 60, START_US // 1_000_000 + 60)
+    stamp = CellStamp(START_US, 60, START_US // 1_000_000 + 60)
     assert update.rows[0].liveness == stamp
-    assert update.rows[0].cells == (Cell("n", None, None, Stamp(START_US)), Cell("v", None, "w", stamp))
+    assert update.rows[0].cells == (Cell("n", None, None, CellStamp(START_US)), Cell("v", None, "w", stamp))
 
 
 def test_rows_of_one_change_keep_their_own_ttl() -> None:
@@ -169,21 +176,21 @@ def test_rows_of_one_change_keep_their_own_ttl() -> None:
     second = START_US // 1_000_000
     update = through("avro", record.value)
     assert [row.cells[0].stamp for row in update.rows] == [
-        Stamp(START_US, 60, second + 60),
-        Stamp(START_US),
-        Stamp(START_US),
+        CellStamp(START_US, 60, second + 60),
+        CellStamp(START_US),
+        CellStamp(START_US),
     ]
 
 
 def test_deletion_of_a_multicell_column_is_before_its_elements() -> None:
     update = one(INSERT, HERE | {"m": [{"key": "k", "value": 1}], "cdc$deleted_m": True, "cdc$deleted_s": True})
-    deletion = Deletion(START_US - 1, START_US // 1_000_000)
+    deletion = UpdateDeletion(START_US - 1, START_US // 1_000_000)
     assert update.rows[0].complex_deletions == (("m", deletion), ("s", deletion))
-    assert update.rows[0].cells == (Cell("m", "k", 1, Stamp(START_US)),)
+    assert update.rows[0].cells == (Cell("m", "k", 1, CellStamp(START_US)),)
 
 
 def test_elements_are_cells_with_paths() -> None:
-    name = timeuuid.make(START_US - 5, 7)
+    name = timeuuid.make_uuid(START_US - 5, 7)
     update = one(
         UPDATE,
         HERE
@@ -199,8 +206,8 @@ def test_elements_are_cells_with_paths() -> None:
         },
     )
     assert [each[:3] for each in update.rows[0].cells] == [
-        ("l", timeuuid.text(TIME), 4),
-        ("l", timeuuid.text(name), None),
+        ("l", timeuuid.format_uuid(TIME), 4),
+        ("l", timeuuid.format_uuid(name), None),
         ("m", "a", 9),
         ("m", "b", None),
         ("s", 2, True),
@@ -211,9 +218,9 @@ def test_elements_are_cells_with_paths() -> None:
 
 
 def test_deletes() -> None:
-    deletion = Deletion(START_US, START_US // 1_000_000)
-    assert one(ROW_DELETE, HERE).rows == (Row((1, "b"), None, deletion),)
-    assert one(ROW_DELETE, {"pk": 1}, version=SMALL).rows == (Row((), None, deletion),)
+    deletion = UpdateDeletion(START_US, START_US // 1_000_000)
+    assert one(ROW_DELETE, HERE).rows == (UpdateRow((1, "b"), None, deletion),)
+    assert one(ROW_DELETE, {"pk": 1}, version=SMALL).rows == (UpdateRow((), None, deletion),)
     update = one(PARTITION_DELETE, KEY)
     assert (update.deletion, update.rows, update.key) == (deletion, (), (1, "a"))
     (record,), bad = build(
@@ -225,7 +232,7 @@ def test_deletes() -> None:
     )
     assert not bad
     assert through("avro", record.value).ranges == (
-        RangeDeletion(Bound((1,)), Bound((1, "b"), inclusive=False), deletion),
+        RangeDeletion(ClusteringBound((1,)), ClusteringBound((1, "b"), inclusive=False), deletion),
     )
     assert record.source_offset[OFFSET_SEQ] == 1
 
@@ -239,7 +246,7 @@ def test_a_static_row_in_a_batch_is_apart_from_its_rows() -> None:
     )
     assert not bad
     update = through("json", record.value)
-    assert update.static == Row((), None, None, (Cell("st", None, "s", Stamp(START_US)),))
+    assert update.static == UpdateRow((), None, None, (Cell("st", None, "s", CellStamp(START_US)),))
     assert len(update.rows) == 1
 
 
@@ -251,7 +258,8 @@ def test_two_writes_of_the_static_row_are_two_messages() -> None:
         ]
     )
     assert not bad
-    assert [[cell.column for cell in decode(each.value, _SCHEMA).static.cells] for each in out] == [["st"], ["sm"]]  # type: ignore[union-attr]
+    rows = [decode_update(record.value, _SCHEMA).static for record in out]
+    assert [row and [cell.column for cell in row.cells] for row in rows] == [["st"], ["sm"]]
 
 
 def test_images_change_nothing_and_are_passed_by() -> None:
@@ -261,8 +269,10 @@ def test_images_change_nothing_and_are_passed_by() -> None:
         log_row(VERSION, TIME, 2, POSTIMAGE, HERE | {"v": "w", "n": 1}, end=True),
     ]
     (record,), _ = build(rows)
-    assert decode(record.value, _SCHEMA).rows == (Row((1, "b"), None, None, (Cell("v", None, "w", Stamp(START_US)),)),)
-    assert record.source_offset == {**OFFSET, OFFSET_TIME: timeuuid.text(TIME), OFFSET_SEQ: 2}
+    assert decode_update(record.value, _SCHEMA).rows == (
+        UpdateRow((1, "b"), None, None, (Cell("v", None, "w", CellStamp(START_US)),)),
+    )
+    assert record.source_offset == {**OFFSET, OFFSET_TIME: timeuuid.format_uuid(TIME), OFFSET_SEQ: 2}
 
 
 def test_where_it_comes_from() -> None:
@@ -302,10 +312,10 @@ def test_a_log_without_values_is_refused() -> None:
 def test_reset_forgets_what_is_held() -> None:
     builder = PartitionUpdateBuilder(VERSION, SETTINGS)
     out: list[SourceRecord] = []
-    builder.feed(Run(PARTITION, OFFSET, [log_row(VERSION, TIME, 0, INSERT, HERE)]), out, [])
+    builder.feed(StreamRun(PARTITION, OFFSET, [log_row(VERSION, TIME, 0, INSERT, HERE)]), out, [])
     assert not out
     builder.reset()
-    builder.feed(Run(PARTITION, OFFSET, [], last=True), out, [])
+    builder.feed(StreamRun(PARTITION, OFFSET, [], last=True), out, [])
     assert not out
 
 
@@ -340,7 +350,7 @@ def test_snapshot_row_wins_over_what_it_was_read_from() -> None:
             [
                 log_row(
                     VERSION,
-                    timeuuid.make(START_US - 10, 1),
+                    timeuuid.make_uuid(START_US - 10, 1),
                     0,
                     INSERT,
                     HERE | {"v": "old", "l": [(TIME, 1)], "s": [9]},
@@ -396,12 +406,14 @@ def test_rows_without_detours_give_the_same(writes: list[tuple[Any, ...]]) -> No
         cells: dict[str, Any] = {"pk": key} if operation == PARTITION_DELETE else {"pk": key, "ck": 1}
         if operation in {INSERT, UPDATE}:
             cells |= {"v": text, "cdc$deleted_v": True if null and text is None else None, **more}
-        rows.append(log_row(version, timeuuid.make(START_US + index, 5), 0, operation, cells, ttl=ttl, end=True))
+        rows.append(log_row(version, timeuuid.make_uuid(START_US + index, 5), 0, operation, cells, ttl=ttl, end=True))
     made = []
     for suspicious in (False, True):
         out: list[SourceRecord] = []
         bad: list[BadRecord] = []
-        PartitionUpdateBuilder(version, SETTINGS).feed(Run(PARTITION, OFFSET, rows, may_be_bad=suspicious), out, bad)
+        PartitionUpdateBuilder(version, SETTINGS).feed(
+            StreamRun(PARTITION, OFFSET, rows, may_be_bad=suspicious), out, bad
+        )
         assert not bad
         for record in out:
             record.value["source"]["read_time"] = 0

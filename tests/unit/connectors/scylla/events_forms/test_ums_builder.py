@@ -24,7 +24,7 @@ from connectors.scylla.model import (
     RANGE_START_INCLUSIVE,
     ROW_DELETE,
     UPDATE,
-    Run,
+    StreamRun,
 )
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 from tests.support.settings import scylla_events
@@ -42,13 +42,13 @@ from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
     from connectors.api import BadRecord, SourceRecord
-    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.contract import ScyllaEventSettings
     from connectors.scylla.model import LogRow, TableVersion
 
 SETTINGS = scylla_events(topic_prefix="my.cluster", output_format="ums")
 WITH_BEFORE = scylla_events(topic_prefix="my.cluster", output_format="ums", preimages=True)
-TIME = timeuuid.make(START_US + 123_456, 0x8080_8080_8080_8080)
-TEXT = timeuuid.text(TIME)
+TIME = timeuuid.make_uuid(START_US + 123_456, 0x8080_8080_8080_8080)
+TEXT = timeuuid.format_uuid(TIME)
 ID = START_US + 123_456
 FLAT = version_of(
     [
@@ -64,11 +64,11 @@ _JSON = JsonConverter({"schemas.enable": "false"})
 
 
 def build(
-    rows: list[LogRow], version: TableVersion = FLAT, options: EventSettings = SETTINGS, **bounds: Any
+    rows: list[LogRow], version: TableVersion = FLAT, options: ScyllaEventSettings = SETTINGS, **bounds: Any
 ) -> tuple[list[SourceRecord], list[BadRecord]]:
     out: list[SourceRecord] = []
     bad: list[BadRecord] = []
-    UmsBuilder(version, options, **bounds).feed(Run(PARTITION, OFFSET, rows, last=True), out, bad)
+    UmsBuilder(version, options, **bounds).feed(StreamRun(PARTITION, OFFSET, rows, last=True), out, bad)
     return out, bad
 
 
@@ -231,7 +231,7 @@ def test_a_restart_at_any_message_loses_and_repeats_nothing(
         time = bytes.fromhex(offset[OFFSET_TIME].replace("-", ""))
         again: list[SourceRecord] = []
         later = [row for row in rows if row[1] >= time]
-        run = Run(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True)
+        run = StreamRun(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True)
         UmsBuilder(VERSION, options, **bounds).feed(run, again, [])
         assert tuples(records[: stopped + 1]) + tuples(again) == whole
 
@@ -252,5 +252,5 @@ def test_the_newest_id_of_a_key_is_its_last_change(history: tuple[list[list[LogR
         for row in change:
             if row[3] in {INSERT, UPDATE, ROW_DELETE}:
                 key = tuple(None if value is None else str(value) for value in row[6:10])
-                last[key] = f"{timeuuid.text(row[1])}.{row[2]}"
+                last[key] = f"{timeuuid.format_uuid(row[1])}.{row[2]}"
     assert {key: uid for key, (_, uid) in newest.items()} == last

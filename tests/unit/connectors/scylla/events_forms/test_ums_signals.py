@@ -7,19 +7,19 @@ from dataclasses import replace
 from connectors.api import EVERY_PARTITION
 from connectors.cql.types import CqlType
 from connectors.scylla.events.ums import UmsBuilder
-from connectors.scylla.events.ums_signals import UmsSignals, parts_of
+from connectors.scylla.events.ums_signals import ScyllaUmsSignals, parts_of
 from connectors.scylla.feeds import TableFeed
-from connectors.scylla.model import CdcOptions, Column, TableId, TableVersion
+from connectors.scylla.model import CdcOptions, ScyllaColumn, TableId, TableVersion
 from tests.support.settings import scylla_events
 
 SETTINGS = scylla_events(topic_prefix="p", output_format="ums")
-FIRST = TableVersion(TableId("ks", "t"), (Column("pk", CqlType("int"), "partition_key", 0),), CdcOptions(), "v1")
+FIRST = TableVersion(TableId("ks", "t"), (ScyllaColumn("pk", CqlType("int"), "partition_key", 0),), CdcOptions(), "v1")
 SECOND = replace(FIRST, version="v2", since_us=5_000_000)
 AT = ({"vnode": "1"}, {"window_start": "x"})
 
 
 def test_a_change_of_the_definition_ends_the_older_one() -> None:
-    signals = UmsSignals(SETTINGS, {"ks.t": "0/2"})
+    signals = ScyllaUmsSignals(SETTINGS, {"ks.t": "0/2"})
     feed = TableFeed(FIRST.id, (FIRST, SECOND), lambda version: UmsBuilder(version, SETTINGS))
     said = [
         record
