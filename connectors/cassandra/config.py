@@ -192,7 +192,7 @@ def backfill_settings(config: Mapping[str, Any]) -> BackfillSettings:
 
 
 def table_lists(config: Mapping[str, Any]) -> tuple[str, str]:
-    """The include and the exclude list as texts; for ``catalog.TableFilter``."""
+    """The include and the exclude list as texts; for ``catalog.CassandraTableFilter``."""
     return text_of(config[keys.TABLES]), text_of(config[keys.NOT_TABLES])
 
 

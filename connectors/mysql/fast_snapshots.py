@@ -77,7 +77,7 @@ class FastSnapshot:
         first: Marker | None,
         last: Marker | None,
     ) -> EncodedBatch | None:
-        """Rows as bytes; None: they have to be records. Arguments as of ``TableEvents.snapshot``."""
+        """Rows as bytes; None: they have to be records. Arguments as of ``MySqlTableEvents.snapshot``."""
         if not rows:
             return None
         events, writer = self._events, self._writer

@@ -150,7 +150,7 @@ def report_task(
         counters: of the stream. What was reported of them is noted in it, so that a new stream goes on counting.
         cursor: where the stream is.
         client: reads for it.
-        latency: ``Latency.numbers``.
+        latency: ``HeartbeatLatency.numbers``.
         pulls: ``Puller.progress``.
         behind: of the task.
         keep_going: whether rows that can't be decoded are left out.

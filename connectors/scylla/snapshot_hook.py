@@ -56,7 +56,7 @@ PATIENCE_S: Final = 600.0
 #: Windows of a stream without a saved position that have to end first: with the second one the first one's position was given.
 _WINDOWS_FIRST: Final = 2
 _REPORT_S: Final = 1.0
-#: See ``Traces``: 128 kB each.
+#: See ``ChangeTraces``: 128 kB each.
 _SLOTS: Final = 1 << 14
 _FEW_GROUPS: Final = 64
 _FEW_SLOTS: Final = 1 << 9

@@ -390,7 +390,7 @@ class BucketOptions:
 
 @dataclass(frozen=True, slots=True)
 class EngineFactory:
-    """Makes engines in a task; what its engines share is kept per process (see ``bucket.Resident``)."""
+    """Makes engines in a task; what its engines share is kept per process (see ``residents.ResidentBuckets``)."""
 
     options: MergeOptions
     shared: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)

@@ -1,4 +1,4 @@
-"""The process of a ``host.Host``: keeps buckets open, and merges small batches into them in threads. No Spark in it.
+"""The process of a ``host.MergeHost``: keeps buckets open, and merges small batches into them in threads. No Spark in it.
 
 A bucket stays with one thread, and each thread has everything of its own: clients, caches, engines. The process ends at once
 when its driver closes the connection or dies, as a Python worker of Spark does; an open transaction is left to the successor.

@@ -92,11 +92,11 @@ class MemoryRegistry:
         self.subjects: list[tuple[str, int]] = []
 
     def text(self, schema_id: int) -> str:
-        """See ``decode.Registry``."""
+        """See ``decode.SchemaIds``."""
         return self.texts[schema_id - 1]
 
     def register(self, subject: str, text: str) -> int:
-        """See ``decode.Registry``."""
+        """See ``decode.SchemaIds``."""
         if text not in self.texts:
             self.texts.append(text)
         number = self.texts.index(text) + 1
@@ -104,7 +104,7 @@ class MemoryRegistry:
         return number
 
     def close(self) -> None:
-        """See ``decode.Registry``."""
+        """See ``decode.SchemaIds``."""
 
 
 class Written:

@@ -51,7 +51,7 @@ _Event = tuple[int, bool, str, int, dict[str, Any], dict[str, Any]]
 
 
 class CassandraDebeziumEvents:
-    """See ``TableEvents``.
+    """See ``CassandraTableEvents``.
 
     Attributes:
         schemas: what the records look like.
@@ -91,7 +91,7 @@ class CassandraDebeziumEvents:
         self._file: tuple[int, str] = (-1, "")
 
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
-        """See ``TableEvents.update``."""
+        """See ``CassandraTableEvents.update``."""
         plain = self.decoder.plain(data, pos)
         if plain is None:
             update, next_pos = self.decoder.full(data, pos, _NOWHERE)
@@ -146,7 +146,7 @@ class CassandraDebeziumEvents:
         return next_pos
 
     def entries(self, data: bytes, entries: Sequence[LogEntry], where: Where, out: list[SourceRecord]) -> int:
-        """See ``TableEvents.entries``."""
+        """See ``CassandraTableEvents.entries``."""
         begin = self.begin
         if not begin:
             return 0
@@ -192,7 +192,7 @@ class CassandraDebeziumEvents:
         return len(out) - before
 
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``TableEvents.backfill``: each row with all columns, the static ones among them."""
+        """See ``CassandraTableEvents.backfill``: each row with all columns, the static ones among them."""
         read_ms = update.source.read_time or 0
         static = () if update.static is None else update.static.cells
         rows = [(row.clustering, (*static, *row.cells)) for row in update.rows]

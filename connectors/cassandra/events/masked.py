@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MaskedEvents:
-    """A ``TableEvents`` around another one.
+    """A ``CassandraTableEvents`` around another one.
 
     Attributes:
         inner: makes what is masked.
@@ -51,11 +51,11 @@ class MaskedEvents:
 
     @property
     def full_decodes(self) -> int:
-        """See ``TableEvents``."""
+        """See ``CassandraTableEvents``."""
         return self.inner.full_decodes
 
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
-        """See ``TableEvents.update``."""
+        """See ``CassandraTableEvents.update``."""
         done = where.done
         unmasked: list[SourceRecord] = []
         try:
@@ -68,7 +68,7 @@ class MaskedEvents:
         return next_pos
 
     def entries(self, data: bytes, entries: Sequence[LogEntry], where: Where, out: list[SourceRecord]) -> int:
-        """See ``TableEvents.entries``; ends before a record that can't be masked, of which ``update`` says why."""
+        """See ``CassandraTableEvents.entries``; ends before a record that can't be masked, of which ``update`` says why."""
         unmasked: list[SourceRecord] = []
         count = self.inner.entries(data, entries, where, unmasked)
         for index, record in enumerate(unmasked):
@@ -79,7 +79,7 @@ class MaskedEvents:
         return count
 
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``TableEvents.backfill``."""
+        """See ``CassandraTableEvents.backfill``."""
         unmasked: list[SourceRecord] = []
         self.inner.backfill(update, partition, offset, unmasked)
         out += [self.masker.mask(record) for record in unmasked]

@@ -46,7 +46,7 @@ _SHAPES: Final = 1000
 
 
 class PartitionUpdateEvents:
-    """See ``TableEvents``.
+    """See ``CassandraTableEvents``.
 
     Attributes:
         layout: the schema of the records' values and the columns that it is made of.
@@ -94,7 +94,7 @@ class PartitionUpdateEvents:
         }
 
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
-        """See ``TableEvents.update``."""
+        """See ``CassandraTableEvents.update``."""
         plain = self.decoder.plain(data, pos)
         if plain is None:
             return self._append_full(data, pos, end, where, out)
@@ -148,7 +148,7 @@ class PartitionUpdateEvents:
         return next_pos
 
     def entries(self, data: bytes, entries: Sequence[LogEntry], where: Where, out: list[SourceRecord]) -> int:
-        """See ``TableEvents.entries``."""
+        """See ``CassandraTableEvents.entries``."""
         begin = self.begin
         if not begin:
             return 0
@@ -199,7 +199,7 @@ class PartitionUpdateEvents:
         return len(out) - before
 
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``TableEvents.backfill``; a large partition is divided."""
+        """See ``CassandraTableEvents.backfill``; a large partition is divided."""
         key = encode_partition_key([column.type for column in self.table.key], update.key)
         out += [
             SourceRecord(

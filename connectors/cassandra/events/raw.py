@@ -52,7 +52,7 @@ _REMEMBERED: Final = 16
 
 
 class RawEvents:
-    """See ``TableEvents``.
+    """See ``CassandraTableEvents``.
 
     Attributes:
         schema: of the records' values.
@@ -98,7 +98,7 @@ class RawEvents:
         self.good: tuple[list[bytes], list[bytes]] = ([], [])
 
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
-        """See ``TableEvents.update``. With ``end`` the cells are taken on trust: their checksum was right."""
+        """See ``CassandraTableEvents.update``. With ``end`` the cells are taken on trust: their checksum was right."""
         try:
             start = pos + 16
             if self._version < _WITH_EPOCHS and data[start] < ONE_BYTE:
@@ -172,7 +172,7 @@ class RawEvents:
         return end
 
     def entries(self, data: bytes, entries: Sequence[LogEntry], where: Where, out: list[SourceRecord]) -> int:
-        """See ``TableEvents.entries``."""
+        """See ``CassandraTableEvents.entries``."""
         begin = self.begin
         if self.checks_values or not begin:
             return 0
@@ -226,7 +226,7 @@ class RawEvents:
         return len(out) - before
 
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``TableEvents.backfill``; a large partition is divided."""
+        """See ``CassandraTableEvents.backfill``; a large partition is divided."""
         read = update.source
         source = {"schema": self.id, "snapshot": read.snapshot, "read_time": read.read_time, "position": read.position}
         records = []

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class MySqlDebeziumEvents:
-    """Makes records of one structure of a table; see ``TableEvents``.
+    """Makes records of one structure of a table; see ``MySqlTableEvents``.
 
     Attributes:
         schemas: of the records.
         topic: where they go.
         headers: of each record.
         settings: see ``MySqlEventSettings``.
-        left_out: see ``TableEvents``.
+        left_out: see ``MySqlTableEvents``.
 
     Where Debezium stops at a row of which the server has not logged all columns (``binlog_row_image`` is not FULL), the record
     has an envelope with optional fields: a column of the row after an update that was not logged is taken from the row before,
@@ -78,7 +78,7 @@ class MySqlDebeziumEvents:
         after: Position,
         out: list[SourceRecord],
     ) -> None:
-        """See ``TableEvents.changes``.
+        """See ``MySqlTableEvents.changes``.
 
         Raises:
             Skippable: a mask needs a field that the row doesn't have.
@@ -116,7 +116,7 @@ class MySqlDebeziumEvents:
         last: Marker | None = None,
         batch: int = 0,
     ) -> None:
-        """See ``TableEvents.snapshot``."""
+        """See ``MySqlTableEvents.snapshot``."""
         del batch
         if "r" in self.settings.skipped:
             self.left_out += sum(1 for _ in rows)
@@ -130,7 +130,7 @@ class MySqlDebeziumEvents:
                     record.value["source"]["snapshot"] = snapshot_marker
 
     def truncate(self, source: RowSource, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``TableEvents.truncate``."""
+        """See ``MySqlTableEvents.truncate``."""
         if "t" in self.settings.skipped:
             self.left_out += 1
             return

@@ -51,7 +51,7 @@ def compile_loops(
         settings: see ``MySqlEventSettings``.
         partition: the source partition of the records.
         headers: of all records.
-        shape: makes a value of a row (``shaping.shaper``), or None.
+        shape: makes a value of a row (``shaping.make_shaper``), or None.
         add_unusual: ``odd(op, before, after, number, source, base, clock, append) -> rows left out`` for rows that need
             thought.
     """

@@ -138,7 +138,7 @@ class UmsRows:
 
 
 class UmsEvents:
-    """Makes UMS messages of one structure of a table; see ``TableEvents``."""
+    """Makes UMS messages of one structure of a table; see ``MySqlTableEvents``."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class UmsEvents:
         after: Position,
         out: list[SourceRecord],
     ) -> None:
-        """See ``TableEvents.changes``.
+        """See ``MySqlTableEvents.changes``.
 
         Raises:
             Skippable: a mask needs a field that the row doesn't have.
@@ -250,7 +250,7 @@ class UmsEvents:
         last: Marker | None = None,
         batch: int = 0,
     ) -> None:
-        """See ``TableEvents.snapshot``; UMS has no markers."""
+        """See ``MySqlTableEvents.snapshot``; UMS has no markers."""
         del marker, first, last
         if "r" in self._skipped:
             self.left_out += sum(1 for _ in rows)

@@ -126,7 +126,7 @@ class TableReadJob(NamedTuple):
     Attributes:
         kind: find the request's tables (``resolve``), look a table up (``prepare``), or read a stretch of it (``read``).
         pull, table, stretch: of what.
-        epoch, token: whether the answer is still wanted, see ``Pulls.stale``.
+        epoch, token: whether the answer is still wanted, see ``SnapshotPlanner.stale``.
     """
 
     kind: Literal["resolve", "prepare", "read"]
