@@ -1,7 +1,8 @@
 """What concerns a whole partition: its record, and what a change of it does to the rows.
 
 The record is written with what is still to be visited (``rowstate.OpenFanout``) whenever a transaction is full, so that the
-work continues where it stopped, whoever continues it. While it is open the rows from ``OpenFanout.start`` on are as they were before.
+work continues where it stopped, whoever continues it. While it is open the rows from ``OpenFanout.start`` on are as they were
+before.
 """
 
 from __future__ import annotations
