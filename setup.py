@@ -15,9 +15,9 @@ class _Build(build_py):
         super().run()
         if not self.editable_mode:
             sys.path.insert(0, str(_ROOT))
-            from worker.console.libraries import pack
+            from worker.console.libraries import pack_libraries
 
-            pack(Path(self.build_lib) / "worker" / "console" / "libraries")
+            pack_libraries(Path(self.build_lib) / "worker" / "console" / "libraries")
 
 
 setup(cmdclass={"build_py": _Build})
