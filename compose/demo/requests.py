@@ -1,6 +1,7 @@
 """The demo's web server: an access log in nginx's form that is rotated, and the table that its lines make."""
 
 import random
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,16 +43,18 @@ class AccessLog:
     Attributes:
         path: Where it is.
         counts: Lines so far by kind: requests, health checks (dropped), others (unknown).
+        start_s: The time before the first line, in seconds since 1970. Kafka deletes records that are older than a week.
     """
 
     path: Path
     counts: dict[str, int] = field(default_factory=lambda: {"requests": 0, "health checks": 0, "others": 0})
+    start_s: int = field(default_factory=lambda: int(time.time()) - 3600)
     _rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, chance: random.Random, customer: int) -> None:
         """Write the line of a request of a customer; every tenth time also one of another kind."""
         number = len(self._rows) + 1
-        second = 1_780_000_000 + number
+        second = self.start_s + number
         row = {
             "request": number,
             "customer": customer,
@@ -62,12 +65,12 @@ class AccessLog:
             "bytes": chance.randrange(20_000),
         }
         self._rows.append(row)
-        time = datetime.fromtimestamp(second, UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
+        shown_time = datetime.fromtimestamp(second, UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
         line = '127.0.0.1 - customer{customer} [{time}] "{method} {path} HTTP/1.1" {status} {bytes} "-" "shop/1.0" {request}'
-        lines = [line.format(**{**row, "time": time})]
+        lines = [line.format(**{**row, "time": shown_time})]
         self.counts["requests"] += 1
         if number % 10 == 0:
-            lines.append(f'127.0.0.1 - - [{time}] "GET /health HTTP/1.1" 200 2 "-" "probe" -')
+            lines.append(f'127.0.0.1 - - [{shown_time}] "GET /health HTTP/1.1" 200 2 "-" "probe" -')
             self.counts["health checks"] += 1
         if number % 50 == 0:
             lines.append("signal process started")
