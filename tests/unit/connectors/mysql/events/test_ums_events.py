@@ -154,7 +154,7 @@ def test_bounds_split_an_event_and_each_message_says_how_far_it_goes() -> None:
 def test_rows_of_many_events_share_messages() -> None:
     held = events.make_holder(ums_settings())
     assert held is not None
-    one, two = (made(each, ums_settings(ums={"max_rows": 3}), held=held) for each in (EMPTIED, NO_KEY))
+    one, two = (made(each, ums_settings(ums={"max_rows": 3}), held_rows=held) for each in (EMPTIED, NO_KEY))
     out: list[SourceRecord] = []
     for number in range(4):
         where, before, after = place(1000 + 100 * number), {**BASE, "event": number}, {**BASE, "event": number + 1}
