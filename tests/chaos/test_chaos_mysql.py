@@ -143,7 +143,7 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
     [
         (False, 1, {}),
         (True, 3, {}),
-        (True, 1, {"transaction.boundary": "connector"}),
+        pytest.param(True, 1, {"transaction.boundary": "connector"}, marks=pytest.mark.slow),
     ],
     ids=["at-least-once", "exactly-once-three-tasks", "exactly-once-by-transaction"],
 )

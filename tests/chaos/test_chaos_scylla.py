@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 CONVERTERS = {"key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false"}
 
 
+#: Under exactly once the same faults are withstood in every run.
+GUARANTEES = [pytest.param(False, id="at-least-once", marks=pytest.mark.slow), pytest.param(True, id="exactly-once")]
+
 #: Slow enough that a kill hits a snapshot that is under way.
 SNAPSHOT = {"snapshot.mode": "initial", "snapshot.rows.per.second": "10", "snapshot.chunk.rows": "20"}
 
@@ -153,7 +156,7 @@ def scene(tmp_path: Path, broker: ProxiedKafka, scylla_node: ScyllaEmulation) ->
 
 @pytest.mark.proves("from scylla log", "at-least-once", killed=["worker"])
 @pytest.mark.proves("from scylla log", "exactly-once", killed=["worker"])
-@pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("exactly_once", GUARANTEES)
 def test_workers_are_killed(scene: Callable[..., Scene], exactly_once: bool) -> None:
     stage = scene(exactly_once=exactly_once, workers=2)
     stage.load.start()
@@ -168,7 +171,7 @@ def test_workers_are_killed(scene: Callable[..., Scene], exactly_once: bool) -> 
 
 @pytest.mark.proves("from scylla snapshot", "at-least-once", killed=["worker", "task host"])
 @pytest.mark.proves("from scylla snapshot", "exactly-once", killed=["worker", "task host"])
-@pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("exactly_once", GUARANTEES)
 def test_workers_are_killed_during_a_snapshot(scene: Callable[..., Scene], exactly_once: bool) -> None:
     rows_before = 1200
     stage = scene(exactly_once=exactly_once, workers=2, rows_before=rows_before)

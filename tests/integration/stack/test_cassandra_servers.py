@@ -95,6 +95,7 @@ def test_a_change_reaches_the_logs_of_all_replicas_and_a_killed_member_comes_bac
     cassandra_cluster.execute(f"DROP KEYSPACE {keyspace}")
 
 
+@pytest.mark.slow
 def test_a_node_joins_with_its_share_of_the_data_and_another_leaves(tmp_path: Path) -> None:
     rows = 200
     count = "SELECT count(*) FROM joining.t"

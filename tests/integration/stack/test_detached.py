@@ -88,6 +88,7 @@ def test_kafka_keeps_a_port_that_is_not_the_default_over_down_and_up(run: Run) -
     assert (after["port"], after["ports"]) == (before["port"], before["ports"])
 
 
+@pytest.mark.slow
 def test_a_lost_broker_of_three_comes_back_alone(run: Run) -> None:
     result = run("up", "kafka", "--brokers", "3")
     assert result.returncode == 0, result.stderr

@@ -75,7 +75,7 @@ def expected(how: str, batches: Sequence[Sequence[Event]]) -> tuple[list[Any], l
 
 @pytest.mark.scaled
 @pytest.mark.parametrize(
-    "how", ["full", "semi", *(pytest.param(how, marks=pytest.mark.slow) for how in ("inner", "left"))]
+    "how", ["full", *(pytest.param(how, marks=pytest.mark.slow) for how in ("inner", "left", "semi"))]
 )
 def test_batches_join_as_all_rows_at_once(spark: SparkSession, tmp_path: Path, how: str) -> None:
     for seed in scaled([SHORT.get(how, 0)], list(range(8))):
