@@ -56,10 +56,10 @@ NOT_OPTIONS: Final = {
     "ConnectionSettings.time_zone": "values are read in UTC, whatever the server's zone is",
     "ConnectionSettings.verify_checksums": "only tests read a binlog without it",
     "HeartbeatSettings.timeout_s": "a constant",
-    "EventSettings.max_rows": "a constant of Cassandra's partition updates",
-    "EventSettings.max_bytes": "a constant of Cassandra's partition updates",
-    "Settings.together": "set where there is a second database",
-    "TlsSettings.verify": "certificates are verified where there is TLS",
+    "CassandraEventSettings.max_rows": "a constant of Cassandra's partition updates",
+    "CassandraEventSettings.max_bytes": "a constant of Cassandra's partition updates",
+    "JdbcSettings.together": "set where there is a second database",
+    "CqlTlsSettings.verify": "certificates are verified where there is TLS",
 }
 #: Structs that still have defaults: those of the snapshot engine, and one that converters have with other options.
 WITH_DEFAULTS: Final = frozenset({"SnapshotSettings", "BackfillSettings", "OAuthSettings"})

@@ -189,8 +189,8 @@ def test_nothing_is_taken_after_the_end() -> None:
 async def test_tasks_that_ask_for_a_topic_at_once_share_its_route(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asyncio.Event()
 
-    async def partitions(_producer: Producer, _topic: str, *, known: bool) -> int:
-        assert not known
+    async def partitions(_producer: Producer, _topic: str, *, is_known: bool) -> int:
+        assert not is_known
         await asked.wait()
         return 2
 

@@ -281,7 +281,7 @@ BROKEN = {
         "__init__",
         lambda self, token, row: _seek(self, token, row.partition(".")[0]),
     ),
-    "nothing is left for a new generation": (snapshot, "remaining", lambda whole, saved: () if saved else tuple(whole)),
+    "nothing is left for a new generation": (snapshot, "find_remaining", lambda whole, saved: () if saved else tuple(whole)),
 }
 
 
