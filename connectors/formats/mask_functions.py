@@ -126,10 +126,10 @@ def _to_plain(value: Any) -> Any:
 
 
 def default_of(schema: Schema) -> Any:
-    """The default value of a type: 0, false, an empty string, 1970-01-01; a new object where it could be changed.
+    """The empty value of a type: 0, false, an empty string, 1970-01-01; a new object where it could be changed.
 
     Raises:
-        ConfigInvalid: the type has no default value.
+        ConfigInvalid: the type has no empty value.
     """
     kind = schema.type
     if schema.name == DECIMAL:

@@ -54,7 +54,7 @@ class Target(NamedTuple):
     Attributes:
         name: ``database.table.column`` (or whatever the rule's expressions are written for).
         schema: of its field, unmasked.
-        length: declared length in characters, of a column with text, -1 if unknown; Debezium's hashes are cut to it.
+        length: declared length in characters of a column with text, -1 if unknown; Debezium's hashes are cut to it.
         text: whether Debezium takes it as text (CHAR, VARCHAR, the TEXTs, ENUM, SET). None: tell by the schema.
         in_key: whether the column is part of the message key.
         fields: names of the row's fields, to check ``salt.field``; () if unknown.

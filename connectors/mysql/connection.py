@@ -340,7 +340,7 @@ async def current_place(connection: Connection, info: ServerInfo, *, gtids: bool
                 break
             row = again
         else:
-            # The server writes all the time: the file says which transactions came before that position.
+            # The server writes all the time: the file has the transactions that were executed until that position.
             executed = await _query_scalar(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (str(row[0]), int(row[1])))
         executed = executed or await _query_scalar(connection, "SELECT @@GLOBAL.gtid_current_pos")
     return BinlogPosition(file=str(row[0]), pos=int(row[1]), gtids="".join(executed.split()), server_id=info.server_id)

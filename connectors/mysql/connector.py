@@ -31,7 +31,7 @@ MOST_TASKS: Final = 64
 
 
 class MySqlConnector(SourceConnector):
-    """Reads the binlog of MySQL and MariaDB servers, and at the same time snapshots of their tables."""
+    """Reads the binlog of MySQL and MariaDB servers, and takes snapshots of their tables at the same time."""
 
     version = version("millrace")
     config_def = CONFIG

@@ -34,7 +34,7 @@ class Image(NamedTuple):
         columns: the columns that the image has, in order.
         plans: how each becomes a field; None: it is stepped over.
         prefix: of the names of the image's variables.
-        owner: place in ``columns`` of the column that says whose the row is, or None.
+        owner: index in ``columns`` of the column that decides which task owns the row, or None.
     """
 
     columns: tuple[MySqlColumn, ...]

@@ -155,7 +155,7 @@ class KnownTables:
         return sorted(self._known or ())
 
     def take(self) -> tuple[tuple[Position, Position], ...]:
-        """Return the offsets to save that were added since the last call."""
+        """Return the offset to save if the list has changed since the last call, else ()."""
         if not self._changed or self._known is None:
             return ()
         self._changed = False

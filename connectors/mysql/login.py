@@ -75,7 +75,7 @@ class BinlogSession(NamedTuple):
     Attributes:
         driver: the connection; its socket does not block.
         info: the server's own data.
-        server_id: our server id for it.
+        server_id: the server id under which the connection reads.
         thread: the connection's number in its process list.
         by_gtid: whether the stream starts after a set of GTIDs.
     """

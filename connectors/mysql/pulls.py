@@ -136,8 +136,8 @@ class RunSnapshots:
     async def start(self) -> None:
         """Start to read.
 
-        Tables of the initial snapshot and new tables are looked up first: the stream's changes of tables without a key
-        count from then on.
+        Looks up the tables of the initial snapshot and new tables first: the stream's changes of those without a key must not
+        be missed.
 
         Raises:
             Retriable: the server is unavailable.

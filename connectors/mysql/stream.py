@@ -278,7 +278,7 @@ class BinlogStream:
         if cursor.open and self._framed:
             self._lose_transaction()
         elif cursor.open:
-            self._end_transaction()  # of a statement without a transaction
+            self._end_transaction()  # of a standalone statement
         mariadb = raw[4] == types.MARIADB_GTID
         gtid_name = parse.plain_gtid(raw)
         if gtid_name:
@@ -341,7 +341,7 @@ class BinlogStream:
                 self.out,
             )
         elif self._transactions is not None:
-            self._transactions.abort()  # as Debezium: a statement without a transaction has only a BEGIN
+            self._transactions.abort()  # as Debezium: a standalone statement has only a BEGIN
         if self.encoded.count:
             self.encoded.finished.append(cursor.gtid)
         cursor.end()

@@ -51,7 +51,7 @@ def format_source(name: TableName) -> str:
 
 
 def select_origin(request: SnapshotRequest, name: TableName) -> str:
-    """Return the FROM clause's table or statement for the rows."""
+    """Return the table, or the request's own SELECT, for the FROM clause."""
     select = _text_of(request.selects, name)
     return f"({select.rstrip().rstrip(';')}) AS {quote_name(name.table)}" if select else format_source(name)
 

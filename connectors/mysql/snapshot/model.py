@@ -34,13 +34,13 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
         ahead_bytes: what all chunks that are kept may hold, as the server sends them; one chunk is kept in any case.
         rows_per_s: the most rows read per second by this task; 0: no limit.
         adaptive: whether reading slows down while the server answers slower than it did.
-        replica: whether the connections go to a replica of the server that the stream reads: places are compared by GTIDs.
-        locks: whether a table without a key may be locked for a moment, where the server can't tell the place of a read view.
+        replica: whether the connections go to a replica of the server that the stream reads: positions are compared by GTIDs.
+        locks: whether a table without a key may be locked for a moment, where the server can't report a read view's position.
         lock_timeout_s: how long to wait for that lock.
         order: of a request's tables by their estimated rows.
         delay_s: wait at the start.
-        settle_s: pause before a view is opened on a server without GTIDs that can't tell the view's place either: a transaction
-            may be in its binlog already and not yet visible. It has to be longer than a commit takes.
+        settle_s: pause before a view is opened on a server without GTIDs that can't report the view's position either: a
+            transaction may be in its binlog already and not yet visible. It has to be longer than a commit takes.
         most_marks: changed keys remembered while one chunk is read; with more the chunk is read again, with fewer rows.
         most_images: different rows of one table without a key remembered while it is read.
         retries: failures of one table in a row, with nothing read between them, after which it is given up; a lost connection

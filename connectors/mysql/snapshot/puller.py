@@ -51,9 +51,8 @@ class Puller:
         decoder: how rows of a table are read.
         shard: what this task owns.
         saved: request id -> what ``done`` or ``changes`` gave last before the restart.
-        seen_position: the newest place that the stream has taken anything from: file and position after the last event it was
-            fed,
-            GTIDs (needed on MySQL, and with a replica) with the transaction under way.
+        seen_position: the newest position that the stream has taken anything from: file and position after the last event it
+            was fed, GTIDs (needed on MySQL, and with a replica) with the open transaction.
         metrics: gets the numbers of ``METRICS``.
         log: for people.
     """
@@ -142,8 +141,8 @@ class Puller:
     async def resolve(self) -> None:
         """Find the tables of new requests.
 
-        Await it before the stream starts for the first time, so that ``withheld`` is complete; later the tables are found
-        automatically.
+        Await it before the stream starts for the first time, so that ``withheld`` is complete. Without this call the tables are
+        found automatically, but later.
 
         Raises:
             Retriable: the server is unavailable.
@@ -208,7 +207,7 @@ class Puller:
         return self._pulls.watch.changed(name, op, rows)
 
     def _let_go(self, name: TableName) -> None:
-        """Release tables whose view the stream has passed: a later change need not wait for the end of its transaction."""
+        """Release the table if the stream has passed its view: its changes need not wait for the end of their transaction."""
         for table in self._pulls.watch.unreached[:]:
             if table.name == name and table.high is not None and table.high.file:
                 position = self._seen()

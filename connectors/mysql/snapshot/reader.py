@@ -54,7 +54,7 @@ class SnapshotReader:
         throttle: how fast to read; shared by all readers.
         tables: structures of tables by expressions.
         decoder: how rows of a table are read.
-        seen_position: the newest place that the stream has taken anything from.
+        seen_position: the newest position that the stream has taken anything from.
         again: connects once more, for a lock that another connection has to hold.
         shapes: structure of each table when it was looked up; shared by all readers.
         transactional: whether the engine of each keeps to views; shared likewise.
@@ -198,7 +198,7 @@ class SnapshotReader:
         return await self._views.open(self.connection, low, transactional=self._transactional.get(name, True))
 
     async def _check_shape(self, name: TableName) -> None:
-        """Compare the table's structure with the known one; the view prevents changes to it until it is closed."""
+        """Compare the table's structure with the known one: an open view prevents changes to the tables that it has read."""
         if await lookup.read_shape(self.connection, name) != self._shapes.get(name):
             raise Changed
 

@@ -1,4 +1,4 @@
-"""Ranges of a table's keys: each is read as one chunk, or divided before. Pure."""
+"""Ranges of a table's keys, and how a range is divided into those that are read as one chunk. Pure."""
 
 from __future__ import annotations
 
