@@ -100,13 +100,14 @@ class BadRecord(msgspec.Struct, gc=False):
 
 
 class Batch(msgspec.Struct, gc=False):
-    """What a task yields at once.
+    """Records and positions that a task yields in one step.
 
     Attributes:
         records: the records in source order, at most a few thousand and a few MB.
-        bad: what could not be decoded in this stretch.
-        offsets: positions to save once all of ``records`` are acknowledged, beside the records' own: (partition, offset)
-            pairs; moves the position over filtered or bad input and in quiet times. An offset of None deletes the saved one.
+        bad: input of this batch that could not be decoded.
+        offsets: positions to save once all of ``records`` are acknowledged, in addition to the records' own: (partition,
+            offset) pairs. They move the position past filtered or bad input, and while there are no records. An offset of
+            None deletes the saved one.
         transaction: with ``transaction.boundary=connector``: ``commit`` ends the transaction after this batch, ``abort``
             drops everything since the last commit, this batch included (the offsets move all the same).
         receipt: anything but None: ``SourceTask.delivered`` gets it once Kafka has the batch.
@@ -186,7 +187,7 @@ class WrittenTopics(Protocol):
 
 
 class TaskContext(Protocol):
-    """What a task is given at its construction."""
+    """The runtime's services for a task, passed to its constructor."""
 
     connector: str
     task: int
@@ -203,7 +204,7 @@ class TaskContext(Protocol):
 
 
 class ConnectorContext(Protocol):
-    """What a connector is given at its construction."""
+    """The runtime's services for a connector, passed to its constructor."""
 
     connector: str
     config: Config
@@ -223,17 +224,17 @@ class ConnectorContext(Protocol):
         """
 
     def fail(self, error: Exception) -> None:
-        """Report that the connector itself can't go on: it becomes FAILED with this error's trace. Does not block."""
+        """Report that the connector itself can't continue: it becomes FAILED with this error's trace. Does not block."""
 
 
 class SourceTask(ABC):
     """Reads one share of a source.
 
-    The constructor only stores the context. All work happens in ``batches``, which runs on the host's event loop beside
+    The constructor only stores the context. All work happens in ``batches``, which shares the host's event loop with
     other tasks: it must not block (drivers that do run in a thread, ``asyncio.to_thread``) and must hold bounded memory.
     """
 
-    #: Java class names that mean this task; the first stands in the config topic of a connector with a Java class name.
+    #: Java class names of this task; the config topic holds the first one for a connector with a Java class name.
     aliases: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, context: TaskContext) -> None:
@@ -249,7 +250,7 @@ class SourceTask(ABC):
         A generator that returns has finished its input: the task stays RUNNING and idle.
 
         Raises:
-            Retriable: the source is away; the runtime backs off and makes a new generator from the last *delivered*
+            Retriable: the source is unavailable; the runtime backs off and makes a new generator from the last *delivered*
                 position (``context.offsets`` is current then).
             Fatal: the task fails.
         """
@@ -358,7 +359,7 @@ class SourceConnector(ABC):
 
         Args:
             config: the connector's.
-            request: ``tables`` (list of texts), ``conditions`` (table -> filter) and ``priority``, as far as they are given.
+            request: ``tables`` (list of strings), ``conditions`` (table -> filter) and ``priority``, as far as they are given.
 
         Returns:
             The request as tasks shall get it: a JSON object; the runtime puts ``id``, ``state`` ... over it.
@@ -375,8 +376,8 @@ class SourceConnector(ABC):
     ) -> list[dict[str, Any]]:
         """All snapshots, the connector's own included, with their progress as it is saved; must not block.
 
-        Those among ``instructions`` that no task has begun yet are listed too, and the state that an instruction asks for is
-        shown at once unless the snapshot has ended.
+        Snapshots among ``instructions`` that no task has started yet are listed too. The state that an instruction asks for
+        is shown at once unless the snapshot has ended.
 
         Returns:
             JSON objects with at least ``id``, ``state`` ("waiting", "running", "paused", "cancelled", "completed", "failed")
@@ -466,7 +467,7 @@ class JobProgress(msgspec.Struct):
     Counters grow as long as the task exists, over all runs of the job. Times are in seconds, ``*_at`` since the epoch.
 
     Attributes:
-        phase: what goes on: ``starting``, ``running``, ``retrying`` (the target is away), ``stopping``, ``stopped``,
+        phase: of the job: ``starting``, ``running``, ``retrying`` (the target is unavailable), ``stopping``, ``stopped``,
             ``finished`` or ``failed``.
         pid: of the job's process; 0 for none.
         starts: how often the job was started.
@@ -482,7 +483,7 @@ class JobProgress(msgspec.Struct):
         written: records or rows written.
         rows_per_s: speed of the last batch.
         progress_at: when numbers last came.
-        retries: how often a write was tried again.
+        retries: the number of retried writes.
         partitions: position and lag of each partition.
         metrics: further gauges of the job's parts; shown as ``millrace_job_<name>``.
         steps: the numbers of steps that keep a state, by step; shown as ``millrace_job_step_<name>``.
@@ -518,7 +519,7 @@ class JobProgress(msgspec.Struct):
 
 
 class JobTaskContext(Protocol):
-    """What the task of a job is given at its construction."""
+    """The runtime's services for the task of a job, passed to its constructor."""
 
     connector: str
     task: int
@@ -541,7 +542,7 @@ class JobTaskContext(Protocol):
     def patience(self) -> float | None:
         """Once ``run`` is cancelled: seconds it may still take, or None if only the job's own options limit it.
 
-        Ask again while waiting: a pause has no limit, but the task may be told to stop while it is being paused.
+        Ask again while waiting: a pause has no limit, but a request to stop may arrive while the task is being paused.
         """
 
 
@@ -561,7 +562,7 @@ class JobTask(ABC):
     async def run(self) -> None:
         """Run the job until cancelled; call ``context.running`` as soon as it works.
 
-        Runs on the host's event loop beside other tasks: it must not block. When it is cancelled, by a pause or a stop, it
+        Shares the host's event loop with other tasks: it must not block. When it is cancelled, by a pause or a stop, it
         ends what it has started within ``context.patience`` and leaves nothing behind. It is cancelled once per call.
         Returning means that the job has done all it had to do: the task stays RUNNING and idle.
 

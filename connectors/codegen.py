@@ -92,7 +92,7 @@ class CodeBuilder:
         return self.names
 
     def find_note(self, trace: TracebackType | None) -> str:
-        """The note of the line that the compiled source was at when it raised; empty if there is none."""
+        """The note of the line at which the compiled source raised; empty if the line has no note."""
         note = ""
         while trace is not None:
             if trace.tb_frame.f_globals is self.names:
@@ -113,7 +113,7 @@ def _compile_source(source: str, file_name: str) -> CodeType:
 
 
 class _Loader(NamedTuple):
-    """What linecache needs of a module's loader."""
+    """The part of a module's loader that linecache needs."""
 
     source: str
 

@@ -1,7 +1,7 @@
 """Debezium's metrics, by the names that its dashboards have: ``debezium_metrics_<attribute>`` of a plugin, name and context.
 
 Names, contexts and units are those of Debezium's monitoring documentation; labels those of the exporter rules in its examples.
-A connector shows what it knows. Texts (file names, chunk bounds, ids) are no numbers and have no series.
+A connector shows the values that it has. Strings (file names, chunk bounds, ids) are not numbers and have no series.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Labelled:
 
 
 def in_order(snapshots: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Snapshots from the oldest to the youngest; one that has not begun counts as old."""
+    """Snapshots from the oldest to the newest; one that has not started counts as old."""
     return sorted(snapshots, key=lambda each: each.get("started_ms") or 0)
 
 
@@ -227,7 +227,7 @@ BEHIND: Final = (
 
 
 class MirrorRule:
-    """What one of a connector's own metrics is for Debezium.
+    """Says how one of a connector's own metrics becomes one of Debezium's.
 
     Args:
         attribute: Debezium's name. A gauge with several label sets shows the largest of them.
@@ -316,7 +316,7 @@ class Mirror:
 
 
 def mirrored_metrics(rules: Mapping[str, tuple[MirrorRule, ...]]) -> dict[str, tuple[str, str]]:
-    """What a ``Mirror`` shows, as a connector declares it."""
+    """Return the metrics that a ``Mirror`` shows, as a connector declares them."""
     names = {rule.attribute for attribute_rules in rules.values() for rule in attribute_rules} | {
         "Connected",
         "NumberOfDisconnects",

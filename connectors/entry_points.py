@@ -16,7 +16,7 @@ DISTRIBUTION: Final = "millrace"
 
 
 def list_entries(group: str) -> list[EntryPoint]:
-    """All entry points of a group: Millrace's own first, whose names nobody else takes.
+    """All entry points of a group: Millrace's own first, whose names no other package can take.
 
     Blocks for some 10 ms when it reads the metadata: at first, and when a folder of ``sys.path`` has changed.
     """

@@ -1,7 +1,7 @@
 """Errors, grouped by what the runner has to do about them.
 
-Every message says what happened, where (connector, task, file, offset ...) and how to mend it: it is what an operator reads
-in the task's status.
+Every message says what happened, where (connector, task, file, offset ...) and how to fix it: an operator reads it in the
+task's status.
 """
 
 
@@ -16,11 +16,11 @@ class MillraceError(Exception):
 
 
 class Fatal(MillraceError):
-    """The task cannot go on and trying again would not help: it fails and keeps its trace."""
+    """The task can't continue and a retry would not help: it fails and keeps its trace."""
 
 
 class Retriable(MillraceError):
-    """A passing fault of a source, a sink or a network: try again after a back-off. Never counted as a bad record."""
+    """A temporary fault of a source, a sink or a network: retry after a back-off. Never counted as a bad record."""
 
 
 class Skippable(MillraceError):

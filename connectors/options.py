@@ -1,7 +1,7 @@
 """Options: one declaration per option, and all that follows from it.
 
 A ``ConfigKey`` validates, gives the parsed value, answers ``/connector-plugins/*/config`` and ``validate``, prints
-``--help`` and generates ``docs/reference/``. Types, error texts and the JSON forms are Kafka's ``ConfigDef``'s.
+``--help`` and generates ``docs/reference/``. Types, error messages and the JSON forms are Kafka's ``ConfigDef``'s.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class ConfigProblem:
 
     Attributes:
         name: the property.
-        message: what is wrong, and how to mend it.
-        warning: whether the connector works all the same: the user is told, and nothing is refused.
+        message: what is wrong, and how to fix it.
+        warning: whether the connector works all the same: the user gets a warning, and nothing is refused.
     """
 
     name: str
@@ -112,8 +112,8 @@ class ConfigKey:
         default: the parsed default, ``REQUIRED``, or None for "not set".
         validator: checks the parsed value; see the functions below.
         importance: how likely a user has to think about it.
-        group: the heading it stands under.
-        order: its place in the group; declarations are numbered by ``ConfigDef`` where it is not given.
+        group: the heading of its section.
+        order: its position in the group; declarations are numbered by ``ConfigDef`` where it is not given.
         width: how wide a form's field should be.
         display_name: its label; the property's name if empty.
         dependents: options whose recommended values depend on this one.
@@ -288,7 +288,7 @@ def parse_value(key: ConfigKey, raw: object) -> Any:
 
 
 class Config(Mapping[str, Any]):
-    """A parsed configuration: parsed values by option name, raw strings beside them."""
+    """A parsed configuration: parsed values by option name, and the raw strings."""
 
     __slots__ = ("_values", "raw")
 

@@ -1,6 +1,6 @@
 """Key stores, trust stores and cipher suites as users of Java programs have them, for Python's ``ssl``.
 
-PEM and PKCS12 files are told apart by what is in them. Private keys are handed to OpenSSL in memory, never by a file.
+PEM and PKCS12 files are recognized by their contents. Private keys are passed to OpenSSL in memory, never by a file.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def read_certificates(path: str, password: str | None) -> str:
         password: of a PKCS12 file.
 
     Raises:
-        ConfigInvalid: it can't be read or opened; the message says why and how to mend it.
+        ConfigInvalid: it can't be read or opened; the message says why and how to fix it.
     """
     data = _read_file(path)
     if _is_pem(data):
@@ -211,7 +211,7 @@ def _is_pem(data: bytes) -> bool:
 
 
 def _read_pkcs12(path: str, data: bytes, password: str | None) -> tuple[str, str, list[str]]:
-    """Key, its certificate and the other certificates, all as PEM, empty where there is none."""
+    """Key, its certificate and the other certificates, all as PEM; empty where the file has none."""
     try:
         store = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What Kafka accepts as the name of a topic (its own ``Topic.validate``)."""
+"""Checks names of topics as Kafka does (its own ``Topic.validate``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The datagen connector: a load whose every record can be made again by whoever wants to check what arrived."""
+"""The datagen connector: generates a load that a test can compute again, record by record, to check what arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults on purpose, for chaos tests: a task that fails, hangs, blocks its loop or leaks where it is told to."""
+"""Faults on purpose, for chaos tests: a task that fails, hangs, blocks its loop or leaks where its options say so."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONG: Final = 3600.0
 
 
 class Faults:
-    """What goes wrong in one task."""
+    """The faults of one task."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.bad_every: int = config[BAD_EVERY]

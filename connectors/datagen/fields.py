@@ -1,4 +1,4 @@
-"""What a generated row looks like: field specifications, the built-in ones, and their schemas and values."""
+"""The form of a generated row: field specifications, the built-in ones, and their schemas and values."""
 
 from __future__ import annotations
 

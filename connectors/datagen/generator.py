@@ -117,7 +117,7 @@ class Generator:
         return row
 
     def operation(self, n: int) -> str:
-        """What change ``n`` does to its row: ``c``, ``u`` or ``d``."""
+        """The operation of change ``n`` on its row: ``c``, ``u`` or ``d``."""
         return _LIFE[n // self._keys % len(_LIFE)] if self._keys else "c"
 
     def _make_envelope(self, n: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class DatagenTask(SourceTask):
     aliases = ("io.confluent.kafka.connect.datagen.DatagenTask",)
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
-        """Yield batches until all records were given, or for ever.
+        """Yield batches until all records were yielded, or forever.
 
         Raises:
             Fatal: a saved offset is not one of this connector's, or a fault was ordered.

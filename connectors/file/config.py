@@ -1,4 +1,4 @@
-"""Options of the file connector. The first three are Kafka Connect's, with its texts."""
+"""Options of the file connector. The first three are Kafka Connect's, with its descriptions."""
 
 from __future__ import annotations
 

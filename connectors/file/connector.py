@@ -61,7 +61,7 @@ class FileStreamSourceConnector(SourceConnector):
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
-        """Check positions; the texts are Kafka Connect's.
+        """Check positions; the messages are Kafka Connect's.
 
         Raises:
             ConfigInvalid: an offset this connector can't resume from.

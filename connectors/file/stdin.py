@@ -15,8 +15,9 @@ _AHEAD: Final = 4
 class StandardInput:
     """Reads descriptor 0 in a thread of its own.
 
-    A read of a terminal or pipe can't be interrupted, so the thread is a daemon that nobody waits for; once closed, what it
-    still reads is dropped. Not for the loop's thread pool: it would keep one of its threads for ever.
+    A read of a terminal or pipe can't be interrupted. The thread is therefore a daemon that no other thread waits for; what it
+    still reads after ``close`` is dropped. It is not in the loop's thread pool because it would occupy one of the pool's
+    threads forever.
     """
 
     def __init__(self, descriptor: int = 0) -> None:

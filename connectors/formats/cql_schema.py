@@ -114,7 +114,7 @@ def typed_schema(kind: CqlType, name: str, *, optional: bool) -> Schema:
 
 
 def make_renamer(kind: CqlType) -> Callable[[Any], Any] | None:
-    """What turns names of UDT fields into names of fields of the schema, or None where they are the same all over."""
+    """Return a function that turns names of UDT fields into the schema's names; None where all of them are the same."""
     members = [make_renamer(member) for member in kind.arguments]
     if kind.name == "udt":
         names = [(name, field_name(name), change) for name, change in zip(kind.field_names, members, strict=True)]
@@ -140,9 +140,10 @@ def make_renamer(kind: CqlType) -> Callable[[Any], Any] | None:
 
 
 def make_reader(schema: Schema) -> Callable[[Any], Any] | None:
-    """What turns a value that any converter read back (JSON without schemas too) into the form of ``connectors.cql.values``.
+    """Return a function that turns a value from any converter into the form of ``connectors.cql.values``.
 
-    Base64 becomes bytes, ``"NaN"`` and the infinities become numbers, names of fields become names of UDT fields.
+    The converter may also be JSON without schemas. Base64 becomes bytes, ``"NaN"`` and the infinities become numbers, names of
+    fields become names of UDT fields.
 
     Returns:
         None where values are right as they come.

@@ -1,4 +1,4 @@
-"""What masks compute: digests, default values by type, texts of values. Pure functions, none blocks."""
+"""The functions behind masks: digests, default values by type, values as strings. All are pure, none blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _JAVA_DIGESTS: Final = {
     "sha3384": "sha3_384",
     "sha3512": "sha3_512",
 }
-#: Texts that stand for 1970 or nothing in logical types carried as strings.
+#: Strings for 1970 or for nothing, of the logical types that are carried as strings.
 _DEFAULT_TEXTS: Final = {
     "io.debezium.time.ZonedTimestamp": "1970-01-01T00:00:00Z",
     "io.debezium.time.ZonedTime": "00:00:00Z",
@@ -67,7 +67,7 @@ def digest_of(algorithm: str) -> Callable[[bytes], Any]:
 
 
 def java_serialized(string: str) -> bytes:
-    """What Java's ``ObjectOutputStream`` writes for a string: stream header, type code, length, modified UTF-8."""
+    """The bytes of Java's ``ObjectOutputStream`` for a string: stream header, type code, length, modified UTF-8."""
     body = bytearray()
     for (unit,) in struct.iter_unpack("<H", string.encode("utf-16-le", "surrogatepass")):
         if 0 < unit < 0x80:
@@ -126,10 +126,10 @@ def _to_plain(value: Any) -> Any:
 
 
 def default_of(schema: Schema) -> Any:
-    """What stands for nothing in a type: 0, false, an empty text, 1970-01-01; fresh where it could be changed.
+    """The empty value of a type: 0, false, an empty string, 1970-01-01; a new object where it could be changed.
 
     Raises:
-        ConfigInvalid: there is nothing like that in the type.
+        ConfigInvalid: the type has no empty value.
     """
     kind = schema.type
     if schema.name == DECIMAL:
@@ -162,7 +162,7 @@ def parse_typed(raw: str, schema: Schema, where: str) -> Any:
     """``raw`` as a value of ``schema``.
 
     Raises:
-        ConfigInvalid: it is none; ``where`` says what it was for.
+        ConfigInvalid: it is not a value of ``schema``; ``where`` says what it was for.
     """
     kind = schema.type
     try:

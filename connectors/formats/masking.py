@@ -54,7 +54,7 @@ class Target(NamedTuple):
     Attributes:
         name: ``database.table.column`` (or whatever the rule's expressions are written for).
         schema: of its field, unmasked.
-        length: declared length of a text column in characters, -1 if unknown; Debezium's hashes are cut to it.
+        length: declared length in characters of a column with text, -1 if unknown; Debezium's hashes are cut to it.
         text: whether Debezium takes it as text (CHAR, VARCHAR, the TEXTs, ENUM, SET). None: tell by the schema.
         in_key: whether the column is part of the message key.
         fields: names of the row's fields, to check ``salt.field``; () if unknown.
@@ -69,7 +69,7 @@ class Target(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """What a rule makes of one column.
+    """The result of a rule for one column.
 
     Exactly one of ``convert`` and ``convert_row`` is set, or none: then only the schema changes.
 
@@ -80,7 +80,7 @@ class Mask(NamedTuple):
         convert_row: (value, row as it was before any row mask) -> value; may raise ``Skippable`` if a field is missing.
         nulls: whether it is called for None too; else None stays None.
         in_key: whether the message key gets the masked value too (masks that keep different values apart).
-        encoded: whether readers are told that it is masked (UMS ``encoded``); not for truncation.
+        encoded: whether messages say that it is masked (UMS ``encoded``); not for truncation.
     """
 
     rule: str
@@ -266,7 +266,7 @@ def _read_count(match: re.Match[str]) -> int:
 
 
 def hide_reason(error: BaseException | str) -> Skippable:
-    """What is said instead of an error with a record that was not masked yet: both may hold its values."""
+    """Return an error without values, for an error with a record that was not masked yet: both may hold its values."""
     kind = "The record is bad" if isinstance(error, str) else type(error).__name__
     return Skippable(
         f"{kind}: neither the reason nor the record is shown, because columns are masked and both may hold their "
@@ -523,7 +523,7 @@ def _read_number(options: Mapping[str, str], name: str) -> int:
 
 
 def _load_factory(name: str, rule: str) -> Factory:
-    """What a ``type`` means; may read package metadata and import a module (some milliseconds)."""
+    """Return the factory of a ``type``; may read package metadata and import a module (some milliseconds)."""
     factory: Any = None
     try:
         entry = next((entry for entry in list_entries(ENTRY_POINTS) if entry.name == name), None)
@@ -544,7 +544,7 @@ def _load_factory(name: str, rule: str) -> Factory:
 
 
 def make_rule(name: str, options: Mapping[str, Any]) -> _MaskRule:
-    """One rule from its options (raw texts or parsed values).
+    """One rule from its options (raw strings or parsed values).
 
     Raises:
         ConfigInvalid: an option is missing or wrong.

@@ -34,6 +34,6 @@ def fits_struct(name: str) -> bool:
 
 
 def schema_part(name: str) -> str:
-    """``name`` as one part of a dotted schema name; not reversible, equal texts give equal parts."""
+    """``name`` as one part of a dotted schema name; not reversible, equal strings give equal parts."""
     cleaned = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return cleaned if cleaned[:1].isalpha() or cleaned[:1] == "_" else f"_{cleaned}"

@@ -104,7 +104,7 @@ def source_number(source: Mapping[str, Any]) -> int | None:
 
 
 def choose_micros(ts_us: int | None, ts_ns: int | None, ts_ms: int | None) -> int | None:
-    """The time of a change in µs since 1970, from the finest member that is there; None: there is none."""
+    """The time of a change in µs since 1970, from the finest member that is there; None if the time is unknown."""
     if ts_us is not None:
         return int(ts_us)
     if ts_ns is not None:

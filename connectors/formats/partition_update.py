@@ -100,7 +100,7 @@ class Cell(NamedTuple):
 
 
 class UpdateRow(NamedTuple):
-    """What the mutation says of one row; ``clustering`` is empty in the static row."""
+    """The part of a mutation that is about one row; ``clustering`` is empty in the static row."""
 
     clustering: tuple[Any, ...] = ()
     liveness: CellStamp | None = None

@@ -1,7 +1,7 @@
 """The raw partition update: the server's own serialized bytes of a mutation of one partition, in a thin struct.
 
-The layout is in PARTITION_UPDATE.md. A message can be decoded by itself: the schema's parameters hold the table's definition
-and the version of the format of the bytes.
+The layout is in PARTITION_UPDATE.md. A message can be decoded without other messages: the schema's parameters hold the
+table's definition and the version of the format of the bytes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 FORM: Final = "partition-update-raw"
 FORM_VERSION: Final = "1"
-#: Parameters of the schema beside the form's and the constants: the version of the log's format that the bytes are in, and the
-#: table's definition as ``CqlTableDefinition.text`` writes it.
+#: Parameters of the schema, in addition to the form's and the constants: the version of the log's format that the bytes are
+#: in, and the table's definition as ``CqlTableDefinition.text`` writes it.
 LOG_VERSION: Final = "log.version"
 DEFINITION: Final = "definition"
 #: Versions of the log's format that are understood.
@@ -33,7 +33,7 @@ VERSIONS: Final = (7, 8, 9)
 
 
 class RawForm(NamedTuple):
-    """What the parameters of a schema say.
+    """The contents of a schema's parameters.
 
     Attributes:
         source: the members of ``source`` that all messages of the schema share.
@@ -124,7 +124,7 @@ def is_raw(schema: Schema) -> bool:
 
 
 def form_of(parameters: Callable[[str], str | None]) -> RawForm:
-    """What a schema's parameters say.
+    """Return the form that a schema's parameters describe.
 
     Args:
         parameters: gives a parameter by name: ``Schema.parameter``, or ``get`` of Avro's ``connect.parameters``.

@@ -73,7 +73,7 @@ _copy_record: Final = cast("Callable[[SourceRecord], SourceRecord]", SourceRecor
 
 
 class _MaskPlan(NamedTuple):
-    """What is done to records of one schema, topic and table; a ``convert`` of None changes nothing."""
+    """The masking of records of one schema, topic and table; a ``convert`` of None changes nothing."""
 
     kept: Schema | None  # keeps the id in the cache's key from coming to mean another object
     schema: Schema | None
@@ -145,7 +145,7 @@ class RecordMasker:
         """As ``mask``, the value alone.
 
         Raises:
-            ConfigInvalid: also where the value is text or bytes, of which nobody can tell the columns.
+            ConfigInvalid: also where the value is text or bytes, whose columns are unknown.
             Skippable: as ``mask``.
         """
         value = record.value
@@ -177,7 +177,7 @@ class RecordMasker:
             self._plan_value(value, topic, "")
 
     def members(self, schema: Schema, topic: str, *, in_key: bool = False) -> tuple[Schema, dict[Path, Mask]]:
-        """What ``mask`` does to keys (structs) or values of one table, member by member.
+        """Return the masks that ``mask`` applies to keys (structs) or values of one table, member by member.
 
         Args:
             schema: of a key, an envelope or a partition update, for which ``check`` finds nothing.
@@ -310,7 +310,7 @@ class RecordMasker:
         return replace(schema, fields=tuple(fields)), self._with_ranges(change, tables) if with_ranges else change
 
     def _refuse_elements(self, column: str, tables: Sequence[str]) -> None:
-        """What says which elements of a collection were removed shows their values."""
+        """Refuse masks of a collection in a form that names the removed elements: the names show their values."""
         for table in tables:
             rule = self._masks.rule_of(f"{table}.{column}")
             if rule is not None:
@@ -452,7 +452,7 @@ def row_function(
 
     Args:
         masks: field name and mask.
-        cells: fields whose value stands in the member ``value`` of a struct: a null there stays one, as a null struct does.
+        cells: fields whose value is the member ``value`` of a struct: a null there stays null, as does a null struct.
         as_string: write what comes out as text.
     """
     masks = list(masks)

@@ -13,7 +13,7 @@ from connectors.schema import BOOLEAN, OPTIONAL_INT64, OPTIONAL_STRING, STRING, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: ``protocol.type``: changes, a full pull, history filled in again.
+#: ``protocol.type``: changes, a snapshot, a later load of history.
 INCREMENT: Final = "data_increment_data"
 INITIAL: Final = "data_initial_data"
 BATCH: Final = "data_batch_data"
@@ -128,7 +128,7 @@ def parse_key(key: str) -> tuple[str, Namespace]:
     """Protocol and namespace of a Kafka key, with or without a suffix.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a key of UMS.
     """
     protocol, _, remainder = key.partition(".")
     return protocol, Namespace.parse(remainder.partition("...")[0])
@@ -141,7 +141,7 @@ def make_message(
     tuples: Iterable[Sequence[str | None]],
     batch: int = 0,
 ) -> dict[str, Any]:
-    """A message with rows; each row has a text or None for every field, in their order.
+    """A message with rows; each row has a string or None for every field, in the fields' order.
 
     ``batch`` is the id of the snapshot that the rows are of: 0 for changes and for a table's first snapshot.
     """

@@ -1,4 +1,4 @@
-"""CQL values in UMS tuples: the type of a column, and its values as texts. Compiled once per type.
+"""CQL values in UMS tuples: the type of a column, and its values as strings. Compiled once per type.
 
 =====================================  =========  ==================================================================
 CQL                                    UMS        text
@@ -17,7 +17,7 @@ blob, custom                           binary     Base64
 list set map tuple vector UDT          string     JSON: an array, an array of ``{"key", "value"}``, or an object
 =====================================  =========  ==================================================================
 
-In JSON numbers are numbers, except decimal and varint; blobs are Base64; NaN and the infinities are texts.
+In JSON numbers are numbers, except decimal and varint; blobs are Base64; NaN and the infinities are strings.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ _FORMS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _json_form(kind: CqlType) -> Callable[[Any], Any] | None:
-    """What values inside a collection need before they are JSON; None if nothing."""
+    """Return the function that makes values inside a collection fit for JSON; None if they are as they are."""
     if not kind.arguments:
         form = _FORMS.get(kind.name)
         return None if form is None else lambda value: None if value is None else form(value)

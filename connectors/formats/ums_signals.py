@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Speaker(NamedTuple):
-    """Who makes the messages.
+    """The task that makes the messages.
 
     Attributes:
-        part: ``INDEX/COUNT`` among the tasks that have rows of the table; "": there is one.
+        part: ``INDEX/COUNT`` among the tasks that have rows of the table; "": there is only one task.
         masked: whether masks are on: messages have the schema that says what is masked.
     """
 

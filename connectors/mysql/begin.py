@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Beginning(NamedTuple):
-    """Where a run begins.
+    """The position at which a run starts.
 
     Attributes:
-        start: what the saved offsets say.
-        place: where to begin.
-        by_gtid: whether the server is to be asked by GTIDs: the place may be of another server.
-        same_server: whether file and position of the place are of this server.
-        initial: whether the first full pull is to be made, or ended.
+        start: the contents of the saved offsets.
+        place: the position to start at.
+        by_gtid: whether to ask the server by GTIDs, since the position may be of another server.
+        same_server: whether the position's file and offset in it are of this server.
+        initial: whether the initial snapshot is to be taken, or completed.
     """
 
     start: start.Start

@@ -83,11 +83,11 @@ class BinlogClient:
         self._reading = False
 
     async def start(self) -> ServerInfo:
-        """Connect, log in, and wait until the server has begun to send.
+        """Connect, log in, and wait until the server has started to send.
 
         Raises:
-            Retriable: no server answers, or one doesn't and the others don't have the place.
-            PurgedError: no server has the place (any more).
+            Retriable: no server answers, or one doesn't and the others don't have the position.
+            PurgedError: no server has the position (any more).
             ConfigInvalid: one refuses us.
             Fatal: one can't send its binlog.
         """
@@ -110,7 +110,7 @@ class BinlogClient:
             except BaseException:
                 await self.close()
                 raise
-        # A server that is away may still have what the others lack.
+        # A server that is unavailable may still have the files that the others lack.
         raise next((error for error in failed if isinstance(error, Retriable)), failed[-1])
 
     async def _start_session(self, address: ServerAddress, context: ssl.SSLContext | None) -> ServerInfo:
@@ -151,14 +151,14 @@ class BinlogClient:
     async def read(self) -> list[bytes]:
         """The next events, at least one; waits for them. Without checksums; artificial ones and heartbeats are among them.
 
-        Cancelling it loses nothing. It must not run in the background while events are taken elsewhere, they would come out of
-        order: ``wait`` is for that.
+        Cancelling it loses nothing. Do not run it in the background while other code takes events: they would come out of
+        order. Use ``wait`` for that.
 
         Raises:
             Retriable: the connection is lost, or silent for too long.
-            PurgedError: the server does not have the place any more.
-            Fatal: the server can't go on.
-            RuntimeError: another ``read`` is under way.
+            PurgedError: the server does not have the position any more.
+            Fatal: the server can't continue.
+            RuntimeError: another ``read`` is running.
         """
         if self._reading:
             raise RuntimeError("two reads at the same time would give events out of order: use wait() and take()")
@@ -304,7 +304,7 @@ def _wake_waiter(woken: asyncio.Future[None]) -> None:
 
 
 async def _in_thread(work: functools.partial[BinlogSession], given_up: threading.Event) -> BinlogSession:
-    """The thread's result; if we are cancelled meanwhile, it is told to give up, and its connection closed if it stands."""
+    """Return the thread's result; if the caller is cancelled meanwhile, stop the thread and close its connection."""
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(running)

@@ -63,7 +63,7 @@ class BinlogHeader(NamedTuple):
 
 
 class FormatDescription(NamedTuple):
-    """What a file's first event says.
+    """The contents of a file's first event.
 
     Attributes:
         server: version of the server that wrote the file.
@@ -77,7 +77,7 @@ class FormatDescription(NamedTuple):
 
 
 class Rotate(NamedTuple):
-    """The stream goes on in this file, at this place."""
+    """Says that the stream continues in this file, at this position."""
 
     file: str
     pos: int
@@ -132,7 +132,7 @@ class Gtid(NamedTuple):
 
 
 class RowsHeader(NamedTuple):
-    """What comes before the rows of a rows event.
+    """The part of a rows event before its rows.
 
     Attributes:
         table_id: the number of the table map that describes them.
@@ -140,7 +140,7 @@ class RowsHeader(NamedTuple):
         columns: how many the table has.
         present: bitmap of the columns in each image: of a write's and a delete's, of an update's first.
         present_after: the same of an update's second image, else None.
-        start: where the rows begin in the event; they reach to its end.
+        start: where the rows start in the event; they reach to its end.
     """
 
     table_id: int
@@ -420,7 +420,7 @@ def rows_query(event: bytes, collation: int = 0) -> str:
 
 
 def describe_incident(event: bytes) -> str:
-    """What an INCIDENT event says: the binlog lacks something that was changed."""
+    """Return the text of an INCIDENT event: it says that the binlog lacks some changes."""
     body = event[HEADER_SIZE:]
     number = _U16.unpack_from(body)[0] if len(body) >= 2 else 0
     return f"incident {number}: {body[3:].decode('utf-8', 'replace') or 'no message'}"
@@ -458,7 +458,7 @@ def table_id(event: bytes) -> int:
 
 
 def rows_header(event: bytes) -> RowsHeader:
-    """What comes before the rows of a rows event (not of a compressed one: see ``uncompress_event``)."""
+    """Parse the part of a rows event before its rows (not of a compressed one: see ``uncompress_event``)."""
     kind = event[4]
     if kind not in types.ROWS:
         raise Fatal(f"{types.type_name(kind)} is no event with rows that can be read")
@@ -556,7 +556,7 @@ def _inflate_data(event: bytes, start: int, kind: int) -> bytes:
 
 @functools.lru_cache(maxsize=64)
 def python_codec(collation: int) -> str:
-    """Python's codec for texts of a collation; UTF-8 where there is none."""
+    """Python's codec for strings of a collation; UTF-8 where Python has none."""
     try:
         name: str = charset_by_id(collation).encoding
         codecs.lookup(name)

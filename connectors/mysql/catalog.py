@@ -1,4 +1,4 @@
-"""What ``information_schema`` says about tables."""
+"""Reads the structure of tables from ``information_schema``."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def column_from_catalog(row: Mapping[str, Any]) -> MySqlColumn:
 
 
 def _to_string(value: object) -> str:
-    """A driver may give the catalog's texts as bytes."""
+    """Return a value of the catalog as a string: a driver may return bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

@@ -1,7 +1,7 @@
 """From MySQL's and MariaDB's collation numbers to text: bytes first, decoded by a policy. Pure.
 
 Every charset of MariaDB and MySQL is here. Where Python has no codec, or one that reads some bytes otherwise than the server,
-``charset_tables`` says what the server reads. Text is the same in the stream and in full pulls, because both decode the stored
+``charset_tables`` has the server's mapping. Text is the same in the stream and in snapshots, because both decode the stored
 bytes here.
 """
 

@@ -1,4 +1,4 @@
-"""What only the server can tell of a configuration. Every complaint names the statement that mends it."""
+"""Checks of a configuration that need the server. Every error message names the statement that fixes the problem."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SIGNAL_COLUMNS: Final = "(id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL
 
 
 class Grants(NamedTuple):
-    """What ``SHOW GRANTS`` says.
+    """The result of ``SHOW GRANTS``.
 
     Attributes:
         everywhere: privileges ON *.*, in upper case.
@@ -77,7 +77,7 @@ def _covers_table(pattern_name: str, table: TableName) -> bool:
 
 
 def parse_grants(rows: Collection[str]) -> Grants:
-    """What the rows of ``SHOW GRANTS`` say. Pure."""
+    """Parse the rows of ``SHOW GRANTS``. Pure."""
     everywhere: set[str] = set()
     objects = []
     roles = False
@@ -320,7 +320,7 @@ async def _check_tables(
 async def _check_logical(
     opened: Any, names: Sequence[TableName], config: Config, info: ServerInfo, findings: Findings
 ) -> None:
-    """``logical.tables``: expressions match something, and the partitions of a logical table can be told apart and fit."""
+    """Check that ``logical.tables`` matches tables, and that the partitions of a logical table are distinct and fit."""
     settings = event_settings(config, info.flavor)
     mapping = logical.parse_mapping(settings.logical)
     for expression in mapping.unused(names):

@@ -1,4 +1,4 @@
-"""Which columns of a table become fields of its events, and how: see ``make_layout``."""
+"""Decides which columns of a table become fields of its events, and how: see ``make_layout``."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class FieldPlan(NamedTuple):
         column: the column's name, which is the value's name in the decoder's rows.
         name: the field's name.
         schema: the field's schema.
-        transform: what is still to be done to the decoder's value, or None.
+        transform: the function to apply to the decoder's value, or None.
         nulls: whether ``transform`` is called with None too.
-        encoded: whether readers are told that the value is masked.
+        encoded: whether the event says that the value is masked.
     """
 
     column: str
@@ -48,8 +48,8 @@ class FieldPlan(NamedTuple):
 class ColumnLayout(msgspec.Struct, frozen=True, kw_only=True):
     """One structure of a table as its events show it.
 
-    The decoder gives key columns as they are, whatever masks them: full pulls go by them, and an event's key shows them even
-    where its value hides them, as in Debezium. What is still to be done to the decoder's rows stands in ``values`` and ``key``.
+    The decoder does not mask key columns: snapshots read in their order, and an event's key shows them even where its value
+    hides them, as in Debezium. ``values`` and ``key`` hold the functions that still have to be applied to the decoder's rows.
 
     Attributes:
         table: the structure.
@@ -152,7 +152,7 @@ def make_layout(table: MySqlTable, settings: MySqlEventSettings, options: ValueO
 
 
 def make_plans(table: MySqlTable, settings: MySqlEventSettings, options: ValueOptions) -> list[ColumnPlan | None]:
-    """What the decoder is to make of each column: see ``ColumnLayout.plans``."""
+    """Return the decoder's plan for each column: see ``ColumnLayout.plans``."""
     return list(make_layout(table, settings, options).plans)
 
 

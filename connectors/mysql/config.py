@@ -86,7 +86,7 @@ _CHANNELS: Final = {
 
 
 def text_of(config: Config, name: str) -> str:
-    """An option as it stands in the configuration, since expressions may hold commas; "" if it is not set."""
+    """An option's unparsed value, since expressions may hold commas; "" if it is not set."""
     return str(config.raw.get(name) or "").strip()
 
 
@@ -101,7 +101,7 @@ def connector_class(config: Config) -> str:
 
 
 def flavor_of(config: Config, server: str) -> Literal["mysql", "mariadb"]:
-    """What events call the connector: as Debezium's class that is named, else as the server is."""
+    """Return the connector's name in events: of Debezium's class where one is configured, else of the server."""
     name = str(config.raw.get("connector.class") or "")
     if name.startswith("io.debezium.connector.mariadb.") or connector_class(config) == "mariadbconnector":
         return MARIADB
@@ -114,7 +114,7 @@ def task_shard(config: Config) -> Shard:
     """The part of the source that the task owns.
 
     Raises:
-        ConfigInvalid: ``task.shard`` is none.
+        ConfigInvalid: ``task.shard`` is not a shard.
     """
     shard_source = config[sk.TASK_SHARD]
     if not shard_source:
@@ -138,7 +138,7 @@ def table_name(full_name: str | None) -> TableName | None:
 
 
 def snapshot_plan(config: Config) -> SnapshotPlan:
-    """What ``snapshot.mode`` means.
+    """Return the plan that ``snapshot.mode`` names.
 
     Raises:
         ConfigInvalid: it names a Java class.
@@ -189,7 +189,7 @@ def snapshot_overrides(config: Config) -> Overrides:
 
 
 def version_topic(config: Config) -> str:
-    """The topic of table versions; "": there is none."""
+    """The topic of table versions; "" if none is configured."""
     topic = config[ek.VERSION_TOPIC]
     if topic is None:
         return (
@@ -287,7 +287,7 @@ def connection_settings(config: Config) -> ConnectionSettings:
     """How to connect to the source; a task of several has a server id of its own.
 
     Raises:
-        ConfigInvalid: ``task.shard`` is none.
+        ConfigInvalid: ``task.shard`` is not a shard.
     """
     owned_shard = task_shard(config)
     server_id = config[sk.SERVER_ID]
@@ -316,7 +316,7 @@ def connection_settings(config: Config) -> ConnectionSettings:
 
 
 def replica_settings(config: Config) -> ConnectionSettings | None:
-    """How to connect to the replica that full pulls read, or None: there is none."""
+    """How to connect to the replica that snapshots read; None if none is configured."""
     host = config[sk.SNAPSHOT_HOST]
     if not host:
         return None
@@ -353,11 +353,11 @@ def value_options(config: Config, server: str) -> ValueOptions:
 
 
 def event_settings(config: Config, server: str) -> MySqlEventSettings:
-    """What events look like, which are sent, and where to.
+    """Return the form of events, which of them are sent, and their topics.
 
     Args:
         config: the parsed configuration.
-        server: ``mysql`` or ``mariadb``: what the server is; ``connector.class`` may say otherwise for events.
+        server: ``mysql`` or ``mariadb``: the kind of server; ``connector.class`` may say otherwise for events.
 
     Raises:
         ConfigInvalid: a masking rule can't be used.
@@ -424,7 +424,7 @@ def _topic_settings(config: Config) -> TopicSettings:
 
 
 def snapshot_settings(config: Config) -> SnapshotSettings:
-    """How full pulls are read."""
+    """How snapshots are read."""
     return SnapshotSettings(
         threads=config[sk.SNAPSHOT_THREADS],
         split_columns=config[sk.SNAPSHOT_SPLIT] or "",
@@ -440,7 +440,7 @@ def snapshot_settings(config: Config) -> SnapshotSettings:
 
 
 def heartbeat_settings(config: Config) -> HeartbeatSettings:
-    """What is written into the source."""
+    """Return the settings of the heartbeats that are written into the source."""
     table = config[sk.HEARTBEAT_TABLE] or ""
     interval_s = config[sk.HEARTBEAT] / 1000
     return HeartbeatSettings(
@@ -456,7 +456,7 @@ def heartbeat_settings(config: Config) -> HeartbeatSettings:
 
 
 def find_problems(config: Config) -> list[ConfigProblem]:
-    """What makes the configuration one that can't work, or that would give other data than it says."""
+    """Return the problems of a configuration that can't work, or that would give other data than it says."""
     complaints: list[ConfigProblem] = []
 
     def complain(name: str, reason: str) -> None:

@@ -1,6 +1,6 @@
-"""Connections for queries, and what the server says about itself.
+"""Connections for queries, and the server's own data: version, ids and variables.
 
-Every error of the driver becomes one of ours here, by ``explain_failure``: ``Retriable`` where the server is away or busy,
+``explain_failure`` turns every error of the driver into one of ours: ``Retriable`` where the server is unavailable or busy,
 ``ConfigInvalid`` where it refuses us, ``Fatal`` for the rest.
 """
 
@@ -44,7 +44,7 @@ _PASSING: Final = frozenset({
     1317, 1412, 1613, 1614, 1927, 1969, 2000, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2027, 2055, 3024, 3168, 3169, 3170,
     4031,
 })  # fmt: skip
-#: Errors of logging in that only another configuration mends, or another account.
+#: Login errors that only another configuration or another account fixes.
 _REFUSED: Final = frozenset({
     1043, 1044, 1045, 1130, 1131, 1132, 1133, 1251, 1275, 1524, 1698, 1820, 1862, 2007, 2026, 2049, 2054, 2058, 2059, 2061,
     3118, 3159, 3878, 3955, 4151,
@@ -56,7 +56,7 @@ _ATTEMPTS: Final = 3
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says about itself.
+    """A server's own data.
 
     Attributes:
         flavor: ``mariadb`` or ``mysql``.
@@ -128,7 +128,7 @@ NO_TLS: Final = "the server has no TLS"
 async def connect_first(settings: ConnectionSettings, *, server_name: str = "") -> Connection:
     """A connection for queries, to the first of the servers that answers; ``close()`` it.
 
-    Texts are utf8mb4, times those of ``settings.time_zone``, autocommit is on. Not to be shared by tasks at the same time.
+    Strings are utf8mb4, times are in ``settings.time_zone``, autocommit is on. Tasks must not share it at the same time.
     ``server_name`` says in messages what the server is for.
 
     Raises:
@@ -183,7 +183,7 @@ def _session_statement(settings: ConnectionSettings, version: str) -> str:
     ]
     if settings.net_read_timeout_s is not None:
         parts.append(f"net_read_timeout = {settings.net_read_timeout_s}")
-    # A limit for interactive users must not end a full pull.
+    # A limit for interactive users must not end a snapshot.
     if "mariadb" in version.lower():
         parts.append("max_statement_time = 0")
     elif parse_version(version) >= (5, 7, 8):
@@ -219,7 +219,7 @@ def _shorten_sql(sql: str) -> str:
 def explain_failure(
     error: BaseException, doing: str, *, address: ServerAddress | None = None, user: str = "", name: str = ""
 ) -> MillraceError:
-    """The error of ours for one of the driver: what happened while ``doing`` something, where, and how to mend it."""
+    """Our error for one of the driver's: what happened while ``doing`` something, where, and how to fix it."""
     where = f"{name or 'the MySQL server'}{f' at {address}' if address is not None else ''}"
     causes: list[BaseException | None] = [error, getattr(error, "original_exception", None), error.__cause__]
     for cause in causes:
@@ -285,7 +285,7 @@ def variables_sql() -> str:
 
 
 def info_of(rows: Sequence[tuple[Any, ...]], *, address: str = "", encrypted: bool = False) -> ServerInfo:
-    """What the rows of ``variables_sql`` say."""
+    """Parse the rows of ``variables_sql``."""
     variables = {str(name).lower(): "" if value is None else str(value) for name, value in rows}
     version_text = variables.get("version", "")
     mariadb = "mariadb" in f"{version_text} {variables.get('version_comment', '')}".lower()
@@ -308,7 +308,7 @@ def address_of(connection: Connection) -> str:
 
 
 async def server_info(connection: Connection) -> ServerInfo:
-    """What the server says about itself.
+    """Return the server's own data.
 
     Raises:
         Retriable: the connection is lost.
@@ -340,7 +340,7 @@ async def current_place(connection: Connection, info: ServerInfo, *, gtids: bool
                 break
             row = again
         else:
-            # It writes all the time: what was executed until that place stands in the file.
+            # The server writes all the time: the file has the transactions that were executed until that position.
             executed = await _query_scalar(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (str(row[0]), int(row[1])))
         executed = executed or await _query_scalar(connection, "SELECT @@GLOBAL.gtid_current_pos")
     return BinlogPosition(file=str(row[0]), pos=int(row[1]), gtids="".join(executed.split()), server_id=info.server_id)

@@ -31,7 +31,7 @@ MOST_TASKS: Final = 64
 
 
 class MySqlConnector(SourceConnector):
-    """Reads the binlog of MySQL and MariaDB servers, and the contents of their tables beside it."""
+    """Reads the binlog of MySQL and MariaDB servers, and takes snapshots of their tables at the same time."""
 
     version = version("millrace")
     config_def = CONFIG
@@ -57,7 +57,7 @@ class MySqlConnector(SourceConnector):
             self.context.log.warning("%s", warning.message)
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """One shard of the source per task. Asks nobody: the tasks find their tables themselves."""
+        """One shard of the source per task. Does not ask the server: the tasks find their tables themselves."""
         count = 1 if one_task(self.context.config) else max(1, min(max_tasks, MOST_TASKS))
         return [{sk.TASK_SHARD: shards.format_shard(Shard(index, count))} for index in range(count)]
 
@@ -76,7 +76,7 @@ class MySqlConnector(SourceConnector):
 
     @classmethod
     def exactly_once_support(cls, config: Config) -> bool:
-        """True: positions are exact to the row, and full pulls go on after the last chunk."""
+        """True: positions are exact to the row, and snapshots resume after the last chunk."""
         del config
         return True
 

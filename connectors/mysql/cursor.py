@@ -44,7 +44,7 @@ class BinlogCursor:
         self.executed = executed
         self.ts_sec = position.ts_sec
         self.server_id = position.server_id
-        #: Of the transaction that the task is to go on with: events done, rows done of the next one, all rows done, its GTID.
+        #: Of the transaction that the task resumes: events done, rows done of the next one, all rows done, its GTID.
         self._half_done: tuple[int, int, int, str] | None = None
         self._executed_text = executed.text() if executed is not None else ""
         self._constant: Position = {
@@ -63,7 +63,7 @@ class BinlogCursor:
         self._half_done = None
 
     def set_done(self, done: Iterable[ShardDone]) -> None:
-        """What former owners of rows have delivered beyond the place; part of every offset."""
+        """Set what former owners of rows have delivered beyond the position; it is part of every offset."""
         done_json = start.done_text(done)
         if done_json:
             self._constant[start.DONE] = done_json
@@ -92,7 +92,7 @@ class BinlogCursor:
         self.events = self.tx_rows = 0
 
     def rotate(self, file: str, pos: int) -> None:
-        """Go on at ``pos`` of ``file``."""
+        """Continue at ``pos`` of ``file``."""
         self.file, self.pos = file, pos
         if not self.open:
             self.settle()
@@ -102,7 +102,7 @@ class BinlogCursor:
         return start.Spot(positions.file_number(self.restart_file), self.restart_pos, self.events, row)
 
     def offset(self, events: int, row: int, tx_rows: int) -> Position:
-        """The offset that says: so many events, and rows of the next one, are done; a new mapping."""
+        """The offset after this number of events, and of rows of the next one; a new mapping."""
         gtid = self.gtid
         if self._half_done is not None and not events and not row:
             events, row, tx_rows, gtid = self._half_done

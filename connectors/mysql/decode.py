@@ -263,7 +263,7 @@ class _Ends:
 def _one_by_one(
     name: str, code: CodeBuilder, fast: Rows, ends: _Ends, event: bytes, start: int, end: int, width: int
 ) -> list[Any]:
-    """What ``fast`` can decode, each row by itself; BadRow with that if some can't be."""
+    """Decode rows with ``fast``, one at a time; raise BadRow with the decoded rows if some can't be decoded."""
     rows: list[Any] = []
     bad: list[tuple[int, str, str, bytes]] = []
     for number, (first, last) in enumerate(ends(event, start, end)):

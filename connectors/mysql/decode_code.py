@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 _WORD: Final = re.compile(r"\$(\w)")
 _BITMAPS: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
-#: Beyond so many columns the straight path would only make the function longer to compile.
+#: The largest number of columns with a straight path; for more, it would only make the function longer to compile.
 _STRAIGHT: Final = 200
 
 
 class Image(NamedTuple):
-    """What is to be read of a row image.
+    """The columns to read from a row image.
 
     Attributes:
         columns: the columns that the image has, in order.
         plans: how each becomes a field; None: it is stepped over.
-        prefix: begins the names of the image's variables.
-        owner: place in ``columns`` of the column that says whose the row is, or None.
+        prefix: of the names of the image's variables.
+        owner: index in ``columns`` of the column that decides which task owns the row, or None.
     """
 
     columns: tuple[MySqlColumn, ...]

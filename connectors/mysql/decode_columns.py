@@ -1,8 +1,8 @@
-"""How each column's stored bytes become its field's value, as pieces of Python code for ``decode_code``. Pure.
+"""How each column's stored bytes become its field's value, as fragments of Python code for ``decode_code``. Pure.
 
-A piece is either fixed (so many bytes, unpacked with its neighbours by one ``struct`` call) or begins with a length. In an
-expression ``$0`` and ``$1`` stand for the unpacked numbers, or ``$0`` for the bytes after the length; ``$t`` and ``$y`` are
-variables of its own, and any other ``$f`` is what ``names`` says.
+A column either has a fixed number of bytes, which one ``struct`` call unpacks with those of its neighbours, or it starts with
+a length. In an expression ``$0`` and ``$1`` stand for the unpacked numbers, or ``$0`` for the bytes after the length. ``$t``
+and ``$y`` are variables of the expression; ``names`` defines any other ``$f``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ColumnCode(NamedTuple):
         size: bytes that the format takes.
         numbers: how many values the format gives.
         value: the expression of the field's value.
-        varying: whether so many bytes follow as the format's number says (of two numbers: the second times 65,536 more).
-        names: what the expression refers to.
+        varying: whether the format's number is a count of bytes that follow (of two numbers: the second times 65,536 more).
+        names: the objects that the expression refers to.
     """
 
     format: str
@@ -65,7 +65,7 @@ _FORMATS: Final = {
     (codes.LONGLONG, False): "q",
     (codes.LONGLONG, True): "Q",
 }
-#: Bytes that so many leading decimal digits take.
+#: Bytes taken by the leading decimal digits, by their number.
 _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _GROUP: Final = 9
 _SHORT_LENGTH: Final = 255
@@ -214,7 +214,7 @@ def _length_prefix(column: MySqlColumn) -> tuple[str, int, int]:
 
 
 def text_expression(charset: str, errors: str) -> tuple[str, dict[str, Any]]:
-    """The expression of a text from its bytes."""
+    """The expression of a string from its bytes."""
     if charset in ("utf8mb4", "utf8mb3"):
         return ("$0.decode()" if errors == "strict" else f"$0.decode('utf-8', {errors!r})"), {}
     return "$f($0)", {"f": make_decoder(charset, errors)}
@@ -337,7 +337,7 @@ def _old_time(column: MySqlColumn, show: Callable[[int], Any]) -> ColumnCode:
 
 
 def _refuse_old_fraction(column: MySqlColumn) -> None:
-    """MariaDB's own form of fractions (before 10.1, or mysql56_temporal_format=OFF) can't be told from the binlog."""
+    """Refuse MariaDB's own form of fractions (before 10.1, or mysql56_temporal_format=OFF): the binlog does not show it."""
     if fraction(column):
         raise Fatal(
             f"column {column.name} ({column.declared}) is stored in MariaDB's old form of fractional seconds, of which "

@@ -1,4 +1,4 @@
-"""Which databases, tables and columns are captured: Debezium's include and exclude lists."""
+"""Selects databases, tables and columns by Debezium's include and exclude lists."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Patterns = tuple[re.Pattern[str], ...]
 
 
 def parse_patterns(source: str) -> Patterns:
-    r"""A comma-separated list of Java's regular expressions, for whole names in any case; ``\,`` is a comma in one.
+    r"""Parse a comma-separated list of Java's regular expressions, for whole names in any case; ``\,`` is a comma in one.
 
     Raises:
-        ConfigInvalid: one of them is none.
+        ConfigInvalid: one of them is not a regular expression.
     """
     items = (item.strip().replace("\\,", ",") for item in _ITEM.findall(source))
     return tuple(compile_java(f"(?i){item}") for item in items if item)
@@ -63,7 +63,7 @@ def quote_expression(name: TableName) -> str:
 
 
 class MySqlTableFilter:
-    """Which tables are captured. Answers are kept, so asking again costs a look-up."""
+    """Says which tables are captured. Answers are kept, so asking again costs a look-up."""
 
     def __init__(self, settings: MySqlEventSettings) -> None:
         """Compile the lists.

@@ -25,7 +25,7 @@ def read_geometry(stored: bytes) -> dict[str, Any]:
 
 
 def read_point(stored: bytes) -> dict[str, Any]:
-    """``io.debezium.data.geometry.Point``: with the coordinates beside the WKB.
+    """``io.debezium.data.geometry.Point``: the coordinates and the WKB.
 
     Raises:
         ValueError: it is no point of two dimensions.
@@ -40,5 +40,5 @@ def read_point(stored: bytes) -> dict[str, Any]:
 
 
 def missing_value(*, is_point: bool) -> dict[str, Any]:
-    """What stands for null where a column can't be null."""
+    """Return the value for null of a column that can't be null."""
     return {"x": 0.0, "y": 0.0, "wkb": EMPTY, "srid": None} if is_point else {"wkb": EMPTY, "srid": None}

@@ -1,7 +1,7 @@
 """Sets of executed transactions, by GTID, of MySQL and MariaDB.
 
 MariaDB's is one transaction per replication domain: the last one, with all before it in the domain. MySQL's are intervals of
-numbers per server (uuid) and tag. Not thread-safe; nothing blocks. A text that is no such set raises ``ConfigInvalid``.
+numbers per server (uuid) and tag. Not thread-safe; nothing blocks. A string that is no such set raises ``ConfigInvalid``.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def includes_gtids(flavor: str, now: GtidSet | str, target: GtidSet | str) -> bo
     """Whether everything in ``target`` is in ``now``.
 
     Raises:
-        ConfigInvalid: a text is no GTID set of the flavor.
+        ConfigInvalid: a string is no GTID set of the flavor.
     """
     done = parse_gtids(flavor, now) if isinstance(now, str) else now
     return (parse_gtids(flavor, target) if isinstance(target, str) else target).is_subset(done)

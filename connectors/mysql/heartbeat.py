@@ -36,7 +36,7 @@ _READ_ONLY: Final = frozenset({1290, 1836, 1792})
 
 
 class HeartbeatSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the writer does.
+    """The settings of a ``HeartbeatWriter``.
 
     Attributes:
         interval_s: seconds between two heartbeats; 0 switches the writer off.
@@ -46,7 +46,7 @@ class HeartbeatSettings(msgspec.Struct, frozen=True, kw_only=True):
         create: whether the table is created if it isn't there.
         user: shown in the GRANT that an error names.
         timeout_s: how long one heartbeat may take.
-        late_s: a heartbeat that has not arrived after so many seconds is late.
+        late_s: a heartbeat that has not arrived after this number of seconds is late.
     """
 
     interval_s: float
@@ -124,7 +124,7 @@ def create_statements(table: str) -> tuple[str, str]:
 
 
 def setup_text(settings: HeartbeatSettings) -> str:
-    """What an administrator runs once, so that the connector need not be allowed to create anything."""
+    """Return the statements that an administrator runs once, so that the connector needs no right to create anything."""
     _, name = _quote_names(settings.table)
     grant = f"GRANT SELECT, INSERT, UPDATE ON {name} TO {_format_account(settings.user)}"
     return "; ".join((*create_statements(settings.table), grant))
@@ -143,7 +143,7 @@ def upsert_statement(table: str) -> str:
 
 
 class HeartbeatConnection(Protocol):
-    """What the writer needs of an ``aiomysql.Connection``."""
+    """The part of an ``aiomysql.Connection`` that the writer uses."""
 
     def cursor(self) -> Any:
         """A cursor, as an async context manager."""
@@ -158,14 +158,14 @@ class HeartbeatConnection(Protocol):
 class HeartbeatWriter:
     """Writes a heartbeat at each interval, on a connection of its own; for one task of a connector.
 
-    It never fails the task: what goes wrong is logged once per kind, shown in ``problem``, and tried again at the next
+    It never fails the task: a failed heartbeat is logged once per kind of error, shown in ``problem``, and retried at the next
     interval.
 
     Args:
         connect: makes a connection to the source; may raise ``MillraceError``.
         settings: what to write.
         log: the task's.
-        latency: told what was sent and stored.
+        latency: records the heartbeats that were sent and stored.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class HeartbeatWriter:
         self._task: asyncio.Task[None] | None = None
         self._last_us = 0
         self._source = settings.source[:_LONGEST]
-        #: Why heartbeats are not written now, with what mends it; "" if they are.
+        #: Why heartbeats are not written now, and how to fix it; "" if they are.
         self.problem = ""
         #: Heartbeats that the source has taken.
         self.written = 0
@@ -292,7 +292,7 @@ class HeartbeatWriter:
 
 
 def explain_problem(error: BaseException, settings: HeartbeatSettings) -> str:
-    """Why a heartbeat could not be written, and what mends it. Pure."""
+    """Return why a heartbeat could not be written, and how to fix it. Pure."""
     if isinstance(error, MillraceError):
         return str(error)
     code = _error_code(error)
@@ -310,7 +310,7 @@ def explain_problem(error: BaseException, settings: HeartbeatSettings) -> str:
 
 
 def _error_code(error: BaseException) -> int:
-    """MySQL's error number; 0 if there is none."""
+    """MySQL's error number; 0 if the error has none."""
     arguments: Sequence[object] = error.args if isinstance(error, pymysql.err.MySQLError) else ()
     return arguments[0] if arguments and isinstance(arguments[0], int) else 0
 

@@ -1,7 +1,7 @@
 """MySQL's binary JSON as a tree and as text; the text is the same for the server's own text form. Pure.
 
 The text has no blanks, as Debezium writes it from the binlog. Values that JSON has no type for (dates, bytes) are written as
-the server's text has them, so that the stream and full pulls agree.
+the server's text has them, so that the stream and snapshots agree.
 
 A tree is of dict, list, str, int, float, bool, None, ``Decimal`` and ``Shown`` (such a value without a JSON type).
 """

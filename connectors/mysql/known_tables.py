@@ -1,4 +1,4 @@
-"""Which captured tables a task knows already, so that it sees those that come later. No input or output.
+"""The captured tables that a task knows already, so that it notices later ones. No input or output.
 
 A task saves the list of tables that it has decided about. A captured table that is not in the list is new. Its rows are in the
 binlog if the stream comes by its CREATE TABLE; they are not if the table was renamed into the list, or if the list of captured
@@ -38,7 +38,7 @@ class _List(msgspec.Struct):
 
 
 class StatementEffect(NamedTuple):
-    """What a statement means for snapshots of new tables.
+    """The effect of a statement on snapshots of new tables.
 
     Attributes:
         new: tables that need a snapshot now.
@@ -114,7 +114,7 @@ class KnownTables:
             all_read: whether a snapshot of all tables begins now.
         """
         if self._known is None or all_read:
-            new = []  # without a list nobody can tell: they count as known
+            new = []  # without a list it is unknown: they count as known
             self._known = {self._table_key(name) for name in names}
         else:
             new = [name for name in names if self._table_key(name) not in self._known]
@@ -155,7 +155,7 @@ class KnownTables:
         return sorted(self._known or ())
 
     def take(self) -> tuple[tuple[Position, Position], ...]:
-        """What is to be saved since the last call."""
+        """Return the offset to save if the list has changed since the last call, else ()."""
         if not self._changed or self._known is None:
             return ()
         self._changed = False
@@ -173,7 +173,7 @@ def _unpack_names(packed: str) -> set[TableName]:
 
 
 def _unfinished_tables(pairs: Iterable[tuple[Position, Position]], members: set[str]) -> frozenset[str]:
-    """Tables whose snapshot was begun by one of these shards and not finished."""
+    """Tables whose snapshot was started by one of these shards and not completed."""
     table_names: set[str] = set()
     for partition, offset in pairs:
         request: Any = offset.get("request")

@@ -35,7 +35,7 @@ def lag_partition(prefix: str, shard: Shard) -> Position:
 
 
 def lag_offset(latency: HeartbeatLatency, tables: TableLags) -> Position:
-    """What a task saves now and then, so that any worker can answer."""
+    """Return the offset with the lag that a task saves at intervals, so that any worker can answer requests for it."""
     return {
         _HEARTBEAT: msgspec.json.encode(latency.saved()).decode(),
         _TABLES: tables.saved(),
@@ -99,7 +99,7 @@ async def read_lag(config: Config, offsets: Sequence[tuple[Position, Position]])
 def _measure_behind(
     position: BinlogPosition | None, now: BinlogPosition, logs: Sequence[tuple[str, int]], flavor: str
 ) -> tuple[int | None, float | None]:
-    """Bytes and seconds; None for what can't be told."""
+    """Return bytes and seconds; None for a number that is unknown."""
     if position is None:
         return None, None
     if (

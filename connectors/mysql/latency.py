@@ -1,6 +1,6 @@
 """How far the stream is behind, as numbers and as text: heartbeats by stage, and every table. Pure but for the clock.
 
-Bounded: so many heartbeats and tables are remembered, however late they are.
+Memory is bounded: the number of remembered heartbeats and tables has a limit, however late they are.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class HeartbeatLatency:
     each batch that is handed over, ``acknowledged`` in the task's ``committed``.
 
     Args:
-        late_s: a heartbeat that has not arrived after so many seconds is late.
+        late_s: a heartbeat that has not arrived after this number of seconds is late.
         clock: microseconds since 1970.
     """
 
@@ -160,7 +160,7 @@ class HeartbeatLatency:
         return {**self._numbers, AGE_SECONDS: self.age_s()}
 
     def age_s(self) -> float:
-        """How old the youngest acknowledged heartbeat is, seconds; since the start while there is none."""
+        """The age of the newest acknowledged heartbeat in seconds; before the first one, the time since the start."""
         return _to_seconds(
             self._clock() - (self.last_acknowledged or min(self._started, self.last_sent or self._started))
         )
@@ -180,7 +180,7 @@ class HeartbeatLatency:
         return ""
 
     def saved(self) -> dict[str, Any]:
-        """What an offset keeps of it, for REST: flat and JSON-able."""
+        """Return the members of an offset that keep the latency for REST: flat and fit for JSON."""
         members: dict[str, Any] = {
             "sent_us": self.last_sent,
             "read_us": self.last_read,

@@ -32,7 +32,7 @@ _ITEM: Final = re.compile(
 
 
 class Logical(NamedTuple):
-    """What a physical table stands for.
+    """The logical table and the partition that a physical table is.
 
     Attributes:
         name: the logical table; a table that is not mapped has its own name here.
@@ -48,7 +48,7 @@ class Logical(NamedTuple):
 
     @property
     def members(self) -> dict[str, Any]:
-        """What ``source`` of Debezium's events has in addition; {} for a table that is not mapped."""
+        """Return the additional members of ``source`` in Debezium's events; {} for a table that is not mapped."""
         return (
             {
                 "logical_db": self.name.database,
@@ -78,7 +78,7 @@ class LogicalTables:
         self._rules = tuple(_parse_rule(item.strip()) for item in source.split(";") if item.strip())
 
     def of(self, name: TableName) -> Logical:
-        """What the table stands for.
+        """Return the table's logical table.
 
         Raises:
             ConfigInvalid: several expressions match it, or a group of the one that does is not a number.

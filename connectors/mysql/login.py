@@ -1,4 +1,4 @@
-"""Logging in to read the binlog: everything up to the first byte that the server sends by itself. Blocks: for a thread."""
+"""Logs in to read the binlog: everything up to the first byte of the stream. Blocks, so call it in a thread."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ class Driver(pymysql.Connection):
 
 
 class BinlogSession(NamedTuple):
-    """A connection on which the server has begun to send.
+    """A connection on which the server has started to send.
 
     Attributes:
         driver: the connection; its socket does not block.
-        info: what the server says about itself.
-        server_id: the number under which it knows us.
+        info: the server's own data.
+        server_id: the server id under which the connection reads.
         thread: the connection's number in its process list.
-        by_gtid: whether it begins behind GTIDs.
+        by_gtid: whether the stream starts after a set of GTIDs.
     """
 
     driver: Driver
@@ -99,14 +99,14 @@ def log_in(
 ) -> BinlogSession:
     """Connect to one server and ask for its binlog; see ``BinlogClient``. Blocks.
 
-    ``given_up`` is set when nobody wants the binlog any more: asking for it all the same would end the connection of whoever
-    reads it by now under the same number.
+    ``given_up`` is set when the caller doesn't need the binlog any more. A request for it would then close the connection of
+    another reader that uses the same server id by now.
 
     Raises:
         Retriable: the server doesn't answer, or the attempt was given up.
-        PurgedError: it does not have the place's file any more (seen here only for files beyond 4 GiB).
+        PurgedError: it does not have the position's file any more (seen here only for files beyond 4 GiB).
         ConfigInvalid: it refuses us.
-        Fatal: it can't do what is wanted.
+        Fatal: it can't send its binlog as requested.
     """
     limit = max(1, int(settings.connect_timeout_s))
     driver = Driver(

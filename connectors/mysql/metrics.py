@@ -109,7 +109,7 @@ _TOTALS: Final = {
 
 
 class BinlogCounts(Protocol):
-    """What a stream counts since it was started; see ``connectors.mysql.stream.StreamCounters``."""
+    """A stream's counts since it was started; see ``connectors.mysql.stream.StreamCounters``."""
 
     last_ts_ms: int
     snapshot_bad: int
@@ -147,7 +147,7 @@ def report_task(
 
     Args:
         to: takes them.
-        counters: of the stream. What was reported of them is noted in it, so that a new stream goes on counting.
+        counters: of the stream. It also holds the values reported so far, so that a new stream continues from them.
         cursor: where the stream is.
         client: reads for it.
         latency: ``HeartbeatLatency.numbers``.
@@ -246,6 +246,6 @@ def _report_pulls(
     to.set(SINCE_LAST_MS, 0 if running else now_ms - finished if finished else -1, _IN_SNAPSHOT)
     rows = sum(debezium.rows_of(table) for snapshot in pulls for table in debezium.tables_of(snapshot))
     for name, total in ((EVENTS, rows), (ERRONEOUS, bad), (OMITTED, bad if keep_going else 0), (FILTERED, 0)):
-        # a pull that is over may be forgotten: what it had is not taken back
+        # a completed snapshot may be forgotten: its numbers are not subtracted
         to.add(name, max(0, total - before.get(f"snapshot {name}", 0)), _IN_SNAPSHOT)
         before[f"snapshot {name}"] = total

@@ -1,4 +1,4 @@
-"""What the parts of the connector tell each other: tables, columns, source positions, shards."""
+"""The values that the connector's parts exchange: tables, columns, source positions, shards."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class MySqlColumn(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: its name.
-        type: the type code of the TABLE_MAP event, with ENUM, SET and the real string type already told apart.
-        meta: the type's metadata as one number; what it counts by type says ``type_codes``.
+        type: the type code of the TABLE_MAP event, with ENUM, SET and the real string type already resolved.
+        meta: the type's metadata as one number; ``type_codes`` says what it counts for each type.
         nullable: whether NULL is allowed.
         unsigned: of a number.
-        collation: the id of the collation of a text, ENUM or SET column; None for others (63 is ``binary``).
+        collation: the id of the collation of a string, ENUM or SET column; None for others (63 is ``binary``).
         members: of an ENUM or SET, as text.
         geometry: the geometry type's number; None for others.
         visible: False for an invisible column (which Debezium captures like any other).
         declared: the type as ``information_schema.COLUMN_TYPE`` writes it (``varchar(20)``, ``int(10) unsigned``), or "" if
             unknown.
-        default: the default as ``information_schema.COLUMN_DEFAULT`` writes it; None: there is none, or it is unknown.
+        default: the default as ``information_schema.COLUMN_DEFAULT`` writes it; None if it is missing or unknown.
         comment: the column's comment.
         extra: ``information_schema.EXTRA`` (``auto_increment``, ``STORED GENERATED`` ...).
     """
@@ -107,11 +107,11 @@ class ColumnPlan(NamedTuple):
 
 
 class BinlogPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the stream is to go on: Debezium's offset, as values.
+    """The position from which the stream continues: Debezium's offset, as values.
 
-    ``file`` and ``pos`` say where the last transaction that is wholly done ended (a place at which a server can be asked to
-    begin); ``gtids`` is the set executed until then, as the server writes it ("" without GTIDs). ``event`` says how many events
-    after that are done, and ``row`` how many rows of the next one.
+    ``file`` and ``pos`` say where the last completed transaction ended (a position at which a server can start to send);
+    ``gtids`` is the set executed until then, as the server writes it ("" without GTIDs). ``event`` says how many events after
+    that are done, and ``row`` how many rows of the next one.
 
     Attributes:
         server_id: of the server that wrote the last event; 0: unknown.
@@ -156,7 +156,7 @@ class RowSource(msgspec.Struct, kw_only=True):
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """Which part of the source a task owns, for the stream and for full pulls alike.
+    """The part of the source that a task owns, in the stream and in snapshots.
 
     Every task reads the whole binlog and owns some of the rows: one writer per key, so that order per key needs no agreement
     between tasks. Rows whose first key column is an integer are divided by blocks of ``BLOCK`` numbers, others by table.
@@ -296,13 +296,13 @@ def parse_address(server: str, port: int) -> ServerAddress:
 
 
 class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``snapshot.mode`` means.
+    """The meaning of a value of ``snapshot.mode``.
 
     Attributes:
-        pull: when tables are read at the start: never, without saved positions (``initial``), or always.
-        stream: whether the stream is read (False: the task ends after the pull).
-        on_purged: whether tables are read again, and the stream begins anew, when the saved position was purged.
-        begin: where the stream begins without saved positions: at the server's position, or with its oldest binlog.
+        pull: when a snapshot is taken at the start: never, without saved positions (``initial``), or always.
+        stream: whether the stream is read (False: the task ends after the snapshot).
+        on_purged: whether a new snapshot is taken, and the stream starts from it, when the saved position was purged.
+        begin: where the stream starts without saved positions: at the server's position, or with its oldest binlog.
     """
 
     pull: Literal["never", "initial", "always"]
@@ -312,7 +312,7 @@ class SnapshotPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overrides(NamedTuple):
-    """Rows of the first pull by table: ``database.table`` -> SQL condition, or a whole statement."""
+    """Rows of the initial snapshot by table: ``database.table`` -> SQL condition, or a whole statement."""
 
     conditions: dict[str, str]
     selects: dict[str, str]
@@ -331,9 +331,9 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
         failures: what to do with an event that can't be read; ``skip`` says nothing.
         inconsistent: what to do with changes of a table whose structure is unknown.
         plan: see ``SnapshotPlan``.
-        snapshot_tables: expressions of the tables of the first pull; () for all.
+        snapshot_tables: expressions of the tables of the initial snapshot; () for all.
         new_tables: whether a table that is captured later gets a snapshot of its own.
-        overrides: rows of the first pull.
+        overrides: rows of the initial snapshot.
         gtid_includes, gtid_excludes: expressions, matched against a source's UUID or ``domain-server``; () for all.
         gtid_filter: whether changes of other sources are left out.
         query: ``include.query``.

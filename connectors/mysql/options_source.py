@@ -1,4 +1,4 @@
-"""Options: which servers, databases and tables to read, the stream, full pulls, signals and heartbeats."""
+"""Options: which servers, databases and tables to read, the stream, snapshots, signals and heartbeats."""
 
 from __future__ import annotations
 

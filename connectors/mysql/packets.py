@@ -1,7 +1,7 @@
 """The stream of packets behind a binlog dump, cut into events. No input or output happens here.
 
-A packet is three bytes of length, a number, and the payload; a payload of 16 MiB - 1 bytes goes on in the next packet. In a
-dump each payload is a zero byte and an event, or an error.
+A packet is three bytes of length, a number, and the payload; a payload of 16 MiB - 1 bytes continues in the next packet. In
+a dump each payload is a zero byte and an event, or an error.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = [
     "transaction_payload",
 ]
 
-#: A payload of this length goes on in the next packet.
+#: A payload of this length continues in the next packet.
 LONGEST: Final = 0xFFFFFF
 BINLOG_DUMP: Final = 0x12
 BINLOG_DUMP_GTID: Final = 0x1E
-#: Dump flags: MariaDB's texts of statements before their rows; MySQL: begin behind the GTIDs.
+#: Dump flags. MariaDB: send statements before their rows; MySQL: start after a set of GTIDs.
 SEND_ANNOTATE_ROWS: Final = 0x02
 THROUGH_GTID: Final = 0x04
 
@@ -48,7 +48,7 @@ _SPECIAL: Final = (_ROTATE, _FORMAT)
 
 
 class PurgedError(Fatal):
-    """The server does not have the place from which the stream was to go on, or not any more."""
+    """The server does not have the position from which the stream should continue, or not any more."""
 
 
 class DuplicateIdError(Fatal):
@@ -110,7 +110,7 @@ class Framer:
         return self._view[self._end :]
 
     def filled(self, count: int) -> None:
-        """So many bytes were put into ``room()``."""
+        """Accept ``count`` bytes that the caller has put into ``room()``."""
         self._end += count
         self.received += count
 
@@ -222,7 +222,7 @@ def server_error(payload: bytes) -> MillraceError:
 
 
 def dump_error(code: int, message: str) -> MillraceError:
-    """What an error of the server in the binlog stream means, and how to mend it."""
+    """Return the exception for an error of the server in the binlog stream, with the way to fix it."""
     said = f"({code}: {message})"
     lower = message.lower()
     if code in {1053, 1077, 1078, 1079, 1317, 1927, 2006, 2013, 3168, 3169}:

@@ -1,7 +1,7 @@
 """MySQL's compressed transactions: the events inside one TRANSACTION_PAYLOAD event.
 
-A transaction may be larger uncompressed than fits into memory. Beyond a few megabytes it is uncompressed by a thread into a
-pipe, so that never more than a piece of it is there.
+An uncompressed transaction may be larger than memory. Beyond a few megabytes a thread uncompresses it into a pipe, so that
+only a bounded part of it is in memory at any time.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _damaged_error(reason: object) -> Fatal:
 
 
 def _uncompress_piped(payload: memoryview) -> Iterator[bytes]:
-    """The uncompressed bytes, piece by piece."""
+    """Yield the uncompressed bytes in chunks."""
     reading, writing = os.pipe()
     errors: list[Exception] = []
 
@@ -109,7 +109,7 @@ def _uncompress_piped(payload: memoryview) -> Iterator[bytes]:
             cramjam.zstd.decompress_into(
                 payload, cramjam.File(f"/dev/fd/{writing}", read=False, write=True, truncate=False)
             )
-        except Exception as error:  # noqa: BLE001 - told to the reader
+        except Exception as error:  # noqa: BLE001 - the reader raises it
             errors.append(error)
         finally:
             os.close(writing)
@@ -127,7 +127,7 @@ def _uncompress_piped(payload: memoryview) -> Iterator[bytes]:
 
 
 def _split_events(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Whole events from pieces that end anywhere."""
+    """Whole events from chunks that end anywhere."""
     remainder = b""
     with contextlib.ExitStack() as stack:
         if hasattr(pieces, "close"):

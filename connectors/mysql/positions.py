@@ -34,7 +34,7 @@ _LOW: Final = (1 << 32) - 1
 
 
 def from_offset(offset: Mapping[str, Any]) -> BinlogPosition:
-    """The place that an offset means; other members are ignored, numbers may be texts.
+    """The position that an offset describes; other members are ignored, numbers may be strings.
 
     Raises:
         ValueError: it has no file, or a member is not what it has to be.
@@ -96,7 +96,7 @@ def file_number(file: str) -> int:
 
 
 def order_key(position: BinlogPosition) -> tuple[int, int, int, int]:
-    """What to compare places of one server by."""
+    """Return the sort key of a position among positions of the same server."""
     return file_number(position.file), position.pos, position.event, position.row
 
 
@@ -112,11 +112,12 @@ def widen_position(low: int, near: int) -> int:
 
 
 def event_span(header: BinlogHeader, at: int) -> tuple[int, int]:
-    """Where an event begins and ends in its file, if the one before ended at ``at``.
+    """Where an event starts and ends in its file, if the one before ended at ``at``.
 
-    An event that the server made for the connection has no extent: both are the place that it tells, or ``at``. Newer MariaDB
-    writes no positions into the events inside a transaction: theirs follow from the sizes, and are too low by the texts of
-    statements before them where those aren't sent (see ``annotate`` of ``BinlogClient``); the transaction's end is exact again.
+    An event that the server made for the connection has no extent: both are the position that it names, or ``at``. Newer
+    MariaDB writes no positions into the events inside a transaction: they are computed from the sizes. They are too low by the
+    size of the statements before the rows where those aren't sent (see ``annotate`` of ``BinlogClient``); the position of the
+    transaction's end is exact again.
     """
     if header.ts == 0 or header.flags & ARTIFICIAL or header.type == FORMAT_DESCRIPTION:
         if header.next_pos == 0 or header.type == ROTATE:

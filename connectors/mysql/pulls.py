@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class RunSnapshots:
-    """The full pulls of one run of a task.
+    """The snapshots of one run of a task.
 
     Attributes:
         puller: reads the tables.
@@ -134,12 +134,13 @@ class RunSnapshots:
         )
 
     async def start(self) -> None:
-        """Begin to read.
+        """Start to read.
 
-        Tables of the first pull and new ones are found before: what the stream gives of those without a key counts.
+        Looks up the tables of the initial snapshot and new tables first: the stream's changes of those without a key must not
+        be missed.
 
         Raises:
-            Retriable: the server is away.
+            Retriable: the server is unavailable.
             ConfigInvalid: it refuses the account.
         """
         names = await self._server.names(self._wanted)
@@ -155,13 +156,13 @@ class RunSnapshots:
     # Who asks.
 
     def first_offsets(self) -> tuple[tuple[Position, Position], ...]:
-        """What is to be saved before anything else: that the first full pull has begun."""
+        """Return the offsets to save before all others: they say that the initial snapshot has started."""
         if INITIAL not in self._requests or INITIAL in self._saved:
             return ()
         return ((self._make_partition(INITIAL), {STATE: "running"}),)
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
-        """The operator's complete list of requests, over what the connector and signals have begun."""
+        """Apply the operator's complete list of requests to the snapshots that the connector and signals have started."""
         self._list.instruct(instructions, self._is_own)
 
     def _is_own(self, name: str) -> bool:
@@ -343,15 +344,18 @@ class RunSnapshots:
         return self._make_offsets(self.puller.done(chunk))
 
     def changes(self) -> tuple[tuple[Position, Position | None], ...]:
-        """What else is to be saved."""
+        """Return all other offsets to save."""
         return (*self.decided(), *self._make_offsets(self.puller.changes()))
 
     def decided(self) -> tuple[tuple[Position, Position | None], ...]:
-        """What was decided about tables and requests: to be saved no later than the place of the stream that led to it."""
+        """Return the offsets of decisions about tables and requests.
+
+        They must be saved no later than the position in the stream that led to the decision.
+        """
         return (*self._list.take_unsaved(), *self._known.take())
 
     def progress(self) -> list[dict[str, Any]]:
-        """How far each full pull of this task is."""
+        """The progress of each snapshot of this task."""
         return self.puller.progress()
 
     def records(self, *, last: bool = False) -> list[SourceRecord]:
@@ -362,7 +366,7 @@ class RunSnapshots:
         return self._progress.records(self.progress(), now, int(time.time() * 1000))
 
     async def wait_for(self, reading: asyncio.Task[Any], limit_s: float) -> None:
-        """Until events were read, or a chunk may be ready, or so many seconds have passed."""
+        """Wait until events were read, or a chunk may be ready, or ``limit_s`` seconds have passed."""
         waiting = asyncio.ensure_future(self.puller.wait())
         try:
             await asyncio.wait({reading, waiting}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)

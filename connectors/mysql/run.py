@@ -1,4 +1,4 @@
-"""One run of a task: connect, find the place, and go on from there until something fails."""
+"""One run of a task: connect, find the position, and read from there until something fails."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ _REPORT_S: Final = 1.0
 _HERALDS: Final = frozenset({event_types.GTID, event_types.MARIADB_GTID, event_types.TABLE_MAP})
 #: What is received at once: about 10 ms of work.
 _READ_BYTES: Final = 1 << 18
-#: How often latency is told.
+#: How often latency is reported.
 _LAG_S: Final = 5.0
 #: How often the server is asked for its binlogs.
 _WATCH_S: Final = 10.0
-#: Pause before the signal topic is tried again.
+#: Pause before a read of the signal topic is retried.
 _SIGNAL_RETRY_S: Final = 5.0
 
 
 class MySqlRun:
-    """What belongs to one connection to the source. ``batches`` may be called once."""
+    """The state that belongs to one connection to the source. ``batches`` may be called once."""
 
     def __init__(self, context: TaskContext, newer: Sequence[tuple[Position, Position | None]] = ()) -> None:
-        """Does not block; ``newer`` are offsets that count instead of the saved ones (None: there is none any more)."""
+        """Does not block; ``newer`` are offsets that replace the saved ones (None: the offset was deleted)."""
         self._context = context
         self._offsets = [
             (partition, offset)
@@ -105,7 +105,7 @@ class MySqlRun:
         #: What is committed: (file number, position).
         self._durable = (0, 0)
         self._atomic = context.transaction_boundary == "connector"
-        #: Where a signal wants the stream to go on: the run ends then.
+        #: Where the stream must continue because of a signal: the run ends then.
         self.moved_to: signals.SignalPosition | None = None
         self._signals: MySqlUmsSignals | None = None
         self._promises: HeartbeatPromises | None = None
@@ -185,7 +185,7 @@ class MySqlRun:
             yield batch
 
     async def _open_client(self, info: ServerInfo, run_start: Beginning) -> BinlogClient:
-        # A position counts at the server that was asked for it; behind GTIDs any of the servers goes on.
+        # A position is valid only on the server that reported it; with GTIDs any of the servers can continue.
         target = self._connection if run_start.by_gtid else msgspec.structs.replace(self._connection, host=info.address)
         client = self._client = BinlogClient(
             target,
@@ -350,7 +350,7 @@ class MySqlRun:
                         reading = None
                     raws = client.take()
                 else:
-                    await asyncio.sleep(0)  # a long stretch that nobody wants holds up no one
+                    await asyncio.sleep(0)  # a long run of skipped events must not block other tasks
                 for raw in raws:
                     if (unfinished := accept(raw)) is not None:
                         await unfinished
@@ -492,7 +492,7 @@ class MySqlRun:
         return records, offsets
 
     def _quiet_offset(self, stream: BinlogStream, cursor: BinlogCursor) -> Batch | None:
-        """The place, when only events that nobody wants went by."""
+        """The position, after events that were all skipped."""
         if self._has_pending(stream) or cursor.open:
             return None
         offset = cursor.now()
@@ -508,7 +508,7 @@ class MySqlRun:
         return Batch(records, offsets=((self._partition, offset), *offsets), transaction=self._transaction_mark())
 
     def _lag_offset(self) -> tuple[Position, Position] | None:
-        """What REST tells of latency, if it has changed."""
+        """Return the latency that REST reports, if it has changed."""
         offset = lag.lag_offset(self.latency, self._lags)
         if {**offset, "ts_ms": 0} == {**self._lag, "ts_ms": 0}:
             return None
@@ -542,7 +542,7 @@ class MySqlRun:
         self.moved_to = outcome.position or self.moved_to
 
     async def _kafka_signals(self, channel: KafkaSignals) -> None:
-        """Obey the signal topic; where it can't be read, try again."""
+        """Carry out the signals of the topic; retry where it can't be read."""
         while True:
             try:
                 await channel.start()
@@ -607,7 +607,7 @@ class MySqlRun:
             return any(self._filter.matches(name) for name in statement.tables)
         return self._filter.database(statement.database)
 
-    # Full pulls.
+    # Snapshots.
 
     def _chunk_batches(self, stream: BinlogStream, cursor: BinlogCursor, pulls: RunSnapshots) -> Iterator[Batch]:
         """Batches of the chunks whose place the stream has reached, after what the stream has given before."""

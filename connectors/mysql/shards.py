@@ -1,7 +1,7 @@
-"""Which task owns which rows. Pure functions.
+"""Assigns rows to tasks. Pure functions.
 
-A number is taken as 64 bits without sign, so that SQL's ``>>`` and Python say the same and a full pull can ask the server for
-its own rows only.
+A number is taken as 64 bits without sign, so that SQL's ``>>`` and Python give the same result and a snapshot can ask the
+server for its own rows only.
 """
 
 from __future__ import annotations

@@ -44,13 +44,14 @@ _MOST_ID: Final = 64
 
 
 class Signal(NamedTuple):
-    """One order.
+    """One signal: a request that a user sends through a table or a topic.
 
     Attributes:
         id: as its author wrote it; need not be unique.
         type: one of ``TYPES``, or something unknown.
-        data: its object; empty if there is none.
-        at: where it came from (a place in the binlog, an offset in the topic): the same when it is met again after a restart.
+        data: its object; empty if it has none.
+        at: where it came from (a position in the binlog, an offset in the topic): the same when it is read again after a
+            restart.
         written_ms: when it was written, milliseconds since 1970; 0: unknown. The same for all tasks, and after a restart.
     """
 
@@ -62,7 +63,7 @@ class Signal(NamedTuple):
 
 
 class SignalPosition(NamedTuple):
-    """Where ``set-binlog-position`` wants the stream to go on: a file and a position, or a GTID set."""
+    """The position that ``set-binlog-position`` names for the stream: a file and a position, or a GTID set."""
 
     file: str = ""
     pos: int = 0
@@ -70,13 +71,13 @@ class SignalPosition(NamedTuple):
 
 
 class SignalOutcome(NamedTuple):
-    """What follows from an order.
+    """The effects of a signal.
 
     Attributes:
         requests: the complete list of requests from signals, changed or not.
         changed: whether it is another list than before.
         message: what to log; ``{}`` in it stands for the present offset, as in Debezium.
-        position: where the stream is to go on, or None.
+        position: where the stream must continue, or None.
     """
 
     requests: tuple[SnapshotRequest, ...]
@@ -149,12 +150,12 @@ def _parse_object(json_text: str | bytes | None, at: str) -> dict[str, Any]:
 
 
 def apply_signal(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: int) -> SignalOutcome:
-    """What follows from an order.
+    """Return the effects of a signal.
 
     Args:
-        signal: the order.
+        signal: the signal.
         requests: those that earlier signals have made.
-        now_ms: time of the order, milliseconds since 1970.
+        now_ms: time of the signal, milliseconds since 1970.
 
     Raises:
         Skippable: it can't be carried out; the message says why.
@@ -369,7 +370,7 @@ class KafkaSignals:
         """Connect.
 
         Raises:
-            Retriable: the cluster is away.
+            Retriable: the cluster is unavailable.
         """
         from aiokafka import AIOKafkaConsumer, TopicPartition
         from aiokafka.errors import KafkaError
@@ -390,10 +391,10 @@ class KafkaSignals:
         return consumer
 
     async def read(self) -> list[Signal]:
-        """The orders that have come; waits for a second if there are none. What is no order is logged.
+        """The signals that have arrived; waits for a second if there are none. Records that are not signals are logged.
 
         Raises:
-            Retriable: the cluster is away.
+            Retriable: the cluster is unavailable.
         """
         from aiokafka.errors import KafkaError
 
@@ -422,10 +423,10 @@ class KafkaSignals:
         return received
 
     async def commit(self) -> None:
-        """What was read has been carried out.
+        """Commit the offsets of the signals read so far, which have been carried out.
 
         Raises:
-            Retriable: the cluster is away.
+            Retriable: the cluster is unavailable.
         """
         from aiokafka.errors import KafkaError
 

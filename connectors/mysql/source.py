@@ -43,7 +43,7 @@ class SourceServer:
             opened.close()
 
     async def info(self) -> ServerInfo:
-        """What the server says about itself."""
+        """Return the server's own data."""
         return await self._ask_server(connection.server_info)
 
     async def place(self, info: ServerInfo) -> BinlogPosition:
@@ -70,7 +70,7 @@ class SourceServer:
         return value.decode() if isinstance(value, bytes) else str(value or "")
 
     async def definitions(self, names: Sequence[TableName]) -> Mapping[TableName, MySqlTable]:
-        """What ``information_schema`` says of the tables that are there."""
+        """Return the structures in ``information_schema`` of those tables that exist."""
         return await self._ask_server(lambda opened: catalog.read_definitions(opened, names))
 
     async def names(self, is_captured: Callable[[TableName], bool]) -> list[TableName]:
@@ -79,10 +79,10 @@ class SourceServer:
         return [name for name in all_names if is_captured(name)]
 
     async def _ask_server(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
-        """Put a question; on a connection that was lost while it lay idle, once more.
+        """Send a query; if the idle connection was lost, send it once more.
 
         Raises:
-            MillraceError: the server is away, or refuses.
+            MillraceError: the server is unavailable, or refuses.
         """
         async with self._lock:
             for again in (True, False):

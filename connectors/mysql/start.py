@@ -36,9 +36,9 @@ TX_ROWS: Final = "tx_rows"
 
 
 class Spot(NamedTuple):
-    """A row's place in one server's stream, comparable: where its transaction begins, the event in it, the row in that.
+    """A row's position in one server's stream, comparable: where its transaction starts, the event in it, the row in that.
 
-    A row counts as done by a place if its spot is smaller.
+    A row counts as delivered at a position if its own one is smaller.
     """
 
     file: int
@@ -48,7 +48,7 @@ class Spot(NamedTuple):
 
 
 class ShardDone(NamedTuple):
-    """What a shard of the layout before has delivered: all of its rows before ``spot``."""
+    """Says that a shard of the layout before has delivered all of its rows before ``spot``."""
 
     shard: Shard
     spot: Spot
@@ -105,12 +105,12 @@ def stream_partition(prefix: str, shard: Shard) -> Position:
 
 
 def snapshot_partition(prefix: str, request: str, shard: Shard) -> Position:
-    """The source partition of a task's progress in a full pull."""
+    """The source partition of a task's progress in a snapshot."""
     return {**stream_partition(prefix, shard), SNAPSHOT: request}
 
 
 def spot_of(position: BinlogPosition) -> Spot:
-    """The first spot that is not done."""
+    """The position of the first row that is not delivered."""
     return Spot(positions.file_number(position.file), position.pos, position.event, position.row)
 
 
@@ -226,7 +226,7 @@ def _done_of(packed: str) -> tuple[ShardDone, ...]:
 
 
 def fresh_origin(position: BinlogPosition) -> str:
-    """What ``ORIGIN`` is for the first task of all."""
+    """Return the value of ``ORIGIN`` for the first task of all."""
     return _FRESH + text_of(position)
 
 
@@ -245,7 +245,7 @@ def _place_of(packed: str) -> BinlogPosition | None:
 
 
 def needs_initial(prefix: str, shard: Shard, saved: Iterable[tuple[Position, Position]], request: str) -> bool:
-    """Whether a task has a first full pull (``request``) to do, or to end, by what was saved of it and of those before it."""
+    """Whether a task must take or complete an initial snapshot (``request``), by its own and its predecessors' offsets."""
     pairs = [(source, offset) for source, offset in saved if source.get(SERVER) == prefix]
     pulls = {source.get(SHARD, ""): offset for source, offset in pairs if source.get(SNAPSHOT) == request}
     own_offset = pulls.get("" if shard.count == 1 else shards.format_shard(shard))

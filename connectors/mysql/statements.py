@@ -1,4 +1,4 @@
-"""What a statement in the binlog is about, as far as that matters. Pure; a statement that is not understood is no error.
+"""Finds the kind and the tables of a statement in the binlog. Pure; a statement that is not understood is no error.
 
 Structures come from the binlog's own metadata, so statements are not parsed for them. Only the first words are looked at: which
 kind of change it is, and which tables it names.

@@ -45,7 +45,7 @@ _PLACES: Final = frozenset({types.ROTATE, types.HEARTBEAT, types.HEARTBEAT_V2})
 
 
 class StreamCounters:
-    """What went by, since the task was started."""
+    """Counts of events and rows since the task was started."""
 
     def __init__(self) -> None:
         self.events = self.creates = self.updates = self.deletes = self.filtered = self.bad = 0
@@ -139,7 +139,7 @@ class BinlogStream:
         self._apart = apart
         self._maps: dict[int, MySqlTableState | None] = {}
         self._done = run_start.done if same_server else ()
-        # Without a count of events the rows count: the transaction was begun on another server, and may come behind others.
+        # Without a count of events the rows count: the transaction started on another server, and may come after others here.
         counted = same_server and bool(position.event or position.row)
         self._skip_events = position.event if counted else 0
         self._skip_row = position.row if counted else 0
@@ -204,7 +204,7 @@ class BinlogStream:
                 # The header has 32 bits of the place: in files beyond 4 GiB the upper ones are the cursor's.
                 at += ((next_pos - size - at + _HALF) % _WHOLE) - _HALF
         elif not cursor.open and (at + size) % _WHOLE:
-            # MariaDB tells no place within transactions; and what ends where the 32 bits begin anew tells 0.
+            # MariaDB gives no position within transactions, and 0 for an event that ends where the 32 bits overflow.
             return None  # made by the server for this connection: part of no file
         if flags & types.ARTIFICIAL:
             return None
@@ -278,7 +278,7 @@ class BinlogStream:
         if cursor.open and self._framed:
             self._lose_transaction()
         elif cursor.open:
-            self._end_transaction()  # of a statement that stands alone
+            self._end_transaction()  # of a standalone statement
         mariadb = raw[4] == types.MARIADB_GTID
         gtid_name = parse.plain_gtid(raw)
         if gtid_name:
@@ -341,7 +341,7 @@ class BinlogStream:
                 self.out,
             )
         elif self._transactions is not None:
-            self._transactions.abort()  # as Debezium: a statement that stands alone has a begin only
+            self._transactions.abort()  # as Debezium: a standalone statement has only a BEGIN
         if self.encoded.count:
             self.encoded.finished.append(cursor.gtid)
         cursor.end()
@@ -392,7 +392,7 @@ class BinlogStream:
             return None
         if word.startswith("ROLLBACK "):
             if not self.cursor.tx_rows:
-                return None  # of changes that nobody wants
+                return None  # of changes that are not captured
             raise Fatal(
                 f"the transaction at {self.cursor.restart_file}:{self.cursor.restart_pos} took back a part of its "
                 "changes after it had changed a table without transactions (MyISAM ...): the binlog does not tell "
@@ -634,7 +634,7 @@ class BinlogStream:
         stream_spot = self.cursor.spot(before)
         pending = [shard_done for shard_done in self._done if shard_done.spot > stream_spot]
         if not pending:
-            # Every spot is behind: nobody has delivered any of what follows.
+            # The stream has passed all positions: no former owner has delivered any of the following rows.
             self._done = ()
             self.cursor.set_done(())
             return rows
@@ -663,7 +663,7 @@ class BinlogStream:
         done = self._count_done(self._unit_rows, len(error.rows)) if self._skipping else 0
         for number, column, reason, raw in error.bad:
             if number < done:
-                continue  # it was told before the restart
+                continue  # it was sent before the restart
             self._counters.bad += 1
             where = f" column {column}" if column else ""
             message = f"{state.name}: row {number} of the event at {cursor.file}:{at}{where} can't be decoded: {reason}"

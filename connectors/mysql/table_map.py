@@ -71,7 +71,7 @@ class Mismatch(Exception):
 
 
 class TableMap(msgspec.Struct, frozen=True, kw_only=True):
-    """What a TABLE_MAP event says.
+    """The contents of a TABLE_MAP event.
 
     Attributes:
         table_id: the number that rows events refer to; valid until the server says otherwise.
@@ -274,7 +274,7 @@ def _read_members(data: bytes) -> list[tuple[bytes, ...]]:
 
 
 def _read_collations(places: Sequence[int], default: bytes | None, single_collations: bytes | None) -> dict[int, int]:
-    """Collations by column: one for all with exceptions, or each by itself."""
+    """Collations by column: a default with exceptions, or one per column."""
     if single_collations is not None:
         reader = _TableMapReader(single_collations)
         return {index: reader.number() for index in places}

@@ -233,7 +233,7 @@ class StreamTables:
         return self._current.get(name) or (self.state(known_table, None) if known_table is not None else None)
 
     def changes(self, statement: SqlStatement) -> list[TableChange]:
-        """What a statement did to captured tables, as far as it is known."""
+        """Return a statement's changes of captured tables, as far as they are known."""
         if statement.kind == "index":
             return []
         kind: Literal["CREATE", "ALTER", "DROP"] = (

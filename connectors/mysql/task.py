@@ -1,4 +1,4 @@
-"""A task of the connector: one reader of the binlog, and the full pulls of what the task owns."""
+"""A task of the connector: one reader of the binlog, and the snapshots of the rows that the task owns."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class MySqlTask(SourceTask):
         """See ``SourceTask.batches``.
 
         Raises:
-            Retriable: the server is away, or the connection is lost.
-            Fatal: the binlog can't be read from the saved place, or not understood.
+            Retriable: the server is unavailable, or the connection is lost.
+            Fatal: the binlog can't be read from the saved position, or not understood.
             ConfigInvalid: the server refuses the account, or a saved offset can't be understood.
         """
         # A signal may send the stream to another position: then a new run begins there. What the worker shows as saved lags

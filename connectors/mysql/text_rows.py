@@ -1,7 +1,7 @@
-"""Rows of the text protocol, as full pulls read them, in the values of the stream. Pure.
+"""Rows of the text protocol, as snapshots read them, in the values of the stream. Pure.
 
-``select_list`` asks for each column in a form from which the stream's value can be made without loss: texts as their stored
-bytes, FLOAT as DOUBLE, TIMESTAMP as seconds since 1970. Sessions have to get results in utf8mb4 or
+``select_list`` asks for each column in a form from which the stream's value can be made without loss: strings as their
+stored bytes, FLOAT as DOUBLE, TIMESTAMP as seconds since 1970. Sessions have to get results in utf8mb4 or
 unconverted (``SET NAMES utf8mb4``, ``character_set_results = NULL``); their time zone and SQL mode don't matter.
 """
 
@@ -35,7 +35,7 @@ _PLAIN_CHARSETS: Final = frozenset({"utf8mb4", "utf8mb3", "ascii"})
 
 
 class BadTextRow(Skippable):
-    """One row of a full pull can't be decoded.
+    """One row of a snapshot can't be decoded.
 
     Attributes:
         column: the column it fails at, "" if unknown.

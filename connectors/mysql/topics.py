@@ -52,7 +52,7 @@ class MySqlTopics:
         return self._sanitize_name(self._settings.delimiter.join((self._settings.prefix, "ums")))
 
     def key_field(self, name: TableName, *, shared: bool = False) -> tuple[str, str] | None:
-        """Name and value of the field that tells the tables of one topic apart in the key; None: there is none.
+        """Name and value of the key's field that identifies the table in a shared topic; None if the key has no such field.
 
         Args:
             name: the physical table.

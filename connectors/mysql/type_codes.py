@@ -50,7 +50,7 @@ INTEGERS: Final[dict[int, int]] = {TINY: 1, SHORT: 2, INT24: 3, LONG: 4, LONGLON
 NUMBERS: Final = frozenset({*INTEGERS, FLOAT, DOUBLE, DECIMAL, YEAR})
 #: Types with a length prefix of ``meta`` bytes.
 BLOBS: Final = frozenset({BLOB, TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB_COMPRESSED})
-#: Types that hold text or bytes, told apart by their collation.
+#: Types that hold text or bytes; the collation says which.
 STRINGS: Final = frozenset({VARCHAR, VAR_STRING, STRING, VARCHAR_COMPRESSED, *BLOBS})
 #: The collation ``binary``.
 BINARY: Final = 63

@@ -1,4 +1,4 @@
-"""Which Connect schema each column gets: Debezium's, by its options. Pure."""
+"""The Connect schema of each column: Debezium's, by its options. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ValueOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColumnKind(StrEnum):
-    """What a column holds, whatever its storage."""
+    """The kind of values in a column, whatever its storage."""
 
     INTEGER = "integer"
     DECIMAL = "decimal"
@@ -186,7 +186,7 @@ def _derive_type(column: MySqlColumn) -> DeclaredType:
 
 
 def kind_of(column: MySqlColumn) -> ColumnKind:
-    """What the column holds. A type that is unknown is taken as bytes."""
+    """Return the kind of the column's values. An unknown type is taken as bytes."""
     kind = _BY_CODE.get(column.type)
     if kind is not None:
         return kind
@@ -384,7 +384,7 @@ def source_parameters(column: MySqlColumn, options: ValueOptions) -> tuple[tuple
 
 
 def field_schema(column: MySqlColumn, options: ValueOptions, *, propagate: bool = False) -> Schema:
-    """The schema of the column's field, with the declared default where the catalog told it.
+    """The schema of the column's field, with the declared default where the catalog has it.
 
     Args:
         column: the column.

@@ -30,7 +30,7 @@ _ESCAPES: Final = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "
 
 
 def default_literal(column: MySqlColumn, flavor: str) -> str | None:
-    """The default's text without quotes; None: there is none, it is NULL, or an expression that only the server can compute.
+    """The default's text without quotes; None if it is missing, NULL, or an expression that only the server can compute.
 
     MariaDB writes literals with quotes and expressions without; MySQL writes literals bare and marks expressions in ``extra``.
     The present time is 1970-01-01, as Debezium has it.
@@ -98,7 +98,7 @@ def unquote_literal(sql: str) -> str:
 def default_value(column: MySqlColumn, options: ValueOptions) -> Any:
     """The default of the column's field in the form of its values, or None.
 
-    A default that can't be shown (a date that is none, text for a number) is left out, as Debezium does.
+    A default that can't be shown (an invalid date, text for a number) is left out, as Debezium does.
     """
     default = default_literal(column, options.flavor)
     if default is None:
@@ -191,7 +191,7 @@ def _convert_moment(column: MySqlColumn, kind: ColumnKind, default: str, options
 
 
 def missing_value(column: MySqlColumn, options: ValueOptions) -> Any:
-    """What a zero date, or a null that must not be, becomes: null where allowed, else the default, else a zero value."""
+    """Return the value for a zero date or a forbidden null: null where allowed, else the default, else a zero value."""
     if column.nullable:
         return None
     default = default_value(column, options)

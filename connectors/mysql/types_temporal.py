@@ -1,4 +1,4 @@
-"""Dates and times: from the server's packed numbers and texts to Debezium's values, by tables that fill themselves. Pure.
+"""Dates and times: from the server's packed numbers and strings to Debezium's values, by tables that fill themselves. Pure.
 
 The tables are dicts that compute what they lack, so that a row costs a look-up; each is bounded and belongs to one decoder.
 """
@@ -173,7 +173,7 @@ def minute_table(factor: int) -> tuple[int, ...]:
 
 
 def fraction_texts(digits: int) -> tuple[str, ...]:
-    """What ends a TIMESTAMP with so many digits, at most three: ``120Z``."""
+    """Return all endings of a TIMESTAMP with ``digits`` digits, at most three: ``120Z``."""
     return tuple(f"{number:0{digits}}Z" for number in range(10**digits))
 
 

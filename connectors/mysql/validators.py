@@ -34,7 +34,7 @@ def parse_hosts(source: str | None, default_port: int = DEFAULT_PORT) -> tuple[t
     """Servers of a comma-separated list: ``host``, ``host:port``, ``[v6 address]:port`` or a bare v6 address.
 
     Raises:
-        ConfigInvalid: an item is none of these, or there is none.
+        ConfigInvalid: an item has another form, or the list is empty.
     """
     servers: dict[tuple[str, int], None] = {}
     for item in (part.strip() for part in (source or "").split(",")):

@@ -46,11 +46,11 @@ _ROWS: Final = 1000
 
 
 class MessageChange(NamedTuple):
-    """What a message says of one row.
+    """A message's statement about one row.
 
     Attributes:
-        kind: ``set``: the row is like this from here on; ``gone``: it is deleted; ``later``: something happened to it after the
-            place of comparison.
+        kind: ``set``: the row is like this from here on; ``gone``: it is deleted; ``later``: it was changed after the position
+            of the comparison.
         table: ``database.table``.
         key: of the row; None for a table without key.
         row: the row; for ``gone`` only where there is no key.
@@ -101,7 +101,7 @@ class TableEntry:
         return decode
 
     def records(self, rows: Sequence[dict[str, Any]], position: BinlogPosition) -> list[SourceRecord]:
-        """The records that a full pull would make of rows read at ``position``."""
+        """The records that a snapshot would make of rows read at ``position``."""
         out: list[SourceRecord] = []
         source = RowSource(ts_ms=0, ts_us=0, server_id=position.server_id, file=position.file, pos=position.pos)
         self.made.snapshot(rows, source, "true", {}, out)
@@ -151,7 +151,7 @@ class SourceView:
             is_chosen: whether a captured table (``database.table``) is to be compared.
 
         Raises:
-            Retriable: the server is away.
+            Retriable: the server is unavailable.
             Fatal, ConfigInvalid: it refuses, or there is no such table.
         """
         settings = config.connection_settings(self._config)
@@ -372,7 +372,7 @@ class MessageReader:
         }
 
     def changes(self, topic: str, key: Any, value: Any) -> Iterator[MessageChange]:
-        """What a decoded message says of rows of the tables; others are passed over."""
+        """Yield a decoded message's changes of the tables' rows; other tables are skipped."""
         if is_ums(value):
             yield from self._read_ums(value)
         elif is_envelope(value):

@@ -171,7 +171,7 @@ class VersionBook:
         return None
 
     def take(self) -> tuple[list[SourceRecord], tuple[tuple[Position, Position], ...]]:
-        """What is to be delivered since the last call: records (which carry the book), and offsets where there is no topic."""
+        """Return what to deliver since the last call: records (which carry the book), and offsets where there is no topic."""
         undelivered = self._records, tuple(self._offsets)
         self._records, self._offsets = [], []
         return undelivered
@@ -187,7 +187,7 @@ class VersionBook:
 
 
 def fingerprint_table(table: MySqlTable) -> str:
-    """A text that is equal for equal structures."""
+    """A string that is equal for equal structures."""
     description = repr(
         (_column_tuples(table), [(column.collation, column.members, column.geometry) for column in table.columns])
     )
@@ -195,9 +195,9 @@ def fingerprint_table(table: MySqlTable) -> str:
 
 
 def list_changes(before: VersionEntry | None, after: VersionEntry) -> list[dict[str, Any]]:
-    """What is different: columns ``added``, ``dropped``, ``changed`` (type, NULL or key), ``moved``; () for the first version.
+    """List the columns ``added``, ``dropped``, ``changed`` (type, NULL or key), ``moved``; nothing for the first version.
 
-    A column with another name is one dropped and one added: the binlog does not tell that it was renamed.
+    A renamed column is one dropped and one added: the binlog does not say that it was renamed.
     """
     if before is None:
         return []
@@ -254,7 +254,7 @@ def _read_books(
             try:
                 book = _DECODER.decode(offset[_BOOK])
             except msgspec.DecodeError:
-                continue  # not ours, or altered by hand: the versions begin anew
+                continue  # not ours, or altered by hand: the versions start from 1 again
             if book:
                 yield partition[_TABLE], book
 

@@ -60,7 +60,7 @@ class _BlockingWatch:
 
 @cache
 def _watch_variable() -> contextvars.ContextVar[_BlockingWatch | None]:
-    """The variable that turns watching on; the hook that looks at it is added with it, once, as hooks stay for ever."""
+    """The variable that turns watching on; its hook is added with it, only once, since hooks can't be removed."""
     variable: contextvars.ContextVar[_BlockingWatch | None] = contextvars.ContextVar("blocking-watch", default=None)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:

@@ -1,6 +1,6 @@
-"""What a connector must do, one function for one promise. Each gets a fresh source.
+"""The requirements on a connector, one function for one promise. Each gets a fresh source.
 
-None of them asserts how long something takes; waiting has deadlines, so that a promise that is broken ends the test.
+None of them asserts how long something takes; every wait has a deadline, so that a broken promise ends the test.
 """
 
 # ruff: noqa: S101 - asserting is what a test kit does
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Records a check reads in order to start again after each of them.
 _RECORDS: Final = 12
-#: What a task may allocate for records that nobody takes, bytes.
+#: Bytes that a task may allocate for records that the runtime does not take.
 _MEMORY: Final = 12 * 1024 * 1024
 #: How long to give a task the chance to do what it must not do, seconds.
 _GRACE: Final = 0.2
@@ -61,7 +61,7 @@ async def _read_history(run: Run, count: int, limit: float) -> list[tuple[Source
 def _same_continuation(
     got: Sequence[SourceRecord], expected_records: Sequence[SourceRecord], harness: Harness, bound: int, where: str
 ) -> None:
-    """Each sequence's records must go on as ``expected_records``, after at most ``bound`` repetitions in all."""
+    """Each sequence's records must continue as ``expected_records``, after at most ``bound`` repetitions in all."""
     repeated = 0
     expected = by_sequence(expected_records, harness)
     for partition, mine in by_sequence(got, harness).items():
@@ -78,7 +78,7 @@ def _same_continuation(
 
 
 async def reads_everything_in_order(connector: Source, harness: Harness) -> None:
-    """What is there is read, and what comes later; no record twice; nothing is logged as an error."""
+    """Existing and later records are read, none of them twice; nothing is logged as an error."""
     records: list[SourceRecord] = []
     async with Run(connector, harness.config(), max_tasks=harness.max_tasks) as run:
         for _ in range(3):
@@ -173,7 +173,7 @@ async def holds_little_while_nobody_reads(connector: Source, harness: Harness) -
 
 
 async def reports_bad_input(connector: Source, harness: Harness) -> None:
-    """What can't be decoded is a bad record with its position; the records around it come, and a restart passes it."""
+    """Undecodable input is a bad record with its position; the records around it come, and a restart passes it."""
     config = harness.config()
     records: list[SourceRecord] = []
     bad: list[BadRecord] = []
@@ -217,7 +217,7 @@ async def survives_a_schema_change(connector: Source, harness: Harness) -> None:
 
 
 async def survives_an_outage_of_its_source(connector: Source, harness: Harness) -> None:
-    """A source that is away for a while is no reason to fail, nor are its records bad."""
+    """A task does not fail while its source is unavailable, and does not report bad records."""
     async with Run(connector, harness.config(), max_tasks=harness.max_tasks) as run:
         await harness.add(3)
         identities = list(map(harness.identity, await run.read(3, harness.timeout)))

@@ -1,4 +1,4 @@
-"""What can be said about a connector from its declarations alone: pure, for single connectors and for the whole fleet."""
+"""Checks of connectors' declarations alone: pure, for single connectors and for the whole fleet."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def check_contract(connector: type[SourceConnector]) -> Iterator[str]:
 
 
 def job_contract(connector: type[JobConnector]) -> Iterator[str]:
-    """Attributes that the runtime needs of a connector that moves data itself, and texts that its users need."""
+    """Attributes that the runtime needs of a connector that moves data itself, and strings that its users need."""
     if not _VERSION.match(getattr(connector, "version", "")):
         yield "version is missing or does not start with a number like 1.0"
     task_class: object = connector.task_class

@@ -163,7 +163,7 @@ class Run:
             await self._run_watched(self.connector.stop())
 
     async def reconfigure(self) -> None:
-        """Ask for task configurations again, and start the tasks anew if they changed."""
+        """Ask for task configurations again, and restart the tasks if they changed."""
         self.context.wants_tasks = False
         configs = await self._run_watched(self.connector.task_configs(self._max_tasks))
         if configs != self._configs:
@@ -171,7 +171,7 @@ class Run:
             await self.start_tasks()
 
     async def take(self, limit: float) -> tuple[int, Batch] | None:
-        """The next batch of any task, with the task's number; None if there is none for ``limit`` seconds.
+        """The next batch of any task, with the task's number; None if no task yields one within ``limit`` seconds.
 
         A task that raised ``Retriable`` is started again from what is saved.
 

@@ -1,4 +1,4 @@
-"""What the tests of a connector supply: a source they can write to."""
+"""The interface that the tests of a connector implement: a source that they can write to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Harness(ABC):
     max_tasks: ClassVar[int] = 1
     #: Seconds to wait for records that must come. A deadline, not a pause: raise it for slow sources.
     timeout: ClassVar[float] = 30.0
-    #: Records to write, all at once, for the check of what a task holds that nobody reads from.
+    #: Records to write, all at once, for the check of the memory of a task whose batches are not taken.
     flood: ClassVar[int] = 50_000
     #: How many records may come again after a restart from a record's own offset. 0 where exactly once is claimed.
     duplicate_bound: ClassVar[int] = 0
@@ -101,7 +101,7 @@ class Harness(ABC):
         raise Unsupported
 
     def secrets(self) -> Mapping[str, str]:
-        """Properties whose values are secret, beside those declared PASSWORD; with values that occur nowhere else."""
+        """Properties whose values are secret, besides those declared PASSWORD; with values that occur nowhere else."""
         return {}
 
     def wrong_config(self) -> Mapping[str, str]:

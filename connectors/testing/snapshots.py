@@ -1,4 +1,4 @@
-"""What a connector that takes snapshots on request must do, one function for one promise. Each gets a fresh source."""
+"""The requirements on a connector with snapshots on request, one function for one promise. Each gets a fresh source."""
 
 # ruff: noqa: S101 - asserting is what a test kit does
 from __future__ import annotations
@@ -146,7 +146,7 @@ async def a_snapshot_resumes_after_a_restart(connector: Source, harness: Harness
 
 
 async def a_deleted_request_leaves_nothing(connector: Source, harness: Harness) -> None:
-    """What is saved of a request goes with it."""
+    """The saved state of a request is deleted with it."""
     await harness.add(_ROWS)
     async with _make_run(connector, harness) as run:
         bench = _Bench(connector, harness, run)
@@ -162,7 +162,7 @@ async def a_deleted_request_leaves_nothing(connector: Source, harness: Harness) 
 
 
 async def refuses_what_it_can_not_read(connector: Source, harness: Harness) -> None:
-    """A request without tables, with an expression that is none, or with an unknown member is refused."""
+    """A request without tables, with an invalid expression, or with an unknown member is refused."""
     config = connector.config_def.parse(harness.config())
     table = harness.table_pattern()
     refused: tuple[dict[str, Any], ...] = ({}, {"tables": []}, {"tables": ["("]}, {"tables": [table], "colour": "blue"})

@@ -86,7 +86,7 @@ _MOST_RECORDS: Final = 10_000
 
 
 def batch_problem(batch: Batch) -> str | None:
-    """What is wrong with the form of a batch; None if nothing is."""
+    """Return the problem with the form of a batch; None if it is correct."""
     if len(batch.records) > _MOST_RECORDS:
         return f"a batch has {len(batch.records)} records; the runtime wants at most a few thousand"
     if batch.transaction not in {"", "commit", "abort"}:

@@ -1,4 +1,4 @@
-"""What the connectors of this project can't pass, and why. The table may only shrink; a waiver that is not needed fails."""
+"""Checks that connectors of this project can't pass, with the reason. The table may only shrink; unused waivers fail."""
 
 from __future__ import annotations
 

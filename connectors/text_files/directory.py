@@ -1,4 +1,4 @@
-"""Which files of a directory are read, and by which task. ``match_files`` blocks; ``assign_files`` is pure."""
+"""Finds the files of a directory and assigns them to tasks. ``match_files`` blocks; ``assign_files`` is pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def match_files(directory: str, pattern: str) -> list[str]:
 def assign_files(files: Sequence[str], max_tasks: int, previous: Sequence[Sequence[str]] = ()) -> list[list[str]]:
     """The files of each task: evenly many, and each where it was in ``previous`` unless that would be uneven.
 
-    A new or a deleted file thus changes the configuration of one task, and the others go on undisturbed.
+    A new or a deleted file thus changes the configuration of one task, and the others continue undisturbed.
     """
     count = min(max_tasks, len(files))
     current_files = set(files)

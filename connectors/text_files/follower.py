@@ -33,7 +33,7 @@ _MAX_QUEUE: Final = 32
 
 
 class StepKind(Enum):
-    """What a step found."""
+    """The result of a step."""
 
     #: From here on the data is of another file, or of the same one from ``position`` on.
     BEGIN = "begin"
@@ -75,7 +75,7 @@ class Follower:
     Args:
         path: the name.
         compression: as the option ``file.compression``.
-        position: where to go on.
+        position: where to continue.
         saved_fingerprint: the fingerprint that was saved with the position, if any.
         rotated_pattern: names of rotated files; None means the name followed by anything.
         wait: seconds a renamed file must be quiet before the next one is read.
@@ -123,7 +123,7 @@ class Follower:
         return fingerprint_head(self.head, position)
 
     def advance(self) -> FollowerStep:
-        """Do the next piece of work: open, read a block, or look around. Blocks for one read.
+        """Do the next step: open a file, read a block, or look for other files. Blocks for one read.
 
         Raises:
             Fatal: the file can't be read.
@@ -187,7 +187,7 @@ class Follower:
         self._queue.append(fd)
 
     def _begin_next(self, position: int, note: str = "") -> FollowerStep:
-        """Go on with the next open file."""
+        """Continue with the next open file."""
         self._close_current()
         self._fd = self._queue.popleft()
         self._corrupt = False

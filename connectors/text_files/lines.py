@@ -102,7 +102,7 @@ class LineSplitter:
         position: of the first byte that will be fed.
         limit: the longest line, in bytes without its terminator.
         replace: make malformed bytes U+FFFD (as Kafka Connect does) instead of reporting the line.
-        cut: give a line over the limit in pieces instead of reporting it.
+        cut: cut a line over the limit into several lines instead of reporting it.
     """
 
     __slots__ = (
@@ -279,7 +279,7 @@ class LineSplitter:
         return raw_lines
 
     def _wide_stop(self, data: bytes) -> int:
-        """Just after the last complete line of ``data`` in code units of several bytes; 0 if there is none."""
+        """Just after the last complete line of ``data`` in code units of several bytes; 0 if no line is complete."""
         unit = self._unit
         stop = 0
         for terminator, room in (("\n".encode(self._codec), 0), ("\r".encode(self._codec), unit)):

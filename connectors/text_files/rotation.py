@@ -1,4 +1,4 @@
-"""Which file a saved position belongs to, after files have been renamed, compressed or replaced. Blocking."""
+"""Finds the file of a saved position after files have been renamed, compressed or replaced. Blocking."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAD: Final = 1024
 
 
 class FileLocation(NamedTuple):
-    """Where to go on.
+    """Where to continue.
 
     Attributes:
         paths: what to read, one after the other; the last one is the followed name itself.
@@ -37,10 +37,10 @@ def fingerprint_head(head: bytes, position: int) -> str:
 def locate_position(
     path: str, position: int, saved_fingerprint: str | None, compression: str, pattern: str | None
 ) -> FileLocation | None:
-    """Where reading of ``path`` goes on that had come to ``position`` of a file with the fingerprint ``saved_fingerprint``.
+    """Find where to continue ``path`` after ``position`` of a file with the fingerprint ``saved_fingerprint``.
 
     ``pattern`` gives the names of rotated files: None for the name followed by anything, "" for none.
-    Without a mark the file of that name is taken to be the same one unless it is too short. None if there is nothing to
+    Without a fingerprint the file of that name is taken to be the same one unless it is too short. None if there is nothing to
     read yet.
     """
     if saved_fingerprint is None:

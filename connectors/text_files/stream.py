@@ -22,7 +22,7 @@ class CorruptInput(Exception):
 
 
 class TextStream(Protocol):
-    """What a follower reads from; ``at`` is the position of the next byte of text."""
+    """The stream that a follower reads; ``at`` is the position of the next byte of text."""
 
     at: int
 
@@ -144,7 +144,7 @@ def open_file(path: str) -> int | None:
 
 
 def read_error(path: str, error: OSError) -> Fatal | Retriable:
-    """What a failed call means for the task."""
+    """Return the task's error for a failed call."""
     if error.errno in {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR, errno.EINVAL}:
         return Fatal(f"Can't read {path}: {error.strerror}; check the name and that the worker's user may read it")
     return Retriable(f"Can't read {path} now: {error.strerror}")

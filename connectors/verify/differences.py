@@ -98,7 +98,7 @@ def _text(value: Any) -> str:
 
 
 def cut(first: str | None, second: str | None) -> tuple[str | None, str | None]:
-    """Two texts so short that they can be shown, with the place where they begin to differ."""
+    """Shorten two strings so that they can be shown, around the position where they start to differ."""
     start = 0
     if first is not None and second is not None and max(len(first), len(second)) > MOST_LETTERS:
         equal = next(

@@ -1,7 +1,7 @@
-"""Compares two sets of rows that fit in no memory: what a topic says and what a table holds.
+"""Compares the rows of a topic with those of a table, both larger than memory.
 
-Both sides are reduced to digests and divided by key over files on disk; then each file is compared by itself. What is held in
-memory is one file's keys. Everything here blocks for as long as the disk takes: call it in a thread.
+Both sides are reduced to digests and divided by key over files on disk; then the files are compared one at a time. Only one
+file's keys are in memory. Everything here blocks for as long as the disk takes: call it in a thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def digest_value(value: Any) -> bytes:
 
 
 class ChecksumRange(msgspec.Struct):
-    """Sums over the rows of one stretch of keys; the checksums don't depend on the order of rows."""
+    """Sums over the rows of one range of keys; the checksums don't depend on the order of rows."""
 
     source_rows: int = 0
     topic_rows: int = 0
@@ -90,7 +90,7 @@ class Sample(msgspec.Struct):
 
 
 class TableReport(msgspec.Struct):
-    """What the comparison of one table found.
+    """The result of the comparison of one table.
 
     Attributes:
         table: ``database.table``.
@@ -99,7 +99,8 @@ class TableReport(msgspec.Struct):
         missing: rows of the source that the topic lacks.
         extra: rows of the topic that the source lacks.
         different: rows with the same key and other contents.
-        unsettled: rows that differ but were changed again after the place of comparison, on a topic that may be compacted.
+        unsettled: rows that differ but were changed again after the position of the comparison, on a topic that may be
+            compacted.
         older_structure: equal rows that were compared on the columns both structures have.
         examples: keys of rows that differ, by kind.
         differences: some of these rows, with what both sides say.
@@ -499,7 +500,7 @@ class Comparison:
         for (table, structure, identity), count in loose.items():
             report = self.reports[self._names[table]]
             if structure and count:
-                # Which of the source's rows it was can't be told without the columns that it lacks.
+                # Without the columns that it lacks, the matching row of the source is unknown.
                 self._report_difference(report, "unsettled", keys_json[table, structure, identity], times=abs(count))
                 self._older[table] += count
             elif count:

@@ -49,7 +49,7 @@ def make_builder(
 
 
 def make_holder(settings: MySqlEventSettings) -> Held | None:
-    """What gathers the rows of a task's tables between two batches; None for a form that holds nothing back."""
+    """Return the collector of a task's rows between two batches; None for a form that holds nothing back."""
     if settings.output_format == "ums":
         from connectors.mysql.events.ums import UmsRows
 

@@ -1,4 +1,4 @@
-"""What an output form is: its settings, and a builder per structure of a table that turns rows into records."""
+"""The interface of an output form: its settings, and a builder per structure of a table that turns rows into records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 Adjustment = Literal["none", "avro", "avro_unicode"]
-#: ``source.snapshot``: the place of a row in a full pull. ``true`` in the middle; ``incremental`` for a pull on demand.
+#: ``source.snapshot``: a row's position in a snapshot. ``true`` in the middle; ``incremental`` for a snapshot on request.
 Marker = Literal["first", "first_in_data_collection", "true", "last_in_data_collection", "last", "incremental"]
 
 
@@ -56,7 +56,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UmsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What only UMS messages have.
+    """The settings that only UMS messages have.
 
     Attributes:
         topic_per: ``table``: named as Debezium names them; ``schema``: one topic per database; ``all``: one topic.
@@ -85,15 +85,15 @@ class MySqlEventSettings(msgspec.Struct, frozen=True, kw_only=True):
         transactions: ``provide.transaction.metadata``.
         skipped: ``skipped.operations``: of ``c u d t r``; empty for ``none``.
         skip_unchanged: ``skip.messages.without.change``.
-        key_columns: ``message.key.columns`` as it stands.
-        databases, not_databases, tables, not_tables, columns, not_columns: the include and exclude lists as they stand; "" for
+        key_columns: ``message.key.columns``, unparsed.
+        databases, not_databases, tables, not_tables, columns, not_columns: the include and exclude lists, unparsed; "" for
             none.
         builtin_tables: whether the server's own databases may be captured too (not ``table.ignore.builtin``).
-        logical: ``logical.tables`` as it stands (``connectors.mysql.logical``).
+        logical: ``logical.tables``, unparsed (``connectors.mysql.logical``).
         signal_tables: ``database.table`` names that are captured whatever the lists say.
         masks: what hides or shortens columns (``connectors.formats.masking.parse_rules``).
-        source_types: ``column.propagate.source.type`` as it stands.
-        source_data_types: ``datatype.propagate.source.type`` as it stands.
+        source_types: ``column.propagate.source.type``, unparsed.
+        source_data_types: ``datatype.propagate.source.type``, unparsed.
         schema_names: ``schema.name.adjustment.mode``.
         field_names: ``field.name.adjustment.mode``.
         comments: ``include.schema.comments``: the columns' comments are their fields' ``doc``.
@@ -202,17 +202,17 @@ class MySqlTableEvents(Protocol):
         last: Marker | None = None,
         batch: int = 0,
     ) -> None:
-        """Append the ``op: r`` records of rows of a full pull. None of them is held back.
+        """Append the ``op: r`` records of rows of a snapshot. None of them is held back.
 
         Args:
             rows: the rows of a chunk.
             source: the position and time of their read view.
             marker: ``source.snapshot`` of the rows.
-            offset: the source offset of all of them: what is done after the chunk goes into ``Batch.offsets``.
+            offset: the source offset of all of them; the offset after the chunk goes into ``Batch.offsets``.
             out: gets records.
             first: the first row's marker, if it is another one.
             last: the last row's.
-            batch: the id of a snapshot on request, 0 for the first one of a table (only UMS tells them apart).
+            batch: the id of a snapshot on request, 0 for the first one of a table (only UMS distinguishes them).
         """
 
     def truncate(self, source: RowSource, offset: Position, out: list[SourceRecord]) -> None:

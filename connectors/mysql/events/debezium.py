@@ -239,7 +239,7 @@ class MySqlDebeziumEvents:
         return 0
 
     def _make_key(self, row: Row | None) -> dict[str, Any] | None:
-        """The key of a row; None if there is none, or the row doesn't have its columns."""
+        """The key of a row; None if the table has no key, or the row doesn't have its columns."""
         if row is None or any(field.column not in row for field in self._layout.key):
             return None
         return self._loops.key(row)

@@ -36,7 +36,7 @@ def _adjust_name(name: str, mode: Adjustment, *, dots: bool) -> str:
 
 
 def utf16_units(string: str) -> list[str]:
-    """The UTF-16 units of a text, which Java takes for its characters."""
+    """The UTF-16 units of a string, which are its characters in Java."""
     if string.isascii():
         return list(string)
     data = string.encode("utf-16-be", "surrogatepass")

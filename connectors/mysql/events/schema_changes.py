@@ -60,7 +60,7 @@ _GENERATED: Final = re.compile(r"generated|virtual|persistent|auto_increment", r
 
 
 class TableChange(NamedTuple):
-    """What a statement did to one table."""
+    """A statement's change of one table."""
 
     type: Literal["CREATE", "ALTER", "DROP"]
     name: TableName
@@ -154,11 +154,11 @@ class SchemaChanges:
         """The record of one statement.
 
         Args:
-            source: where the statement stands.
+            source: the position of the statement.
             database: the one it is about, or in which it ran.
             statement: its text.
             changes: the tables it changed, as far as known; a table's structure is what it is now.
-            offset: behind the statement.
+            offset: after the statement.
             snapshot: ``source.snapshot``.
             table: ``source.table`` where it is not what ``changes`` names: Debezium has "" for CREATE INDEX.
         """

@@ -29,7 +29,7 @@ class Transactions:
     It counts the events of this task only: with several tasks per connector no task sees all of them.
 
     Attributes:
-        id: of the open transaction; None: there is none.
+        id: of the open transaction; None if no transaction is open.
     """
 
     def __init__(self, settings: MySqlEventSettings, partition: Position) -> None:
@@ -54,7 +54,7 @@ class Transactions:
         )
 
     def load(self, offset: Mapping[str, Any]) -> None:
-        """Go on with the transaction that was open at a saved offset."""
+        """Continue the transaction that was open at a saved offset."""
         transaction_id = offset.get(_ID)
         self.id = transaction_id if isinstance(transaction_id, str) else None
         self._counts = {
@@ -93,7 +93,7 @@ class Transactions:
         self.id, self._total, self._counts = None, 0, {}
 
     def state(self) -> Position:
-        """What belongs into an offset inside the open transaction."""
+        """The part of an offset that describes the open transaction."""
         return {_ID: self.id, **{_ORDER + name: count for name, count in self._counts.items()}}
 
     def count(self, name: TableName, out: list[SourceRecord], start: int) -> None:

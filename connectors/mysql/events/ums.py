@@ -5,8 +5,8 @@ to a bound of rows and bytes. Its Kafka key is ``<protocol>.<namespace>``; the t
 
 ``ums_id_`` is the order number of ``connectors.formats.order_number``, the same that readers of Debezium's events compute. All
 rows of one change (``b`` and ``u``, or ``d`` and ``i``) share it; ``ums_uid_`` (server, file number, position, row,
-``ums_op_``) tells rows apart, also those that share a number in a compressed event, and sorts them as they come. After a
-failover to another server the numbers go on with that server's files.
+``ums_op_``) identifies a row, also where rows share a number in a compressed event, and sorts them as they come. After a
+failover to another server the numbers continue with that server's files.
 
 ``ums_op_``: ``i``, ``u``, ``d``, and ``b`` for the row before an update. A change of the key is a ``d`` of the old row and an
 ``i`` of the new one. TRUNCATE has no form in UMS.
@@ -285,7 +285,7 @@ class UmsEvents:
         self.left_out += 1
 
     def has_room(self, rows: int, size: int, row_size: int) -> bool:
-        """Whether a message with so many rows and bytes takes one more row of ``row_size`` bytes."""
+        """Whether a message with this number of rows and bytes has room for one more row of ``row_size`` bytes."""
         return rows < self._options.max_rows and (not rows or size + row_size <= self._options.max_bytes)
 
     def message(self, protocol: str, tuples: list[Tuple], offset: Position, batch: int = 0) -> SourceRecord:
@@ -353,5 +353,5 @@ def _order_number(source: RowSource, row: int = 0) -> int:
 
 
 def _row_size(row_tuple: Tuple) -> int:
-    """Characters of a row's texts, and what JSON puts around each."""
+    """The number of characters of a row's strings in JSON, quotes and commas included."""
     return sum([len(cell) + 3 if cell is not None else 5 for cell in row_tuple])

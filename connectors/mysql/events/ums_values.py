@@ -1,4 +1,4 @@
-"""Values in UMS tuples: the UMS type of a field, and its values as texts. Compiled once per field.
+"""Values in UMS tuples: the UMS type of a field, and its values as strings. Compiled once per field.
 
 ===============================  =========  =====================================================================
 field                            UMS        text
@@ -17,7 +17,7 @@ BIT(n), BINARY, BLOB             binary     Base64
 geometries, VECTOR               string     JSON; bytes in Base64
 ===============================  =========  =====================================================================
 
-Times that the configuration has made texts (``time.precision.mode=isostring``) are strings as they are.
+Times that the configuration turns into strings (``time.precision.mode=isostring``) are not changed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FRACTION: Final = 6
 
 
 def value_text(schema: Schema) -> tuple[str, Callable[[Any], str] | None]:
-    """The UMS type of a field, and the function for its values (not None); no function: values are texts already."""
+    """The UMS type of a field, and the function for its values (not None); no function where they are strings already."""
     return _NAMED.get(schema.name or "") or _TYPED[schema.type]
 
 

@@ -1,1 +1,1 @@
-"""Full contents of tables, read in chunks beside the stream."""
+"""Reads the full contents of tables in chunks, at the same time as the stream."""

@@ -33,7 +33,7 @@ class KeyColumn(NamedTuple):
     Attributes:
         name: the column.
         type: ``information_schema.COLUMNS.DATA_TYPE``, in lower case.
-        charset: of a text column, or "".
+        charset: of a string column, or "".
     """
 
     name: str

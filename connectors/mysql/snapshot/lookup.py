@@ -1,4 +1,4 @@
-"""What has to be known about a table before it is read: structure, order, extent."""
+"""Looks up a table's structure, order and extent before it is read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Shape = tuple[tuple[Any, ...], ...]
 
 
 class Extent(NamedTuple):
-    """What the server estimates.
+    """The server's estimates of a table's size.
 
     Attributes:
         rows: rows; None: unknown.
@@ -51,7 +51,7 @@ def format_source(name: TableName) -> str:
 
 
 def select_origin(request: SnapshotRequest, name: TableName) -> str:
-    """What the rows are selected from."""
+    """Return the table, or the request's own SELECT, for the FROM clause."""
     select = _text_of(request.selects, name)
     return f"({select.rstrip().rstrip(';')}) AS {quote_name(name.table)}" if select else format_source(name)
 
@@ -188,7 +188,7 @@ async def read_layout(
 async def plan_ranges(
     connection: Any, request: SnapshotRequest, table: TableName, columns: Shape, option: str, connections: int
 ) -> tuple[tuple[str, ...], str]:
-    """How several connections divide a table without a key: SQL conditions, or () and why not ("": nobody asked for it).
+    """How several connections divide a table without a key: SQL conditions, or () and why not ("": not requested).
 
     Args:
         connection: for the query of the least and the largest value.

@@ -1,4 +1,4 @@
-"""What full pulls are made of: requests, chunks, settings. No logic beyond that of taking rows out of a chunk."""
+"""The parts of snapshots: requests, chunks, settings. No logic beyond that of taking rows out of a chunk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How full pulls are read.
+    """How snapshots are read.
 
     Attributes:
         threads: connections that read at the same time.
@@ -34,13 +34,13 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
         ahead_bytes: what all chunks that are kept may hold, as the server sends them; one chunk is kept in any case.
         rows_per_s: the most rows read per second by this task; 0: no limit.
         adaptive: whether reading slows down while the server answers slower than it did.
-        replica: whether the connections go to a replica of the server that the stream reads: places are compared by GTIDs.
-        locks: whether a table without a key may be locked for a moment, where the server can't tell the place of a read view.
+        replica: whether the connections go to a replica of the server that the stream reads: positions are compared by GTIDs.
+        locks: whether a table without a key may be locked for a moment, where the server can't report a read view's position.
         lock_timeout_s: how long to wait for that lock.
         order: of a request's tables by their estimated rows.
         delay_s: wait at the start.
-        settle_s: pause before a view is opened on a server without GTIDs that can't tell the view's place either: a transaction
-            may be in its binlog already and not yet visible. It has to be longer than a commit takes.
+        settle_s: pause before a view is opened on a server without GTIDs that can't report the view's position either: a
+            transaction may be in its binlog already and not yet visible. It has to be longer than a commit takes.
         most_marks: changed keys remembered while one chunk is read; with more the chunk is read again, with fewer rows.
         most_images: different rows of one table without a key remembered while it is read.
         retries: failures of one table in a row, with nothing read between them, after which it is given up; a lost connection
@@ -91,7 +91,7 @@ class Early(NamedTuple):
         request: id of the request.
         origin: who asked for it.
         rows: as the stream has them.
-        low: where the stream was when the reading began.
+        low: the position of the stream when the read started.
     """
 
     request: str
@@ -101,19 +101,19 @@ class Early(NamedTuple):
 
 
 class SnapshotChunk:
-    """Rows of one table as of one place, ready to be sent.
+    """Rows of one table as of one position, ready to be sent.
 
-    Until ``Puller.done`` the stream's changes still take rows away: take as many as are sent at once, and send them before
-    the stream goes on.
+    Until ``Puller.done`` the stream's changes still remove rows: take only as many as are sent at once, and send them before
+    the stream continues.
 
     Attributes:
         request: id of the request.
         origin: who asked for it.
         table: the structure that the rows have.
         keyed: the rows by key, or None for a table without a key.
-        low: where the stream was when the reading began.
-        high: the place that the rows are as of, or one after it.
-        first_of_table, last_of_table, last_of_request: where it stands; a last one can be empty.
+        low: the position of the stream when the read started.
+        high: the position that the rows are as of, or one after it.
+        first_of_table, last_of_table, last_of_request: its position in the table and the request; a last one can be empty.
         first_of_request: the first chunk of all.
         read_ms: when the rows were read, milliseconds since 1970.
         bytes: as the server sent them.
@@ -187,7 +187,7 @@ class SnapshotChunk:
         return len(self.keyed) if self.keyed is not None else len(self._rows) - self._iterator
 
     def take(self, max_rows: int) -> list[Row]:
-        """The next rows, at most so many; [] once there are none left."""
+        """The next rows, at most ``max_rows``; [] once there are none left."""
         if self.keyed is not None:
             keys = list(islice(self.keyed, max_rows))
             pop = self.keyed.pop

@@ -1,4 +1,4 @@
-"""Full pulls beside the stream."""
+"""Takes snapshots at the same time as it reads the stream."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LONGEST_PAUSE_S: Final = 30.0
 
 
 class Puller:
-    """Reads tables in chunks while the stream goes on.
+    """Reads tables in chunks while the stream continues.
 
     All methods belong to the event loop of the task; those that are not ``async`` don't block.
 
@@ -51,9 +51,8 @@ class Puller:
         decoder: how rows of a table are read.
         shard: what this task owns.
         saved: request id -> what ``done`` or ``changes`` gave last before the restart.
-        seen_position: the newest place that the stream has taken anything from: file and position after the last event it was
-            fed,
-            GTIDs (needed on MySQL, and with a replica) with the transaction under way.
+        seen_position: the newest position that the stream has taken anything from: file and position after the last event it
+            was fed, GTIDs (needed on MySQL, and with a replica) with the open transaction.
         metrics: gets the numbers of ``METRICS``.
         log: for people.
     """
@@ -97,9 +96,9 @@ class Puller:
 
     @property
     def withheld(self) -> Mapping[TableName, object]:
-        """Tables without a key whose changes must not be sent: their first full pull, which comes later, has them.
+        """Tables without a key whose changes must not be sent: their initial snapshot, which comes later, has them.
 
-        Always the same mapping. Tell their changes with ``changed`` all the same, and call ``advance`` after each transaction.
+        Always the same mapping. Pass their changes to ``changed`` all the same, and call ``advance`` after each transaction.
         """
         return self._pulls.watch.withheld
 
@@ -142,11 +141,11 @@ class Puller:
     async def resolve(self) -> None:
         """Find the tables of new requests.
 
-        To be awaited before the stream is begun for the first time, so that ``withheld`` is complete; else it happens by
-        itself.
+        Await it before the stream starts for the first time, so that ``withheld`` is complete. Without this call the tables are
+        found automatically, but later.
 
         Raises:
-            Retriable: the server is away.
+            Retriable: the server is unavailable.
             ConfigInvalid: it refuses us.
         """
         while (job := self._pulls.next_job(resolving=True)) is not None:
@@ -193,7 +192,7 @@ class Puller:
         return packed_states
 
     def changes(self) -> dict[str, str]:
-        """What else is to be saved since the last call: found tables, those that vanished, ends; text by request id."""
+        """Return the other states to save since the last call (tables found or lost, ends): text by request id."""
         return self._pulls.changes()
 
     def changed(self, name: TableName, op: str, rows: Sequence[Row | None]) -> list[Early]:
@@ -208,7 +207,7 @@ class Puller:
         return self._pulls.watch.changed(name, op, rows)
 
     def _let_go(self, name: TableName) -> None:
-        """A change behind the view's place need not wait for the end of its transaction to be told from one before it."""
+        """Release the table if the stream has passed its view: its changes need not wait for the end of their transaction."""
         for table in self._pulls.watch.unreached[:]:
             if table.name == name and table.high is not None and table.high.file:
                 position = self._seen()

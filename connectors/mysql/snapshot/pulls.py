@@ -1,6 +1,7 @@
-"""Which stretch of which table is read next, and which chunk may be sent: all the logic of full pulls, without input or output.
+"""Decides which range of a table is read next, and which chunk may be sent.
 
-Chunks of a table are sent in key order, tables in the request's order, requests by priority; they may be read in any order.
+This is all the logic of snapshots, without input or output. Chunks of a table are sent in key order, tables in the request's
+order, requests by priority; they may be read in any order.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SLOW_S: Final = 2.0
 
 
 class SnapshotPlanner:
-    """All full pulls of a task. Not thread-safe; nothing blocks.
+    """All snapshots of a task. Not thread-safe; nothing blocks.
 
     Args:
         saved: request id -> text of the state saved last.
@@ -128,7 +129,7 @@ class SnapshotPlanner:
     # Work for the readers.
 
     def next_job(self, *, resolving: bool = False) -> TableReadJob | None:
-        """What to ask the server next (``resolving``: only which tables a request has); None: nothing for now."""
+        """Return the next query for the server (``resolving``: only for a request's tables); None: nothing for now."""
         first = True
         for pull in self._board.order:
             if pull.claim():
@@ -181,7 +182,7 @@ class SnapshotPlanner:
         )
 
     def finished(self, job: TableReadJob) -> None:
-        """Nobody works on the job any more, whatever came of it. To be called for each."""
+        """Note that no reader works on the job any more, with or without a result. Call it for every job."""
         if job.kind == "read":
             self._reading -= 1
         elif job.table is None:
@@ -297,7 +298,7 @@ class SnapshotPlanner:
                 self.watch.let_go(table)
 
     def divided(self, job: TableReadJob, bound: Key | None) -> None:
-        """A chunk's worth of the stretch ends at ``bound``; None: all of it is less."""
+        """Note that the first chunk of the range ends at ``bound``; None: the whole range is less than a chunk."""
         table, stretch = job.table, job.stretch
         if table is None or stretch is None or self.stale(job):
             return
@@ -348,7 +349,7 @@ class SnapshotPlanner:
         elapsed_s: float = 0.0,
         bad: Sequence[tuple[Skippable, bytes]] = (),
     ) -> bool:
-        """The rows of a stretch, or of its part up to ``more``; False: they are not wanted, or come too late."""
+        """Accept the rows of a range, or of its part up to ``more``; False: they are not needed, or come too late."""
         table, stretch = job.table, job.stretch
         if table is None or stretch is None or self.stale(job) or table.layout is None or stretch.window is None:
             return False
@@ -413,7 +414,7 @@ class SnapshotPlanner:
         self._held += 1
 
     def failed(self, job: TableReadJob) -> None:
-        """The job got no answer: it is to be done again."""
+        """Note that the job got no answer and must be repeated."""
         table, stretch = job.table, job.stretch
         if table is not None and stretch is not None and stretch.state == "reading" and not self.stale(job):
             if table.keyless:
@@ -427,7 +428,7 @@ class SnapshotPlanner:
         self._reset_table(table)
 
     def give_up(self, job: TableReadJob, error: str, stage: Literal["vanished", "failed"] = "failed") -> None:
-        """The table can't be read: the request goes on without it."""
+        """Give up a table that can't be read: the request continues without it."""
         table = job.table
         assert table is not None  # noqa: S101 - a job of this kind has one
         if not self.stale(job):
@@ -529,7 +530,7 @@ class SnapshotPlanner:
         return self._out_table
 
     def altered(self, name: TableName | None) -> None:
-        """What was read of the table and not sent is read again, with its structure of now."""
+        """Read the table's unsent chunks again, with its present structure."""
         for pull in self._board.order:
             for table in pull.tables:
                 if table.open and name in {None, table.name}:

@@ -1,4 +1,4 @@
-"""One connection that reads for full pulls: tables' extents, chunks in key order, tables without a key at once."""
+"""One connection that reads for snapshots: tables' extents, chunks in key order, tables without a key at once."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class SnapshotReader:
     Args:
         connection: of the driver; the reader's own from now on.
         views: opens read views on it.
-        pulls: where jobs come from and answers go.
+        pulls: gives the jobs and takes the answers.
         shard: what the task owns.
         throttle: how fast to read; shared by all readers.
         tables: structures of tables by expressions.
         decoder: how rows of a table are read.
-        seen_position: the newest place that the stream has taken anything from.
+        seen_position: the newest position that the stream has taken anything from.
         again: connects once more, for a lock that another connection has to hold.
         shapes: structure of each table when it was looked up; shared by all readers.
         transactional: whether the engine of each keeps to views; shared likewise.
@@ -158,11 +158,11 @@ class SnapshotReader:
         return layout._replace(ranges=ranges)
 
     async def read(self, job: TableReadJob) -> None:
-        """Read a stretch of a table, or all of a table without a key.
+        """Read a range of a table, or all of a table without a key.
 
         Raises:
             Changed: the structure is another one now.
-            MillraceError, MySQLError, OSError: the server is away, or refuses.
+            MillraceError, MySQLError, OSError: the server is unavailable, or refuses.
         """
         table, stretch = job.table, job.stretch
         assert table is not None  # noqa: S101 - a job of this kind has them
@@ -198,7 +198,7 @@ class SnapshotReader:
         return await self._views.open(self.connection, low, transactional=self._transactional.get(name, True))
 
     async def _check_shape(self, name: TableName) -> None:
-        """What was read can't be altered before the view is closed: compare its structure now."""
+        """Compare the table's structure with the known one: an open view prevents changes to the tables that it has read."""
         if await lookup.read_shape(self.connection, name) != self._shapes.get(name):
             raise Changed
 
@@ -226,7 +226,7 @@ class SnapshotReader:
     async def _divide_range(
         self, job: TableReadJob, table: TableSnapshot, stretch: KeyRange, layout: SnapshotLayout
     ) -> None:
-        """Find where the first chunk of the stretch ends, so that another reader can go on behind it."""
+        """Find where the first chunk of the range ends, so that another reader can continue after it."""
         sql = self._build_select(job, table, stretch, [column.select for column in layout.columns], layout)
         sql += f" ORDER BY {keys.order_list(layout.columns)} LIMIT 1 OFFSET {self._pulls.limit(table) - 1}"
         rows = await PacketRows(self.connection).all(sql)
@@ -355,7 +355,7 @@ class SnapshotReader:
         locker = await self._lock_or_read_alone(name, extra_connections)
         try:
             if locker is not None:
-                # While nobody writes to the table, the end of the binlog is the place of its contents.
+                # While no connection writes to the table, the end of the binlog is the position of its contents.
                 position = await views.after(self.connection)
                 for connection in connections:
                     await query_rows(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")

@@ -27,7 +27,7 @@ _INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint
 _FLOATS: Final = frozenset({"float", "double"})
 _DATES: Final = frozenset({"date", "datetime", "timestamp"})
 #: ``information_schema.COLUMNS.DATA_TYPE`` of the columns that can be divided. Strings can't: their order depends on the
-#: collation, and nobody can name the middle between two of them.
+#: collation, and the middle between two of them can't be computed.
 TYPES: Final = _INTEGERS | _FLOATS | _DATES | {"decimal"}
 #: Zero dates and the like are no calendar days; they are all in the first range.
 _FIRST_DATE: Final = "1000-01-01"
@@ -58,17 +58,17 @@ class SplitColumn(NamedTuple):
             source: the table as SQL writes it.
         """
         name = quote_name(self.name)
-        # CONCAT gives the texts that the server shows; adding 0e0 gives a FLOAT all of its digits.
+        # CONCAT gives the strings that the server shows; adding 0e0 gives a FLOAT all of its digits.
         low, high = (f"{function}({name})" + (" + 0e0" if self.type in _FLOATS else "") for function in ("MIN", "MAX"))
         first = _FIRST_TIMESTAMP if self.type == "timestamp" else _FIRST_DATE
         where = f" WHERE {name} >= '{first}'" if self.type in _DATES else ""
         return f"SELECT CONCAT({low}), CONCAT({high}) FROM {source}{where}"  # noqa: S608 - quoted names
 
     def ranges(self, low: str | None, high: str | None, connections: int) -> tuple[str, ...]:
-        """The SQL conditions of the ranges, for so many connections; () if there is nothing to divide.
+        """The SQL conditions of the ranges, one per connection; () if there is nothing to divide.
 
         Args:
-            low: the least value as text; None: there is none.
+            low: the least value as text; None if the column has no values.
             high: the largest value as text.
             connections: how many read at the same time.
         """

@@ -61,7 +61,7 @@ def unpack_note(value: Any) -> PullNote:
 
 
 def show_progress(request: str, note: PullNote) -> dict[str, Any]:
-    """What REST shows of a request, from its state alone; see ``Puller.progress`` for the fields."""
+    """Return the JSON object that REST shows for a request, from its state alone; ``Puller.progress`` has the fields."""
     tables = [
         {
             "table": f"{table.database}.{table.table}",

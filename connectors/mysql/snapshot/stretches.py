@@ -1,4 +1,4 @@
-"""Stretches of a table's key order: what is read as one chunk, and how the order is divided. Pure."""
+"""Ranges of a table's keys, and how a range is divided into those that are read as one chunk. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SPARSE: Final = 16.0
 
 
 class KeyRange:
-    """The rows behind ``after`` up to ``until``, that one included; None: without that bound.
+    """The rows after ``after`` up to and including ``until``; None: without that bound.
 
     Attributes:
-        spans: ranges of the first column's numbers, both ends included, beside which the task owns nothing here; () if there
-            are none given: then the shard's filter has to be asked for.
-        divisible: whether it may be cut before it is read: nobody knows how many rows it has.
+        spans: ranges of the first column's numbers, both ends included, outside of which the task owns nothing here; () if
+            unknown: then the query needs the shard's filter.
+        divisible: whether it may be divided before it is read, since its number of rows is unknown.
         state: ``waiting`` to be read, being ``reading``, or ``held`` until the stream has come far enough.
         token: grows whenever a reading is not wanted any more.
     """
@@ -57,7 +57,7 @@ class KeyRange:
         self.chunk = None
 
     def conditions(self, columns: Sequence[KeyColumn]) -> list[str]:
-        """What its rows have to fulfil."""
+        """Return the SQL conditions of its rows."""
         if self.empty:
             return ["1 = 0"]
         terms = []
@@ -74,8 +74,8 @@ class KeyRange:
 class NumberDivider:
     """Divides the order of a key whose first column is an integer, by its least and largest value and the number of rows.
 
-    The numbers may be spread in any way: a stretch with too many rows is cut where the chunk is full, and one with few makes
-    the next ones wider.
+    The numbers may be spread in any way: a range with too many rows is cut where the chunk is full, and one with few rows
+    makes the next ones wider.
 
     Args:
         low, high: the least and the largest number.
@@ -96,7 +96,7 @@ class NumberDivider:
         self.limit = limit
 
     def front(self, whole: KeyRange) -> tuple[KeyRange, KeyRange | None]:
-        """The first part of a divisible stretch, and the rest; None: there is none."""
+        """The first part of a divisible range, and the rest; None if there is no rest."""
         begin = self.low
         if whole.after is not None:
             # Behind a whole key there may be more with the same number, behind a number there are not.
@@ -132,7 +132,7 @@ class NumberDivider:
         return tuple(spans) or ((1, 0),), number - 1
 
     def learned(self, rows: int, *, cut: bool, slow: bool) -> None:
-        """A stretch had so many rows (at least, if it was cut)."""
+        """Adapt the width of ranges to one that had ``rows`` rows (or more, if it was cut)."""
         if cut:
             self.width = max(1, self.width // 2)
         elif 4 * rows <= self.limit and not slow:

@@ -1,4 +1,4 @@
-"""How fast full pulls read: a bound in rows per second, and giving way to a server that answers slower than it did."""
+"""Limits the speed of snapshots: to a number of rows per second, and further while the server answers more slowly."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SnapshotThrottle:
             self._allowed = min(self._most, self._allowed + 0.25)
 
     def rows(self, count: int) -> None:
-        """So many rows were read."""
+        """Count ``count`` rows that were read."""
         if self._rows_per_s:
             self._free_at = max(self._free_at, self._clock()) + count / self._rows_per_s
 

@@ -1,8 +1,8 @@
-"""Read views: how one is opened that has all that the stream has seen, and which place in the stream it is as of.
+"""Read views: opens one that has all changes that the stream has seen, and finds its position in the stream.
 
-MariaDB tells the exact place of a consistent view (``binlog_snapshot_file`` and ``_position``); so does Percona Server. Other
-servers don't: there the view is opened once everything the stream has seen is visible for sure, and the place after the reading
-is taken, which is one at or after the view's. A replica's places are its own: they are told as GTIDs.
+MariaDB reports the exact position of a consistent view (``binlog_snapshot_file`` and ``_position``); so does Percona Server.
+Other servers don't. There the view is opened once everything that the stream has seen is certainly visible, and the position
+after the read is used, which is at or after the view's. A replica has positions of its own: they are given as GTIDs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FIRST_S: Final = 0.005
 _LONGEST_S: Final = 0.5
-#: How often somebody is told that a view is waited for.
+#: How often the wait for a view is logged.
 _TELL_S: Final = 30.0
 
 
@@ -51,8 +51,8 @@ class Views:
         """Ask the server what it can.
 
         Raises:
-            Retriable: it is away.
-            ConfigInvalid: it is a replica whose places can't be compared with its source's.
+            Retriable: it is unavailable.
+            ConfigInvalid: it is a replica whose positions can't be compared with its source's.
         """
         info = await server_info(connection)
         if settings.replica and not info.has_gtids:
@@ -76,14 +76,14 @@ class Views:
 
         Args:
             connection: on which.
-            low: the newest place that the stream has taken anything from, taken before this call.
+            low: the newest position that the stream has taken anything from, taken before this call.
             transactional: whether the table's engine keeps to views.
 
         Returns:
-            The view's place, or None: ``after`` tells one.
+            The view's position, or None: ``after`` has one.
 
         Raises:
-            Retriable: the server is away.
+            Retriable: the server is unavailable.
         """
         if not (self.exact and transactional):
             await self._wait_visible(connection, low)
@@ -130,14 +130,14 @@ class Views:
         return None
 
     async def after(self, connection: Any, *, gtids: bool = False) -> BinlogPosition:
-        """A place at or after everything that was read from the server until now.
+        """A position at or after everything that was read from the server until now.
 
         Args:
             connection: on which.
-            gtids: whether the GTIDs are wanted, too; a replica's place has them in any case.
+            gtids: whether the GTIDs are needed, too; a replica's position has them in any case.
 
         Raises:
-            Retriable: the server is away.
+            Retriable: the server is unavailable.
         """
         if not self._settings.replica:
             # By file and position alone: a transaction is visible before it is in the set of executed GTIDs.

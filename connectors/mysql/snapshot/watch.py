@@ -1,4 +1,4 @@
-"""What the stream tells about changes, taken to the chunks that it concerns. Pure."""
+"""Passes the stream's changes to the chunks that they concern. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ChangeWatch:
     """The open windows by table.
 
     Attributes:
-        watched: tables whose changes have to be told.
+        watched: tables whose changes have to be passed on.
         withheld: tables without a key whose changes up to their view must not be sent.
     """
 
@@ -31,7 +31,7 @@ class ChangeWatch:
         self.unreached: list[TableSnapshot] = []
 
     def begin(self, table: TableSnapshot, stretch: KeyRange) -> None:
-        """From now on the stretch wants to know."""
+        """Pass changes to the range from now on."""
         watchers = self.watched.setdefault(table.name, [])
         if not any(watched is stretch for _, watched in watchers):
             watchers.append((table, stretch))
@@ -101,7 +101,7 @@ class ChangeWatch:
 
 
 def _find_early(table: TableSnapshot, low: BinlogPosition, op: str, rows: Sequence[Row | None]) -> list[Early]:
-    """What has to be sent before a change of a table without a key."""
+    """Return the rows to send before a change of a table without a key."""
     if not table.passed or table.images is None:
         # While the place of the view is not known, the view has to be newer than the change.
         table.missed = table.missed or table.high is None

@@ -1,11 +1,11 @@
-"""What the stream changes while chunks are read and wait. Pure.
+"""The stream's changes while chunks are read and wait. Pure.
 
-Why a chunk is right. Its window is opened before its read view, and the view has everything that the stream had seen by then
-(see ``views.py``). The chunk is sent once the stream has come to the view's place, or past it. A key that the stream has not
-touched since the window was opened is the same at all these places: what the view shows is the newest there is. A key that it
-has touched was sent by the stream, newer than in the view or the same, and is left out. Where row images are not whole
-(``MINIMAL``), what the stream has told since is laid over the view's row instead: columns that it has not told are the same at
-all these places.
+Why a chunk is right: its window is opened before its read view, and the view has everything that the stream had seen by then
+(see ``views.py``). The chunk is sent once the stream has come to the view's position, or past it. A key that the stream has
+not touched since the window was opened is the same at all these positions: the view shows its newest row. A key that it has
+touched was sent by the stream, newer than in the view or the same, and is left out of the chunk. Where row images are not
+complete (``MINIMAL``), the columns that the stream has sent since then replace those of the view's row: the other columns
+are the same at all these positions.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class RequestTable(NamedTuple):
 
 
 class SnapshotLayout(NamedTuple):
-    """What is known about a table when its reading begins.
+    """A table's structure, order and extent when the read starts.
 
     Attributes:
         table: its structure.
@@ -121,12 +121,12 @@ Pull = TaskShare[TableSnapshot]
 
 
 class TableReadJob(NamedTuple):
-    """Something to be asked of the server.
+    """A query for the server.
 
     Attributes:
-        kind: find the request's tables (``resolve``), look a table up (``prepare``), or read a stretch of it (``read``).
-        pull, table, stretch: of what.
-        epoch, token: whether the answer is still wanted, see ``SnapshotPlanner.stale``.
+        kind: find the request's tables (``resolve``), look a table up (``prepare``), or read a range of it (``read``).
+        pull, table, stretch: the snapshot, its table and the range of keys.
+        epoch, token: say whether the answer is still needed, see ``SnapshotPlanner.stale``.
     """
 
     kind: Literal["resolve", "prepare", "read"]
