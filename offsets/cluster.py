@@ -2,7 +2,7 @@
 
 Task configurations are one record each and must change together, so they wait until a commit record that finds a complete
 set. Compaction can leave a commit with an incomplete set: the connector is *inconsistent* then and has no tasks until its
-task configurations are written anew.
+task configurations are written again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_TASKS: Final[Mapping[int, dict[str, str]]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """What one record changed.
+    """The change by one record.
 
     Attributes:
         kind: ``connector`` (new or changed configuration), ``removed``, ``tasks`` (a commit), ``target_state``, ``restart``,
@@ -68,8 +68,8 @@ class ClusterSnapshot:
         fenced_counts: name -> the last task count record (exactly once).
         pending_fencing: connectors whose tasks changed after their last task count record.
         loggers: logger -> level, as ever set with cluster scope.
-        born: name -> where this reader has seen the connector come into being: one that was deleted and made again is another
-            connector, whatever its configuration is.
+        born: name -> offset at which this reader has seen the connector created: one that was deleted and recreated is
+            another connector, whatever its configuration is.
     """
 
     offset: int = -1
@@ -87,7 +87,7 @@ class ClusterSnapshot:
     born: dict[str, int] = field(default_factory=dict)
 
     def target_state(self, name: str) -> TargetStateName:
-        """What the operator wants of the connector; STARTED unless said otherwise."""
+        """Return the state that the operator has asked for; STARTED by default."""
         return self.target_states.get(name, "STARTED")
 
     def task_configs(self, name: str) -> list[dict[str, str]]:
@@ -190,7 +190,7 @@ class ClusterState:
     def _forget_connector(self, name: str) -> None:
         for by_name in (self._connectors, self._counts, self._tasks, self._deferred, self._applied, self._born):
             by_name.pop(name, None)
-        # Connect keeps this mark; a connector made anew under the name would then have no tasks until its next commit.
+        # Connect keeps this mark; a connector recreated under the name would then have no tasks until its next commit.
         self._inconsistent.discard(name)
 
     def _apply_commit(self, record: TasksCommit) -> ConfigChange | None:

@@ -202,7 +202,7 @@ class TopicCreator:
 
         Raises:
             Fatal: it can't be created.
-            Retriable: Kafka is away.
+            Retriable: Kafka is unavailable.
         """
         if self.is_known(topic):
             return

@@ -74,10 +74,10 @@ class FetchedRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one partition gave.
+    """The result of a fetch for one partition.
 
     Attributes:
-        partition: which.
+        partition: the partition.
         asked: the position that was asked for.
         batches: visible records from ``asked`` on, parsed while they are iterated over, once.
         position: where to read on.
@@ -100,7 +100,7 @@ def visible_batches(
     position: int,
     aborted: Sequence[tuple[int, int]] | None,
 ) -> tuple[list[Iterable[FetchedRecord]], int]:
-    """The batches of visible records in a fetched stretch of log, and the position after it.
+    """The batches of visible records in a fetched chunk of a log, and the position after it.
 
     Control batches are left out and passed over. With ``aborted`` (of a ``read_committed`` fetch) the records of aborted
     transactions are too. A batch cut off at the end of ``data`` is left for the next fetch. Records are parsed when a batch is
@@ -109,7 +109,7 @@ def visible_batches(
     Args:
         data: batches as they are in the log.
         position: the offset asked for; batches may begin before it.
-        aborted: (producer id, first offset) of aborted transactions in this stretch.
+        aborted: (producer id, first offset) of aborted transactions in this chunk.
 
     Raises:
         CorruptRecordException: a batch fails its checksum.
@@ -338,8 +338,8 @@ class TopicFetcher:
 async def abandon_producer(producer: AIOKafkaProducer, patience_s: float = 0.5) -> None:
     """End an aiokafka producer in whatever state, in ``patience_s`` and four seconds; what is not delivered then is dropped.
 
-    ``AIOKafkaProducer.stop`` waits for pending batches for ever while brokers are away (aiokafka issue 1101). A caller that is
-    cancelled meanwhile waits for the end all the same: a producer that nobody holds would leave its coroutines behind.
+    ``AIOKafkaProducer.stop`` waits forever for pending batches while brokers are unavailable (aiokafka issue 1101). A caller
+    that is cancelled meanwhile still waits for the end: a producer without a caller would leave its coroutines behind.
     """
     ending = asyncio.create_task(_end_producer(producer, patience_s))
     try:
@@ -370,7 +370,7 @@ async def _end_producer(producer: AIOKafkaProducer, patience_s: float) -> None:
 def _sender_tasks(sender: asyncio.Task[None] | None) -> set[asyncio.Future[Any]]:
     """The sender and its requests under way.
 
-    A sender that is cancelled waits for its requests, and they wait, for ever, for metadata of a client that is closed.
+    A sender that is cancelled waits for its requests, and they wait forever for metadata of a client that is closed.
     """
     if sender is None:
         return set()
@@ -379,7 +379,7 @@ def _sender_tasks(sender: asyncio.Task[None] | None) -> set[asyncio.Future[Any]]
 
 
 def _take_exceptions(producer: AIOKafkaProducer, left: Iterable[asyncio.Future[Any]]) -> None:
-    """Look at the errors that a dead producer left in futures nobody waits for, or asyncio logs each of them."""
+    """Retrieve the errors that a dead producer left in futures that no caller awaits; otherwise asyncio logs each of them."""
     futures = [*left, *waiting_futures(producer)]
     for future in futures:
         if future.done() and not future.cancelled():

@@ -33,7 +33,7 @@ class Joint(Generic[_T]):
         return len(self._asked) + len(self._waiting)
 
     async def ask(self) -> _T:
-        """The answer; a caller that is cancelled takes it from nobody."""
+        """The answer; when one caller is cancelled, the others still get it."""
         mine: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._waiting.add(mine)
         if self._runner is None or self._runner.done():

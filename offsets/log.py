@@ -1,7 +1,7 @@
 """A compacted topic as a log that is read to its end and followed: Connect's ``KafkaBasedLog`` for asyncio.
 
-No consumer group: every reader reads all partitions from their beginning. The follower never ends by itself: while Kafka is
-away it reconnects with a back-off, and says so in the log once, not at each try.
+No consumer group: every reader reads all partitions from their start. The follower runs until it is stopped: while Kafka is
+unavailable it reconnects with a back-off, and logs that once, not at each attempt.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class CompactedLog:
             raise
 
     async def stop(self) -> None:
-        """Stop following and producing; takes at most a few seconds, even while Kafka is away."""
+        """Stop following and producing; takes at most a few seconds, even while Kafka is unavailable."""
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
@@ -126,7 +126,7 @@ class CompactedLog:
         self._fail_waiters(stopped)
 
     def renew(self, arguments: Mapping[str, Any]) -> None:
-        """Log in with the credentials among ``arguments`` from the next connection on; those that are open go on."""
+        """Log in with the credentials among ``arguments`` from the next connection on; open connections stay as they are."""
         self._client.update({name: arguments[name] for name in CREDENTIALS if name in arguments})
         if self._fetcher is not None:
             self._fetcher.renew(arguments)
@@ -136,11 +136,11 @@ class CompactedLog:
     async def read_to_end(self, deadline_s: float = 30.0, *, open_transactions: bool = False) -> None:
         """Wait until everything that is in the topic now has reached the sink.
 
-        Under ``read_committed`` a partition ends where its oldest open transaction begins, so nobody's unfinished transaction
-        is waited for. What others have written or committed behind it is not seen then. With ``open_transactions`` all that are
-        open now are waited for, as Connect does: for as long as the timeout of a transaction whose producer died and is not
-        replaced. Whoever must see all that a certain producer has committed needs it, since any other producer may have a
-        transaction open in the same partition.
+        Under ``read_committed`` a partition ends where its oldest open transaction begins, so this does not wait for unfinished
+        transactions. It does not see what others have written or committed behind them. With ``open_transactions`` it waits for
+        all transactions that are open now, as Connect does: for as long as the timeout of a transaction whose producer died and
+        is not replaced. A caller that must see all that a certain producer has committed needs it, since any other producer may
+        have a transaction open in the same partition.
 
         Raises:
             Retriable: not within ``deadline_s``; the message has the last error of the connection.
@@ -208,7 +208,7 @@ class CompactedLog:
     ) -> None:
         """Write records in order and wait for all acknowledgements.
 
-        With ``producer`` (transactional, with a transaction begun by the caller) they go through that one; the caller commits.
+        With ``producer`` (in a transaction that the caller has started) they are written by that one; the caller commits.
 
         Raises:
             Retriable: not all acknowledged within ``deadline_s``; some may have been written.
@@ -263,7 +263,7 @@ class CompactedLog:
                     self._fetcher = fetcher
                     self._connected.set()
                     await self._fetch_records(fetcher)
-                except Exception as error:  # noqa: BLE001 - whatever it is, following goes on and the error is shown
+                except Exception as error:  # noqa: BLE001 - whatever it is, following continues and the error is shown
                     self.last_error = error
                     (_LOG.debug if self._interrupted else _LOG.warning)(
                         "Reading topic %s was interrupted, trying again: %r", self.topic, error
@@ -349,7 +349,7 @@ class CompactedLog:
                 self._positions[result.partition] = result.position
         if results and not any(result.batches or result.error or result.position > result.asked for result in results):
             # Nothing at all came, so there is nothing between a position and the readable end: compaction may have removed
-            # the last records of a log, and a reader that waited for them would wait for ever.
+            # the last records of a log, and a reader that waited for them would wait forever.
             for result in results:
                 if self._positions[result.partition] == result.asked < result.readable_end:
                     self._positions[result.partition] = result.readable_end
@@ -385,7 +385,7 @@ class CompactedLog:
 
 
 def behind_at(positions: Mapping[int, int], ends: Mapping[int, int]) -> str:
-    """Which partitions are not read to their ends, in words. Pure."""
+    """Name the partitions that are not read to their ends. Pure."""
     left = sorted(partition for partition, end in ends.items() if positions.get(partition, 0) < end)
     if not left:
         return "it has been read just now"

@@ -29,7 +29,7 @@ _LOAD: Final = 0.75
 
 
 def position_problem(position: object) -> str | None:
-    """What is wrong with a source partition or offset, as Connect's ``OffsetUtils`` would say, or None."""
+    """Return what is wrong with a source partition or offset, as Connect's ``OffsetUtils`` would say, or None."""
     if not isinstance(position, dict):
         return "Offsets must be specified as a Map"
     for name, value in position.items():
@@ -139,7 +139,7 @@ class OffsetIndex:
         """The saved offset of ``partition``, or None.
 
         Raises:
-            Fatal: what is saved is not an offset; to begin anew silently would lose or repeat data.
+            Fatal: what is saved is not an offset; a silent restart from scratch would lose or repeat data.
         """
         self._build_index()
         return self._read_offset(to_canonical(partition))

@@ -79,7 +79,7 @@ class TasksCommit(msgspec.Struct, frozen=True):
 
 
 class TargetState(msgspec.Struct, frozen=True):
-    """What the operator wants of a connector; None when the record was deleted."""
+    """The state of a connector that the operator has asked for; None when the record was deleted."""
 
     connector: str
     state: TargetStateName | None
@@ -253,7 +253,7 @@ def logger_record(logger: str, level: str) -> Pair:
 
 
 def decode_config(key: bytes | None, value: bytes | None) -> ConfigRecord:
-    """What a record of the config topic says.
+    """Decode a record of the config topic.
 
     Raises:
         Skippable: unknown key or malformed value.
@@ -322,7 +322,7 @@ def topic_status_record(connector: str, topic: str, status: TopicStatus | None) 
 
 
 def decode_status(key: bytes | None, value: bytes | None) -> StatusRecord:
-    """What a record of the status topic says.
+    """Decode a record of the status topic.
 
     Raises:
         Skippable: unknown key or malformed value.

@@ -39,8 +39,8 @@ _OF_CONNECTIONS: Final = (
 class BrokerLoginRefused(Retriable):
     """A broker does not let this client in, and says why: a password, a certificate, a protocol.
 
-    Only another configuration, other users in Kafka or a rotated secret mend it; a client that was let in before goes on
-    trying for as long as a rotation may take.
+    Only another configuration, other users in Kafka or a rotated secret fix it; a client that has logged in before retries for
+    as long as a rotation may take.
 
     Attributes:
         passing: whether a broker that is ending looks the same, so that waiting may help.
@@ -52,7 +52,7 @@ class BrokerLoginRefused(Retriable):
 
 
 async def find_refusal(client: Mapping[str, Any]) -> BrokerLoginRefused | None:
-    """What keeps ``client`` from being let in, or None if it is let in or nobody answers. Takes five seconds at most.
+    """Return why ``client`` can't log in; None if it can or if no broker answers. Takes five seconds at most.
 
     Args:
         client: aiokafka client arguments.
@@ -82,7 +82,7 @@ async def find_refusal(client: Mapping[str, Any]) -> BrokerLoginRefused | None:
 
 
 def explain_refusal(error: BaseException, client: Mapping[str, Any]) -> str | None:
-    """What the error of a connection means and how to mend it; None if it is none of a login. Pure."""
+    """Return what the error of a connection means and how to fix it; None if it is no error of a login. Pure."""
     protocol = client.get("security_protocol", "PLAINTEXT")
     mechanism = client.get("sasl_mechanism", "")
     if isinstance(error, SaslAuthenticationFailed):

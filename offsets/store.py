@@ -145,7 +145,7 @@ class OffsetStore:
         await self._log.stop()
 
     async def read_to_end(self, deadline_s: float = 30.0, *, open_transactions: bool = False) -> None:
-        """Wait until what is in the topic now is visible here; with ``open_transactions``, also what stands behind those.
+        """Wait until what is in the topic now is visible here; with ``open_transactions``, also what is behind those.
 
         See ``CompactedLog.read_to_end``.
 
@@ -197,7 +197,8 @@ class OffsetStore:
     ) -> None:
         """Set offsets, or reset them with None, and wait until the change is visible here.
 
-        With ``producer`` (a transaction begun by the caller) it is not waited for: it becomes visible with the commit.
+        With ``producer`` (in a transaction that the caller has started) this does not wait: the change becomes visible with the
+        commit.
 
         Raises:
             Retriable: not acknowledged, or not read back, within ``deadline_s`` each.

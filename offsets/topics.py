@@ -94,7 +94,7 @@ def internal_topic(
 
 
 def policy_problem(topic: InternalTopic, policy: str, bootstrap: object) -> str | None:
-    """Why an existing topic with this ``cleanup.policy`` can't be used, or None. Kafka Connect's words, and how to mend it."""
+    """Why an existing topic with this ``cleanup.policy`` can't be used, or None. Kafka Connect's words, and how to fix it."""
     policies = {item.strip().lower() for item in policy.split(",") if item.strip()}
     if not policies or policies == {"compact"}:
         return None
@@ -111,7 +111,7 @@ def policy_problem(topic: InternalTopic, policy: str, bootstrap: object) -> str 
 
 
 def partitions_problem(topic: InternalTopic, partitions: int) -> str | None:
-    """Why an existing topic with so many partitions can't be used, or None."""
+    """Why an existing topic with this number of partitions can't be used, or None."""
     if topic.kind not in _SINGLE or partitions == 1:
         return None
     return (

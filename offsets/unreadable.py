@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 _LOG: Final = logging.getLogger(__name__)
-#: Keys remembered so that each is logged once; beyond this many distinct ones only the count goes on.
+#: Keys remembered so that each is logged once; beyond this many distinct ones they are only counted.
 _REMEMBERED: Final = 1000
 
 

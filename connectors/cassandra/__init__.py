@@ -1,1 +1,1 @@
-"""The Cassandra connector: the commit log of every node as partition updates, and the tables' contents beside it."""
+"""The Cassandra connector: the commit log of every node and snapshots of tables, both as partition updates."""

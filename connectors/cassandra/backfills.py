@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.cql.session import CqlSession
 
-#: The log's version in whose form backfills are written; all readers know it.
+#: Version of the log's format in which snapshots are written; all readers know it.
 _VERSION: Final = 8
 
 
 class Backfills:
-    """The backfills of one run of a task.
+    """The snapshots of one run of a task.
 
     Args:
         settings: how tables are read.
@@ -65,7 +65,7 @@ class Backfills:
         self._offsets = list(offsets)
         self._list = RequestList(self._share_partition, self._set_requests, keeps_ended=True)
         self._requests, self._saved = self._list.requests, self._list.saved
-        #: Partitions of shares of earlier divisions among tasks, which nobody writes any more, by request.
+        #: Source partitions of shares of earlier numbers of tasks, which no task writes any more, by request.
         self._left: dict[str, list[Position]] = {}
         for source, offset in offsets:
             request = source.get(SNAPSHOT)
@@ -83,7 +83,7 @@ class Backfills:
         if settings.mode != "never":
             self._requests[INITIAL] = SnapshotRequest(id=INITIAL, tables=list(settings.tables), origin="initial")
         if settings.mode == "always":
-            # The first backfill reads all tables again.
+            # The first snapshot reads all tables again.
             for name in [name for name in (*self._saved, *self._left) if new_table_id(name)]:
                 self._forget_request(name)
         elif settings.mode == "initial":
@@ -93,7 +93,7 @@ class Backfills:
                     self._list.add(request)
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
-        """The operator's complete list of requests, over what the connector has begun itself."""
+        """Take the operator's complete list of requests, in addition to those that the connector has started itself."""
         deleted = self._list.instruct(instructions, _is_own_request)
         listed = {str(row["id"]) for row in instructions}
         for name in {*deleted, *(name for name in self._left if name not in listed and not _is_own_request(name))}:
@@ -112,7 +112,7 @@ class Backfills:
         self._deleted += [(source, None) for source in self._left.pop(name, ())]
 
     def add_new_tables(self) -> None:
-        """Begin backfills of captured tables that came after the first one, if that is wanted. Does not block."""
+        """Start snapshots of captured tables that were added after the first one, if that is configured. Does not block."""
         if self._backfiller is None or not self._settings.new_tables or self._settings.mode == "never":
             return
         requests = [new_request(new_table.table_id, str(new_table)) for new_table in self._backfiller.uncovered()]

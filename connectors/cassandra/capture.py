@@ -33,7 +33,7 @@ SETTLED_MS: Final = 10_000
 
 
 class Capture(NamedTuple):
-    """What is known of a table's cdc.
+    """The known state of a table's cdc.
 
     Attributes:
         now: the table has ``cdc = true``.
@@ -60,7 +60,7 @@ NEVER: Final = Capture()
 
 
 class Captures:
-    """What is known of all tables' cdc, by table id (16 bytes)."""
+    """The known state of all tables' cdc, by table id (16 bytes)."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Capture] = {}
@@ -70,7 +70,7 @@ class Captures:
         self._waiting: dict[bytes, int] = {}
 
     def of(self, table_id: bytes) -> Capture:
-        """What is known of a table."""
+        """Return the known state of a table's cdc."""
         return self._known.get(table_id, NEVER)
 
     def remember(self, table_id: bytes, saved: Capture) -> None:
@@ -84,7 +84,7 @@ class Captures:
             table_id: of the table.
             cdc: whether it has cdc now.
             altered_us: when it was created or altered last.
-            listed: whether the include list names it: then an ALTER that nobody saw may have been one of its cdc.
+            listed: whether the include list names it: then an ALTER that no task saw may have changed its cdc.
             created: whether it is as it was created: no ALTER since.
             now_ms: ms since 1970.
 

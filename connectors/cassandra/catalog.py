@@ -1,4 +1,4 @@
-"""Definitions of all tables by the server's ids: read from ``system_schema``, kept for ever, read again when it changes.
+"""Definitions of all tables by the server's ids: read from ``system_schema``, kept forever, read again when it changes.
 
 A log names tables by id only and columns without types, and it has the mutations of all tables, captured or not. So every
 table's definition is kept, those of materialized views and of the server's own tables too, and none is ever forgotten: one that
@@ -60,7 +60,7 @@ Rows = list[dict[str, Any]]
 
 
 class CassandraTableFilter:
-    """Which tables are captured, of those with ``cdc = true``: Debezium's include and exclude lists.
+    """Selects the tables that are captured, of those with ``cdc = true``: Debezium's include and exclude lists.
 
     Args:
         include: regular expressions (Java's) for whole names ``keyspace.table`` in any case; empty: all.
@@ -226,8 +226,8 @@ class CassandraCatalog:
             Ids (text) of tables whose definition is new or another one since the refresh before.
 
         Raises:
-            Retriable: nodes are away, busy or too slow; what was known stays.
-            Fatal: the cluster refuses to tell.
+            Retriable: nodes are unavailable, busy or too slow; the definitions from before stay.
+            Fatal: the cluster refuses the queries.
         """
         self._asked += 1
         mine = self._asked
@@ -247,8 +247,8 @@ class CassandraCatalog:
         """Whether the schema is another one than at the last ``refresh``: two small queries.
 
         Raises:
-            Retriable: nodes are away, busy or too slow.
-            Fatal: the cluster refuses to tell.
+            Retriable: nodes are unavailable, busy or too slow.
+            Fatal: the cluster refuses the queries.
         """
         return await self._read_versions() != self._seen
 
@@ -350,7 +350,7 @@ class CassandraCatalog:
         return gained
 
     def _try_definition(self, keyspace: str, name: str, rows: _Keyspace) -> CqlTableDefinition | None:
-        """None: it can't be told (now)."""
+        """Return a table's definition from its rows; None: it can't be determined (now)."""
         try:
             return build_definition(
                 keyspace, name, rows.tables[name], rows.columns.get(name, ()), rows.dropped.get(name, ()), rows.resolver

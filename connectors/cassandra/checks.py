@@ -1,4 +1,4 @@
-"""What only this worker's disks and the cluster can tell of a configuration. Decisions are pure; ``check_*`` ask."""
+"""Checks of a configuration that need this worker's disks or the cluster. Decisions are pure; ``check_*`` ask."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def check_directories(config: Config) -> list[ConfigProblem]:
 
 
 def describe_unseen(node: LogNode) -> str:
-    """What to do where this worker does not see a directory. Pure."""
+    """Return what to do where this worker does not see a directory. Pure."""
     if not node.placed:
         return (
             f"{node.directory} is not there on this worker. Without a label its task runs on any worker: write "
@@ -173,7 +173,7 @@ def version_problems(cluster: ClusterNodes) -> list[ConfigProblem]:
 
 
 def settings_problems(settings: Sequence[NodeSettings], log_nodes: Sequence[LogNode]) -> list[ConfigProblem]:
-    """What the nodes' settings say against reading their commit logs. Pure."""
+    """Return the problems that the nodes' settings cause for reading their commit logs. Pure."""
     problems = []
 
     def of(nodes_: Iterable[NodeSettings]) -> str:
@@ -279,7 +279,7 @@ def table_problems(
     captured: Sequence[CqlTableDefinition],
     refused: Sequence[CqlTableDefinition],
 ) -> list[ConfigProblem]:
-    """What is to be said of the tables. Pure.
+    """Return the problems of the tables. Pure.
 
     Args:
         config: the configuration.
@@ -374,7 +374,7 @@ def replica_problems(
     copies: Mapping[str, Copies],
     cluster: ClusterNodes,
 ) -> list[ConfigProblem]:
-    """What follows from the number of replicas, nodes and directories, in the data centre that is read. Pure.
+    """Return the problems of the numbers of replicas, nodes and directories, in the data centre that is read. Pure.
 
     Args:
         config: the configuration.
@@ -445,7 +445,7 @@ def _list_centres(copies: Mapping[str, Copies], keyspaces: Sequence[str]) -> str
 async def _check_rights(
     session: CqlSession, config: Mapping[str, Any], captured: Sequence[CqlTableDefinition]
 ) -> list[ConfigProblem]:
-    """Whether the tables may be read by backfills."""
+    """Check that the account may read the tables for snapshots."""
     refused = []
     for table in captured[:_TRIED]:
         try:
@@ -456,7 +456,7 @@ async def _check_rights(
         except Fatal:
             refused.append(table)
         except Retriable:
-            break  # replicas are away or slow: that is no matter of rights
+            break  # replicas are unavailable or slow: not a problem of permissions
     if not refused:
         return []
     return [

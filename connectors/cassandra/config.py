@@ -60,7 +60,7 @@ _DEBEZIUM_ONLY: Final = (keys.CLUSTER, keys.TOMBSTONES, keys.EXTENDED, keys.LOGI
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of the options for a task itself.
+    """The options that the task itself uses.
 
     Attributes:
         prefix: ``topic.prefix``.
@@ -91,7 +91,7 @@ def parse_nodes(config: Mapping[str, Any]) -> tuple[LogNode, ...]:
 
 
 def task_node(config: Mapping[str, Any]) -> LogNode | None:
-    """The node whose log this task reads; None: it reads backfills only.
+    """The node whose log this task reads; None: it reads snapshots only.
 
     Raises:
         ConfigInvalid: the task's configuration names a node that is not there.
@@ -106,7 +106,7 @@ def task_node(config: Mapping[str, Any]) -> LogNode | None:
 
 
 def parse_shard(config: Mapping[str, Any]) -> tuple[int, int]:
-    """The task's share of backfills: (index, count)."""
+    """The task's share of snapshots: (index, count)."""
     return shard_of(config[keys.TASK_SHARD])
 
 
@@ -116,7 +116,7 @@ def log_partition(prefix: str, node: str) -> Position:
 
 
 def task_settings(config: Mapping[str, Any]) -> TaskSettings:
-    """What a task needs for itself."""
+    """Return the options that the task itself uses."""
     return TaskSettings(
         prefix=config[keys.PREFIX],
         max_batch=config[keys.BATCH],
@@ -151,7 +151,7 @@ def session_settings(config: Mapping[str, Any]) -> SessionSettings:
 
 
 def event_settings(config: Config) -> CassandraEventSettings:
-    """What shapes events.
+    """Return the options that determine the form of events.
 
     Raises:
         ConfigInvalid: a masking rule can't be used.
@@ -177,7 +177,7 @@ def event_settings(config: Config) -> CassandraEventSettings:
 
 
 def backfill_settings(config: Mapping[str, Any]) -> BackfillSettings:
-    """How tables are read beside the log."""
+    """Return the options for snapshots, which are read at the same time as the log."""
     return BackfillSettings(
         prefix=config[keys.PREFIX],
         mode=cast('Literal["initial", "never", "always"]', _read_word(config, keys.SNAPSHOT)),
@@ -192,12 +192,12 @@ def backfill_settings(config: Mapping[str, Any]) -> BackfillSettings:
 
 
 def table_lists(config: Mapping[str, Any]) -> tuple[str, str]:
-    """The include and the exclude list as texts; for ``catalog.CassandraTableFilter``."""
+    """The include and the exclude list as strings; for ``catalog.CassandraTableFilter``."""
     return text_of(config[keys.TABLES]), text_of(config[keys.NOT_TABLES])
 
 
 def find_problems(config: Config) -> list[ConfigProblem]:
-    """What makes the configuration one that can't work."""
+    """Return the problems for which the configuration can't work."""
     complaints = masking.find_problems(config.raw, debezium=False)
     if masking.rule_names(config.raw) and _read_word(config, keys.OUTPUT) == "partition-update-raw":
         complaints.append(
@@ -249,7 +249,7 @@ def _tasks_max(config: Config) -> int | None:
 
 
 def task_count(config: Mapping[str, Any], max_tasks: int, limit: int) -> int:
-    """How many tasks there shall be: one per node, and as many more for backfills as are allowed, up to ``limit`` in all.
+    """Return the number of tasks: one per node, and as many more for snapshots as are allowed, up to ``limit`` in all.
 
     Raises:
         ConfigInvalid: fewer are allowed than there are nodes.

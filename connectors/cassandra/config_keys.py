@@ -73,14 +73,14 @@ TOMBSTONES: Final = "tombstones.on.delete"
 EXTENDED: Final = "cassandra.debezium.extended"
 LOGICAL: Final = "cassandra.logical.types"
 EXCLUDED: Final = "field.exclude.list"
-# Backfill
+# Snapshot
 SNAPSHOT: Final = "snapshot.mode"
 SNAPSHOT_CONSISTENCY: Final = "snapshot.consistency"
 SNAPSHOT_ROWS: Final = "snapshot.chunk.rows"
 SNAPSHOT_RATE: Final = "snapshot.rows.per.second"
 SNAPSHOT_THREADS: Final = "snapshot.max.threads"
-#: Of one task; made by the connector, not by users: the node whose log it reads (none: a task for backfills only), and its
-#: share of backfills.
+#: Of one task; set by the connector, not by users: the node whose log it reads (none: a task for snapshots only), and its
+#: share of snapshots.
 TASK_NODE: Final = "cassandra.task.node"
 TASK_SHARD: Final = "cassandra.task.shard"
 #: The runtime's option by which a task asks for a worker.

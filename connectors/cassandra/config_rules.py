@@ -78,7 +78,7 @@ def contact_points(items: Iterable[str] | None, default_port: int) -> tuple[tupl
     """Nodes of a list of ``host``, ``host:port``, ``[v6 address]:port`` or a bare v6 address, in order, without repetitions.
 
     Raises:
-        ConfigInvalid: an item is none of these, or there is none.
+        ConfigInvalid: an item has another form, or the list is empty.
     """
     points = dict.fromkeys(_contact_point(item.strip(), default_port) for item in items or () if item.strip())
     if not points:
@@ -133,7 +133,7 @@ def regex_list(name: str, value: Any) -> str | None:
 
 
 def topic_prefix(name: str, value: Any) -> str | None:
-    """What may begin the names of topics."""
+    """Check a prefix for the names of topics."""
     if not value:
         return invalid(name, value, "String must be non-empty")
     if not _PREFIX.match(value):
@@ -160,7 +160,7 @@ def validate_with(parse: Callable[[Any], object]) -> Validator:
 
 
 def shard_text(index: int, count: int) -> str:
-    """A share of backfills as task configurations and source partitions write it: ``index/count``, counted from 0."""
+    """A share of snapshots as task configurations and source partitions write it: ``index/count``, counted from 0."""
     return f"{index}/{count}"
 
 

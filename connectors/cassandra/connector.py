@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from connectors.api import Instruction, Position
     from connectors.options import Config, ConfigProblem
 
-#: Tasks beyond the nodes' ones only read shares of backfills; more of them would only load the cluster.
+#: Tasks beyond one per node only read shares of snapshots; more of them would only load the cluster.
 MOST_TASKS: Final = 64
 
 
 class CassandraConnector(SourceConnector):
-    """Reads the commit logs of Cassandra nodes from their ``cdc_raw`` directories, and the contents of tables beside them."""
+    """Reads the commit logs of Cassandra nodes from their ``cdc_raw`` directories, and snapshots of tables."""
 
     version = version("millrace")
     config_def = CONFIG
@@ -57,7 +57,7 @@ class CassandraConnector(SourceConnector):
             self.context.log.warning("%s", warning.message)
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """A task per node, on a worker that sees its directory; tasks beyond those read shares of backfills, anywhere.
+        """A task per node, on a worker that sees its directory; tasks beyond those read shares of snapshots, on any worker.
 
         Raises:
             ConfigInvalid: ``tasks.max`` is less than the number of directories.
@@ -100,7 +100,7 @@ class CassandraConnector(SourceConnector):
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
-        """Check positions of logs, definitions of tables, and shares of backfills.
+        """Check positions of logs, definitions of tables, and shares of snapshots.
 
         Raises:
             ConfigInvalid: one that can't be resumed from; the message says why.

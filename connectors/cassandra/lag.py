@@ -1,7 +1,7 @@
 """How far a connector is behind its nodes' logs: from the directories that are visible here and the saved positions.
 
-A directory is visible on the worker of its task, which need not be the one that is asked: what is not visible here is told as
-unknown, by node.
+A directory is visible on the worker of its task, which may be another worker than the one that is asked. For a directory that
+is not visible here, the node's lag is reported as unknown.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def node_lag(node: LogNode, offset: Mapping[str, Any] | None, now_ms: int) -> di
 
     Args:
         node: the node.
-        offset: its saved position; None: there is none.
+        offset: its saved position; None: there is no saved position.
         now_ms: milliseconds since 1970.
     """
     shown: dict[str, Any] = {

@@ -38,7 +38,7 @@ class CassandraLatency:
         self._shown: dict[str, float] = {}
 
     def read(self, stretch: LogChunk, records: Sequence[SourceRecord], place: LogPosition) -> None:
-        """A stretch was taken up to ``place``; records carry their write times as timestamps."""
+        """A chunk was taken up to ``place``; records carry their write times as timestamps."""
         if not records or records[-1].timestamp is None:
             return
         now = time.time_ns() // 1_000_000

@@ -1,7 +1,7 @@
 """The numbers that tasks of the Cassandra connector report, by name.
 
-Who sets which: the reader of the directory the first group, the stream the second, the watch of definitions the third, the
-backfill the last. Numbers of a node's log carry the label ``node``, numbers of one table the label ``table``
+The reader of the directory sets the first group, the stream the second, the watch of definitions the third, snapshots the
+last. Numbers of a node's log carry the label ``node``, numbers of one table the label ``table``
 (``keyspace.table``).
 """
 
@@ -62,7 +62,7 @@ REFUSED_TABLES: Final = "cassandra_tables_refused"
 TABLES_WAITING: Final = "cassandra_tables_waiting_for_last_segment"
 NODES_APART: Final = "cassandra_nodes_with_other_schema"
 
-# Backfills.
+# Snapshots.
 SNAPSHOT_RUNNING: Final = "cassandra_snapshot_running"
 SNAPSHOT_ROWS: Final = "cassandra_snapshot_rows_total"
 SNAPSHOT_PARTITIONS: Final = "cassandra_snapshot_partitions_total"

@@ -53,7 +53,7 @@ class LogPosition(NamedTuple):
         """From a source offset.
 
         Raises:
-            Fatal: it is none; the message says what is wrong.
+            Fatal: it is not a position of a log; the message says what is wrong.
         """
         values = [offset.get(name, 0) for name in (SEGMENT, OFFSET, INDEX)]
         if (
@@ -110,9 +110,9 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
         mode: ``idx``: up to what the node has synced to disk; ``marker``: up to the newest sync marker, earlier and not durable
             yet (plain segments only; compressed ones appear at their sync in both modes).
         poll_ms: how often files are looked at when nothing is new.
-        max_bytes: of a stretch, about.
+        max_bytes: of a chunk, about.
         policy: what follows damage: ``stop`` the task, or ``skip`` what can't be read.
-        aside: folder where damaged segments are kept (hard links); None: ``cdc_raw_aside`` beside the directory.
+        aside: folder where damaged segments are kept (hard links); None: ``cdc_raw_aside`` next to the directory.
         delete: whether segments are deleted once they are delivered.
     """
 

@@ -1,4 +1,4 @@
-"""One run of a task: the log of its node as it grows, and its share of backfills beside it, until something fails."""
+"""One run of a task: reads the log of its node as it grows, and its share of snapshots, until something fails."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _OF_NAMES: Final = 3
 
 
 class CassandraRun:
-    """What belongs to one run of a task. ``batches`` may be called once."""
+    """The state of one run of a task. ``batches`` may be called once."""
 
     def __init__(self, context: TaskContext) -> None:
         """Does not block."""
@@ -91,7 +91,7 @@ class CassandraRun:
         self._skipped = self._decoded = 0
         #: The tables that wait for their last segment, and the nodes that prevent it, as the log named them last.
         self._warned: tuple[list[str], list[str]] = ([], [])
-        #: Whether a backfill had rows at the last look: there may be more of them.
+        #: Whether a snapshot had rows at the last look: there may be more of them.
         self._more = False
         self._partition = settings.log_partition(self._settings.prefix, self._node_name)
 
@@ -194,7 +194,7 @@ class CassandraRun:
                 await asyncio.gather(reading, return_exceptions=True)
 
     async def _wait_any(self, backfills: Backfills, reading: asyncio.Task[Any] | None) -> None:
-        """Until the log was looked at or a backfill has rows."""
+        """Wait until the log was looked at or a snapshot has rows."""
         if self._more:
             await asyncio.sleep(0)
             return
@@ -216,7 +216,7 @@ class CassandraRun:
     # The log.
 
     async def _deliver_chunk(self, stream: CassandraStream, stretch: LogChunk) -> AsyncGenerator[Batch, None]:
-        """The records of a stretch, divided into batches."""
+        """Yield the records of a chunk of the log, divided into batches."""
         number, total = 0, len(stretch.entries)
         stream.sure = stretch.written_ms + _TICK_MS <= self._sure_ms
         while True:
@@ -258,7 +258,7 @@ class CassandraRun:
         return Batch(out, tuple(bad), unsaved, encoded=() if self._stream is None else self._stream.encoded.collect())
 
     async def _make_sure(self, stream: CassandraStream) -> None:
-        """Have definitions that are newer than the stretch: a table that had no cdc may have it now.
+        """Get definitions that are newer than the chunk: a table that had no cdc may have it now.
 
         Raises:
             Retriable: the cluster can't be asked.
@@ -317,7 +317,7 @@ class CassandraRun:
         """Reach the cluster and read definitions; without it the log can be read as far as they are known.
 
         Raises:
-            Retriable: it is away, and ``required``.
+            Retriable: it is unavailable, and ``required``.
         """
         try:
             async with self._connecting:
@@ -403,7 +403,7 @@ class CassandraRun:
         return unsaved
 
     async def _keep_watch(self) -> None:
-        """Reach the cluster once it is there again, begin the backfills, and follow changes of definitions."""
+        """Reach the cluster once it is available again, start the snapshots, and follow changes of definitions."""
         try:
             while not self._session_ready:
                 try:

@@ -1,4 +1,4 @@
-"""Definitions of tables among the connector's offsets: saved by id and for ever, so that old segments stay readable. Pure."""
+"""Definitions of tables among the connector's offsets: saved by id and kept forever, so old segments stay readable. Pure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def definition_offset(
 
 
 def read_captures(prefix: str, node: str, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Capture]:
-    """What was saved of tables' cdc, by table id; segments count only as the task of ``node`` has saved them.
+    """Return the saved state of tables' cdc, by table id; segments count only as the task of ``node`` has saved them.
 
     A table had cdc if any task has ever seen it with cdc: tasks save at different times.
 
@@ -118,7 +118,7 @@ def read_definitions(prefix: str, offsets: Sequence[tuple[Position, Position]]) 
 
 
 def show_tables(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
-    """The tables with their definitions as REST shows them: by name, of those made again under a name the newest first."""
+    """The tables with their definitions as REST shows them: by name; of tables recreated under a name, the newest first."""
     books: dict[str, dict[str, dict[str, Any]]] = {}
     for table_id, node, saved in _saved_definitions(prefix, offsets):
         try:

@@ -1,6 +1,6 @@
-"""What the nodes say of themselves: their versions, and the settings that decide whether their logs can be read.
+"""The nodes' versions, and those of their settings that decide whether their logs can be read.
 
-``system_views`` answers for the node that is asked, and the driver asks them in turn: so the question is put several times.
+``system_views`` answers for the node that is asked, and the driver asks them in turn: so the query is sent several times.
 Values are those of ``cassandra.yaml`` of 4.0 (``cdc_total_space_in_mb: 4096``) or of 4.1 on (``cdc_total_space: 4096MiB``).
 """
 
@@ -44,7 +44,7 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
 class NodeSettings(NamedTuple):
-    """What counts of a node's settings; None or empty for what it does not tell.
+    """The settings of a node that matter here; None or empty for those that it does not report.
 
     Attributes:
         address: the node's.
@@ -124,7 +124,7 @@ async def read_cluster(session: CqlSession) -> ClusterNodes:
     """The nodes and their versions.
 
     Raises:
-        Retriable: nodes are away, busy or too slow.
+        Retriable: nodes are unavailable, busy or too slow.
         Fatal: the server refuses the query.
     """
     rows = await session.query("SELECT release_version, data_center FROM system.local", consistency=_LOCAL)
@@ -139,10 +139,10 @@ async def read_cluster(session: CqlSession) -> ClusterNodes:
 
 
 async def node_settings(session: CqlSession, nodes: int) -> list[NodeSettings]:
-    """The settings of the nodes that answer, by address; some of ``nodes`` may not come to be asked.
+    """The settings of the nodes that answer, by address; not all ``nodes`` may have been asked.
 
     Raises:
-        Retriable: nodes are away, busy or too slow.
+        Retriable: nodes are unavailable, busy or too slow.
         Fatal: the server refuses the query (``GRANT SELECT ON system_views.settings``), or has no such table.
     """
     by_address: dict[str, NodeSettings] = {}
@@ -171,11 +171,11 @@ async def _read_settings(session: CqlSession, names: Sequence[str]) -> dict[str,
 async def total_space(session: CqlSession, directory: str) -> int:
     """Bytes that the node with this ``cdc_raw`` may keep there: its ``cdc_total_space``; 0: not known.
 
-    Where paths don't tell which node it is (all have the same one, or a container has its own), the smallest of them counts.
-    Never raises ``Fatal``: a role that may not ask gets 0.
+    Where paths don't identify the node (all have the same one, or a container has its own), the smallest of them counts.
+    Never raises ``Fatal``: a role without permission gets 0.
 
     Raises:
-        Retriable: nodes are away, busy or too slow.
+        Retriable: nodes are unavailable, busy or too slow.
     """
     try:
         settings = await node_settings(session, (await read_cluster(session)).nodes)

@@ -1,4 +1,4 @@
-"""From stretches of a node's log to records: which table each update is of, and what to do with those nobody knows. No I/O."""
+"""Turns chunks of a node's log into records: finds the table of each update, and handles updates of unknown tables. No I/O."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Missing(Exception):
 
 
 class StreamCounts(msgspec.Struct):
-    """What was met since the last look; the counters of ``metrics``."""
+    """Counts since the last look; the counters of ``metrics``."""
 
     entries: int = 0
     updates: int = 0
@@ -80,7 +80,7 @@ class StreamCounts(msgspec.Struct):
 
 
 class _StreamTable(msgspec.Struct):
-    """What is done with a table's updates.
+    """The handling of a table's updates.
 
     Attributes:
         definition: of the table.
@@ -127,7 +127,7 @@ class CassandraStream:
         self._new: list[_StreamTable] = []
         #: Whoever reads them puts new ones here.
         self.counts = StreamCounts()
-        #: The entry that ``take`` goes on with.
+        #: The entry that ``take`` continues with.
         self.number = 0
         #: Up to where the log was taken.
         self.place = position or LogPosition(0)
@@ -138,7 +138,7 @@ class CassandraStream:
         self._builder = builder
         self._log = log
         self._tables: dict[tuple[int, bytes], _StreamTable] = {}
-        #: Tables, and columns of them, that nobody knows: their updates are passed over.
+        #: Tables and columns that have no definition: their updates are passed over.
         self._given_up: set[tuple[bytes, str | None]] = set()
         #: Changes left out by builders that are gone.
         self._skipped = 0
@@ -188,7 +188,7 @@ class CassandraStream:
             self.changed(changed)
 
     def give_up(self, missing: Missing, *, old: bool = False, by_table: bool = False) -> None:
-        """What an entry lacks is not to be had: it is passed over, now and later, until ``changed``.
+        """Give up looking for the definition that an entry needs: pass such entries over, until ``changed``.
 
         Args:
             missing: what was asked for.
@@ -207,16 +207,16 @@ class CassandraStream:
             )
 
     def take(self, stretch: LogChunk, first: int, limit: int, out: list[SourceRecord], bad: list[BadRecord]) -> int:
-        """Append the records of a stretch's entries from number ``first`` on, until there are ``limit`` or more.
+        """Append the records of a chunk's entries from number ``first`` on, until there are ``limit`` or more.
 
         What the fast path takes is in ``encoded``, in order with the records.
 
         Returns:
-            The number of the entry to go on with; ``len(stretch.entries)``: all are taken.
+            The number of the entry to continue with; ``len(stretch.entries)``: all are taken.
 
         Raises:
-            Missing: of the entry that ``self.place`` stands before; nothing of it was appended. Go on with the same entry,
-                whose number is ``self.number``.
+            Missing: a definition for the entry right after ``self.place``; nothing of the entry was appended. Continue with
+                the same entry, whose number is ``self.number``.
         """
         where, log_position = self._where, self.place
         if stretch.segment != log_position.segment:
@@ -286,7 +286,7 @@ class CassandraStream:
                 table = self._tables.get((version, identity)) or self._make_table(version, identity)
                 if table is None:
                     if count:
-                        # Without its definition nobody can tell where the update ends: on with the next that is captured.
+                        # Without a definition the end of the update is unknown: continue at the next captured table's update.
                         at = self._captured_behind(data, at + TABLE_ID_BYTES, end)
                         if at < 0:
                             return
@@ -326,7 +326,7 @@ class CassandraStream:
             self._report_bad(data, start, end, bad, Skippable(f"the mutation can't be read: {error!r}"), identity)
 
     def _captured_behind(self, data: bytes, at: int, end: int) -> int:
-        """Where the first update of a captured table begins behind ``at``; -1: there is none.
+        """Return where the first update of a captured table begins behind ``at``; -1: there is no such update.
 
         Ids are random enough (time and node) that their 16 bytes are not met by chance.
         """

@@ -32,7 +32,7 @@ class CassandraTask(SourceTask):
         """See ``SourceTask.batches``.
 
         Raises:
-            Retriable: the cluster or the directory is away.
+            Retriable: the cluster or the directory is unavailable.
             Fatal: the log is damaged (``commit.log.error.policy=stop``), or a saved position can't be understood.
             ConfigInvalid: the cluster refuses the account, or the directory is not one of this node.
         """

@@ -1,1 +1,1 @@
-"""What Scylla and Cassandra share: CQL types, their values and schemas, sessions, rows of a page."""
+"""The common parts of Scylla and Cassandra: CQL types, their values and schemas, sessions, rows of a page."""

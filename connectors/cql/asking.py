@@ -1,4 +1,4 @@
-"""Questions to a cluster about a configuration: what goes wrong on the way becomes a complaint about the option to mend."""
+"""Questions to a cluster about a configuration: an error on the way becomes a complaint about the option to fix."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ async def ask_cluster(
     settings: Callable[[], SessionSettings],
     ask: Callable[[CqlSession], Awaitable[list[ConfigProblem]]],
 ) -> list[ConfigProblem]:
-    """What ``ask`` complains of, or one complaint of not getting to ask. Opens a session and gives it back.
+    """Return the complaints of ``ask``, or one complaint that it could not ask. Opens a session and gives it back.
 
     Args:
         config: the connector's.
         names: of its options.
         settings: how it connects; may raise ``ConfigInvalid``.
-        ask: asks the cluster; what it raises of ``MillraceError`` counts as not getting to ask.
+        ask: asks the cluster; a ``MillraceError`` from it means that it could not ask.
     """
     session: CqlSession | None = None
     try:

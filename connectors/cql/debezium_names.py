@@ -56,7 +56,7 @@ VARINT_FORMS: Final = {
 
 
 class ValueForms(NamedTuple):
-    """Which of these forms values get; the defaults are those of the Java connector for Scylla.
+    """The forms that values get; the defaults are those of the Java connector for Scylla.
 
     Attributes:
         decimals: ``decimal.handling.mode``.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from connectors.errors import MillraceError
 
 LOG: Final = logging.getLogger(__name__)
-#: How often a node that is away is tried again, at most.
+#: The most seconds between retries of the connection to a node that is unavailable.
 RECONNECT_CEILING_S: Final = 5.0
 COMPRESSIONS: Final = ("none", "lz4", "snappy")
 #: All of them: a filter by name would need the name quoted, and there are few.
@@ -50,7 +50,7 @@ _REPLICATION: Final = "SELECT keyspace_name, replication FROM system_schema.keys
 
 
 def driver_version() -> str:
-    """Which driver is installed, for logs and the connector's state: ``scylla-driver 3.29.3, C extensions``."""
+    """The driver that is installed, for logs and the connector's state: ``scylla-driver 3.29.3, C extensions``."""
     from importlib.metadata import PackageNotFoundError, version
 
     name = "cassandra-driver"
@@ -292,8 +292,8 @@ class LargeReads(DefaultConnection):  # type: ignore[misc]
     def factory(cls, endpoint: Any, timeout: Any, *arguments: Any, **options: Any) -> Any:
         """Open a connection. Blocks.
 
-        The driver gives a node up for good that refuses a login. To a session that was let in before, a refusal is told as a
-        connection that failed: it is tried again, with the password as it is then.
+        The driver gives a node up permanently if it refuses a login. For a session that has logged in before, a refusal is
+        reported as a connection that failed: the driver retries it, with the password at that time.
         """
         authenticator = options.get("authenticator")
         login = authenticator.login if isinstance(authenticator, _Authenticator) else None
@@ -374,7 +374,7 @@ class CqlConnection:
         """Prepare a query. Blocks.
 
         Raises:
-            Retriable: nodes are away (``SchemaChanged``: it names what is not there).
+            Retriable: nodes are unavailable (``SchemaChanged``: the query names what does not exist).
             Fatal: the server refuses it.
         """
         try:
@@ -391,7 +391,7 @@ class CqlConnection:
         )
 
     def _prepare_statement(self, cql: str) -> Any:
-        # Session.prepare would do, but for its reader of types (see RawProtocolHandler), which it can't be told to leave alone.
+        # Session.prepare is not used: it always uses its own reader of types (see RawProtocolHandler).
         future = ResponseFuture(
             self.session, PrepareMessage(query=cql), query=None, timeout=self.session.default_timeout
         )

@@ -55,7 +55,7 @@ def _encode_integer(value: int) -> bytes:
 
 
 def _encode_varint(value: Any) -> bytes:
-    # int() refuses long texts; Decimal takes any.
+    # int() refuses long strings; Decimal takes any.
     return _encode_integer(int(Decimal(value)) if isinstance(value, str) else int(value))
 
 

@@ -1,4 +1,4 @@
-"""What the driver raises, as the errors that the runtime knows."""
+"""Converts the driver's exceptions to the errors that the runtime knows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class SchemaChanged(Retriable):
     """A query names a table, a column or a field that is not there (any more), or gets another type than it expects.
 
-    Read the table's definition again and go on from the last position.
+    Read the table's definition again and continue from the last position.
     """
 
 

@@ -1,4 +1,4 @@
-"""Values as the texts that Java's ``String.valueOf`` makes of them; numbers and dates differ from Python's."""
+"""Values as the strings that Java's ``String.valueOf`` makes of them; numbers and dates differ from Python's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 def header_text(kind: CqlType) -> Callable[[Any], str]:
-    """What makes a value of a type a text: Java's; bytes, of which Java shows no content, as 0x..."""
+    """Return the function that turns values of a type into Java's strings; bytes, whose content Java hides, become 0x..."""
     if kind.name == "boolean":
         return lambda value: "true" if value else "false"
     if kind.name == "blob":

@@ -42,7 +42,7 @@ class RawRows:
     Attributes:
         columns: its columns, or None if the server left them out because they are as they were when the statement was prepared.
         body: the number of rows and their cells, each with its length in front.
-        state: the paging state to go on with, or None.
+        state: the paging state to continue with, or None.
     """
 
     __slots__ = ("body", "columns", "state")

@@ -70,7 +70,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def addresses(self) -> list[str]:
-        """The contact points as texts."""
+        """The contact points as strings."""
         return [f"{host}:{port}" for host, port in self.contact_points]
 
 
@@ -80,7 +80,7 @@ class ResultPage(msgspec.Struct):
     Attributes:
         columns: names of the columns.
         rows: tuples, in the forms that ``connectors.cql.values`` describes; a cell may be a ``values.BadCell``.
-        state: the paging state to go on with, or None at the end.
+        state: the paging state to continue with, or None at the end.
         bytes: size of the page as it came.
         newer_fields: whether the server knows fields of a UDT that were not asked for: the table's definition is out of date.
     """
@@ -129,7 +129,7 @@ class _Mailbox:
             try:
                 self._loop.call_soon_threadsafe(self._deliver_answers)
             except RuntimeError:
-                # The loop is closed: nobody waits any more.
+                # The loop is closed: no caller waits any more.
                 self._waiting.clear()
 
     def _deliver_answers(self) -> None:
@@ -145,7 +145,7 @@ class _Mailbox:
 
 
 class _Shared:
-    """What the sessions with equal settings have in common."""
+    """The state that sessions with equal settings share."""
 
     def __init__(self, settings: SessionSettings) -> None:
         #: As they were asked for: passwords that change in place do not move it to another place in ``_SESSIONS``.
@@ -181,13 +181,13 @@ class _Shared:
             connection = await self.connecting
         except Exception:  # noqa: BLE001 - there is nothing to close
             return
-        # Whoever asked for them was stopped meanwhile. Nothing is left behind, unless the nodes are away.
+        # The callers that asked for them were stopped meanwhile. Nothing is left behind, unless the nodes are unavailable.
         preparing = [statement for statement in self.statements.values() if not statement.done()]
         if preparing:
             ended, _ = await asyncio.wait(preparing, timeout=_PREPARED_S)
             for statement in ended:
                 if not statement.cancelled():
-                    statement.exception()  # nobody else asks
+                    statement.exception()  # no one else retrieves it
         await asyncio.to_thread(connection.close)
 
 
@@ -259,7 +259,7 @@ class CqlSession:
 
     @property
     def driver(self) -> str:
-        """Which driver is used, and its version."""
+        """The driver that is used, and its version."""
         from connectors.cql.driver import driver_version
 
         return driver_version()
@@ -286,7 +286,7 @@ class CqlSession:
             timeout_s: of each page; the settings' if not given.
 
         Raises:
-            Retriable: nodes are away, busy or too slow.
+            Retriable: nodes are unavailable, busy or too slow.
             Fatal: the server refuses the query.
         """
         shared = self._require_shared()
@@ -342,11 +342,11 @@ class CqlSession:
             types: how to decode each column, in place of what the server says: None (or ``types.RAW``) leaves the cell's bytes,
                 ``types.timed_list`` gives a logged list. Pass the same sequence each time: a tuple is compared by content.
             token: the token of the ring whose replicas are asked first, for tables where it is not the hash of the key.
-            stats: gets the numbers of this query, besides the session's own.
+            stats: gets the numbers of this query, in addition to the session's own.
 
         Raises:
-            Retriable: nodes are away, busy or too slow.
-            SchemaChanged: the text names a column or a table that is gone, or ``types`` are not what the server has.
+            Retriable: nodes are unavailable, busy or too slow.
+            SchemaChanged: the query names a column or a table that is gone, or ``types`` are not what the server has.
             Fatal: the server refuses the query.
         """
         shared = self._require_shared()

@@ -64,7 +64,7 @@ class InFlightLimit:
 
 
 class Pace:
-    """At most so many rows per second on average; 0: no limit. Times in seconds of any clock."""
+    """A limit of rows per second on average; 0: no limit. Times in seconds of any clock."""
 
     def __init__(self, rows_per_s: int) -> None:
         self._cost_s = 1 / rows_per_s if rows_per_s > 0 else 0.0
@@ -75,7 +75,7 @@ class Pace:
         return max(self._free_at - now, 0.0)
 
     def spent(self, rows: int, now: float) -> None:
-        """A page of so many rows came."""
+        """Count a page of ``rows`` rows."""
         self._free_at = max(self._free_at, now) + rows * self._cost_s
 
 

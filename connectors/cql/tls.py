@@ -45,7 +45,7 @@ def ssl_context(settings: CqlTlsSettings) -> ssl.SSLContext:
     """A client's context. Reads files: blocks.
 
     Raises:
-        ConfigInvalid: a file can't be read or used; the message says which and how to mend it.
+        ConfigInvalid: a file can't be read or used; the message says which and how to fix it.
     """
     context = tls.client_context()
     context.check_hostname = settings.check_hostname and settings.verify

@@ -283,7 +283,7 @@ def udt_resolver(
 
     Args:
         keyspace: its name.
-        definitions: UDT's name -> (field names, texts of field types), as the rows of ``system_schema.types`` have them.
+        definitions: UDT's name -> (field names, field types as strings), as the rows of ``system_schema.types`` have them.
 
     Returns:
         The resolver; it builds each type once and may raise ``UnknownType`` for a UDT whose own fields can't be resolved.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class BadCell:
-    """Stands in a row for a cell that could not be decoded; the rest of the row is good.
+    """The placeholder in a row for a cell that could not be decoded; the rest of the row is good.
 
     Attributes:
         raw: the cell's bytes.

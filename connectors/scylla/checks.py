@@ -1,4 +1,4 @@
-"""What only the cluster can tell of a configuration."""
+"""Checks of a configuration that need the cluster."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _load_newest(session: CqlSession, table: TableId) -> TableVersion:
 
     Raises:
         TableUnavailable: it can't be read now, or its CDC is off.
-        Retriable: nodes are away, busy or too slow.
+        Retriable: nodes are unavailable, busy or too slow.
         Fatal: its definition is not understood.
     """
     newest = (await load_history(session, table)).newest

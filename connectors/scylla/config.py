@@ -102,7 +102,7 @@ def _output_format(config: Mapping[str, Any]) -> str:
 
 
 def event_settings(config: Config) -> ScyllaEventSettings:
-    """What shapes events.
+    """Return the options that determine the form of events.
 
     Args:
         config: the parsed configuration of the connector or of a task.
@@ -183,7 +183,7 @@ def read_settings(config: Mapping[str, Any]) -> ScyllaReadSettings:
 
 
 def find_problems(config: Config) -> list[ConfigProblem]:
-    """What options say against each other."""
+    """Return the problems of options that contradict each other."""
     complaints = masking.find_problems(config.raw, debezium=False)
 
     def complain(name: str, reason: str) -> None:

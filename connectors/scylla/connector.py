@@ -78,10 +78,10 @@ class ScyllaConnector(SourceConnector):
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """The groups of the generations that are to be read now, divided among at most ``max_tasks`` tasks.
 
-        A table that is not there (yet) is left out, with a log line, and looked for again and again.
+        A table that does not exist (yet) is left out, with a log line, and looked for at regular intervals.
 
         Raises:
-            Retriable: nodes are away, busy or too slow, or lists of streams are not there yet.
+            Retriable: nodes are unavailable, busy or too slow, or lists of streams are not there yet.
             Fatal: a table's definition is not understood.
             ConfigInvalid: the cluster refuses the credentials or the TLS settings can't be used.
         """
@@ -135,7 +135,7 @@ class ScyllaConnector(SourceConnector):
 
     async def _watch_tables(self) -> None:
         discovery_s = self._settings.discovery_ms / 1000
-        ending = True  # perhaps: nobody has looked yet
+        ending = True  # perhaps: this is not known before the first look
         while True:
             await asyncio.sleep(min(discovery_s, _ENDING_S) if ending else discovery_s)
             if not self._planned:
@@ -147,7 +147,7 @@ class ScyllaConnector(SourceConnector):
                 CqlLoginRefused,
             ) as error:  # a login that is refused for good fails the tasks, not what waits here
                 self.context.log.warning("can't look for new generations of streams now: %s", error)
-                ending = False  # not every second while the cluster is away
+                ending = False  # not every second while the cluster is unavailable
             except MillraceError as error:
                 self.context.fail(error)
                 return

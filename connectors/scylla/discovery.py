@@ -52,7 +52,7 @@ async def uses_tablets(session: CqlSession, keyspace: str) -> bool:
     """Whether the keyspace's tables are in tablets.
 
     Raises:
-        Retriable: nodes are away, busy or too slow.
+        Retriable: nodes are unavailable, busy or too slow.
     """
     rows = await _if_there(
         session, "SELECT initial_tablets FROM system_schema.scylla_keyspaces WHERE keyspace_name = ?", (keyspace,)
@@ -71,12 +71,12 @@ async def _if_there(session: CqlSession, cql: str, parameters: tuple[Any, ...] =
 
 
 async def vnode_source(session: CqlSession) -> Source:
-    """Which of the two lists of streams of vnode tables to read.
+    """Return which of the two lists of streams of vnode tables to read.
 
-    With both there, the newer one counts only once the old one's rows were copied to it, which the row ``rewritten`` tells.
+    If both exist, the newer one counts only once the old one's rows were copied to it: then it has the row ``rewritten``.
 
     Raises:
-        Retriable: neither is there (yet), or nodes are away, busy or too slow.
+        Retriable: neither is there (yet), or nodes are unavailable, busy or too slow.
     """
     rows = await session.query(
         "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system_distributed'", consistency="ONE"
@@ -107,7 +107,7 @@ def to_millis(value: Any) -> int:
 
 
 async def _read_starts(session: CqlSession, table: TableId, source: Source) -> dict[int, Any]:
-    """The starts of generations, each with the value that stands in the table."""
+    """The starts of generations, each with its value in the table."""
     rows = await session.query(
         _TIMES[source], table if source == "tablets" else (), consistency=await choose_consistency(session)
     )
@@ -115,7 +115,7 @@ async def _read_starts(session: CqlSession, table: TableId, source: Source) -> d
 
 
 async def load_generations(session: CqlSession, table: TableId, source: Source | None = None) -> list[Generation]:
-    """The generations of a table in order, with their ends; empty if there is none yet.
+    """The generations of a table in order, with their ends; empty if there are no generations yet.
 
     Args:
         session: the session.
@@ -123,7 +123,7 @@ async def load_generations(session: CqlSession, table: TableId, source: Source |
         source: see ``table_source``; asked for if not given.
 
     Raises:
-        Retriable: nodes are away, busy or too slow.
+        Retriable: nodes are unavailable, busy or too slow.
     """
     return to_generations(await _read_starts(session, table, source or await table_source(session, table)))
 
@@ -134,7 +134,7 @@ async def generation_end(
     """When the generation that starts at ``generation_start_ms`` ends (ms): where the next begins; None: there is no next one.
 
     Raises:
-        Retriable: nodes are away, busy or too slow.
+        Retriable: nodes are unavailable, busy or too slow.
     """
     times = await _read_starts(session, table, source or await table_source(session, table))
     return min((start for start in times if start > generation_start_ms), default=None)
@@ -147,12 +147,12 @@ async def load_groups(
 
     Args:
         session: the session.
-        table: whose; for vnode tables ``groups.of_table`` gives the same groups for another one.
-        generation: which.
+        table: the table; for vnode tables ``groups.of_table`` gives the same groups for another one.
+        generation: its generation.
         source: see ``table_source``; asked for if not given.
 
     Raises:
-        Retriable: the generation has no streams, or nodes are away, busy or too slow.
+        Retriable: the generation has no streams, or nodes are unavailable, busy or too slow.
     """
     source = source or await table_source(session, table)
     level = await choose_consistency(session)
@@ -261,7 +261,7 @@ async def shared_groups(
     except BaseException:
         recent.pop(key, None)
         future.set_exception(Retriable("another task's reading of the streams ended"))
-        future.exception()  # perhaps nobody waits for it
+        future.exception()  # perhaps no other task waits for it
         raise
     future.set_result(groups)
     loop.call_later(_KEPT_S, recent.pop, key, None)
@@ -272,7 +272,7 @@ async def task_groups(session: CqlSession, config: Mapping[str, Any]) -> list[St
     """The groups of a task, from its configuration and what the cluster says of their generations now.
 
     Raises:
-        Retriable: a generation is not there (any more), or nodes are away, busy or too slow.
+        Retriable: a generation is not there (any more), or nodes are unavailable, busy or too slow.
         ConfigInvalid: the configuration was made for another division of the streams.
     """
     groups_: list[StreamGroup] = []

@@ -32,7 +32,7 @@ _META_TYPES: Final = (RAW, RAW, CqlType("int"), CqlType("tinyint"), CqlType("big
 
 
 def select_text(version: TableVersion, columns: tuple[str, ...], *, single: bool, keys_only: bool = False) -> str:
-    """The query for a stretch of streams of a log.
+    """The query for a time range of streams of a log.
 
     Its parameters are the stream (``single``) or a list of them, and two timeuuids.
     """
@@ -86,7 +86,7 @@ def make_adapter(
 
 
 class TableFeed:
-    """One table for all lanes of a task: its definitions, their builders, the texts of queries.
+    """One table for all lanes of a task: its definitions, their builders, its queries.
 
     Args:
         table: the table.

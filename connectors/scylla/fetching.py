@@ -75,7 +75,7 @@ class FetchedPage:
 
 @dataclass(slots=True)
 class OpenStream:
-    """A stream whose rows may go on in the next page."""
+    """A stream that may have more rows in the next page."""
 
     owner: GroupState
     stream: bytes
@@ -166,7 +166,7 @@ class QueryGate:
 
 @dataclass(slots=True)
 class FetchCounters:
-    """What is reported: sums since the start."""
+    """The numbers that are reported: sums since the start."""
 
     queries: int = 0
     errors: int = 0
@@ -191,9 +191,9 @@ class Fetcher:
         log: the task's.
         safe_ms: gives the time up to which everything is visible.
         give: takes a page for the making side; must not block.
-        refresh: reads a table's definition anew, at once; may raise Retriable.
-        stale: is told that a definition is out of date; must not block.
-        watch: is told the asyncio task of each lane.
+        refresh: reads a table's definition again, at once; may raise Retriable.
+        stale: called when a definition is out of date; must not block.
+        watch: called with the asyncio task of each lane.
         hook: the snapshot, if one runs.
         rules: how wide windows are.
     """

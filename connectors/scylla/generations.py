@@ -1,4 +1,4 @@
-"""Which generation of streams of a table is read, by what is saved. Pure functions; times in ms since 1970-01-01 UTC."""
+"""Choice of the generation of a table's streams to read, by what is saved. Pure functions; times in ms since 1970-01-01 UTC."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def group_starts(groups: Sequence[StreamGroup], saved: Mapping[str, int]) -> dic
 
 @dataclass(frozen=True, slots=True)
 class GenerationChoice:
-    """What to read of a table.
+    """The generations of a table to read.
 
     Attributes:
         generation: the one to read first if it is not finished (``is_finished`` needs its groups), None: the table has none
@@ -83,7 +83,7 @@ def choose_generation(
 ) -> GenerationChoice:
     """The oldest generation that may hold something unread.
 
-    A generation is only begun when the one before is finished, so a position saved for it says that all before it are done.
+    A generation is only started when the one before is finished, so a position saved for it says that all before it are done.
 
     Args:
         all_generations: the table's generations in order, ends included.

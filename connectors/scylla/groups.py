@@ -105,7 +105,7 @@ def tablet_groups(
 
 
 def split_evenly(items: Sequence[bytes], parts: int) -> list[Sequence[bytes]]:
-    """``items`` as ``parts`` stretches whose lengths differ by at most one; none is empty if there are enough items."""
+    """``items`` as ``parts`` slices whose lengths differ by at most one; no slice is empty if there are enough items."""
     size, longer = divmod(len(items), parts)
     result = []
     at = 0
@@ -124,9 +124,9 @@ def of_table(groups: Iterable[StreamGroup], table: TableId) -> list[StreamGroup]
 def assign_groups(groups: Iterable[StreamGroup], max_tasks: int) -> list[list[StreamGroup]]:
     """The groups as at most ``max_tasks`` shares, none of them empty.
 
-    Sizes differ by at most one. Every table is spread over all tasks, each task getting a stretch of neighbours by token;
-    what does not divide evenly goes round the tasks from table to table. The result depends on the groups and ``max_tasks``
-    only, and a change of one table's groups moves those of others only if their number changes.
+    Sizes differ by at most one. Every table is spread over all tasks; each task gets groups that are neighbours by token.
+    Groups that don't divide evenly go to the tasks in turn, from table to table. The result depends only on the groups and
+    ``max_tasks``, and a change of one table's groups moves those of others only if their number changes.
 
     Args:
         groups: of any tables, in any order.
@@ -228,7 +228,7 @@ def encode_share(groups: Iterable[StreamGroup], sizes: Mapping[TableId, int]) ->
 
 
 def decode_shares(encoded: str) -> list[StreamShare]:
-    """What ``encode_share`` wrote.
+    """The inverse of ``encode_share``.
 
     Raises:
         ConfigInvalid: it is something else.

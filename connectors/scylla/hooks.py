@@ -1,4 +1,4 @@
-"""What the reader lets a snapshot do beside the stream of a task. ``None`` in place of a hook means: no snapshot.
+"""The interface by which a snapshot runs together with the stream of a task. ``None`` in place of a hook means: no snapshot.
 
 The reader calls all methods on the event loop, one at a time, ``holds`` from its lanes and the others from the coroutine that
 makes the task's batches. They must not block and cost close to nothing while no snapshot is under way.
@@ -21,36 +21,36 @@ RowFilter = Callable[["list[LogRow]"], "list[LogRow]"]
 class SnapshotHook(Protocol):
     """A snapshot that is merged with the streams of a task's groups.
 
-    How one chunk of a group goes: the hook says ``holds`` for the group; the reader finishes the window under way, tells
-    ``window_ended`` with the watermark and starts no new one; the hook reads its chunk in the background (``run``); it lifts
-    the hold and calls ``wake``; the reader goes on, passes the rows of the stretch through ``row_filter`` and tells each
-    watermark; whatever the hook wants to emit it appends in ``take``.
+    One chunk of a group is read in these steps: ``holds`` returns True for the group; the reader finishes the window under
+    way, calls ``window_ended`` with the watermark and starts no new window; the hook reads its chunk in the background
+    (``run``); it lifts the hold and calls ``wake``; the reader continues, passes the rows that it reads then through
+    ``row_filter`` and reports each watermark; the hook appends what it emits in ``take``.
     """
 
     async def run(self, wake: Callable[[], None]) -> None:
-        """Background work of the snapshot (reading chunks); runs as one asyncio task beside the reader until cancelled.
+        """Background work of the snapshot (reading chunks); runs as one asyncio task next to the reader until cancelled.
 
-        Call ``wake`` whenever ``take`` has something to give or a hold was lifted. To return is to be finished.
+        Call ``wake`` whenever ``take`` has something to give or a hold was lifted. The snapshot is finished when this returns.
 
         Raises:
-            Retriable, Fatal: as a task's ``batches`` does; the reader raises it on.
+            Retriable, Fatal: as a task's ``batches`` does; the reader raises it again.
         """
 
     def holds(self, group: StreamGroup) -> bool:
         """Whether no new window of ``group`` may begin now. Asked before each window; a window under way is finished.
 
-        While it holds a group the others go on. Call ``wake`` when the answer turns to False.
+        While it holds a group the others continue. Call ``wake`` when the answer turns to False.
         """
 
     def window_ended(self, group: StreamGroup, watermark_ms: int) -> None:
         """Everything of ``group`` with ``cdc$time`` before ``watermark_ms`` has been made events (given to a batch, in order).
 
-        Called after each window of each group, and once per group at the start of the task with the position it stands at if
-        that is the end of a window. What ``take`` appends next comes behind those events.
+        Called after each window of each group, and once per group at the start of the task with the group's position if that
+        is the end of a window. What ``take`` appends next comes behind those events.
         """
 
     def row_filter(self, group: StreamGroup) -> RowFilter | None:
-        """What the rows of ``group`` have to pass now; None (the usual case): all become events. Asked per run of rows."""
+        """The filter for the rows of ``group`` now; None (the usual case): all become events. Asked per run of rows."""
 
     def take(
         self, limit: int, out: list[SourceRecord], bad: list[BadRecord], offsets: list[tuple[Position, Position | None]]

@@ -23,7 +23,7 @@ _LEAST_TICKS: Final = 10_000
 
 
 class GroupState:
-    """Where one group stands. ``start_ms``, ``end_ms`` and ``done`` as in ``ReadPosition``.
+    """The position of one group. ``start_ms``, ``end_ms`` and ``done`` as in ``ReadPosition``.
 
     Args:
         group: the group.
@@ -158,7 +158,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class LanePlan:
-    """What a lane does next: read ``window``, or wait (``wait_ms``; None: for a change); ``finished`` groups leave."""
+    """The next step of a lane: read ``window``, or wait (``wait_ms``; None: for a change); ``finished`` groups leave."""
 
     window: LaneWindow | None = None
     wait_ms: int | None = None
@@ -176,8 +176,8 @@ def plan_lane(
 ) -> LanePlan:
     """The next step of a lane.
 
-    Groups that stand furthest behind are read first, up to where the next ones stand: so they meet. A group that was stopped
-    inside a window finishes this window alone.
+    Groups that are furthest behind are read first, up to the position of the next ones: so they meet. A group that was
+    stopped inside a window finishes this window alone.
 
     Args:
         lane: the lane.
@@ -185,7 +185,7 @@ def plan_lane(
         rules: how wide windows are.
         streams_per_query: streams in one query at most.
         end_ms: the generation's end, if it has one.
-        held_groups: names of groups whose stream must not go on now.
+        held_groups: names of groups whose stream must not continue now.
     """
     finished = tuple(state for state in lane.groups if end_ms is not None and state.start_ms >= end_ms)
     if finished:
@@ -231,7 +231,7 @@ def _make_reads(streams: Sequence[bytes], lower: bytes, upper: bytes, limit: int
 def find_partitions(rows: Sequence[LogRow], limit: int) -> Iterator[tuple[int, int, bool]]:
     """Where streams begin and end in a page: (from, to, whether the stream ends there), none longer than ``limit`` rows.
 
-    A partition's rows follow each other in a result, so a few looks at each stretch are enough, not one per row.
+    A partition's rows follow each other in a result, so a few looks per partition are enough, not one per row.
     """
     count = len(rows)
     start = 0
@@ -272,7 +272,7 @@ def drop_until(rows: list[LogRow], stream: bytes, after: Mark) -> list[LogRow]:
 
 
 def go_on(read: StreamRead, seen_streams: set[bytes], last: LogRow | None) -> list[StreamRead]:
-    """What is left of ``read`` after pages that ended with row ``last``; ``seen_streams`` are the streams in them."""
+    """Return what is left of ``read`` after pages that ended with row ``last``; ``seen_streams`` are the streams in them."""
     if last is None:
         return [read]
     stream, time = last[STREAM], last[TIME]

@@ -1,10 +1,10 @@
 """The confidence window: how old a change has to be before it is read. Pure: the caller brings the clock.
 
-What can be observed: after a stretch of time was read as soon as the confidence window allowed, it is looked at once more when
-it is older than the longest confidence window (``Recheck`` in ``recheck.py``). A row that is there now and was not there then
-was late: it became visible *after* the age that the stretch had at its first reading, and before the age at the second. So
+What can be observed: after a time range was read as soon as the confidence window allowed, it is looked at once more when it is
+older than the longest confidence window (``Recheck`` in ``recheck.py``). A row that is there now and was not there then was
+late: it became visible *after* the age that the time range had at its first reading, and before the age at the second. So
 lateness above the window in force is seen (its lower bound), lateness below it is not, and rows that come even later than the
-second look are not seen by anyone.
+second look are never seen.
 """
 
 from __future__ import annotations
@@ -86,5 +86,5 @@ class ServerClock:
         self._samples = [*kept[1 - self._keep :], server_ms - answered_ms]
 
     def offset_ms(self) -> float:
-        """What to add to the local clock: the lowest of the samples; 0 without any."""
+        """The offset to add to the local clock: the lowest of the samples; 0 without any."""
         return min(self._samples, default=0.0)

@@ -74,13 +74,13 @@ class CdcOptions:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table as it was defined in a stretch of time.
+    """A table as it was defined during some range of time.
 
     Attributes:
         id: the table.
         columns: in the order of ``SELECT *``: partition key, clustering key, static by name, regular by name.
         options: its CDC options.
-        version: a short text that is equal for equal definitions (a hash over names, types and kinds).
+        version: a short string that is equal for equal definitions (a hash over names, types and kinds).
         since_us: rows with a write time from here on are of this version; 0 for the first one known.
         table_id: the server's id of the base table; another one means that the table was dropped and created again.
     """
@@ -154,7 +154,7 @@ class StreamGroup:
 
 
 class ReadPosition(NamedTuple):
-    """Where the reading of a group stands.
+    """The position of the reading of a group.
 
     Everything with ``cdc$time`` before ``window_start_ms`` was delivered. Inside [window_start_ms, window_end_ms) these were:
     all of the streams in ``done`` (bit i: ``StreamGroup.streams[i]``); of ``stream`` everything before ``time``, and of the
@@ -177,7 +177,7 @@ class StreamRun(NamedTuple):
         offset: the members of the source offset that all of them share (window, done streams, stream); a record's offset is a
             copy with the time and the batch number of its change added (``positions.OFFSET_TIME``, ``positions.OFFSET_SEQ``).
         rows: in log order. May be empty together with ``last``: what is held back of this stream is to be given out.
-        skip: (cdc$time, seq) that was delivered before: events at this time with a number up to seq are not made again.
+        skip: (cdc$time, seq) that was delivered before: events at this time with a number up to seq are not repeated.
         last: whether the stream's rows of this window end here, so that nothing may be held back for more.
         may_be_bad: whether there may be a ``BadCell`` in the rows; False spares the builder to look.
     """

@@ -24,7 +24,7 @@ def contact_point(address: str) -> tuple[str, int]:
     """``host:port``, ``host``, ``[v6 address]:port`` or ``[v6 address]`` as (host, port).
 
     Raises:
-        ConfigInvalid: it is none of these.
+        ConfigInvalid: it has another form.
     """
     address = address.strip()
     if address.startswith("["):
@@ -90,7 +90,7 @@ def _parse_identifier(identifier: str, whole: str) -> str:
 
 
 def table_name(qualified_name: str) -> TableId:
-    """``keyspace.table``, each as in CQL: without quotes folded to lower case, in double quotes as it stands.
+    """``keyspace.table``, each as in CQL: without quotes folded to lower case, in double quotes unchanged.
 
     Raises:
         ConfigInvalid: it is not of that form.

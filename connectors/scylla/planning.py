@@ -1,4 +1,4 @@
-"""What of each table is to be read now: reads the cluster's lists, and decides by ``generations``."""
+"""Plans what is read of each table now: reads the cluster's lists, and decides by ``generations``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TableReadPlan:
-    """What tasks read of one table.
+    """The part of one table that tasks read.
 
     Attributes:
         table: the table.
@@ -72,7 +72,7 @@ class Planner:
         """The table's definitions, or None (with a log line) if it can't be read as it is.
 
         Raises:
-            Retriable: nodes are away, busy or too slow.
+            Retriable: nodes are unavailable, busy or too slow.
             Fatal: its definition is not understood.
         """
         try:
@@ -112,7 +112,7 @@ class Planner:
     async def plan(
         self, table: TableId, saved: Mapping[int, Mapping[str, int]], now_ms: int, previous: TableReadPlan | None = None
     ) -> TableReadPlan | None:
-        """What to read of a table, or None if there is nothing (yet).
+        """Plan what to read of a table; None if there is nothing (yet).
 
         Args:
             table: the table.
@@ -121,7 +121,7 @@ class Planner:
             previous: the plan in force.
 
         Raises:
-            Retriable: nodes are away, busy or too slow, or lists of streams are not there yet.
+            Retriable: nodes are unavailable, busy or too slow, or lists of streams are not there yet.
             Fatal: the table's definition is not understood.
         """
         history = await self.history(table, now_ms, None if previous is None else previous.history)
@@ -155,7 +155,7 @@ class Planner:
         return TableReadPlan(table, source, generation, [replace(group, begin_ms=begin) for group in groups], history)
 
     def _begin_ms(self, table: TableId, generation: Generation, now_ms: int) -> int | None:
-        """Where a first start with a look-back begins: counted once, so that tasks made again begin there too."""
+        """Return where a first start with a look-back begins: counted once, so that recreated tasks begin there too."""
         if self._lookback_ms <= 0:
             return None
         begin = self._begin.setdefault((table, generation.start_ms), now_ms - self._lookback_ms)
@@ -164,15 +164,15 @@ class Planner:
     async def outdated(
         self, plan: TableReadPlan, saved: Mapping[int, Mapping[str, int]] | None, now_ms: int
     ) -> bool | None:
-        """Whether a table has to be planned anew.
+        """Whether a table needs a new plan.
 
         Args:
-            plan: the plan in force; its generation's end is brought up to date.
+            plan: the plan in force; its generation's end is updated.
             saved: as for ``plan``; None: not known, the answer is None then if they would decide.
             now_ms: now.
 
         Raises:
-            Retriable: nodes are away, busy or too slow.
+            Retriable: nodes are unavailable, busy or too slow.
         """
         all_generations = await self.generations(plan.table, plan.source)
         later = [generation for generation in all_generations if generation.start_ms > plan.generation.start_ms]

@@ -243,7 +243,7 @@ def tablet_numbers(streams: Iterable[bytes]) -> dict[bytes, int]:
 
 
 def saved_position(group: StreamGroup, offsets: OffsetReader) -> ReadPosition | None:
-    """Where the reading of ``group`` stands by what is saved: by us, else by the Java connector in any of its forms, or None.
+    """The saved position of ``group``: saved by us, else by the Java connector in any of its forms; None: nothing is saved.
 
     Raises:
         ConfigInvalid: an offset is saved that can't be understood.
@@ -262,7 +262,7 @@ def saved_position(group: StreamGroup, offsets: OffsetReader) -> ReadPosition | 
         return None
     if len(known_parts) == 1:
         return known_parts[0]
-    # Streams that are read together from now on: from where the last of them stands. The others repeat a stretch, once.
+    # Streams that are read together from now on start at the earliest of their positions. The others repeat some rows, once.
     start = min(part.window_start_ms for part in known_parts)
     end = max(start + 1, min(part.window_end_ms for part in known_parts))
     done = sum(1 << index for index, part in enumerate(known_parts) if part.window_start_ms >= end)

@@ -48,7 +48,7 @@ class ScyllaReader:
         settings: options.
         task_metrics: numbers go there.
         log: the task's.
-        refresh: reads a table's definition anew at once.
+        refresh: reads a table's definition again, at once.
         hook: the snapshot, if one runs.
         rules: how wide windows are; from the settings if not given.
         signals: makes heartbeat messages, where the output form has them.
@@ -148,7 +148,7 @@ class ScyllaReader:
             self.fetcher.start(LaneTask(section, lane))
 
     def sections(self) -> list[LaneSection]:
-        """What is read: one for each table and generation."""
+        """The sections that are read: one for each table and generation."""
         return self.fetcher.sections
 
     def ends(self, section: LaneSection, end_ms: int) -> None:
@@ -171,7 +171,7 @@ class ScyllaReader:
                 self._moved[state.name] = (state.partition, positions.source_offset(state.position()))
 
     def background(self, job: Awaitable[None], name: str) -> None:
-        """Run ``job`` beside the lanes; its error ends the reader."""
+        """Run ``job`` at the same time as the lanes; its error ends the reader."""
         task = asyncio.ensure_future(job)
         if isinstance(task, asyncio.Task):
             task.set_name(name)
@@ -187,7 +187,7 @@ class ScyllaReader:
         """Batches until closed; then everything that was started is stopped.
 
         Raises:
-            Retriable: the cluster is away.
+            Retriable: the cluster is unavailable.
             Fatal: the server refuses a query for good.
         """
         try:
@@ -334,10 +334,10 @@ class ScyllaReader:
         self._saved_state(owner, records, bad)
 
     def _saved_state(self, state: GroupState, records: int, bad: int) -> None:
-        """Where ``state`` stands now that more was made of a stream of it than so many records and bad ones.
+        """Note the position of ``state`` if one of its streams has added to the first ``records`` records and ``bad`` bad ones.
 
-        A record says it itself. A bad one does not, and the end of its window may not be saved for long: so that a restart
-        passes it, its position goes with the batch that it is in. Its offset is as complete as a record's.
+        A record carries its position. A bad record does not, and the end of its window may not be saved for long: so that a
+        restart passes it, its position goes with the batch that it is in. Its offset is as complete as a record's.
         """
         if len(self._out) > records:
             self._moved.pop(state.name, None)

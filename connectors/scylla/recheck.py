@@ -1,10 +1,10 @@
-"""A second look at what was read young: rows that were late come after all, and the confidence window learns from them.
+"""A second look at what was read young: late rows still become events, and the confidence window is adapted to them.
 
-A stretch that was read as soon as the confidence window allowed is asked for again, keys only, when it is older than the
-longest confidence window. A row that was not there the first time is read whole and made an event at the end of its group's
+A time range that was read as soon as the confidence window allowed is queried again, keys only, when it is older than the
+longest confidence window. A row that was not there the first time is read whole and becomes an event at the end of its group's
 next window: with the position of that window's end, so that no position says anything wrong. It comes behind newer changes of
-its stream; its own write time tells. What is remembered for the second look is gone after a restart: the stretch under way
-then has only one.
+its stream, as its write time shows. What is remembered for the second look is lost in a restart: the time range under way is
+then not looked at again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 #: Windows are looked at again together, up to this long.
 ZONE_MS: Final = 30_000
-#: Times of rows that are remembered at most; stretches beyond are not looked at again.
+#: The most times of rows that are remembered; time ranges beyond them are not looked at again.
 MOST_TIMES: Final = 200_000
-#: Late rows of one stretch of one stream that are made events.
+#: The most late rows of one time range of one stream that become events.
 _MOST_LATE: Final = 1_000
 _PAGE: Final = 2_000
 
@@ -51,7 +51,7 @@ class Late:
 
 @dataclass(slots=True)
 class RecheckZone:
-    """A stretch of some groups that was read young, with the times of the rows that were there."""
+    """A time range of some groups that was read young, with the times of the rows that were there."""
 
     feed: TableFeed
     groups: tuple[GroupState, ...]
@@ -91,7 +91,7 @@ class Recheck:
         self._waiting: deque[RecheckZone] = deque()
         self._found: dict[str, list[Late]] = {}
         self._count = 0
-        #: Stretches that were not looked at again for want of memory or because a query failed.
+        #: Number of time ranges that were not looked at again, for lack of memory or because a query failed.
         self.left_out = 0
 
     # The making side.

@@ -1,15 +1,15 @@
-"""Where the snapshot of a table stands, and how it is merged with the stream. Pure: no clock, no I/O.
+"""The position of a table's snapshot, and how the snapshot is merged with the stream. Pure: no clock, no I/O.
 
-**Who reads what.** A group of streams carries the changes of one range of the base table's tokens, so the task that reads the
-group also reads that range of the table. Tasks need not talk to each other, and the snapshot is spread as the groups are.
+**Division among tasks.** A group of streams carries the changes of one range of the base table's tokens, so the task that reads
+the group also reads that range of the table. Tasks need no communication, and the snapshot is spread as the groups are.
 
 **How rows are merged.** A page of the table is read while its group of streams is *held*: the reader may finish the window it
 is in, and begins no other until the page's rows were handed over. Let ``below`` be the end of the last window. Then
 
 1. every change with a write time before ``below`` was handed over, and none with a later one (a page is handed over between
    two windows);
-2. every change before ``below`` is visible in the page: the window was begun before the page was read, and a window is begun
-   only when the confidence window says that everything in it can be read.
+2. every change before ``below`` is visible in the page: the window was started before the page was read, and a window is
+   started only when the confidence window says that everything in it can be read.
 
 Of each row the cells with a write time before ``below`` are sent, and those with a later one are *left out*: their own change
 is still to come in the stream (by 1). So a row of the snapshot is the row as it was at ``below``, less what is just being
@@ -20,12 +20,12 @@ overwritten. It follows, whatever the clocks of writers say and with no memory o
 - a row that was deleted before ``below`` is not in the page; one deleted later is deleted by the stream after it: nothing
   comes back to life;
 - in the end each cell is right: if a write at ``below`` or later touched it the stream brings it, else the page had it;
-- a crash loses no state, as there is none beside the positions.
+- a crash loses no state, as the positions are the only state.
 
 This needs every change at ``below`` or later to be in the log, so no page is read before ``below`` is a confidence window past
-the moment at which the snapshot of the tokens was begun (``STARTED``): what was written before may be without a change, as
+the moment at which the snapshot of the tokens was started (``STARTED``): what was written before may be without a change, as
 ``cdc`` was perhaps only just turned on, and some nodes may learn of it later. For the same reason the snapshot of a table whose
-``cdc`` is off does not begin, and one that was read before that is begun again once ``cdc`` is on.
+``cdc`` is off does not start, and one that was read before that starts again once ``cdc`` is on.
 
 A row of which nothing is left is not sent: it comes as a later change. The price is that a row that is overwritten at the
 very moment of the snapshot may come without the cells in question, which follow within the confidence window; the
@@ -34,8 +34,8 @@ already holds needs a list of keys that survives crashes.
 
 **What has no write time.** Multicell columns (non-frozen collections and UDTs) have none in Scylla, and rows of key columns
 only have none either. Such values are sent as they were read. If they change in that moment, the change follows in the stream
-though the value may hold it already; that does no harm to sets, maps and UDTs, but whoever applies list changes one by one
-sees such an element twice unless it tells elements by their time uuid.
+though the value may hold it already; that does no harm to sets, maps and UDTs, but a reader that applies list changes one by
+one sees such an element twice unless it identifies elements by their time uuid.
 
 **Write times of records.** A record says the newest write time of its cells, unless a later change of the row was sent before
 it, which need not show in the table (it set cells to null, changed a multicell column, or was overwritten since): then the
@@ -46,8 +46,8 @@ A row without any write time gets the last moment before ``below``.
 
 **Positions.** One per group, in a source partition of its own (the group's with ``snapshot: "true"``): the ranges of tokens
 that are left, and where one begins with a token of which some rows were sent, which of them was the last
-(``snapshot_order``). They speak of tokens, so that the groups of a new generation go on with whatever the old ones left,
-however the ring is cut by then (``find_remaining``).
+(``snapshot_order``). They are in terms of tokens, so that the groups of a new generation continue with whatever the old ones
+left, however the ring is divided by then (``find_remaining``).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ SNAPSHOT: Final = "snapshot"
 #: The id of the request that a snapshot's source partition is of; not there: the connector's own (``INITIAL``).
 SNAPSHOT_ID: Final = "snapshot_id"
 #: Members of a snapshot's source offset. ``RANGE``: all tokens of the group; ``LEFT``: those not yet sent; ``TABLE_ID``: of the
-#: base table. ``ROWS``: rows sent; ``STARTED``, ``FINISHED``: when the first of the tokens was begun and the last was done.
+#: base table. ``ROWS``: rows sent; ``STARTED``, ``FINISHED``: when the first of the tokens was started and the last was done.
 RANGE: Final = "token_range"
 LEFT: Final = "token_range_left"
 TABLE_ID: Final = "table_id"
@@ -96,7 +96,7 @@ def unwrap_range(token_range: tuple[int, int]) -> tuple[TokenRange, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPosition:
-    """Where the snapshot of a group stands.
+    """The position of a group's snapshot.
 
     Attributes:
         whole: the group's tokens.
@@ -173,7 +173,7 @@ def from_offset(offset: Position) -> SnapshotPosition:
     """The position that ``to_offset`` wrote.
 
     Raises:
-        Fatal: it is none.
+        Fatal: it is not the position of a snapshot.
     """
     try:
         rows, started_ms, finished_ms = (int(offset.get(name) or 0) for name in (ROWS, STARTED, FINISHED))
@@ -250,8 +250,9 @@ def of_dropped(group: StreamGroup, table_id: str, saved: Iterable[tuple[Position
 def later_tables(ids: Mapping[TableId, str], items: Iterable[tuple[Position, Position]]) -> frozenset[TableId]:
     """Tables that the connector began to capture after its first start, by what is saved.
 
-    Those without any position while others have some, those that were dropped and made again, and those that were found to be
-    later before (``SnapshotPosition.skipped``). A table with positions of its streams only is not: its snapshot was turned on.
+    These are the tables without any position while others have some, those that were dropped and recreated, and those that
+    were found to be later before (``SnapshotPosition.skipped``). A table that has only positions of its streams is not among
+    them: its snapshot was turned on.
 
     Args:
         ids: the tables, with their ids (``TableHistory.table_id``).
@@ -287,7 +288,7 @@ def first_position(
     saved: Sequence[tuple[Position, SnapshotPosition]],
     request: str = INITIAL,
 ) -> SnapshotPosition:
-    """Where the snapshot of a group begins or goes on.
+    """The position at which the snapshot of a group starts or resumes.
 
     Args:
         group: the group.

@@ -40,7 +40,7 @@ class Loaded:
 
 
 def _ignore_call() -> None:
-    """Nobody waits."""
+    """Do nothing: no caller waits."""
 
 
 class GroupSnapshot:
@@ -48,7 +48,7 @@ class GroupSnapshot:
 
     Args:
         group: the group.
-        position: where its snapshot stands.
+        position: of its snapshot.
         windows_first: windows of the stream that have to end before the first page is handed over. Without a saved position the
             stream would begin later after a crash than it did now, and changes that the page leaves to it would be lost.
         slots: see ``ChangeTraces``.
@@ -222,7 +222,7 @@ class GroupSnapshot:
                 seek = self._seek = Seek(first.after + 1, first.resume)
             new_items = seek.rest(items, has_more=state is not None)
             if seek.lost:
-                # The row is gone, and what came after it can't be told: all of the partition is sent again.
+                # The row is gone, and what came after it is unknown: all of the partition is sent again.
                 self.position = self.position.again()
                 self.restart()
                 return False

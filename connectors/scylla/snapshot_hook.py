@@ -334,7 +334,7 @@ class ScyllaSnapshot:
         of_table.setdefault(group.generation.start_ms, []).append(snapshot)
         self._settled = False
         if "r" in self._settings.skipped or not whole:
-            snapshot.close()  # nobody wants the rows; that they were not sent is not saved either
+            snapshot.close()  # the rows are not wanted; that they were not sent is not saved either
             return snapshot
         for request in requests:
             self._register_share(snapshot, request.id)
@@ -345,7 +345,7 @@ class ScyllaSnapshot:
         return snapshot
 
     def _first_position(self, group: StreamGroup, whole: tuple[TokenRange, ...], request: str) -> SnapshotPosition:
-        """Where a group's share of a request begins or goes on."""
+        """The position at which a group's share of a request starts or resumes."""
         table_id = self._feed_of(group.table).newest.table_id
         saved = self._find_index(group.table, request).about(whole)
         if group.later and request == INITIAL:
@@ -373,7 +373,7 @@ class ScyllaSnapshot:
         return replace(position, started_ms=int(self._now_ms()))
 
     def _look_at_tables(self) -> None:
-        """Start the snapshots again of tables that were dropped and made again, or whose log has or had a gap."""
+        """Start the snapshots again of tables that were dropped and recreated, or whose log has or had a gap."""
         for table, seen_version in self._seen.items():
             newest = self._feed_of(table).newest
             if newest is not seen_version:
@@ -406,7 +406,7 @@ class ScyllaSnapshot:
         if replaced or (newest.options.off and position.started_ms):
             is_wanted = self._settings.snapshot_new_tables or request != INITIAL
             if not (is_wanted or replaced):
-                return  # what was begun goes on
+                return  # a snapshot that was started continues
             restarted = SnapshotPosition(position.whole, position.whole if is_wanted else (), newest.table_id)
         else:
             restarted = position
@@ -511,7 +511,7 @@ class ScyllaSnapshot:
             await released.wait()
 
     async def _load_pages(self, snapshot: GroupSnapshot) -> None:
-        """Read pages until one has something new, or a fault says to try again later (then the hold is lifted)."""
+        """Read pages until one has something new, or an error says to retry later (then the hold is lifted)."""
         while True:
             feed = self._feed_of(snapshot.group.table)
             plan = self._row_plan(snapshot.group.table)

@@ -1,8 +1,8 @@
-"""Where a row stands among the rows of its partition, so that a snapshot goes on behind a row that is not there any more. Pure.
+"""The position of a row in its partition, so that a snapshot can resume behind a row that does not exist any more. Pure.
 
-A place is text that sorts as the server sorts clustering keys: "" for the static cells, which come first, else hexadecimal
-digits. It is known for types whose order is certain only, and of long keys the beginning only: a place that is wrong would lose
-rows, one that is not known makes the rows of a partition come again.
+A position is a string that sorts as the server sorts clustering keys: "" for the static cells, which come first, else
+hexadecimal digits. It is known only for types whose order is certain, and of long keys only the start: a wrong position would
+lose rows; one that is not known makes the rows of a partition come again.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Seek:
     """
 
     def __init__(self, token: int, row: str) -> None:
-        #: The row is gone and it can't be told what came after it: all rows of the token have to be sent again.
+        #: The row is gone and it is unknown what came after it: all rows of the token have to be sent again.
         self.lost = False
         self._token = token
         self._row = row[:DIGEST_CHARS]
@@ -98,7 +98,7 @@ class Seek:
         self._others = False
 
     def rest(self, items: list[SnapshotRow], *, has_more: bool) -> list[SnapshotRow] | None:
-        """What of the next page is to be sent.
+        """Return the rows of the next page that have to be sent.
 
         Args:
             items: the page.

@@ -27,7 +27,7 @@ class SnapshotRow(NamedTuple):
 
     Attributes:
         token: of its partition.
-        digest: tells it from others and says where it stands in its partition: see ``snapshot_order.Seek``.
+        digest: identifies it and gives its position in its partition: see ``snapshot_order.Seek``.
         static: whether it is the static cells.
         raw: where it is from.
     """
@@ -39,7 +39,7 @@ class SnapshotRow(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is sent of a row.
+    """The part of a row that is sent.
 
     Attributes:
         cells: in the order of ``TableVersion.columns``.
@@ -57,7 +57,7 @@ def _hash_cells(cells: Sequence[Any]) -> str:
 
 
 class RowPlan:
-    """How rows of one table version are selected, told apart and cut back to a moment."""
+    """Selects and identifies rows of one table version, and cuts them back to a moment."""
 
     def __init__(self, table: TableVersion) -> None:
         columns = table.columns

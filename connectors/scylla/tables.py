@@ -1,8 +1,8 @@
 """Definitions of tables, as they are and as they were: read from ``system_schema``, put together by pure functions.
 
-``WRITETIME`` of a column's row tells when it was added, ``system_schema.dropped_columns`` when one was dropped, so the
-definitions since the table was made can be told at the first look. What a user-defined type looked like before it was altered
-can't: that is known from the look before, if there was one (``previous``).
+``WRITETIME`` of a column's row says when it was added, ``system_schema.dropped_columns`` when one was dropped, so the
+definitions since the table was created are known at the first look. The definition of a user-defined type before it was
+altered is not: it is known only from the look before, if there was one (``previous``).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TableUnavailable(Retriable):
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """What ``system_schema`` says of a table and of its keyspace's types: rows as dicts."""
+    """The rows of ``system_schema`` for a table and for its keyspace's types, as dicts."""
 
     table: Mapping[str, Any]
     columns: Sequence[Mapping[str, Any]]
@@ -171,7 +171,7 @@ def build_history(
     Args:
         table: the table.
         rows: what the server says now.
-        previous: what was known before: definitions that can't be told from ``rows`` are kept from it.
+        previous: what was known before: definitions that ``rows`` don't show are kept from it.
         now_us: taken as the time of a change whose own time is not known.
 
     Raises:
@@ -243,7 +243,7 @@ def _merge_history(
         return tuple(built)
     newest = built[-1]
     if previous.table_id != newest.table_id:
-        # Made again: rows of the old one went with its log; what is still on its way was written before the new one was made.
+        # Recreated: rows of the old table went with its log; what is still on its way was written before the new one existed.
         return (*previous.versions, replace(built[0], since_us=created_us or now_us), *built[1:])
     last = previous.newest
     if last.version == newest.version:
@@ -268,9 +268,9 @@ async def load_history(
         now_us: see ``build_history``.
 
     Raises:
-        TableUnavailable: the table is not there, CDC was never on for it, or its log is not there; the text says how to mend
+        TableUnavailable: the table is not there, CDC was never on for it, or its log is not there; the message says how to fix
         it.
-        Retriable: nodes are away, busy or too slow.
+        Retriable: nodes are unavailable, busy or too slow.
         Fatal: its definition is not understood.
     """
     table_rows = await session.query(

@@ -81,7 +81,7 @@ class ScyllaTask(SourceTask):
         """See ``SourceTask.batches``.
 
         Raises:
-            Retriable: the cluster is away, or a table is not there (yet).
+            Retriable: the cluster is unavailable, or a table is not there (yet).
             ConfigInvalid: a saved offset can't be understood.
             Fatal: the server refuses a query for good.
         """
@@ -226,7 +226,7 @@ class _ScyllaRun:
     # Definitions.
 
     async def refresh(self, feed: TableFeed) -> None:
-        """Read a table's definition anew."""
+        """Read a table's definition again."""
         await self._load_history(feed.table)
 
     async def _load_history(self, table: TableId) -> None:

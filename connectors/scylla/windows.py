@@ -1,4 +1,4 @@
-"""Which stretch of time of a log is read next. Pure: no clock, no I/O. All times in ms since 1970-01-01 UTC."""
+"""Choice of the time range of a log to read next. Pure: no clock, no I/O. All times in ms since 1970-01-01 UTC."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class WindowRules:
 
 @dataclass(frozen=True, slots=True)
 class LogWindowStep:
-    """What to do with a position: read up to ``end_ms`` (None: wait ``wait_ms`` first); ``finished``: nothing any more."""
+    """The next step from a position: read up to ``end_ms`` (None: wait ``wait_ms`` first); ``finished``: nothing any more."""
 
     end_ms: int | None = None
     wait_ms: int = 0
@@ -115,8 +115,8 @@ def next_window(
 def next_width(width_ms: int, span_ms: int, rows: int, rules: WindowRules) -> int:
     """The width after a window of ``span_ms`` that gave ``rows`` rows.
 
-    Empty stretches make it grow eightfold each time: a day of nothing costs a handful of queries. Dense ones make it shrink to
-    about ``target_rows`` rows a window, so that the streams of a lane advance together.
+    Each empty window makes it grow eightfold: a day without changes costs a handful of queries. Dense windows make it shrink
+    to about ``target_rows`` rows a window, so that the streams of a lane advance together.
     """
     if rows:
         ideal = span_ms * rules.target_rows // rows
@@ -132,7 +132,7 @@ def head_tick_ms(head_ms: int, queries_a_round: int, idle_queries_s: float) -> i
 
 
 def pack_lanes(sizes: Iterable[int], limit: int) -> list[list[int]]:
-    """Neighbouring items (by index) whose sizes together stay within ``limit``; a larger one stands alone."""
+    """Neighbouring items (by index) whose sizes together stay within ``limit``; a larger item is in a lane of its own."""
     lanes: list[list[int]] = []
     room = 0
     for index, size in enumerate(sizes):

@@ -1,4 +1,4 @@
-"""What a backfill has to know of the cluster: its versions, its ring, a table's default TTL."""
+"""Facts about the cluster that a snapshot needs: versions, the token ring, a table's default TTL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What backfills are made of: requests, settings, chunks."""
+"""The data types of snapshots: requests, settings, chunks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from connectors.cql.mutations.definition import CqlTableDefinition
     from connectors.formats.partition_update import PartitionUpdate
 
-#: Ids of backfills of tables that came later begin with it; the table's id follows. Of a table whose cdc was off for a while
-#: there are more: ``~`` follows, and when cdc was on again.
+#: Prefix of the ids of snapshots of tables that were added later; the table's id follows. If the table's cdc was off for a
+#: while, ``~`` and the time at which cdc was on again follow.
 NEW: Final = "new-"
 _NEW_ID: Final = re.compile(rf"{NEW}([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})(~\d+)?\Z")
 
@@ -22,7 +22,7 @@ Mode = Literal["initial", "never", "always"]
 
 
 def new_request(table_id: str, name: str, again_us: int = 0) -> SnapshotRequest:
-    """The backfill of a table that came later: its id follows from the arguments, so all tasks make the same one.
+    """Return the request for a table that was added later; its id depends only on the arguments, so it is equal in all tasks.
 
     Args:
         table_id: the server's id of the table.
@@ -38,13 +38,13 @@ def new_request(table_id: str, name: str, again_us: int = 0) -> SnapshotRequest:
 
 
 def reads_again(request: str) -> bool:
-    """Whether a backfill reads a table whose cdc was off for a while, by the backfill's id."""
+    """Whether the snapshot with this id reads a table whose cdc was off for a while."""
     match = _NEW_ID.match(request)
     return match is not None and match[2] is not None
 
 
 def new_table_id(request: str) -> str:
-    """The table that a backfill of ``new_request`` reads, by the backfill's id; empty: it is another kind of backfill."""
+    """The id of the table that a snapshot from ``new_request`` reads; empty for the id of any other snapshot."""
     match = _NEW_ID.match(request)
     return match[1] if match else ""
 
@@ -54,12 +54,12 @@ class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         prefix: ``topic.prefix``: the cluster's name in source partitions and events.
-        mode: whether the connector reads all captured tables by itself: ``initial``: once; ``always``: at every start of a
-            task; ``never``.
-        tables: regular expressions of the tables that this first backfill has.
-        new_tables: whether tables that come later are read too, unless ``mode`` is ``never``.
-        consistency: of the queries. With the level of the writers it should make a quorum: what a backfill does not see and
-            the log does not have is missing.
+        mode: whether the connector reads all captured tables without a request: ``initial``: once; ``always``: at every start
+            of a task; ``never``.
+        tables: regular expressions of the tables that this first snapshot reads.
+        new_tables: whether tables that are added later are read too, unless ``mode`` is ``never``.
+        consistency: of the queries. Together with the level of the writers it should make a quorum: a row that the snapshot
+            does not see and the log does not have is missing.
         chunk_rows: rows of a chunk at most (a page of a query); fewer where rows are large.
         chunk_bytes: what a chunk should hold at most.
         rows_per_s: the most rows read per second by this task; 0: no limit.
@@ -87,13 +87,13 @@ class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChunkEnd(NamedTuple):
-    """Where a chunk ends; the backfiller's own.
+    """The end of a chunk; used only by the reader of snapshots.
 
     Attributes:
         request: id of the request.
-        piece: number of the piece of the ring that it is of; no number is used twice.
+        piece: number of the token range that the chunk is from; no number is used twice.
         after: tokens up to this one are read in full.
-        page: paging state to go on with behind ``after``; None: the piece is done.
+        page: paging state to continue with behind ``after``; None: the token range is done.
         rows: read.
     """
 

@@ -1,4 +1,4 @@
-"""Backfills of a task: reads its share of tables in the background, and hands the rows over in chunks."""
+"""Snapshots of a task: reads its share of tables in the background, and hands the rows over in chunks."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from connectors.snapshot.requests import SnapshotRequest
 
 _RETRY_MS: Final = 200
-#: A definition read anew so often in a row did not help.
+#: Number of times in a row that a definition is read again before the table is given up.
 _SCHEMA_TRIES: Final = 5
-#: Queries of one piece in a row that fail before it is made narrower.
+#: Number of queries of one token range that may fail in a row before the range is made narrower.
 _NARROW_AFTER: Final = 2
 #: How often numbers are reported.
 _REPORT_S: Final = 1.0
 
 
 async def _ignore_call() -> None:
-    """Nothing to be read anew."""
+    """Do nothing: there are no definitions to read again."""
 
 
 class Backfiller:
-    """The backfills of one run of a task. Use it inside one event loop; no method blocks.
+    """The snapshots of one run of a task. Use it inside one event loop; no method blocks.
 
-    Turns: ``set_requests``, ``start``; then as often as ``wait`` returns: every ``ready`` chunk is sent and told with ``done``,
-    and what ``changes`` gives is saved.
+    Call ``set_requests`` and ``start`` first. Then, each time ``wait`` returns, send every ``ready`` chunk and report it with
+    ``done``, and save what ``changes`` returns.
 
     Args:
         settings: how tables are read.
@@ -58,7 +58,7 @@ class Backfiller:
         saved: all saved offsets of the connector (``OffsetReader.items``).
         metrics: numbers go there.
         log: the task's.
-        refresh: reads the definitions of tables anew; may raise Retriable.
+        refresh: reads the definitions of tables again; may raise Retriable.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class Backfiller:
     # What the task tells.
 
     def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
-        """The complete list of what is asked for: the initial backfill and the operator's.
+        """Set the complete list of requests: the initial snapshot and the operator's.
 
-        Requests that have come to their end may stay in it.
+        Requests that have ended may stay in it.
         """
         self._pulls.set_requests(requests)
         self._queue = deque(chunk for chunk in self._queue if self._pulls.wanted(chunk.end))
@@ -111,7 +111,7 @@ class Backfiller:
         self._news.set()
 
     def uncovered(self) -> list[CqlTableDefinition]:
-        """The captured tables that came after the first backfill, of which the task's share is in no backfill yet."""
+        """The captured tables that were added after the first snapshot and whose share for this task is in no snapshot yet."""
         return self._pulls.uncovered(self._tables(self._settings.tables))
 
     def reopened(self, tables: Iterable[tuple[CqlTableDefinition, int]]) -> list[SnapshotRequest]:
@@ -135,10 +135,10 @@ class Backfiller:
         self._sending = 0
 
     def ready(self) -> CassandraChunk | None:
-        """The next chunk to be sent; tell with ``done`` when its records are on their way, before the next one.
+        """The next chunk to send; call ``done`` when its records are on their way, before asking for the next chunk.
 
         Raises:
-            MillraceError: reading has failed in a way that another try of the task may mend.
+            MillraceError: reading has failed; a restart of the task may fix it.
         """
         if self._failure is not None:
             raise self._failure
@@ -161,7 +161,7 @@ class Backfiller:
         return offsets
 
     def changes(self) -> list[tuple[Position, Position]]:
-        """What else is to be saved; ask after every ``wait``."""
+        """The other offsets to save; ask after every ``wait``."""
         return self._pulls.changes()
 
     async def wait(self) -> None:
@@ -239,7 +239,7 @@ class Backfiller:
         )
 
     async def _read_chunk(self, job: SnapshotJob) -> None:
-        """All pages of a piece; failures that may pass are waited out here."""
+        """Read all pages of a token range; wait and retry after temporary failures."""
         attempt = changes = 0
         while not self._pulls.stale(job) and job.piece is not None and job.piece.read is not None:
             while not self._has_space() and not self._pulls.stale(job):
@@ -270,7 +270,7 @@ class Backfiller:
                 self._pulls.tell(job, str(error))
                 await self._wait_retry(attempt)
             except CqlLoginRefused:
-                raise  # no fault of this table: the run ends, and another one goes on here
+                raise  # not the table's fault: this run ends, and the next run continues here
             except MillraceError as error:
                 if isinstance(error, Fatal) and self._pulls.lost(job):
                     self._log.info(
@@ -296,7 +296,7 @@ class Backfiller:
         self._pulls.failed(job, str(error))
 
     async def _read_page(self, job: SnapshotJob) -> None:
-        """The next page of a piece.
+        """Read the next page of a token range.
 
         Raises:
             SchemaChanged: the definition is out of date.
@@ -405,7 +405,7 @@ class Backfiller:
     async def _report_all(self) -> None:
         while True:
             self._report_metrics()
-            # What empty pieces leave is saved now and then.
+            # Progress of token ranges without rows is saved from time to time.
             self._news.set()
             await asyncio.sleep(_REPORT_S)
 

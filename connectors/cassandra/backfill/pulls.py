@@ -1,6 +1,7 @@
-"""Which piece of which table is read next, and what is saved of it: all the logic of backfills, without input or output.
+"""The logic of snapshots: chooses the table and token range to read next, and what to save of it. No input or output.
 
-Tables are read in a request's order, requests by priority; pieces of a table in any order, the pages of a piece in theirs.
+Requests are read by priority, and the tables of a request in its order. The token ranges of a table are read in any order, the
+pages of a token range one after the other.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from connectors.snapshot.requests import SnapshotRequest
     from connectors.snapshot.state import Stage
 
-#: A piece should have the rows of so many pages: each costs a query that may find nothing.
+#: Number of pages of rows that a token range should have: each range costs a query that may find no rows.
 _PAGES: Final = 4
-#: Pieces that a share is cut in, per query in flight, as long as nothing is known of the table.
+#: Number of token ranges that a share is cut into, per query in flight, while the table's size is not known.
 _FIRST_PIECES: Final = 16
-#: What empty pieces leave is saved so often.
+#: Milliseconds between saves of the progress of token ranges without rows.
 _SAVE_MS: Final = 1_000
 
 
@@ -94,7 +95,7 @@ Pull = TaskShare[CassandraTableSnapshot]
 
 
 class SnapshotJob(NamedTuple):
-    """What to ask the cluster: the tables of a request, or the rows of a piece."""
+    """A query for the cluster: for the tables of a request, or for the rows of a token range."""
 
     pull: Pull
     table: CassandraTableSnapshot | None = None
@@ -103,7 +104,7 @@ class SnapshotJob(NamedTuple):
 
 
 class CassandraSnapshots:
-    """All backfills of a task. Not thread-safe; nothing blocks.
+    """All snapshots of a task. Not thread-safe; nothing blocks.
 
     Args:
         settings: how tables are read.
@@ -130,7 +131,7 @@ class CassandraSnapshots:
             if settings.mode != "always" or (request != INITIAL and not new_table_id(request)):
                 self._saved.setdefault(request, {})[part] = offset
         self._board = SnapshotBoard(self._restore_share, self._stop_share, clock, fails=True)
-        #: Of these nothing but what empty pieces leave is new.
+        #: By request: since when only the progress of token ranges without rows is unsaved (ms since 1970).
         self._stale_since: dict[str, int] = {}
         self._number = 0
         #: Tokens of the ring in order.
@@ -162,9 +163,9 @@ class CassandraSnapshots:
     # Tables that come later.
 
     def uncovered(self, tables: Iterable[CqlTableDefinition]) -> list[CqlTableDefinition]:
-        """The tables of which the task's share is in no backfill that the connector has started without a request.
+        """The tables whose share for this task is in no snapshot that the connector has started without a request.
 
-        Until the first backfill knows its tables there are none: it takes all.
+        There are none until the first snapshot knows its tables: it reads all of them.
         """
         initial = self._board.shares.get(INITIAL)
         if initial is None or not (initial.note.resolved or initial.note.state in FINAL):
@@ -173,7 +174,7 @@ class CassandraSnapshots:
         if not initial.note.resolved and not any(
             note.resolved for _, note in _saved_shares(self._saved.get(INITIAL, {}))
         ):
-            # Somebody has saved that it is over, and nobody which tables it had: they are those that are there now.
+            # It was saved that the snapshot is over, but not which tables it had: take the tables that exist now.
             initial.note.tables = [
                 CassandraTableNote(keyspace=table.keyspace, table=table.table, table_id=table.table_id, stage="done")
                 for table in tables
@@ -188,7 +189,7 @@ class CassandraSnapshots:
         ]
 
     def reopened(self, tables: Iterable[tuple[CqlTableDefinition, int]]) -> list[SnapshotRequest]:
-        """The backfills of tables whose cdc was off for a while: what was written meanwhile is not in the log.
+        """The snapshots of tables whose cdc was off for a while: what was written meanwhile is not in the log.
 
         A table that was not read before, or only since then, needs none.
 
@@ -231,10 +232,10 @@ class CassandraSnapshots:
         return bool(state.inherited_ranges(self._whole, self._read_before(snapshot, snapshot.table_id)))
 
     def _read_before(self, request: SnapshotRequest, table_id: str) -> list[tuple[TokenRange, CassandraTableNote]]:
-        """What was saved of a table by all divisions among tasks: the tokens of each share, and its note.
+        """Return what was saved of a table, for all numbers of tasks: the tokens of each share, and its note.
 
-        A table that came later for one division may have been there for the first backfill of another: both count for both.
-        A first backfill that was cancelled or has failed leaves nothing to a backfill of tables that came later.
+        A table that was added later for one number of tasks may have been in the first snapshot of another: both count for
+        both. Tables of a first snapshot that was cancelled or has failed are not read by a snapshot of tables added later.
         """
         ids = [request.id]
         if request.id == INITIAL or (request.table_id and not reads_again(request.id)):
@@ -273,7 +274,7 @@ class CassandraSnapshots:
                 table.stage = table.stage if left else "done"
 
     def suspend(self) -> None:
-        """Nobody reads any more: what is under way is to be read again."""
+        """Reading has stopped: everything that is under way has to be read again."""
         for pull in self._board.shares.values():
             pull.busy = False
             self._stop_share(pull, dropped=False)
@@ -286,7 +287,7 @@ class CassandraSnapshots:
     # Work for the readers.
 
     def next_job(self) -> SnapshotJob | None:
-        """What to ask the cluster next; None: nothing for now."""
+        """Return the next query for the cluster; None: nothing for now."""
         for pull in self._board.order:
             if pull.claim():
                 return SnapshotJob(pull)
@@ -360,15 +361,15 @@ class CassandraSnapshots:
         paging: bytes | None,
         bad: tuple[str, ...] = (),
     ) -> CassandraChunk | None:
-        """The next page of a piece was read.
+        """Take the next page of a token range that was read.
 
         Args:
-            job: of the piece.
+            job: of the token range.
             table: the definition by which it was read.
             updates: what is to be sent.
             rows: read.
             last_token: of the last row; None: there was none.
-            paging: to go on with; None: it was the last page.
+            paging: state to continue with; None: it was the last page.
             bad: rows that could not be decoded.
 
         Returns:
@@ -394,10 +395,10 @@ class CassandraSnapshots:
         return CassandraChunk(end.request, table, updates, end, self._now_ms(), bad)
 
     def lost(self, job: SnapshotJob) -> bool:
-        """The paging state of a piece is of no use (any more): it is read on from the start of the partition under way.
+        """Forget a token range's paging state that is not valid (any more): continue at the start of the current partition.
 
         Returns:
-            False: there was none.
+            False: there was no paging state.
         """
         piece = job.piece
         if piece is None or piece.read is None or not piece.read.resume:
@@ -406,7 +407,7 @@ class CassandraSnapshots:
         return True
 
     def narrow(self, job: SnapshotJob) -> None:
-        """A query of a piece was too much for the cluster: read only the first half of what is left of it now."""
+        """Read only the first half of the rest of a token range: its query was too much for the cluster."""
         table, piece = job.table, job.piece
         if table is None or piece is None or piece.read is None or self.stale(job):
             return
@@ -420,7 +421,7 @@ class CassandraSnapshots:
             table.left = merge_spans([TokenRange(middle, upto), *table.left])
 
     def tell(self, job: SnapshotJob, error: str) -> None:
-        """What is being tried again; empty: nothing any more."""
+        """Set the error after which reading is retried; empty: there is no error any more."""
         if job.table is not None and job.table.note.error != error and not self.stale(job):
             job.table.note.error = error
             self._board.save(job.pull)
@@ -438,7 +439,7 @@ class CassandraSnapshots:
             self._close_table(job.table, "vanished", "")
 
     def renewed(self, job: SnapshotJob, table_id: str) -> None:
-        """The table was dropped and made anew: it is read from the beginning."""
+        """The table was dropped and recreated: it is read from the start."""
         table = job.table
         if table is not None and not self.stale(job):
             table.pieces.clear()
@@ -462,7 +463,7 @@ class CassandraSnapshots:
         return self.changes()
 
     def changes(self) -> list[tuple[Position, Position]]:
-        """What else is to be saved."""
+        """The other offsets to save."""
         now = self._now_ms()
         for name, since in self._stale_since.items():
             if now - since >= _SAVE_MS:
@@ -473,7 +474,7 @@ class CassandraSnapshots:
         return [self._make_offset(pull) for pull in unsaved]
 
     def notes(self) -> list[tuple[str, PullNote]]:
-        """All requests as they stand."""
+        """All requests with their current state."""
         for pull in self._board.order:
             self._update_notes(pull)
         return [(pull.request.id, pull.note) for pull in self._board.order]

@@ -1,4 +1,4 @@
-"""Ranges of tokens: shares of tasks, what is left of them, pieces to read. Pure."""
+"""Token ranges: the shares of tasks, what is left of them, and the parts to read next. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _ALL: Final = MAX_TOKEN - MIN_TOKEN
-#: A piece is made at most so much wider than the one before.
+#: The most by which a range may be wider than the one before, as a factor.
 _WIDER: Final = 4.0
-#: A share is cut in no more pieces than that, whatever the rows are.
+#: The most ranges that a share is cut into, whatever the number of rows.
 _MOST_PIECES: Final = 1 << 16
 
 
@@ -34,13 +34,13 @@ def merge_spans(spans: Iterable[TokenRange]) -> list[TokenRange]:
 
 
 def cut_chunk(span: TokenRange, width: int, bounds: Sequence[int]) -> tuple[TokenRange, TokenRange | None]:
-    """A piece from the start of a span, and the rest.
+    """Divide a span into the range to read next, from its start, and the rest.
 
     Args:
-        span: of what; with a paging state it is the piece.
-        width: tokens that the piece should have.
-        bounds: tokens of the ring in order: between two of them one set of replicas has all rows. A piece that would reach
-            beyond one ends at the last that it reaches.
+        span: what to divide; a span with a paging state is returned whole.
+        width: tokens that the range should have.
+        bounds: tokens of the ring in order: between two of them one set of replicas has all rows. A range that would reach
+            beyond bounds ends at the last of these.
     """
     if span.resume:
         return span, None
@@ -54,12 +54,12 @@ def cut_chunk(span: TokenRange, width: int, bounds: Sequence[int]) -> tuple[Toke
 
 
 def width_after(width: int, rows: int, target_rows: int, whole: int) -> int:
-    """How wide the next piece should be, after one of ``width`` had ``rows``.
+    """Return the width of the next range, after one of ``width`` had ``rows``.
 
     Args:
-        width: of the last piece.
+        width: tokens of the last range.
         rows: that it had.
-        target_rows: rows that a piece should have.
+        target_rows: rows that a range should have.
         whole: tokens of the share.
     """
     factor = min(_WIDER, target_rows / rows) if rows else _WIDER

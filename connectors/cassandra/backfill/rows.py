@@ -53,7 +53,7 @@ class ReadMoment(NamedTuple):
 
 
 class DecodedPage(NamedTuple):
-    """What a page of rows has become; ``bad`` says what could not be decoded."""
+    """A decoded page of rows; ``bad`` says what could not be decoded."""
 
     updates: list[PartitionUpdate]
     bad: tuple[str, ...]

@@ -105,10 +105,10 @@ def newest_division(parts: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str,
 
 
 def count_of(shard: str) -> int:
-    """How many shards there are, from ``i/n``.
+    """Return the number of shards, from ``i/n``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the string is not of this form.
     """
     index, _, count = shard.partition("/")
     if not 0 <= int(index) < int(count):
@@ -117,7 +117,7 @@ def count_of(shard: str) -> int:
 
 
 def note_of(offset: Mapping[str, Any]) -> PullNote | None:
-    """The note in a saved offset; None if there is none that can be read."""
+    """The note in a saved offset; None if there is no note or it can't be read."""
     value = offset.get("progress")
     with suppress(ValueError):
         return parse_note(value) if isinstance(value, str) else None
@@ -178,7 +178,7 @@ def left_of(note: CassandraTableNote, whole: TokenRange) -> list[TokenRange]:
 
 
 def inherited_ranges(whole: TokenRange, notes: Iterable[tuple[TokenRange, CassandraTableNote]]) -> list[TokenRange]:
-    """What of a new share is left after what other divisions of the table among tasks have done: (their share, their note)."""
+    """Return what is left of a new share after the reading of other numbers of tasks: (their share, their note)."""
     return subtract_read([whole], notes)
 
 

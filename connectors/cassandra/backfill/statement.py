@@ -21,12 +21,12 @@ KEY: Final = 2
 
 
 class ColumnCells(NamedTuple):
-    """Where a column stands in a row.
+    """The positions of a column's cells in a row.
 
     Attributes:
-        column: which.
-        value: place of its value.
-        time: place of its write time, followed by its TTL: lists by element in a multicell column; None: they can't be read.
+        column: the column.
+        value: position of its value.
+        time: position of its write time, followed by its TTL: lists by element in a multicell column; None: they can't be read.
     """
 
     column: CqlColumn

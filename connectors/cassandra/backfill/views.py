@@ -1,4 +1,4 @@
-"""Backfills as REST shows and takes them. Pure."""
+"""Snapshots in the form in which REST shows and accepts them. Pure."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def share_partition(prefix: str, request: str, shard: tuple[int, int]) -> Positi
 
 
 def saved_request(request: SnapshotRequest) -> str:
-    """What is saved of a request that the connector has made for a table that came later; ``request_of`` reads it."""
+    """Return the saved form of a request that the connector has made for a table added later; ``request_of`` reads it."""
     return msgspec.json.encode({"origin": request.origin, "tables": request.tables}).decode()
 
 
 def request_of(name: str, offset: Mapping[str, Any]) -> SnapshotRequest | None:
-    """The request that ``saved_request`` has saved with a share of the backfill ``name``; None: there is none."""
+    """The request that ``saved_request`` has saved with a share of the snapshot ``name``; None: no request was saved."""
     request_json = offset.get("request")
     if not new_table_id(name) or not isinstance(request_json, str):
         return None
@@ -43,7 +43,7 @@ def request_of(name: str, offset: Mapping[str, Any]) -> SnapshotRequest | None:
 
 
 def check_request(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request for a backfill in the form in which tasks get it.
+    """Return a request for a snapshot in the form in which tasks get it.
 
     Raises:
         ConfigInvalid: a member is not what it has to be; the message says what is expected.
@@ -54,7 +54,7 @@ def check_request(request: Mapping[str, Any]) -> dict[str, Any]:
 def list_snapshots(
     prefix: str, instructions: Sequence[Instruction], offsets: Sequence[tuple[Position, Position]]
 ) -> list[dict[str, Any]]:
-    """All backfills: those that were asked for, and what tasks have saved of them; the oldest first."""
+    """All snapshots: those that were asked for, and what tasks have saved of them; the oldest first."""
     saved: dict[str, dict[str, Mapping[str, Any]]] = {}
     for source, offset in offsets:
         request, shard = source.get(SNAPSHOT), source.get(SHARD)
@@ -67,7 +67,7 @@ def list_snapshots(
 
 
 def _add_covered(parts: dict[str, Mapping[str, Any]], initial: Mapping[str, Mapping[str, Any]], table_id: str) -> None:
-    """Add the shares of the first backfill that had a table which came later for others: they began when it was there."""
+    """Add the shares of the first snapshot that include a table which others found later: they started when it existed."""
     request = next((saved_part["request"] for saved_part in parts.values() if "request" in saved_part), None)
     for shard, offset in initial.items():
         note = note_of(offset)

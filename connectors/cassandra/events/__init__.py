@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def build_events(table: CqlTableDefinition, version: int, settings: CassandraEventSettings) -> CassandraTableEvents:
-    """What makes the records of a table in the form that ``settings.output_format`` asks for, masked.
+    """Return the object that makes a table's records in the form that ``settings.output_format`` asks for, masked.
 
     It compiles code (a few milliseconds): make one per definition and version of the log's format, never per mutation.
 
     Args:
         table: the definition; its counters are not allowed.
-        version: of the log's format (7, 8 or 9). A backfill in the raw form is written in it.
+        version: of the log's format (7, 8 or 9). A snapshot in the raw form is written in it.
         settings: see ``CassandraEventSettings``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What an output form is: the events of one table, made from serialized partition updates of the log or from a backfill."""
+"""The interface of an output form: makes the events of one table from serialized partition updates of the log or a snapshot."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class CassandraEventSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Where(msgspec.Struct, gc=False):
-    """Where a partition update stands. One object may be used for all of a log: its members are changed between entries.
+    """The position of a partition update. One object may be used for all of a log: its members are changed between entries.
 
     Attributes:
         partition: source partition of the records; the same object for all of a node.
@@ -130,14 +130,14 @@ class CassandraTableEvents(Protocol):
             pos: of the first byte of the update (its table id).
             end: the update's end, if it is the rest of the entry (the mutation's only update); the raw form then decodes
                 nothing. None: it is found by decoding.
-            where: where it stands; ``done`` is counted on.
+            where: its position; ``done`` is increased.
             out: gets the records. Nothing is appended and ``where`` is as before if this raises.
 
         Returns:
             The offset behind the update.
 
         Raises:
-            UnknownColumn: the definition is older than the bytes (``connectors.cql.mutations``): load it anew.
+            UnknownColumn: the definition is older than the bytes (``connectors.cql.mutations``): load it again.
             Skippable: the bytes can't be decoded; then the rest of the entry is lost too, unless ``end`` was given.
         """
 
@@ -160,7 +160,7 @@ class CassandraTableEvents(Protocol):
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
         """Append the records of a partition that was read from the table (``update.source.snapshot``).
 
-        All records but the last carry the same ``offset`` as the last: a backfill is repeated from its last saved chunk.
+        All records carry the same ``offset``: a snapshot is repeated from its last saved chunk.
 
         Raises:
             Skippable: it can't be written.

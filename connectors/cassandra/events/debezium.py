@@ -38,7 +38,7 @@ DELETE: Final = "d"
 RANGE: Final = "r"
 
 _NOWHERE: Final = UpdateSource(connector="", cluster="", keyspace="", table="")
-#: Functions for rows by the columns that they write; more shapes than this are made anew each time they change.
+#: The most functions for rows that are kept, by the columns that they write; when there are more, all are dropped.
 _SHAPES: Final = 1000
 #: Later times (those of the year 2262) have more nanoseconds than 64 bits hold.
 LAST_MICROS: Final = ((1 << 63) - 1) // 1000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from connectors.formats.partition_update import Cell, RangeDeletion, UpdateDeletion
 
 _MICROS: Final = 1_000_000
-#: The first day of year 1, in days since 1970; after so many years and days the calendar is as before.
+#: The first day of year 1, in days since 1970; then the years and the days after which the calendar repeats.
 _YEAR_1: Final = 1 - dt.date(1970, 1, 1).toordinal()
 _CYCLE_YEARS: Final = 400
 _CYCLE_DAYS: Final = 146_097

@@ -87,7 +87,7 @@ _DAY: Final = 86_400 * 10**9
 #: Nanoseconds of the parts of a duration. Debezium counts 30 days for a month.
 _UNITS: Final = (360 * _DAY, 30 * _DAY, _DAY, 3600 * 10**9, 60 * 10**9, 10**9, 10**6, 10**3, 1)
 _INT64: Final = 1 << 63
-#: Longer plain texts of a decimal are not written out; ``1E+2000000000`` would fill the memory.
+#: A decimal with more zeros is not written in plain notation; ``1E+2000000000`` would fill the memory.
 _MAX_ZEROS: Final = 10_000
 
 
@@ -234,7 +234,7 @@ def _change_elements(change: Change) -> Change:
 
 
 def _change_members(members: list[tuple[str, str, Change]], *, always: bool) -> Change:
-    """What makes a struct of a struct; None where that changes nothing, unless ``always``."""
+    """Return the function that converts a struct; None where it would change nothing, unless ``always``."""
     if not always and all(change is None for _, _, change in members):
         return None
     return lambda value: {field: _apply_change(change, value.get(name)) for name, field, change in members}

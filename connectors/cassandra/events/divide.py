@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from connectors.formats.partition_update import PartitionUpdate, UpdateRow
 
-#: What a cell, a row or a range counts beside its values.
+#: The bytes that a cell, a row or a range counts in addition to its values.
 _EXTRA: Final = 16
 
 

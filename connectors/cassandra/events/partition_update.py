@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _INSERTED: Final = {"stamp": None}
 #: The expression that says whether no column was given a value; behind ``deleted_line``.
 NO_VALUE: Final = "deleted and len(deleted) == len(NAMES)"
-#: Functions for rows by the columns that they write; more shapes than this are made anew each time they change.
+#: The most functions for rows that are kept, by the columns that they write; when there are more, all are dropped.
 _SHAPES: Final = 1000
 
 
@@ -262,7 +262,7 @@ class PartitionUpdateEvents:
         self._append_values(values, key_bytes, where, out)
 
     def _append_full(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
-        """What is not simple."""
+        """Append the records of an update that the fast path does not decode."""
         update, next_pos = self.decoder.full(data, pos, self.layout.source)
         self.full_decodes += 1
         if not (update.rows or update.ranges or update.static or update.deletion):

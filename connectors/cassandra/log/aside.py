@@ -1,4 +1,4 @@
-"""What becomes of segments that were read: deleted once they are delivered, kept aside where they are damaged."""
+"""Removes segments that were read: deletes them once they are delivered, and keeps damaged ones in a folder of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_LINK: Final = frozenset((errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTS
 
 
 class Removed(NamedTuple):
-    """What one pass of ``Remover`` did: segments deleted, deletions that failed, segments that had come back."""
+    """The result of one pass of ``Remover``: segments deleted, deletions that failed, segments that had come back."""
 
     deleted: int = 0
     failed: int = 0

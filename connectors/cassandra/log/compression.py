@@ -13,7 +13,7 @@ from connectors.errors import Fatal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: So many first bytes of a section's compressed bytes are enough for `Codec.plausible`.
+#: Number of first bytes of a section's compressed bytes that `Codec.plausible` needs.
 HEAD: Final = 18
 
 #: Most bytes of contents for a byte of a raw LZ4 block, of a Snappy block (64 for three), of Deflate (1,032 in theory).
@@ -41,7 +41,7 @@ def find_codec(name: str, file: str) -> Codec:
     """The compression with a compressor's simple class name.
 
     Raises:
-        Fatal: there is none; the message names the file.
+        Fatal: the compression is not supported; the message names the file.
     """
     match = _CODECS.get(name)
     if match is None:

@@ -12,7 +12,7 @@ import msgspec
 from connectors.cassandra.model import LOG_VERSIONS
 from connectors.errors import Fatal, Skippable
 
-#: Bytes of a head beside its JSON text.
+#: Bytes of a head without its JSON text.
 FRAME: Final = 18
 
 _NAME: Final = re.compile(r"CommitLog-(\d{1,9})-(\d{1,18})(\.log|_cdc\.idx)\Z", re.ASCII)
@@ -27,7 +27,7 @@ class SegmentDamaged(Skippable):
 
 
 class Descriptor(NamedTuple):
-    """What a segment's head tells.
+    """The contents of a segment's head.
 
     Attributes:
         version: of the format.
@@ -69,7 +69,7 @@ def read_head(data: bytes, name: str, log_id: int) -> Descriptor | None:
     """The head of the segment whose file begins with ``data``; None: there is not enough of it yet.
 
     Args:
-        data: the first bytes, at least 65,553 of them where the file has so many.
+        data: the first bytes: at least 65,553, or the whole file where it is shorter.
         name: of the file, for messages.
         log_id: the id in the file's name.
 

@@ -1,8 +1,8 @@
-"""What is in a node's ``cdc_raw``: segments by id, what their index files say, how much room they take.
+"""The contents of a node's ``cdc_raw``: segments by id, their index files, and the space that they take.
 
-The server links each segment into the directory when it makes it, one ahead of use, and writes ``*_cdc.idx`` beside it when it
-syncs it to disk, once a captured change is in it. It syncs segments in the order of their ids. So, once a later segment has an
-index file, an earlier one
+The server links each segment into the directory when it creates it, one ahead of use. Once a captured change is in it, the
+server writes ``*_cdc.idx`` next to it each time it syncs it to disk. It syncs segments in the order of their ids. So, once a
+later segment has an index file, an earlier one
 
 * that has none has no captured change in it; the server takes it away when its tables are flushed;
 * is not written to any more, whether its index file says that it is complete or (after a crash) does not yet.
@@ -58,7 +58,7 @@ class SegmentFiles(NamedTuple):
 
 
 class Index(NamedTuple):
-    """What an index file says.
+    """The contents of an index file.
 
     Attributes:
         offset: logical offset up to which the segment is on the disk; 0 for a file that is just being written.
@@ -72,13 +72,13 @@ class Index(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What can be told about the directory at one time.
+    """The measured state of the directory at one time.
 
     Attributes:
         total_bytes: of all files in it.
         waiting: segments that are not read to their end, the newest included, without those that have no captured change.
-        behind_bytes: bytes in them that can be read and were not, as far as the index files tell.
-        oldest_ms: about when the oldest of those bytes could be read first; 0: there are none.
+        behind_bytes: bytes in them that can be read and were not, according to the index files.
+        oldest_ms: about when the oldest of those bytes could be read first; 0: there are no such bytes.
     """
 
     total_bytes: int = 0
@@ -172,7 +172,7 @@ def scan_directory(directory: Path, node: str) -> dict[int, SegmentFiles]:
 
 
 def read_index(path: Path) -> Index | None:
-    """What the index file says; None: there is none. It is rewritten in place, so it can be found empty or half written.
+    """Read the index file; None: it does not exist. It is rewritten in place, so it can be found empty or half written.
 
     Raises:
         OSError: it can't be read.

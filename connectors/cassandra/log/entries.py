@@ -20,7 +20,7 @@ PADDING: Final = 8
 #: No mutation is smaller.
 SMALLEST: Final = 10
 
-#: Why `frame` stopped. WHOLE: nothing is left. CUT: the next entry goes on behind the end. ZERO: its size and the
+#: Why `frame` stopped. WHOLE: nothing is left. CUT: the next entry continues behind the end. ZERO: its size and the
 #: size's checksum are 0. SIZE: the size's checksum is wrong. SMALL: the size is intact, but too small. BODY: the
 #: mutation's checksum is wrong.
 WHOLE: Final = 0
@@ -95,7 +95,7 @@ def is_sound(data: bytes) -> bool:
 
 
 def _classify_rest(data: bytes, at: int, end: int) -> int:
-    """What is in the bytes before ``end`` that can't be a whole entry."""
+    """Return why the bytes before ``end`` can't be a whole entry."""
     left = end - at
     # Cassandra doesn't look at what is too short for a size.
     if left < TAIL:
@@ -107,7 +107,7 @@ def _classify_rest(data: bytes, at: int, end: int) -> int:
 
 
 def _bad_size(size: int, head: int) -> int:
-    """What is wrong with a size; 0: nothing."""
+    """Return the fault of a size; 0: it has no fault."""
     if not size and not head:
         return ZERO
     if crc32(_WORD.pack(size)) != head:

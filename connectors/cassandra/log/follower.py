@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from connectors.cassandra.log.directory import SegmentFiles
     from connectors.cassandra.model import LogSettings
 
-#: How often the directory is measured and failed deletions are tried again.
+#: Seconds between two measurements of the directory, and between retries of failed deletions.
 WATCH_S: Final = 5.0
 #: How soon to look again after something came; each further look without news doubles it, up to ``poll_ms``.
 _SOON_S: Final = 0.01
@@ -85,7 +85,7 @@ class LogFollower:
         self._damaged = False
 
     async def read(self) -> LogChunk | None:
-        """What comes next in the log; None after ``poll_ms`` or less without any news. Cancelling it loses nothing.
+        """Return the next chunk of the log; None if nothing new came within ``poll_ms``. Cancelling it loses nothing.
 
         Raises:
             Fatal: damage with the policy ``stop``, once what is before it was returned; a format that can't be read; a
@@ -110,7 +110,7 @@ class LogFollower:
     async def acknowledged(self, position: LogPosition) -> None:
         """Everything up to ``position`` is safe: delete the segments that end there or before.
 
-        Failures are logged and counted, and tried again every few seconds. Positions that go back change nothing.
+        Failures are logged and counted, and retried every few seconds. Positions that go back change nothing.
         """
         if self._acknowledged is not None and position <= self._acknowledged:
             return
@@ -139,7 +139,7 @@ class LogFollower:
         }
 
     async def newest_segment(self) -> int | None:
-        """Id of the newest segment that the node has made by now, written or not; None: there is none.
+        """Id of the newest segment that the node has created by now, written or not; None: there are no segments.
 
         Raises:
             Retriable: the directory can't be listed.
@@ -160,7 +160,7 @@ class LogFollower:
             self._look.cancel()
             await asyncio.wait((self._look,))
             if not self._look.cancelled():
-                self._look.exception()  # or asyncio complains that nobody asked
+                self._look.exception()  # otherwise asyncio logs that the exception was never retrieved
         async with self._removing:
             await asyncio.to_thread(self._reader.release)
 
@@ -171,7 +171,7 @@ class LogFollower:
         try:
             stretch = await asyncio.shield(work)
         except asyncio.CancelledError:
-            await asyncio.wait((work,))  # a thread can't be stopped; it must not go on after close()
+            await asyncio.wait((work,))  # a thread can't be stopped; it must not still run after close()
             raise
         finally:
             self._report_counts()
@@ -197,7 +197,7 @@ class LogFollower:
             self._damaged = self._damaged or name == names.DAMAGED
 
     async def _keep_watch(self) -> None:
-        """Measure and tidy every few seconds, also while nobody reads because Kafka is away: that is when it fills up."""
+        """Measure and clean up every few seconds, even if no one reads because Kafka is unavailable: then it fills up."""
         self._metrics.set(names.SEGMENTS_ASIDE, await asyncio.to_thread(self._reader.aside.count), self._labels)
         while True:
             try:
@@ -255,12 +255,12 @@ class LogFollower:
 
 
 class _LogReader:
-    """What ``LogFollower`` does in threads. Not thread-safe: one look at a time.
+    """The blocking part of ``LogFollower``, which runs in threads. Not thread-safe: one look at a time.
 
     Attributes:
-        position: up to where was read; None: nothing was.
+        position: the end of what was read; None: nothing was read.
         readable_ms: when the newest data that was read could be read first; 0: not known.
-        matched: the directory is the one that the start position is from, as far as that can be told.
+        matched: the directory is the one that the start position is from, as far as that is known.
         aside: where damaged segments go.
     """
 
@@ -325,7 +325,7 @@ class _LogReader:
             )
 
     def look(self) -> LogChunk | None:
-        """The next stretch; None: there is nothing new. Raises as ``LogFollower.read``."""
+        """The next chunk; None: there is nothing new. Raises as ``LogFollower.read``."""
         if self._failure is not None:
             raise self._failure
         if self._problem is not None:
@@ -421,7 +421,7 @@ class _LogReader:
         return self.position.position if self.position is not None and self.position.segment == log_id else 0
 
     def _choose_segment(self) -> SegmentFiles | None:
-        """Open the segment to read, unless it is open; None: there is none yet."""
+        """Open the segment to read, unless it is open; None: there is no segment yet."""
         if self._failure is not None:
             raise self._failure
         left = [segment for segment in self._files.values() if segment.present and not self._read_whole(segment.id)]
@@ -474,7 +474,7 @@ class _LogReader:
         except OSError as error:
             raise self._explain_unreadable(current, error) from error
         if stretch is not None and not (stretch.entries or stretch.finished or stretch.problem or stretch.lost):
-            # Nothing but a head, maybe: such a segment is not begun, and an earlier one may still come (see _choose).
+            # Maybe it has only a head: such a segment counts as not started, and an earlier one may still appear (see _choose).
             stretch = None
         self._more = stretch is not None
         if stretch is None:
@@ -486,7 +486,7 @@ class _LogReader:
         return self._advance_position(stretch)
 
     def _advance_position(self, stretch: LogChunk) -> LogChunk:
-        """The reader is behind the stretch now."""
+        """Move the position behind the chunk."""
         now = time.time_ns() // 1_000_000
         durable = self._index is not None and (self._complete or self._settings.mode == "idx")
         self.readable_ms = self._index.written_ms if durable and self._index is not None else now
@@ -527,14 +527,14 @@ class _LogReader:
         return self._advance_position(stretch)
 
     def _pass_over(self, current: SegmentFiles, segment: Segment, problem: str) -> LogChunk | None:
-        """Go on behind damage; what is lost is said loudly."""
+        """Continue behind damage; the loss is logged as an error."""
         try:
             lost = segment.skip()
         except OSError as error:
             raise self._explain_unreadable(current, error) from error
         self._problem = None
         self._log.error("%s. It is passed over (commit.log.error.policy=skip)", problem)
-        if lost[1] == lost[0]:  # nothing readable follows yet; the stretch that begins behind the damage will tell
+        if lost[1] == lost[0]:  # nothing readable follows yet; the chunk that begins behind the damage has the loss
             self._more = False
             return None
         self._count_lost(current, lost)

@@ -1,4 +1,4 @@
-"""Sections of a commit log segment: the sync markers that chain them, and where a broken chain goes on.
+"""Sections of a commit log segment: the sync markers that chain them, and where a broken chain continues.
 
 A marker is the file offset of the next one and a checksum of the segment's id and the marker's own offset; it does not cover
 the offset of the next one. Reading blocks: call it in a thread.
@@ -23,7 +23,7 @@ LENGTH: Final = 4
 
 #: What `following` looks at: a marker, a length, the first compressed bytes.
 _MARKED: Final = MARKER + LENGTH + HEAD
-#: Markers are read by so many bytes: small sections share a read.
+#: Number of bytes that are read for markers at once: small sections share a read.
 _WINDOW: Final = 4096
 _BLOCK: Final = 1 << 18
 _ZEROS: Final = bytes(_BLOCK)
@@ -34,7 +34,7 @@ _MARKER: Final = struct.Struct(">II")
 
 
 class LogSection(NamedTuple):
-    """What lies between two sync markers.
+    """The part of a segment between two sync markers.
 
     Attributes:
         begin: logical position of the first byte.
@@ -78,14 +78,14 @@ class OpenSegment:
         self.written_ms = 0
 
     def look(self) -> None:
-        """Take size and time anew, and forget what was read."""
+        """Look up size and time again, and drop the bytes that were read."""
         status = os.fstat(self._fd)
         self.size = status.st_size
         self.written_ms = status.st_mtime_ns // 1_000_000
         self._window = (0, b"", b"")
 
     def read(self, at: int, count: int) -> bytes:
-        """So many bytes, fewer only at the end of the file."""
+        """Read ``count`` bytes; fewer only at the end of the file."""
         data = os.pread(self._fd, count, at)
         while len(data) < count:
             block = os.pread(self._fd, count - len(data), at + len(data))
@@ -118,7 +118,7 @@ class OpenSegment:
 def next_section(
     file: OpenSegment, last: LogSection, log_id: int, codec: Codec | None, *, complete: bool
 ) -> LogSection | str | None:
-    """The section behind ``last``; None: there is none (yet); a text: what is wrong with its marker.
+    """The section behind ``last``; None: there is no section (yet); a string: what is wrong with its marker.
 
     Args:
         file: the segment.
@@ -162,7 +162,7 @@ def has_marker(file: OpenSegment, log_id: int, at: int) -> bool:
 
 
 def find_marker(file: OpenSegment, log_id: int, start: int) -> int | None:
-    """File offset of the first intact marker at or behind ``start``; None: there is none. Reads up to the end of the file."""
+    """File offset of the first intact marker at or behind ``start``; None: no marker up to the end of the file."""
     # A marker's first word is its successor's offset: not zero, and its first byte not beyond that of the file's size.
     highest = re.escape(bytes([min(file.size >> 24, 255)]))
     likely = re.compile(b"(?=[\\x00-" + highest + b"])(?!\\x00{4})(?!.{4}\\x00{4})", re.DOTALL)

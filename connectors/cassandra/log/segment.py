@@ -67,7 +67,7 @@ class Segment:
         path: of the file.
         log_id: the id in its name.
         start: logical position behind which to begin: entries that end at or before it are passed over. Any number will do.
-            Damage before it isn't told of again.
+            Damage before it isn't reported again.
 
     Raises:
         OSError: the file can't be opened.
@@ -107,10 +107,10 @@ class Segment:
         Args:
             limit: logical position up to which the node has synced; None: read up to the newest sync marker.
             complete: the node is through with the segment: read to the end whatever ``limit`` is, then give ``finished``.
-            max_bytes: of a stretch, about. A larger entry comes alone; a compressed section is decompressed whole.
+            max_bytes: of a chunk, about. A larger entry comes alone; a compressed section is decompressed whole.
 
         Returns:
-            None: nothing is new. A stretch with a ``problem`` has the good entries before the damage; it comes again, without
+            None: nothing is new. A chunk with a ``problem`` has the good entries before the damage; it comes again, without
             them, until `skip` was called. ``lost`` is set only where the end of a loss was not known yet at `skip`.
 
         Raises:
@@ -141,12 +141,13 @@ class Segment:
         return None
 
     def skip(self) -> tuple[int, int]:
-        """Move past the damage that the last stretch told of.
+        """Move past the damage that the last chunk reported.
 
         Past the one entry when its size is intact, else to the next intact sync marker, else to the end. In a segment that is
-        not complete there may be no such marker yet: then nothing counts as lost here (both positions are equal), reading goes
-        on as soon as there is one, and that stretch has ``lost``. In a compressed segment the length of what is lost may be
-        unknown: then it, and the positions behind it, are smaller than Cassandra's, the same whenever the segment is read.
+        not complete there may be no such marker yet: then nothing counts as lost here (both positions are equal), reading
+        continues as soon as there is one, and the first chunk after that has ``lost``. In a compressed segment the length of
+        the loss may be unknown: then it, and the positions behind it, are smaller than Cassandra's, the same whenever the
+        segment is read.
 
         Returns:
             Logical positions between which entries are lost.
@@ -231,7 +232,7 @@ class Segment:
             self._fault = self._broken_chain(self._section, f"the sync marker is zero, but there is one at {further}")
 
     def _plan_spans(self, limit: int | None, room: int) -> tuple[list[_Span], _Fault | None, LogSection | None]:
-        """What is to be read next, about ``room`` bytes; what is wrong behind it; the section that no marker follows."""
+        """Return the spans to read next, about ``room`` bytes; the fault behind them; the section that no marker follows."""
         spans: list[_Span] = []
         planned = 0
         last, at = self._section, self._at
@@ -268,7 +269,7 @@ class Segment:
                 passed = self._section_behind(fault) if self._start >= last.end else None
                 if passed is None or passed.end > self._start:
                     return spans, fault, None
-                # The loss was told of when it was met.
+                # The loss was reported when it was found.
                 following_section = passed
             if following_section is None:
                 return spans, None, last
@@ -390,7 +391,7 @@ class Segment:
         return _Fault(f"{where}: {problem}", go_on=section.end if self._codec else 0, search=self._at)
 
     def _broken_chain(self, last: LogSection, problem: str) -> _Fault:
-        """What is behind ``last`` is no marker."""
+        """Return the fault that the bytes behind ``last`` are no marker."""
         try:
             # One that was passed over may have another end than its marker tells.
             self._decompress_section(last)

@@ -113,7 +113,8 @@ def value_decoder(kind: CqlType) -> Decode:
     """As ``connectors.cql.values.make_decoder``, but a UDT's value with more fields than ``kind`` has is refused.
 
     Returns:
-        The function; it raises ``NewerField`` for such a value, and ``ValueError`` or ``struct.error`` for one that is none.
+        The function; it raises ``NewerField`` for such a value, and ``ValueError`` or ``struct.error`` for bytes that are no
+        value of ``kind``.
     """
     decode, surplus = make_decoder(kind), _surplus_check(kind)
     if surplus is None:

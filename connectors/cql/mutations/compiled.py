@@ -146,7 +146,7 @@ class CompiledDecoder:
         return least_write_time(data, pos, self.version)
 
     def _find_shape(self, data: bytes, p: int, flags: int) -> tuple[int, bytes, ReadRows, int] | None:
-        """What reads updates with the list of columns at ``p``; None: it has not come often enough, or has unknown columns."""
+        """The reader of updates with the column list at ``p``; None: the list is too rare so far, or has unknown columns."""
         start = p
         lists: list[list[bytes]] = []
         for _ in range(2 if flags & HAS_STATIC_ROW else 1):

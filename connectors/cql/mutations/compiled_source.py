@@ -48,7 +48,7 @@ _TEXTS: Final = frozenset({"text", "varchar"})
 _INSERTED: Final = (4, 12)
 _ALL: Final = 32
 _STATIC: Final = 128
-#: Rows that lack cells are told apart by bits up to here, and the names of what they have are kept.
+#: Up to this number of columns, rows that lack cells are distinguished by bits, and the names of the cells they have are kept.
 _BITS: Final = 63
 _NAMES_KEPT: Final = 4096
 #: Headers of more clustering values than this are not read here.
@@ -195,7 +195,7 @@ class _DecoderSource:
             names_local = self._bind_value(names)
             yield f"names = {names_local}.get(missing) or subset_names({names_local}, missing)"
         if own:
-            # What stands before the value of the first cell stands before all: the least time, the least TTL, so zeros.
+            # All cells have the same bytes before their value as the first: the least time, the least TTL, so zeros.
             yield "prefix = OWN_TTL if data[p] & 7 in (2, 6) else OWN"
             yield "ttl, expires = (base_ttl, base_local) if prefix is OWN_TTL else (None, None)"
             self._code.names |= {"OWN": b"\x00\x00", "OWN_TTL": b"\x02\x00\x00\x00"}
@@ -223,7 +223,7 @@ class _DecoderSource:
         yield f"else: {target}, p = odd(data, p, {prefix}, {self._bind_value(column.decode)})"
 
     def _write_value(self, target: str, column: PlainColumn) -> Iterator[str]:
-        """Lines that read one value at ``p``, which go on behind it."""
+        """Yield the lines that read one value at ``p`` and move ``p`` behind it."""
         layout = _LAYOUTS.get(column.type.name)
         if layout is not None:
             yield f"{target}, = {self._bind_value(_UNPACK[layout])}(data, p)"

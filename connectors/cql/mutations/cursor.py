@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from connectors.cql.mutations.head import LOCAL_EPOCH, TIMESTAMP_EPOCH, add_delta
 from connectors.cql.values import read_unsigned_vint
 
-#: Write time of a deletion that is none: rows where one multicell column was deleted have one of each.
+#: Write time that means "no deletion": rows where one multicell column was deleted have a deletion for every such column.
 LIVE_FROM: Final = -1 << 63
 _INT: Final = 1 << 32
 _INT_SIGN: Final = 1 << 31

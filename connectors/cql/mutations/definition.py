@@ -164,7 +164,7 @@ def parse_definition(definition_json: str) -> CqlTableDefinition:
     """The inverse of ``CqlTableDefinition.text``.
 
     Raises:
-        Fatal: it is none; the message says why.
+        Fatal: it is not a table's definition; the message says why.
     """
     try:
         stored = msgspec.json.decode(definition_json, type=_Stored)

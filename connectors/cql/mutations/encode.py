@@ -300,7 +300,7 @@ def _encode_names(columns: Sequence[CqlColumn]) -> bytes:
 
 
 def _encode_subset(columns: Sequence[CqlColumn], present: Sequence[CqlColumn]) -> Iterator[bytes]:
-    """Which of ``columns`` are there: bits of the missing ones, or of many the shorter list of indexes."""
+    """Encode which of ``columns`` are present: bits of the missing ones, or of many columns the shorter list of indexes."""
     there = {column.name for column in present}
     missing = [index for index, column in enumerate(columns) if column.name not in there]
     if len(columns) < MANY_COLUMNS:

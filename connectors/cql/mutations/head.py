@@ -44,7 +44,7 @@ def read_mutation_head(data: bytes, start: int, version: int) -> tuple[int, int]
 
 
 def update_head(data: bytes, pos: int, version: int) -> Head:
-    """Which table the partition update at ``pos`` is of, and where its key is; ``pos`` is where its table id begins.
+    """The table of the partition update at ``pos``, and the position of its key; ``pos`` is where its table id begins.
 
     Raises:
         IndexError, BadValue: the bytes end before.

@@ -64,7 +64,7 @@ CLUSTERING_BATCH: Final = 32
 
 
 class UnknownColumn(Skippable):
-    """A mutation names a column, or a field of a UDT, that the definition does not have: read a newer one and try again.
+    """A mutation names a column, or a field of a UDT, that the definition does not have: read a newer one and retry.
 
     Attributes:
         column: its name, or that of the UDT's column.
@@ -378,7 +378,7 @@ def _newest_time(
     rows: Sequence[UpdateRow],
     ranges: Sequence[RangeDeletion],
 ) -> int:
-    """The newest write time in an update; 0 if there is none."""
+    """The newest write time in an update; 0 if it has no write times."""
     times = [item.deletion.write_time for item in ranges]
     if deletion is not None:
         times.append(deletion.write_time)

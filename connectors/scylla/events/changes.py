@@ -49,8 +49,8 @@ def join_images(
 ) -> list[Joined]:
     """The writes of one whole change in their order, with their images.
 
-    A write has the nearest old image above it if no new image of the row and no deletion of it stand between, and the nearest
-    new image below it if no old image of the row stands between.
+    A write has the nearest old image above it if no new image of the row and no deletion of it are in between, and the nearest
+    new image below it if no old image of the row is in between.
 
     Args:
         rows: all rows of the change, by ``cdc$batch_seq_no``.
@@ -97,7 +97,7 @@ class LogChange(NamedTuple):
 
 
 class ChangeCutter:
-    """Cuts runs into whole changes; a change that may go on is held back, one per stream.
+    """Cuts runs into whole changes; a change that may be incomplete is held back, one per stream.
 
     Memory: the rows of the held changes. Rows are not copied.
     """

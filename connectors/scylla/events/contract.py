@@ -1,4 +1,4 @@
-"""What an output form is: a builder per table version that turns rows into records."""
+"""The interface of an output form: a builder per table version that turns rows into records."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class EventBuilder(Protocol):
     def feed(self, run: StreamRun, out: list[SourceRecord], bad: list[BadRecord]) -> None:
         """Append the records of ``run.rows``.
 
-        A change whose rows may go on in the next run of this stream (no ``cdc$end_of_batch``, and not ``run.last``) is held
+        A change that may have more rows in the next run of this stream (no ``cdc$end_of_batch``, and not ``run.last``) is held
         back where it has to be seen whole (images, range deletes).
         """
 
     def reset(self) -> None:
-        """Forget what is held back: the stretch is read again."""
+        """Drop the rows that are held back: they are read again."""
 
     def snapshot_row(
         self,

@@ -157,14 +157,14 @@ def _source_schema(*, ttl: bool) -> Schema:
 
 
 def _deletion_schema(shape: LogShape, name: str, of: SchemaOf) -> Schema:
-    """What a deletion of more than one row took away; null for all other events."""
+    """The schema of what a deletion of more than one row removed; null for all other events."""
     clustering = struct(avro_name(name + ".ClusteringPrefix"), _column_schemas(shape.clustering, of))
     bound = struct(avro_name(name + ".Bound"), {"prefix": clustering, "inclusive": connect.BOOLEAN}, optional=True)
     return struct(avro_name(name + ".Deletion"), {"kind": connect.STRING, "start": bound, "end": bound}, optional=True)
 
 
 def _delta_schema(shape: LogShape, name: str, of: SchemaOf) -> Schema:
-    """What was written, column by column; null for deletions and rows of a snapshot."""
+    """The schema of what was written, column by column; null for deletions and rows of a snapshot."""
     return struct(
         avro_name(name + ".Delta"),
         {log_column.name: _column_delta(log_column, name, of) for log_column in shape.others},

@@ -39,5 +39,5 @@ def topic_name(prefix: str, table: TableId) -> str:
 
 
 def table_name(prefix: str, table: TableId) -> str:
-    """What the names of all schemas of a table begin with; not yet fit for Avro."""
+    """The start of the names of all schemas of a table; not yet valid in Avro."""
     return f"{prefix}.{table.keyspace}.{table.table}"

@@ -1,7 +1,7 @@
 """Rows of a log as partition updates: one record per change, see connectors/formats/PARTITION_UPDATE.md.
 
 A change (rows of one stream with one ``cdc$time``) is one mutation of one partition, so it becomes one message; a batch of
-thousands of rows becomes several, each of which is right by itself. Images say nothing new and are left out.
+thousands of rows becomes several, each of which is right without the others. Images say nothing new and are left out.
 
 What the log says and what it means, where that is not the same:
 

@@ -39,7 +39,7 @@ def indexes_of(log_column: LogColumn) -> tuple[int, ...]:
 
 
 def changes_of(places: Sequence[LogColumn]) -> list[Callable[[Any], Any] | None] | None:
-    """What values of ``places`` need before they are written; None if nothing."""
+    """Return the functions that convert values of ``places`` before they are written; None if no value changes."""
     changes = [make_renamer(log_column.column.type) for log_column in places]
     return changes if any(changes) else None
 

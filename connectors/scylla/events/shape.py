@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogColumn:
-    """Where a column's cells are.
+    """The positions of a column's cells.
 
     Attributes:
         column: the column.
         value: index of its value in a ``LogRow``.
-        deleted: index of ``cdc$deleted_<c>``, -1 if there is none (key columns).
-        elements: index of ``cdc$deleted_elements_<c>``, -1 if there is none.
+        deleted: index of ``cdc$deleted_<c>``, -1 if it does not exist (key columns).
+        elements: index of ``cdc$deleted_elements_<c>``, -1 if it does not exist.
         base: index in ``TableVersion.columns``.
     """
 

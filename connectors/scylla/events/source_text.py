@@ -31,7 +31,7 @@ Cell = "Callable[[int], str]"
 
 
 class Functions(msgspec.Struct):
-    """What was generated, and its source.
+    """The generated functions, and their source.
 
     Attributes:
         feed: (rows, partition, offset, skip time, skip number, clock, append, special) -> None; the rows are tuples

@@ -3,7 +3,7 @@
 What a message is: the changes of one run of rows, so of one stream, up to a bound of rows and bytes. A UMS message carries its
 schema, several hundred bytes; a message per row or per change would be mostly that. The order of a stream is kept: all its
 messages have one Kafka key, ``data_increment_data.<namespace>...<stream id>``. When the cluster gets new streams a row's
-changes may go on in another Kafka partition; a reader then needs ``ums_id_``, as UMS readers do anyway.
+changes may continue in another Kafka partition; a reader then needs ``ums_id_``, as UMS readers do anyway.
 
 What a tuple is: what one change (``cdc$time``) did to one row; several rows of the log about it are one tuple.
 
@@ -162,7 +162,7 @@ class UmsBuilder:
         out: list[SourceRecord],
         bad: list[BadRecord],
     ) -> None:
-        """See ``EventBuilder``: a message of the full pull with one row."""
+        """See ``EventBuilder``: a message of the snapshot with one row."""
         try:
             cell_texts = [
                 None if value is None else to_cell_text(value)

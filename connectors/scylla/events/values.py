@@ -47,7 +47,7 @@ def collection_delta(added: Any, deleted: Any, elements: Any) -> dict[str, Any] 
 def list_delta(
     added: list[tuple[bytes, Any]] | None, deleted: Any, elements: list[bytes] | None
 ) -> dict[str, Any] | None:
-    """The delta of a list: its elements are told apart by their time uuids, which order them."""
+    """The delta of a list: its elements are identified by their time uuids, which order them."""
     mode = change_mode(added, deleted, elements)
     if mode is None:
         return None
