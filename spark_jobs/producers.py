@@ -1,4 +1,4 @@
-"""What confluent-kafka's producers tell of their errors."""
+"""The errors of confluent-kafka's producers, in words."""
 
 from __future__ import annotations
 
