@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: An answer older than this is no answer.
 _STALE_S: Final = 20.0
-#: After a failure Kafka is asked again after this time, without a request.
+#: Seconds after a failure until Kafka is asked again, unless a refresh is requested earlier.
 _AGAIN_S: Final = 5.0
 _END_S: Final = 5.0
 

@@ -1,4 +1,4 @@
-"""The errors of confluent-kafka's producers, in words."""
+"""The reasons for which confluent-kafka's producers can't be used any more."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _NO_ORDER: Final = f"There is no order number of the event: {NO_FILE_NUMBER}, an
 
 @dataclass(frozen=True, slots=True)
 class AvroFrameTable:
-    """The table and the records that a frame is made for.
+    """The settings of a frame: its table, and how to read the records.
 
     Attributes:
         schema: the table.
@@ -349,7 +349,7 @@ def _find_record_error(versions: list[_Version], table: AvroFrameTable) -> Colum
 
 
 def _problem_getters(versions: list[_Version], table: AvroFrameTable) -> list[Callable[[_Version], Column]]:
-    """Return finders of unreadable values, in the rows that are taken from a record; empty if every value can be read."""
+    """Return expressions that find unreadable values in the rows taken from a record; empty if every value can be read."""
     op = f.col("op")
 
     def found(version: _Version, images: Sequence[Column]) -> Column:
