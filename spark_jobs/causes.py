@@ -157,7 +157,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def _raised_in_task(trace: str) -> MillraceError | None:
-    """The last error of ours in the trace of a Python task, as its kind; None if there is none."""
+    """The last error of ours in the trace of a Python task, as its kind; None if it has no such error."""
     for line in reversed(list(_NAMES.finditer(trace))):
         for name in _NAME.finditer(trace, line.start(), line.end()):
             kind = _kind_of(name[1])
@@ -188,7 +188,7 @@ def crash_of(left: str) -> MillraceError:
     """The error for a Python worker that died and left this line behind; empty: it left none. Pure."""
     if left.startswith(watchdog.SIGN):
         return Retriable(f"a call into Kafka's client hung: {left.removeprefix(watchdog.SIGN).strip()}")
-    # Without the fault handler Spark's own advice stands there.
+    # Without the fault handler Spark's own advice is there.
     said = f": {left}" if left and not left.startswith("Consider setting") else ""
     return WorkerCrashed(
         f"a Python worker process died{said or ' without saying why (killed, or out of memory?)'}. If the system's log says "
@@ -197,7 +197,7 @@ def crash_of(left: str) -> MillraceError:
 
 
 def java_causes(error: BaseException) -> list[JavaCause]:
-    """Java's chain of causes, the outermost first; empty if ``error`` is none of Java's. Asks the JVM, which may be gone."""
+    """Java's chain of causes, the outermost first; empty if ``error`` is not Java's. Asks the JVM, which may be gone."""
     java: Any = getattr(error, "java_exception", None)
     captured: Any = error
     while java is None and captured is not None:  # pyspark's own errors

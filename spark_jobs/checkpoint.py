@@ -40,14 +40,14 @@ class LocalFolder:
         self.folder = folder
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None if there is none."""
+        """The text of a file; None if it does not exist."""
         try:
             return (self.folder / name).read_text("utf-8")
         except FileNotFoundError:
             return None
 
     def list(self, name: str) -> list[str]:
-        """Names of the files in a folder; empty if there is none."""
+        """Names of the files in a folder; empty if it does not exist."""
         try:
             return [entry.name for entry in (self.folder / name).iterdir()]
         except FileNotFoundError:
@@ -117,7 +117,7 @@ class HadoopFolder:
         self._put_file(name, content, overwrite=True)
 
     def create(self, name: str, content: str) -> bool:
-        """As ``LocalFolder.create``; on object stores two writers may both be told that they did: read it back."""
+        """As ``LocalFolder.create``; on object stores two writers may both get True: read it back."""
         from py4j.protocol import Py4JJavaError
 
         try:

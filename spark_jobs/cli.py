@@ -237,7 +237,7 @@ def known_jobs() -> list[str]:
 
 
 def describe_job(name: str) -> dict[str, Any]:
-    """What is known of a job on this machine; ``state`` is running, retrying, stopped, failed, died or unknown."""
+    """Describe a job on this machine; ``state`` is running, retrying, stopped, failed, died or unknown."""
     from spark_jobs.control import Control
     from spark_jobs.job import control_folder
 

@@ -81,10 +81,10 @@ def spark_options(config: Config) -> dict[str, str]:
 
 
 def _for_java(java_properties: Mapping[str, str]) -> dict[str, str]:
-    """What Java's client needs to read the stores as the worker and librdkafka do, which find out by looking what they are.
+    """Convert properties so that Java's client reads the stores as the worker and librdkafka do, which detect their types.
 
-    Java believes the type that it is told, takes a store for its own format without one, and refuses a store's password
-    beside PEM. It can't read most encrypted keys in PEM, nor any in OpenSSL's own forms: those go to it as they are inside.
+    Java believes the type in its properties, takes a store for its own format without one, and refuses a store's password
+    together with PEM. It can't read most encrypted keys in PEM, nor any in OpenSSL's own forms: those are passed decrypted.
     """
     result = dict(java_properties)
     if not java_properties.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):

@@ -1,4 +1,4 @@
-"""What a job has committed to its consumer group, read with the runtime's own Kafka client."""
+"""The offsets that a job has committed to its consumer group, read with the runtime's own Kafka client."""
 
 from __future__ import annotations
 

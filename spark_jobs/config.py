@@ -55,7 +55,7 @@ class JobFile:
     lines: dict[str, int] = field(default_factory=dict)
 
     def at(self, name: str) -> str:
-        """Where ``name`` stands, as a prefix of a message: ``file:line: ``."""
+        """The position of ``name``, as a prefix of a message: ``file:line: ``."""
         if not self.path:
             return ""
         line = self.lines.get(name)
@@ -175,7 +175,7 @@ def list_item(name: str, item: str, where: str) -> str:
 def resolve_references(properties: Mapping[str, str]) -> tuple[dict[str, str], list[ConfigProblem]]:
     """``properties`` with ``${env:NAME}``, ``${file:PATH:KEY}`` and ``${directory:PATH:FILE}`` replaced by what they stand for.
 
-    Unlike in a worker, one that can't be resolved is a complaint: nobody else would come to resolve it. Reads files.
+    Unlike in a worker, an unresolved reference is a problem: nothing would resolve it later. Reads files.
     """
     from worker.secrets.providers import (
         ConfigTransformer,
@@ -211,7 +211,7 @@ def resolve_references(properties: Mapping[str, str]) -> tuple[dict[str, str], l
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What a job consists of, as far as its properties say so and it can be imported."""
+    """The parts of a job, as far as its properties name them and they can be imported."""
 
     definition: ConfigDef
     sink: type[Sink] | None
@@ -494,7 +494,7 @@ def _check_combinations(values: Mapping[str, Any], raw: Mapping[str, str], job_p
 
 
 def _check_shards(values: Mapping[str, Any]) -> list[str]:
-    """What does not go together with the value of ``sink.shards``."""
+    """Return the options that can't be combined with the value of ``sink.shards``."""
     mode, form = values[SHARDS], values["source.format"]
     problem_texts = []
     if mode in (SEPARATE, MERGE) and form in ("plain", "partition-update"):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Modules of the extra ``spark`` that every job needs, by the names of their distributions.
 _NEEDED: Final = {"pyspark": "pyspark", "confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow"}
-#: So many ends without a cause within ``_CRASH_WINDOW_S`` seconds fail the task.
+#: This number of ends without a cause within ``_CRASH_WINDOW_S`` seconds fails the task.
 _CRASHES: Final = 5
 _CRASH_WINDOW_S: Final = 600.0
 #: What a job may take beyond its own limit until it is killed, seconds.
@@ -157,7 +157,7 @@ class SparkJobTask(JobTask):
         self.context.running(Retriable(f"the job retries since {since}: {progress.error}") if trouble else None)
 
     def _judge_end(self, code: int, how: str, tail: list[str]) -> None:
-        """What becomes of a process that ended without being asked to."""
+        """Decide what follows the end of a process that was not asked to end."""
         progress, failure = self.context.progress, self._failure
         error: Fatal | Retriable
         if failure is not None:
@@ -286,7 +286,7 @@ class SparkJob(JobConnector):
 
     @classmethod
     async def offsets(cls, config: Config) -> list[tuple[Position, Position]]:
-        """What the job has committed to its consumer group, as Kafka Connect shows it for sinks."""
+        """The offsets that the job has committed to its consumer group, as Kafka Connect shows them for sinks."""
         from spark_jobs.committed import read_committed
 
         result: list[tuple[Position, Position]] = []
@@ -312,7 +312,7 @@ class SparkJob(JobConnector):
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
-        """Refused: a job goes on from its checkpoint.
+        """Refused: a job resumes from its checkpoint.
 
         Raises:
             ConfigInvalid: always.
@@ -364,7 +364,7 @@ def _demand_packages() -> None:
 
 
 def install_text(missing: Sequence[str]) -> str:
-    """What to do about them."""
+    """Explain how to install the missing modules."""
     return (
         f"Spark jobs need {', '.join(missing)}, which this worker's Python ({sys.executable}) does not have: install "
         "Millrace with its extra, pip install 'millrace[spark]', on every worker that may run them, and restart those"

@@ -1,4 +1,4 @@
-"""What the parts of a job know of each other: the batch, its tables, sinks and sources.
+"""The interfaces between the parts of a job: the batch, its tables, sinks and sources.
 
 Who calls what: the frame (``runner``) starts one streaming query; for each micro-batch it makes a ``Batch`` and hands it to
 the job's ``Sink``. A sink asks the batch for raw Kafka records (``batch.raw``) or for typed changes per table
@@ -70,7 +70,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """What a table looks like now.
+    """The present structure of a table.
 
     Attributes:
         namespace: its name anywhere: UMS's seven parts where the source gives them, else ``<database>.<table>`` (Debezium's
@@ -162,7 +162,7 @@ class Batch:
 
 @dataclass(slots=True)
 class JobContext:
-    """What sources and sinks are given.
+    """The context that sources and sinks receive.
 
     Attributes:
         name: the job's name.
@@ -198,7 +198,7 @@ class Sink(ABC):
     #: Whether it writes ``Packed.rows`` from the driver where a batch has them. Then the frames of such a batch are not kept:
     #: each use decodes again.
     takes_rows: ClassVar[bool] = False
-    #: Sets of pinned jars it needs beside Kafka's (``delta``); given to ``session.build_session``.
+    #: Sets of pinned jars it needs in addition to Kafka's (``delta``); given to ``session.build_session``.
     extra_jars: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, context: JobContext) -> None:
@@ -218,7 +218,7 @@ class Sink(ABC):
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
-        """What it would do, one line each (tables, paths, topics, what would be made), for ``millrace job plan``.
+        """Describe what it would do, one line each (tables, paths, topics, objects to create), for ``millrace job plan``.
 
         Writes nothing. May block; a target that can't be reached is said in a line, not raised.
         """
@@ -270,7 +270,7 @@ class Sink(ABC):
         """Write one batch; returns rows written. Called again with the same batch id after a crash or a retry.
 
         Raises:
-            connectors.errors.Retriable: the target is away; the frame backs off and calls again with the same batch.
+            connectors.errors.Retriable: the target is unavailable; the frame waits and calls again with the same batch.
             connectors.errors.Fatal: the job fails with this text.
             SchemaRefused: the target can't follow a table's schema; with ``try_evolve`` the frame calls again without the
                 change.

@@ -1,4 +1,4 @@
-"""Who runs a job: locks that let one run go at a time, and what ``status`` and ``stop`` know of it.
+"""Control of a job's runs: locks that let one run go at a time, and the data of ``status`` and ``stop``.
 
 A local lock is the kernel's (``flock``): it ends with its process, however that ends. A checkpoint on another file system has a
 lease in a file, which is renewed and runs out.
@@ -35,7 +35,7 @@ class AlreadyRuns(Fatal):
 
 
 def process_age(pid: int) -> str:
-    """What tells a process from a later one with the same number; empty if it is gone (or the system has no /proc)."""
+    """Return an age that distinguishes a process from a later one with its number; empty if it is gone (or without /proc)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
@@ -213,7 +213,7 @@ class Control:
         return FileLock.held(self.lock.path)
 
     def status(self) -> dict[str, Any]:
-        """What the last run wrote; empty if there was none."""
+        """The status that the last run wrote; empty if there was no run."""
         try:
             last_status: dict[str, Any] = json.loads(self._status.read_text("utf-8"))
         except (FileNotFoundError, ValueError):
@@ -229,7 +229,7 @@ class Control:
         part.replace(self._status)
 
     def wait_for_jvm(self, limit_s: float = 30.0) -> None:
-        """Wait for the JVM of a run that was killed: it ends by itself, and till then its tasks may still write.
+        """Wait for the JVM of a run that was killed: it ends alone, and until then its tasks may still write.
 
         Raises:
             AlreadyRuns: it still runs.

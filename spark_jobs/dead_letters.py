@@ -41,7 +41,7 @@ _WRITING: Final = "TASK_PUT"
 
 
 class _Resident:
-    """What a Spark Python worker keeps from task to task: a producer per Kafka.
+    """The producers that a Spark Python worker keeps from task to task, one per Kafka.
 
     One process serves many tasks of many batches, and a connection costs more than a task; Spark gives a task no other place
     to keep it. Everything else is in the task's own objects.
@@ -69,7 +69,7 @@ _RESIDENT: Final = _Resident()
 
 
 class DeadLetters:
-    """What becomes of bad records in one job. Picklable: closures of tasks may hold it.
+    """The handling of bad records in one job. Picklable: closures of tasks may hold it.
 
     ``report`` waits until the record is in the dead letter topic; inside ``with letters:`` deliveries are awaited together,
     at the end of the block at the latest: use that around a task's loop.
@@ -80,7 +80,7 @@ class DeadLetters:
         topic: where to; empty: they are only counted and logged.
         client: confluent-kafka's configuration of a producer.
         headers: whether position and cause go along as headers.
-        counter: Spark's accumulator of the records put aside, which tasks add to; None: nobody counts.
+        counter: Spark's accumulator of the records put aside, which tasks add to; None: no count.
         masked: whether the job masks columns: then nothing is shown of a record that could not be decoded, and so not masked.
     """
 
@@ -252,7 +252,7 @@ class DeadLetters:
             self._failures.append(f"{where}: {error.str()}")
 
     def _mark_broken(self, error: KafkaException) -> Retriable:
-        """The producer can't be used any more: the batch is done again, by another one."""
+        """The producer can't be used any more: the batch is retried, by another one."""
         _RESIDENT.drop(self._client)
         self._pending = 0
         self._failures.clear()
@@ -291,7 +291,7 @@ class DeadLetters:
         return letters
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to a task: not what is under way here."""
+        """Return the state that goes to a task, without deliveries that are pending here."""
         return self.__dict__ | {"_pending": 0, "_failures": [], "_together": 0}
 
 

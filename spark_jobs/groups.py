@@ -15,7 +15,7 @@ _PAUSE_S: Final = 0.1
 
 
 def read_committed(consumer: Consumer, partitions: Sequence[TopicPartition], timeout_s: float) -> list[Any]:
-    """What the consumer's group has committed of ``partitions``, in their order. Blocks, ``timeout_s`` seconds at most.
+    """Read the offsets that the consumer's group has committed of ``partitions``, in order. Blocks, ``timeout_s`` at most.
 
     The group's coordinator answers that it is not the one, or not ready, while its topic is made (the first group of a
     cluster), while it moves to another broker and while it reads its log. Confluent's client hands this on at once for such a

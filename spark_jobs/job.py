@@ -26,7 +26,7 @@ class Job:
         name: its name.
         config: parsed; options whose default depends on others (``guarantee``, ``kafka.group.id``, ``checkpoint.location``,
             ``state.dir``) have their effective values.
-        origin: the file it came from, for messages; empty if there is none.
+        origin: the file it came from, for messages; empty if it came from no file.
         membership: set where it writes one of several sinks of a flow.
     """
 
@@ -62,7 +62,7 @@ class Job:
 
     @property
     def guarantee(self) -> str:
-        """What it promises."""
+        """The delivery guarantee of the job."""
         return str(self.config["guarantee"])
 
     @property

@@ -30,7 +30,7 @@ _NOISE: Final = (
 
 
 class JvmOutput:
-    """What a JVM writes: passed on, its end kept.
+    """The output of a JVM: passed on, its end kept.
 
     Args:
         take: gets each line; returns whether it took it. Lines that are not taken go to this process's standard error.
@@ -83,7 +83,7 @@ def describe_death(gateway: Any, output: JvmOutput | None, *, wait: bool) -> str
     """Why Spark's JVM is no longer there, in words; None if it runs, or is not ours. Blocks for some seconds with ``wait``.
 
     Args:
-        gateway: pyspark's, which knows the process; None if there is none.
+        gateway: pyspark's, which knows the process; None without a gateway.
         output: what the JVM wrote.
         wait: the connection to it broke: it may be about to end.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Earliest and latest; the package's types leave it out.
 _SPEC: Final[Any] = vars(kafka_admin)["OffsetSpec"]
-#: librdkafka's own lines on lost connections, many a second: each error that matters is raised and told once.
+#: librdkafka's own lines on lost connections, many a second: each error that matters is raised and reported once.
 _SILENT: Final = 2
 #: So often partitions of topics are asked for again, seconds.
 _TOPOLOGY_S: Final = 10.0
@@ -88,7 +88,7 @@ class KafkaView:
         return sorted(name for name in topics_by_name if name not in ("__consumer_offsets", "__transaction_state"))
 
     def existing(self, topics: Iterable[str]) -> dict[str, ExistingTopic]:
-        """What the topics hold now, by name; topics that do not exist are left out.
+        """Read the topics' ids and offsets, by name; topics that do not exist are left out.
 
         Raises:
             Retriable: Kafka does not answer, or a partition has no leader.
@@ -205,7 +205,7 @@ class KafkaView:
                 f"kafka.bootstrap.servers {servers}: {cause.str()}: give the login{user} the ACLs "
                 "that it lacks (the job needs DESCRIBE and READ on its topics, READ on its group)"
             )
-        # A client whose controller died may wait for that one for ever: the next call makes another, which asks all servers.
+        # A client whose controller died may wait for it forever: the next call creates another one, which asks all servers.
         self._admin = self._described = None
         return Retriable(
             f"Kafka at {servers} does not answer: {cause.str()}; check kafka.bootstrap.servers and the brokers"
@@ -254,7 +254,7 @@ class KafkaView:
         return len(answer.members)
 
     def committed(self, where: Iterable[tuple[str, int]], group: str = "") -> Offsets:
-        """What a group has committed; that of the job, unless another one is named.
+        """Read a group's committed offsets; those of the job's group, unless another one is named.
 
         Raises:
             Retriable: Kafka does not answer.

@@ -1,4 +1,4 @@
-"""How far behind its topics a job is, asked in a thread of its own: a Kafka that does not answer delays nobody."""
+"""The lag of a job, queried in a thread of its own: a Kafka that does not answer delays no other work."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: An answer older than this is no answer.
 _STALE_S: Final = 20.0
-#: After a failure Kafka is asked again so soon, without being told to.
+#: Seconds after a failure until Kafka is asked again, unless a refresh is requested earlier.
 _AGAIN_S: Final = 5.0
 _END_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobStanding:
-    """Where a job stands in its topics.
+    """The position of a job in its topics, and the topics' ends.
 
     Attributes:
         position: the next offset to be read, by partition: committed, or where the job would begin.
@@ -46,7 +46,7 @@ class LagWatch:
 
     Args:
         config: the job's.
-        troubles: told when Kafka does not answer, and when it does again.
+        troubles: gets a report when Kafka does not answer, and when it does again.
         last_batch: the number of the last batch, for events.
         timeout_s: how long Kafka may take to answer one question.
     """
@@ -83,7 +83,7 @@ class LagWatch:
             wait_s: how long to wait for the answer.
 
         Returns:
-            Where the job stands; None if that is not known at present.
+            The job's position and the topics' ends; None if they are not known at present.
         """
         with self._changed:
             self._position = position
@@ -135,7 +135,7 @@ class LagWatch:
         return standing is not None
 
     def _read_standing(self, view: KafkaView, position: Offsets) -> JobStanding | None:
-        """Where the job stands; None if it has not decided yet where to begin."""
+        """Read the job's position and the topics' ends; None if the job has not decided yet where to start."""
         known_position = position or self._start
         if not known_position and self._config["source.starting.offsets"] == "latest":
             return None

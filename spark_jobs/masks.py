@@ -33,7 +33,7 @@ def rules_of(config: Config) -> Masks:
 
 
 def check_masks(raw: Mapping[str, str], values: Mapping[str, Any]) -> list[ConfigProblem]:
-    """What is wrong with the rules, and what can't be combined with them. Pure.
+    """Return the problems of the rules, and of options that can't be combined with them. Pure.
 
     Args:
         raw: the job's properties, references resolved.

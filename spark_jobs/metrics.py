@@ -28,7 +28,7 @@ class JobMetric:
         kind: ``counter`` or ``gauge``.
         unit: of the value; empty for a plain count.
         help: one sentence.
-        labels: beside ``job``.
+        labels: in addition to ``job``.
     """
 
     name: str
@@ -294,7 +294,7 @@ class Exporter:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-                """Nothing: one line for each scrape helps nobody."""
+                """Log nothing: one line for each scrape is of no use."""
 
         try:
             self._server = ThreadingHTTPServer((host, port), Handler)

@@ -1,4 +1,4 @@
-"""What a job would do, and whether what it needs can be reached. Reads, never writes; starts no Spark."""
+"""The plan of a job, and whether the systems that it needs can be reached. Reads, never writes; starts no Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WAITS: Final = "the job would wait until it does (errors.retry.timeout.ms)"
 
 
 def list_remarks(job: Job) -> list[str]:
-    """What is allowed, but may not be what was meant."""
+    """Return remarks about settings that are allowed but may not be intended."""
     config = job.config
     notes = clients.find_unknown_properties(config)
     if not config["source.fail.on.data.loss"]:
@@ -111,7 +111,7 @@ def _check_registry(url: str) -> list[str]:
 
 
 def _read_checkpoint_position(job: Job) -> ranges.Offsets | None:
-    """Where the checkpoint says the job stands; None without one, or if only Spark could read it."""
+    """The position in the checkpoint; None without one, or if only Spark could read it."""
     folder = open_local(job.checkpoint)
     if folder is None:
         return None

@@ -1,4 +1,4 @@
-"""What confluent-kafka's producers tell of their errors."""
+"""The reasons for which confluent-kafka's producers can't be used any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running job tells: one JSON object a line, for a supervisor, a status file and people."""
+"""The events of a running job: one JSON object a line, for a supervisor, a status file and people."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class EventWriter:
 
     Args:
         stream: where they go; None: nowhere.
-        scrub: takes secrets out of a text.
-        on_event: told each event, after it was written.
-        on_broken: called once when nobody reads the stream any more.
+        scrub: removes secrets from a string.
+        on_event: called with each event, after it was written.
+        on_broken: called once when the stream has no reader any more.
         origin: further fields of every event, such as the sink of a flow that has several.
     """
 
@@ -78,7 +78,7 @@ class EventWriter:
 
 
 def _scrub_value(value: Any, scrub: Callable[[str], str]) -> Any:
-    """A value of JSON with its texts scrubbed."""
+    """A value of JSON with its strings scrubbed."""
     match value:
         case str():
             return scrub(value)

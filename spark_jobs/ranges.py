@@ -1,4 +1,4 @@
-"""What a batch consists of: offset ranges from the checkpoint, and whether Kafka still has them.
+"""The parts of a batch: offset ranges from the checkpoint, and whether Kafka still has them.
 
 Sources: Spark's ``OffsetSeqLog`` and ``KafkaSourceInitialOffsetWriter`` (the files' forms); Kafka's topic ids (KIP-516).
 """
@@ -110,10 +110,10 @@ def compute_ranges(
 
 @dataclass(frozen=True, slots=True)
 class ExistingTopic:
-    """What Kafka has of a topic now.
+    """A topic as Kafka has it now.
 
     Attributes:
-        id: the topic's id, which a topic that was deleted and made again does not keep; empty where brokers have none.
+        id: the topic's id, which a topic that was deleted and recreated does not keep; empty where brokers have none.
         first: partition -> the earliest offset.
         end: partition -> the offset after the last one.
     """
@@ -126,7 +126,7 @@ class ExistingTopic:
 def find_losses(
     next_offsets: Mapping[tuple[str, int], int], existing: Mapping[str, ExistingTopic], known_ids: Mapping[str, str]
 ) -> list[str]:
-    """What is missing of what should be read next, a sentence for each; empty if all is there.
+    """Describe the losses among the records to read next, a sentence for each; empty if all records exist.
 
     Args:
         next_offsets: (topic, partition) -> the offset that has to be read next.

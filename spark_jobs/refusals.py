@@ -1,4 +1,4 @@
-"""Tables that a sink's target can't hold: they stop the job by name, or their records are put aside and other tables go on."""
+"""Tables that a sink's target can't hold: they stop the job by name, or their records are put aside and others continue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def select_accepted(
     Args:
         tables: of a batch.
         refusal: why the target can't hold a table (``Sink.refusal``); empty where it can.
-        source: told by ``refused`` of those.
+        source: its ``refused`` is called for each of those.
         letters: where records of refused tables go.
         raw: the batch's records.
         masked: whether the job masks columns: then a dead letter shows no key and no value.

@@ -1,4 +1,4 @@
-"""Which sinks, sources and types of steps there are: entry points, imported only when a job asks for one."""
+"""The known sinks, sources and types of steps: entry points, imported only when a job asks for one."""
 
 from __future__ import annotations
 

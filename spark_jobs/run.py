@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from worker.secrets.masking import SecretMasker
 
 _log = logging.getLogger("spark_jobs.run")
-#: What ending the query and the session may take beside ``stop.timeout.ms``, seconds.
+#: The time that ending the query and the session may take in addition to ``stop.timeout.ms``, seconds.
 GRACE_S: Final = 30.0
 
 
@@ -87,7 +87,7 @@ def _not_py4j(record: logging.LogRecord) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """What surrounds a run.
+    """The surroundings of a run.
 
     Attributes:
         begin: called with the run before it begins: whoever may end it keeps it.
@@ -290,7 +290,7 @@ def _end_within(spark: SparkSession, job: Job, host: Application, control: Contr
 
 
 def state_after(event: Mapping[str, Any]) -> str:
-    """The state that an event leaves the job in. A sign of life of a job that is trying again is not news of its recovery."""
+    """The state that an event leaves the job in. A sign of life of a job that retries is not news of its recovery."""
     kind = event["event"]
     if kind in ("stopped", "failed", "retrying"):
         return str(kind)

@@ -81,7 +81,7 @@ class Runner:
 
     Args:
         job: what to run.
-        events: told what happens.
+        events: gets the events of the run.
         guard: called with the session once it is there, before the checkpoint is touched; what it returns is called at the end
             (the lease of a remote checkpoint).
         spark: a session to use, which stays; None: the job makes its own.
@@ -235,7 +235,7 @@ class Runner:
         return config["errors.tolerance"] == "all" and bool(config["errors.deadletterqueue.topic.name"])
 
     def _run_queries(self, spark: SparkSession) -> None:
-        """One query after the other, until the job ends: Spark ends a query when Kafka is away for minutes."""
+        """Run one query after the other, until the job ends: Spark ends a query when Kafka is unavailable for minutes."""
 
         def run_query() -> bool:
             done, began = self._last_batch, time.monotonic()
@@ -283,17 +283,17 @@ class Runner:
         longest_s: float | None = None,
         forever: bool = False,
     ) -> T:
-        """``step`` until it succeeds, ``errors.retry.timeout.ms`` is over, or the job is told to stop. Blocks.
+        """Run ``step`` until it succeeds, ``errors.retry.timeout.ms`` is over, or a stop is requested. Blocks.
 
         Args:
             part: what it is, see ``troubles``.
-            step: raises ``Retriable`` where it is to be tried again.
+            step: raises ``Retriable`` where it is to be retried.
             batch: for events; None: the last one done.
             longest_s: the longest pause; None: ``errors.retry.delay.max.ms``.
             forever: whether ``errors.retry.timeout.ms`` is no limit.
 
         Raises:
-            StopRequested: the job is told to stop.
+            StopRequested: a stop of the job is requested.
             Fatal: a Python worker crashed ``errors.worker.crashes.max`` times.
         """
         config = self.job.config
@@ -315,13 +315,13 @@ class Runner:
             pause_s = pauses.next_s()
             self._troubles.failed(part, cause, batch=self._last_batch if batch is None else batch, pause_s=pause_s)
             if self._stop.wait(pause_s):
-                raise StopRequested  # a batch that is not in the commits is done again by the next start
+                raise StopRequested  # a batch that is not in the commits is processed again at the next start
 
     def _count_crash(self, part: str, error: BaseException) -> None:
         """Count crashes of Python workers in a row.
 
         Raises:
-            Fatal: there were too many: what is done crashes them, so to do it again helps nobody.
+            Fatal: there were too many: the work itself crashes them, so a retry is of no use.
         """
         self._crashes[part] = self._crashes[part] + 1 if isinstance(error, WorkerCrashed) else 0
         max_crashes = self.job.config["errors.worker.crashes.max"]
@@ -421,7 +421,7 @@ class Runner:
         """Let the batch that is being written end and be committed, then end the query.
 
         Returns:
-            Why the query had ended by itself, if another one may work.
+            Why the query had ended before that, if another one may work.
         """
         limit = time.monotonic() + self.job.config["stop.timeout.ms"] / 1000
         while query.isActive and self._error is None and time.monotonic() < limit and not self._is_settled():
@@ -640,7 +640,7 @@ class Runner:
 
     @property
     def _get_input(self) -> Input:
-        """The input, once the run has begun."""
+        """The input, once the run has started."""
         if self._input is None:
             raise Fatal("the job has no input yet")
         return self._input
@@ -664,9 +664,9 @@ def _in_this_context(function: Callable[[DataFrame, int], None]) -> Callable[[Da
 
 
 def _read_durations(query: Any) -> dict[str, int]:
-    """Where Spark spent the time of the last batch that it has told of, ms by phase; empty if there is none.
+    """Read where Spark spent the time of the last batch that it has reported, ms by phase; empty before its first report.
 
-    Spark tells of a batch a moment after its commit, and of triggers that found nothing too: those have no ``addBatch``.
+    Spark reports a batch a moment after its commit, and triggers that found nothing too: those have no ``addBatch``.
     """
     try:
         last = None if query is None else query.lastProgress
@@ -680,7 +680,7 @@ def _read_durations(query: Any) -> dict[str, int]:
             {},
         )
         return {name: int(phase_times) for name, phase_times in phases.items()}
-    except Exception as error:  # noqa: BLE001 - numbers for people: the job goes on without
+    except Exception as error:  # noqa: BLE001 - numbers for people: the job continues without them
         _log.debug("no progress: %s", error)
         return {}
 
@@ -694,7 +694,7 @@ def _jvm_pid(spark: SparkSession) -> int | None:
 def _let_go(release: Callable[[], None]) -> None:
     try:
         release()
-    except Exception as error:  # noqa: BLE001 - the JVM may be gone; the lease runs out by itself
+    except Exception as error:  # noqa: BLE001 - the JVM may be gone; the lease expires in any case
         _log.warning("the lease on the checkpoint was not given back: %s", describe_error(error))
 
 

@@ -32,7 +32,7 @@ def shard_of(source: Any) -> Shard:
     """The shard that Debezium's ``source`` names (a dict, or an object with ``NUMBERS`` as attributes).
 
     Raises:
-        Skippable: a number is none.
+        Skippable: a value is not a number.
     """
     database_part, two = (
         source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in NUMBERS
@@ -97,7 +97,7 @@ def check_one(table: str, known_shard: Any, new_shards: Iterable[Any], where: st
 
 
 def second_shard(table: str, first: Any, second: Any) -> str:
-    """What to do about a second shard, for people."""
+    """Explain what to do about a second shard, for people."""
     return (
         f"Table {table} has several shards: database and table partition {first[0]}.{first[1]}, and now "
         f"{second[0]}.{second[1]}. Rows of two shards with one key would overwrite each other. Set {SHARDS}={SEPARATE} to "
@@ -107,7 +107,7 @@ def second_shard(table: str, first: Any, second: Any) -> str:
 
 
 def column_taken(table: str, name: str) -> str:
-    """What to do about a column with the name of a number, for people."""
+    """Explain what to do about a column with the name of a number, for people."""
     return (
         f"Table {table} has a column {name}, which is the name of a column that {SHARDS}={SEPARATE} adds. Rename it in the "
         "connector (transform ReplaceField), or use another value."

@@ -41,7 +41,7 @@ class JobProcess:
     Args:
         command: makes the command line from the number of the events' file descriptor.
         properties: the job's configuration.
-        on_event: told each event; on the event loop.
+        on_event: called with each event; on the event loop.
         log: gets the child's output, line by line.
     """
 
@@ -229,7 +229,7 @@ class JobProcess:
         """Wait for the rest of the group (a JVM takes a moment to end), then kill what is left of it."""
         deadline = time.monotonic() + _AFTERMATH_S
         while find_other_processes(self.pid) and time.monotonic() < deadline and patience() > 0:  # noqa: ASYNC110
-            await asyncio.sleep(_POLL_S)  # grandchildren tell nobody of their end
+            await asyncio.sleep(_POLL_S)  # grandchildren don't report their end
         self._kill_group()
 
     def _wait_exit_code(self) -> int:
@@ -261,7 +261,7 @@ def find_other_processes(group: int) -> list[int]:
 class Predecessor:
     """The process that an earlier supervisor of the same job on this machine may have left behind.
 
-    A child whose supervisor was killed ends by itself. This is for one that hangs: it is ended by whoever wants to start the
+    A child whose supervisor was killed ends alone. This is for one that hangs: it is ended by whoever wants to start the
     job next, if its supervisor is dead.
 
     Args:
@@ -303,8 +303,8 @@ class Predecessor:
 
         Args:
             running: whether a run is alive.
-            wait_s: how long an orphan may take to end by itself.
-            log: is told.
+            wait_s: how long an orphan may take to end without a kill.
+            log: gets a line about it.
             grace_s: how long to wait for a run that is no orphan: it may just be ending.
 
         Returns:
@@ -312,7 +312,7 @@ class Predecessor:
         """
         deadline = time.monotonic() + wait_s
         is_reported = False
-        while (pid := self.orphan()) or running():  # other processes, which tell nobody
+        while (pid := self.orphan()) or running():  # other processes, which don't report their end
             left = deadline - time.monotonic()
             if not pid:
                 if left < wait_s - grace_s:

@@ -1,4 +1,4 @@
-"""What a job is trying again at the moment: since when, and why. Shown by events, status, metrics and REST until it works."""
+"""The retries of a job at the moment: since when, and why. Shown by events, status, metrics and REST until they succeed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spark_jobs.progress import EventWriter
 
 _log = logging.getLogger(__name__)
-#: Parts of a job that try again.
+#: Parts of a job that are retried.
 START: Final = "start"
 BATCH: Final = "batch"
 IDLE: Final = "upkeep"
@@ -28,7 +28,7 @@ class Trouble:
     """A fault that has not passed yet.
 
     Attributes:
-        part: what is tried again.
+        part: what is retried.
         since: when it failed first; UTC, as in events.
         attempts: how often it has failed.
         error: why it failed last.
@@ -51,13 +51,13 @@ class Troubles:
     def failed(
         self, part: str, error: BaseException, *, batch: int | None, pause_s: float, quiet: bool = False
     ) -> Trouble:
-        """Take note of a failure that will be tried again, log it, and emit ``retrying``.
+        """Record a failure that will be retried, log it, and emit ``retrying``.
 
         Args:
             part: what failed.
             error: why.
             batch: the batch that it concerns, or the last one done.
-            pause_s: when it is tried again.
+            pause_s: the time until the retry.
             quiet: log and emit only the first failure of a row.
         """
         with self._lock:

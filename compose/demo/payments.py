@@ -76,7 +76,7 @@ class Payments:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """What the table holds now. Blocks."""
+        """Read all rows of the table. Blocks."""
         decode = {name: make_decoder(kind) for name, kind in _TYPES.items()}
         return [
             {name: decode[name](cell) if cell is not None else None for name, cell in row.items()}

@@ -79,7 +79,7 @@ class Shop:
         return statement
 
     def trade(self, writes: int) -> None:
-        """So many writes. Blocks."""
+        """Do the given number of writes. Blocks."""
         for _ in range(writes):
             kind, write = self._next_write()
             if isinstance(write, Payment):
@@ -97,7 +97,7 @@ class Shop:
         def run() -> None:
             try:
                 self.trade(writes)
-            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            except BaseException as error:  # noqa: BLE001 - raised again for the waiting caller
                 self._failure = error
 
         thread = threading.Thread(target=run, name="shop")
@@ -115,7 +115,7 @@ class Shop:
             raise self._failure
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """What the table holds now. Blocks."""
+        """Read all rows of a table. Blocks."""
         if table == ORDERS:
             return self.client.base_rows(table)
         if table == PAYMENTS:

@@ -1,4 +1,4 @@
-"""What the demo shows, and the comparisons behind it: every value is read from the system that it is shown of."""
+"""The demo's output, and the comparisons behind it: every value is read from the system that it is shown of."""
 
 import asyncio
 import json
@@ -115,7 +115,7 @@ def select_rows(postgres: "Postgres", table: str, key: Sequence[str]) -> Rows:
 
 
 def describe_difference(expected_rows: Rows, actual_rows: Rows) -> str:
-    """What differs, shortly."""
+    """Describe the differences briefly."""
     missing, extra = expected_rows.keys() - actual_rows.keys(), actual_rows.keys() - expected_rows.keys()
     differing_keys = [
         key for key in expected_rows.keys() & actual_rows.keys() if expected_rows[key] != actual_rows[key]
@@ -146,7 +146,7 @@ def show_topics(bootstrap: str, names: Sequence[str], detail: Say) -> None:
 
 
 def show_events(bootstrap: str, topic: str, registry: str, detail: Say) -> None:
-    """What a topic holds by operation; as a detail also its last update."""
+    """Show how many events of each operation a topic has; as a detail also its last update."""
     events = read_events(bootstrap, topic, registry)
     counts = Counter(item["op"] for item in events)
     say(f"events of {topic}: {', '.join(f'{op}: {count}' for op, count in sorted(counts.items()))}")
@@ -240,7 +240,7 @@ def compare_join(shop: "Shop", postgres: "Postgres") -> None:
 
 
 def show_history(path: Path, table: str, seconds: float, earlier: Iterable[Mapping[str, Any]]) -> None:
-    """The files of a table's history, and the table as it was at a time, beside what the source held then. Blocks.
+    """Show the files of a table's history, and the table at an earlier time compared with the source at that time. Blocks.
 
     Args:
         path: Of all histories.

@@ -172,7 +172,7 @@ class CassandraNode(Managed):
         properties: Further system properties of the JVM (`cassandra.*`).
         heap: Heap of the server.
         version: `5.0`, or one of the others in `VERSIONS`.
-        jmx: Whether it can be told to leave and the like, see `nodetool`.
+        jmx: Whether it accepts management commands, such as the one to leave the ring; see `nodetool`.
         jvm_options: Further options of the JVM, see `jvm.FAST_START`.
         detached: Whether it outlives this program.
         start_timeout: Seconds it may take to answer.
@@ -204,7 +204,7 @@ class CassandraNode(Managed):
     def service(self) -> Service:
         """The process; prepared (downloads, ports, configuration) on first use, not started.
 
-        Ports that somebody else takes between that and the start are chosen anew, unless others count on them: see `redraw`.
+        If another process takes its ports before the start, new ones are chosen, unless others depend on them: see `redraw`.
         """
         if self._service is None:
             self._service = self._prepare()

@@ -55,7 +55,7 @@ class ServicePart:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest:
-    """What is asked of a service when it is built.
+    """The request to build a service.
 
     Attributes:
         home: The stack's folder.
@@ -75,7 +75,7 @@ class ServiceRequest:
 
     @property
     def known(self) -> Mapping[str, StackEntry]:
-        """Whose ports are used again."""
+        """The entries whose ports are used again."""
         return self.previous or self.stopped
 
 
@@ -179,7 +179,7 @@ def _java_connect(request: ServiceRequest) -> Sequence[ServicePart]:
     worker = JavaConnect(
         request.home / "java-connect",
         bootstrap=bootstrap,
-        # One beside Millrace's own worker, which has the default port.
+        # One in addition to Millrace's own worker, which has the default port.
         port=_known_port(request, WORKER_PORT + 1),
         replication=min(3, len(bootstrap.split(","))),
         plugins=[connect.DEBEZIUM],

@@ -68,7 +68,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority that nobody but the local stack believes."""
+    """A certificate authority that only the local stack trusts."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate

@@ -53,7 +53,7 @@ def worker_properties(
 class JavaConnect(Managed):
     """One Java Connect worker. Start several with the same `group` (and folders of their own) for a cluster.
 
-    On its class path, beside the runtime: connect-file, connect-transforms, connect-json, connect-mirror, and
+    On its class path, next to the runtime: connect-file, connect-transforms, connect-json, connect-mirror, and
     connect-test-plugins (VerifiableSource, VerifiableSink, MockSource, MockSink, SchemaSource).
 
     Attributes:
@@ -65,7 +65,7 @@ class JavaConnect(Managed):
         replication: Replication factor of the internal topics.
         standalone: Property files' content for ConnectStandalone, one mapping per connector; None runs a distributed worker.
         runtime: Name of the pinned set that has the runtime: `connect`, or an older one (`connect-3`).
-        plugins: Names of pinned sets (`artifacts.toml`) that go on the class path, for instance `DEBEZIUM`.
+        plugins: Names of pinned sets (`artifacts.toml`) to add to the class path, for instance `DEBEZIUM`.
         extra_classpath: Further jars.
         heap: Heap of the worker.
         jvm_options: Further options of the JVM, see `jvm.FAST_START`.

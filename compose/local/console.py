@@ -68,7 +68,7 @@ class Step:
     began: float = field(default_factory=time.monotonic)
 
     def line(self, now: float) -> str:
-        """What is said of it at the time `now`."""
+        """Return the line that describes it at the time `now`."""
         return f"{self.text}, {now - self.began:.0f} s" + (f": {self.note}" if self.note else "")
 
 

@@ -34,7 +34,7 @@ class Unpacked:
     version: str
 
     def command(self, program: str, *arguments: str) -> list[str]:
-        """What runs one of its programs (`usr/sbin/mysqld`) with its own C library, whatever the machine's is.
+        """Return the command that runs one of its programs (`usr/sbin/mysqld`) with its own C library, not the machine's.
 
         Raises:
             Unavailable: The tree has no loader for this machine.

@@ -1,8 +1,8 @@
-"""What can go wrong with the local stack, by what the caller can do about it."""
+"""The errors of the local stack, by what the caller can do about them."""
 
 
 class StackError(Exception):
-    """A service of the local stack cannot do what was asked; the message says what, where, and how to mend it."""
+    """A service of the local stack cannot do what was asked; the message says what, where, and how to fix it."""
 
 
 class Unavailable(StackError):

@@ -20,7 +20,7 @@ def send_request(
         url: Where to.
         body: What to send as JSON; None for no body.
         timeout: Seconds without any byte after which it is given up.
-        headers: Headers beside the content type of JSON.
+        headers: Headers in addition to the content type of JSON.
 
     Raises:
         OSError: There was no answer.

@@ -11,7 +11,7 @@ def start_mark(pid: int) -> str | None:
     A process that has ended but was not collected by its parent yet (a zombie) counts as gone.
     """
     try:
-        # The command's name stands in parentheses and may hold anything: count the fields after the last one.
+        # The command's name is in parentheses and may hold anything: count the fields after the last one.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         if fields[0] in {"Z", "X"}:
             return None
@@ -35,7 +35,7 @@ def same_process(pid: int, expected_mark: str) -> bool:
 
 
 def signal_group(pid: int, expected_mark: str, number: int) -> bool:
-    """Send a signal to the process group that the process leads, or led; False when there is nobody to get it.
+    """Send a signal to the process group that the process leads, or led; False if no process is left to get it.
 
     When the leader is gone its group may live on. The system gives no new process the number of a living group, so the
     group is the right one unless a later process has the leader's number.

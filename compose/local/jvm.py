@@ -1,4 +1,4 @@
-"""What all Java services share: the command line and the log format."""
+"""The common parts of all Java services: the command line and the log format."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

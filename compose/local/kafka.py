@@ -332,7 +332,7 @@ class KafkaCluster:
                 start_timeout=self.start_timeout,
             )
             brokers.append(KafkaBroker(node, ports[node], service))
-        # All are waited for before the first failure is told, so that none runs on behind our back.
+        # All are awaited before the first failure is reported, so that none is left running.
         outcomes = [(folder, process, process.communicate()[0]) for folder, process in formats]
         for folder, process, output in outcomes:
             if process.returncode:
@@ -362,7 +362,7 @@ class KafkaCluster:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def _cluster_id(self) -> str:
-        """The id all brokers share, kept beside their data."""
+        """The id all brokers share, kept next to their data."""
         path = self.state_dir / "cluster-id"
         with contextlib.suppress(OSError):
             if saved_id := path.read_text(encoding="ascii").strip():

@@ -1,4 +1,4 @@
-"""Listeners of the local Kafka with logins, TLS and permissions, beside the one without."""
+"""Listeners of the local Kafka with logins, TLS and permissions, in addition to the one without."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ OAUTH: Final = KafkaListener("OAUTH", "SASL_PLAINTEXT", ("OAUTHBEARER",))
 
 @dataclass(slots=True)
 class KafkaSecurity:
-    """What a cluster's brokers ask of clients on listeners of their own; for `KafkaCluster(security=...)`.
+    """The requirements of a cluster's brokers for clients on separate listeners; for `KafkaCluster(security=...)`.
 
     The plaintext listener stays, for the brokers themselves and for administration: its user may do everything. Everybody
     else needs a permission (ACL), except the super users.

@@ -76,7 +76,7 @@ def installed_mariadb() -> Programs:
     """The machine's own MariaDB. Blocks.
 
     Raises:
-        Unavailable: There is none.
+        Unavailable: The machine has no MariaDB.
     """
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"))
     server, install = (shutil.which(name, path=path) for name in ("mariadbd", "mariadb-install-db"))
@@ -193,7 +193,7 @@ class MariaDb(Managed):
         )
 
     def _first_statements(self) -> str:
-        """What the server runs at each start: one statement per line."""
+        """Return the statements that the server runs at each start: one per line."""
         password = self.password.replace("\\", "\\\\").replace("'", "''")
         return (
             ("" if self.logged else "SET SESSION sql_log_bin = 0;\n")
@@ -204,7 +204,7 @@ class MariaDb(Managed):
 
 
 def _as_root() -> dict[str, str]:
-    """MariaDB runs as root only when told so."""
+    """Return the option without which MariaDB refuses to run as root; empty for other users."""
     return {"user": "root"} if os.geteuid() == 0 else {}
 
 

@@ -1,4 +1,4 @@
-"""Two MariaDB servers, one replica of the other by GTID: for failover and for pulls from a replica. Everything here blocks."""
+"""Two MariaDB servers, one replica of the other by GTID: for failover and snapshots from a replica. Everything here blocks."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class MySqlServer(Managed):
         )
 
     def _first_statements(self) -> str:
-        """What the server runs at each start: one statement per line."""
+        """Return the statements that the server runs at each start: one per line."""
         password = self.password.replace("\\", "\\\\").replace("'", "''")
         return (
             ("" if self.logged else "SET SESSION sql_log_bin = 0;\n")

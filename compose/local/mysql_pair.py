@@ -1,4 +1,4 @@
-"""Two real MySQL servers, one replica of the other by GTID: for failover and pulls from a replica. Everything here blocks."""
+"""Two real MySQL servers, one a replica of the other by GTID: for failover and snapshots from a replica. Everything blocks."""
 
 from __future__ import annotations
 

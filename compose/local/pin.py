@@ -1,4 +1,4 @@
-"""Writes the pinned files of `artifacts.toml` anew from its `[roots]`: `python -m compose.local.pin`.
+"""Rewrites the pinned files of `artifacts.toml` from its `[roots]`: `python -m compose.local.pin`.
 
 For whoever raises a version; it needs Maven, which walks the dependencies. Nothing else in Millrace does.
 """

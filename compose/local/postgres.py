@@ -72,7 +72,7 @@ class Postgres(Managed):
         port: Port when it is free; None for any port.
         user: The superuser.
         password: Its password.
-        database: A database made beside `postgres`.
+        database: A database created in addition to `postgres`.
         durable: Whether a commit waits for the disk; without, only a crash of the machine (not a kill) can lose data.
         settings: Settings that override those made here (`postgresql.conf`).
         detached: Whether it outlives this program.

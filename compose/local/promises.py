@@ -42,7 +42,7 @@ class PortPromises:
 def open_promises() -> Iterator[PortPromises]:
     """The promises that hold now; what is added is kept. Blocks while another program chooses, which takes milliseconds.
 
-    Where they can't be kept there are none: that makes a clash as likely as it was without them, and stops nobody.
+    Where they can't be kept there are none: a clash is then as likely as without them, but services still start.
     """
     file = _open_locked()
     if file is None:

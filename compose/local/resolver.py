@@ -37,7 +37,7 @@ def npm_urls() -> tuple[str, ...]:
 
 
 class _Corrupt(Exception):
-    """What arrived is not the pinned file; asking again may help (a proxy's error page, a cut transfer)."""
+    """The response is not the pinned file; a retry may help (a proxy's error page, a cut transfer)."""
 
 
 # Failures of the network, all worth another attempt. Any other OSError is the local disk's.
@@ -132,7 +132,7 @@ class ArtifactResolver:
                 for job in done:
                     job.result()
             finally:
-                # The first failure, or Ctrl-C, ends the others too: nobody wants to wait for files that are of no use.
+                # The first failure, or Ctrl-C, ends the others too: there is no point in waiting for files that are of no use.
                 stop.set()
                 pool.shutdown(cancel_futures=True)
 

@@ -1,4 +1,4 @@
-"""What pairs of MariaDB and MySQL servers share: a primary and its replica, and statements on them. Everything here blocks."""
+"""The common part of pairs of MariaDB and MySQL servers: a primary, its replica, and statements on them. Everything blocks."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def wait_until(condition: Callable[[], bool], timeout: float, poll: float = _POL
 
 
 def log_tail(path: Path, lines: int = _TAIL) -> str:
-    """The last lines of a log file; an empty text when there is none."""
+    """The last lines of a log file; an empty string if the file does not exist."""
     try:
         with path.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
@@ -60,7 +60,7 @@ class Service:
         folder: Working folder of the process, else that of the log.
         detached: Whether it outlives this program.
         start_timeout: Seconds the service may take to be ready.
-        stop_timeout: Seconds it may take to end by itself when told to.
+        stop_timeout: Seconds from the stop signal until the process is killed.
         stop_signal: What tells it to end in good order.
         launched: Called once the process exists, before it is ready: the place to write its number down.
         revise: Called when it ended while starting, with what it wrote to the log meanwhile: changes the service if another
@@ -182,7 +182,7 @@ class Service:
         raise StackError(f"{self.name} {problem}. End of its log {self.log_path}:\n{log_tail(self.log_path)}")
 
     def _read_output(self) -> str:
-        """What the process has written to its log since its start, the end of it if it is much."""
+        """Read the output of the process in its log since its start; only the end of a long output."""
         with contextlib.suppress(OSError), self.log_path.open("rb") as log:
             log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _SAID_LIMIT))
             return log.read().decode("utf-8", "replace")
@@ -223,7 +223,7 @@ class Service:
         self._signal_group(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen process go on (SIGCONT)."""
+        """Let a frozen process continue (SIGCONT)."""
         self._signal_group(signal.SIGCONT)
 
     def log_tail(self, lines: int = _TAIL) -> str:
@@ -243,7 +243,7 @@ class Service:
 
 
 class Managed:
-    """What every server of the stack can do, by way of its `service`. All methods block."""
+    """The common operations of every server of the stack, by way of its `service`. All methods block."""
 
     __slots__ = ()
 
@@ -289,7 +289,7 @@ class Managed:
         self.service.pause()
 
     def resume(self) -> None:
-        """Let a frozen one go on."""
+        """Let a frozen one continue."""
         self.service.resume()
 
     def __enter__(self) -> Self:

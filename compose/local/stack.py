@@ -17,7 +17,7 @@ from compose.local.ports import accepts_connections
 from compose.local.service import Service
 from compose.local.state import StackEntry, StateFile
 
-_DOWN_TIMEOUT = 15.0  # seconds a service may take to end by itself
+_DOWN_TIMEOUT = 15.0  # seconds a service may take to end before it is killed
 
 
 class ProcessHealth(StrEnum):
@@ -85,7 +85,7 @@ class Stack:
         return stopped
 
     def status(self, names: Iterable[str] = ()) -> list[tuple[StackEntry, ProcessHealth]]:
-        """What is recorded of the services (of all when none is named), and how each process is."""
+        """The recorded entries of the services (of all if none is named), and the health of each process."""
         chosen = set(names) or set(self.offers)
         return [(entry, check_health(entry)) for entry in StateFile(self.home).load() if entry.service in chosen]
 

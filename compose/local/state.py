@@ -1,4 +1,4 @@
-"""What the detached stack has started, kept in a file so that a later command finds it again."""
+"""The services that the detached stack has started, kept in a file so that a later command finds them again."""
 
 import contextlib
 import fcntl
@@ -56,7 +56,7 @@ class StateFile:
     """The entries of one stack, in order of their start, in `stack.json`; and what was stopped, whose ports are kept for it.
 
     Attributes:
-        folder: The stack's home; services keep their data in folders beside the file.
+        folder: The stack's home; services keep their data in folders next to the file.
     """
 
     folder: Path
@@ -75,7 +75,7 @@ class StateFile:
         return self._read_entries("entries")
 
     def stopped(self) -> list[StackEntry]:
-        """What was stopped and not started again since; raises as `load`."""
+        """The services that were stopped and not started again since; raises as `load`."""
         return self._read_entries("stopped")
 
     def _read_entries(self, kind: str) -> list[StackEntry]:

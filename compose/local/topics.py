@@ -33,7 +33,7 @@ async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> li
     )
     await consumer.start()
     try:
-        # Asking for one topic's metadata would create it where the broker creates topics by itself.
+        # Asking for one topic's metadata would create it where the broker creates topics automatically.
         cluster = await fetch_all_metadata(consumer)
         partitions = [TopicPartition(topic, number) for number in cluster.partitions_for_topic(topic) or ()]
         if not partitions:

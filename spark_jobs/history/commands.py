@@ -172,7 +172,7 @@ def _deliver_frame(frame: DataFrame, arguments: argparse.Namespace) -> None:
 
 
 def compact(argv: Sequence[str]) -> int:
-    """``millrace job compact``: merge small files, whatever their age; may run beside the job. Returns the exit code."""
+    """``millrace job compact``: merge small files, whatever their age; may run next to the job. Returns the exit code."""
     parser = _make_parser(
         "compact",
         "Merges small files up to the target size, whatever their age, and deletes what no reader "
@@ -230,7 +230,7 @@ def size_of(size_text: str) -> int:
 def compact_table(
     spark: SparkSession, history_table: HistoryTableEntry, plan: Rolling, config: Config | None = None
 ) -> dict[str, Any]:
-    """Merge the small files of one table; what was done. Blocks: runs jobs. Works beside a job that writes the table."""
+    """Merge the small files of one table and return what was done. Works while a job writes the table. Blocks: runs jobs."""
     from spark_jobs.history import delta, reader, rolling, upkeep
     from spark_jobs.history.storage import HadoopStorage
     from spark_jobs.history.table import HistoryDirectory

@@ -2,7 +2,7 @@
 
 Each append is one Delta commit. Its ``userMetadata`` holds our progress (offsets per source, a counter, the key), and the
 counter is also its ``txnVersion`` under ``txnAppId``, so that of two drivers that append the same Delta accepts one. Spark's
-batch id is not used for that: it begins anew when a checkpoint is lost, and Delta would then drop new rows in silence.
+batch id is not used for that: it starts from 0 again when a checkpoint is lost, and Delta would then drop new rows silently.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from spark_jobs.contract import TableChanges
     from spark_jobs.history.writing import Writing
 
-#: A copy of the progress beside the table: Delta forgets commits after its log retention. Names with ``_`` survive VACUUM.
+#: A copy of the progress next to the table: Delta forgets commits after its log retention. Names with ``_`` survive VACUUM.
 _SIDE: Final = "_millrace/progress.json"
 
 
 class DeltaProgress(msgspec.Struct):
-    """What our appends have put into a Delta table.
+    """The progress of our appends to a Delta table.
 
     Attributes:
         counter: appends so far.
@@ -67,7 +67,7 @@ def is_table(spark: SparkSession, path: str) -> bool:
 
 
 def read_progress(spark: SparkSession, path: str) -> DeltaProgress:
-    """What is in the table at ``path``: from its newest commit of ours. Blocks."""
+    """Read the progress in the table at ``path``: from its newest commit of ours. Blocks."""
     if not is_table(spark, path):
         return DeltaProgress()
     side = open_storage(spark, path).read(_SIDE)
@@ -77,7 +77,7 @@ def read_progress(spark: SparkSession, path: str) -> DeltaProgress:
 
 
 def _find_newest_commit(spark: SparkSession, path: str, after: int) -> tuple[DeltaProgress | None, dict[str, str]]:
-    """Our newest commit above version ``after`` with its figures; None where there is none."""
+    """Our newest commit above version ``after`` with its figures; None if no such commit exists."""
     rows = (
         spark.sql(f"DESCRIBE HISTORY {quote_path(path)}")
         .where((f.col("version") > after) & f.col("userMetadata").startswith('{"millrace":'))

@@ -40,7 +40,7 @@ _WRITE: Final[dict[str, dict[str, str]]] = {
 #: Microseconds since 1970 that ORC's library gives back a second later, from the first to the last.
 _ORC_WRONG: Final = (-999_000, -1)
 # Spark takes a field for null that equals nullValue, quoted or not; its parser gives nullValue for empty fields without
-# quotes only. So the value must be one that no text has.
+# quotes only. So the value must be one that no string has.
 #: How CSV is read: an empty field is null, ``""`` the empty text.
 CSV_READ: Final = {**_CSV, "multiLine": "true", "maxCharsPerColumn": "-1", "nullValue": "\0null\0"}
 _READ: Final[dict[str, dict[str, str]]] = {
@@ -113,7 +113,7 @@ def json_lines(frame: DataFrame) -> DataFrame:
 
 
 def stored_schema(schema: StructType, kind: str) -> StructType:
-    """What a file of ``kind`` holds of ``schema``: the same, but that CSV keeps nested values as JSON text."""
+    """Return the schema of a file of ``kind`` with the columns of ``schema``; only CSV differs: nested values are JSON text."""
     if kind != "csv":
         return schema
     return StructType(

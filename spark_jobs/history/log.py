@@ -218,7 +218,7 @@ class HistoryLog:
         return bool(self._storage.names(LOG))
 
     def load(self, version: int | None = None) -> HistoryState:
-        """The state after ``version`` (default: the newest), read anew; an empty state where there is no log.
+        """Read the state after ``version`` (default: the newest) from the log; an empty state where there is no log.
 
         Raises:
             Fatal: that version does not exist or is trimmed.
@@ -358,7 +358,7 @@ def decode_state(data: bytes) -> HistoryState:
 def find_known_offsets(
     ranges: Mapping[tuple[str, int], tuple[int, int]], offsets: Offsets
 ) -> dict[tuple[str, int], int]:
-    """What of a batch's ranges is in already: (topic, partition) -> the offset after the last one that is. Pure."""
+    """Find the part of a batch's ranges that is in the table: (topic, partition) -> the offset after its last one. Pure."""
     offsets_after: dict[tuple[str, int], int] = {}
     for (topic, partition), (first, after) in ranges.items():
         known_after = offsets.get(topic, {}).get(str(partition), 0)

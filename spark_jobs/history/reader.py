@@ -95,7 +95,7 @@ def one_table(spark: SparkSession | None, path: str, table: str | None = None) -
     """The table at ``path``, or the one below it that ``table`` names: its directory, its namespace, or a pattern with ``*``.
 
     Raises:
-        ConfigInvalid: there is none, or there are several; the message lists what there is.
+        ConfigInvalid: no table matches, or several do; the message lists the tables.
     """
     tables = find_tables(spark, path)
     chosen = (
@@ -433,7 +433,7 @@ def register(
 
 def _at_function(spark: SparkSession, name: str, rows: DataFrame) -> str:
     columns = ", ".join(map(quote_name, rows.columns))
-    # Of Python's and Java's texts of a type only this one quotes the members of structs.
+    # Of Python's and Java's string forms of a type only this one quotes the members of structs.
     sql_type = jvm_of(spark).org.apache.spark.sql.types.DataType.fromJson
     types = ", ".join(
         f"{quote_name(field.name)} {sql_type(field.dataType.json()).sql()}" for field in rows.schema.fields
@@ -463,7 +463,7 @@ def view_names(short: Sequence[str], full: Sequence[str]) -> list[str]:
 
 
 def describe_files(spark: SparkSession, table: HistoryTableEntry) -> dict[str, Any]:
-    """What a command prints of a table: files, rows, bytes, small files, offsets."""
+    """Describe a table for a command: files, rows, bytes, small files, offsets."""
     state = HistoryLog(open_storage(spark, table.path)).load()
     return {
         "table": table.name,

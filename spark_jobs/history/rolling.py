@@ -1,4 +1,4 @@
-"""Which files are merged when: decisions only, no I/O.
+"""Choice of the files to merge, and of the time to do it: decisions only, no I/O.
 
 Terms: a *bucket* is one partition directory. *Small* files hold one batch each and are out of sight; *rolling* merges a
 bucket's small files into finished ones. *Compaction* merges finished files that are still below the target size.
@@ -86,7 +86,7 @@ def find_due_reason(files: Iterable[File], rolling: Rolling, now: int) -> str | 
 def group_files(files: Iterable[File], target: int, *, least: int = 1) -> list[list[File]]:
     """``files`` in order of age, cut into groups that become one file each.
 
-    A group ends before it would pass ``target`` bytes (one larger file stands alone); groups of fewer than ``least`` files
+    A group ends before it would pass ``target`` bytes (one larger file is a group alone); groups of fewer than ``least`` files
     are left out.
     """
     file_groups: list[list[File]] = []

@@ -46,7 +46,7 @@ _ALLOWED: Final = {
 
 
 def find_wider_type(first_type: DataType, second_type: DataType) -> DataType | None:
-    """The type that holds every value of both without loss, or None where there is none."""
+    """The type that holds every value of both without loss, or None if no type does."""
     first_type, second_type = _to_plain_type(first_type), _to_plain_type(second_type)
     if first_type == second_type or isinstance(second_type, NullType):
         return first_type

@@ -37,7 +37,7 @@ class FileStatus:
 
 
 class Storage(Protocol):
-    """What a table needs of a file system. All names are relative to ``root``, with ``/``; every call blocks.
+    """The calls of a file system that a table needs. All names are relative to ``root``, with ``/``; every call blocks.
 
     Raises (all calls):
         Retriable: the file system can't be reached or refuses for now.
@@ -203,7 +203,7 @@ class HadoopStorage:
             self.root = str(self._root.toString())
             target = self._resolve_root()
         self._scheme = str(target.toUri().getScheme())
-        #: Checksum files beside each log entry are of no use.
+        #: Checksum files next to each log entry are of no use.
         self._plain = (
             self._fs.getRawFileSystem()
             if hasattr(self._fs, "getRawFileSystem")

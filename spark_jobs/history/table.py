@@ -391,7 +391,7 @@ def look_up(
     known_rows: Mapping[tuple[str, int], int],
     between: Callable[[int | None, int | None], DataFrame],
 ) -> None:
-    """Make sure that rows about to be left out are in the table: a topic made anew has the old offsets, but other rows.
+    """Make sure that rows about to be left out are in the table: a recreated topic has the old offsets, but other rows.
 
     Args:
         table: named in the error.

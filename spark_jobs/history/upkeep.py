@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class UpkeepResult:
-    """What upkeep did: files merged (inputs) and made (outputs), brought into sight, deleted."""
+    """The result of upkeep: number of files merged (inputs), created (outputs), made visible, deleted."""
 
     inputs: int = 0
     outputs: int = 0
@@ -50,7 +50,7 @@ class UpkeepResult:
 def run_upkeep(
     table: HistoryDirectory, plan: Rolling, writer: HistoryWriter, *, kind: str, compression: str | None
 ) -> Iterator[UpkeepResult]:
-    """What is due now, one step at a time (the caller stops when its time is up). Each step blocks and runs a job."""
+    """Do the work that is due now, one step at a time (the caller stops when its time is up). Each step blocks, runs a job."""
     table.finish_all(writer)
     for bucket, files in rolling.small_files(table.log.state(refresh=False)).items():
         if rolling.find_due_reason(files, plan, table.clock()):
@@ -177,7 +177,7 @@ def _place_file(file: File, path: str, replaces: tuple[str, ...] = ()) -> File:
 def show_merged(table: HistoryDirectory, retention: int, writer: HistoryWriter) -> UpkeepResult:
     """Put merged files in sight whose inputs no reader of the log needs any more, and delete these inputs.
 
-    Safe to repeat after a crash and beside another process: each step does nothing where it is done.
+    Safe to repeat after a crash and at the same time as another process: each step does nothing where it is already done.
     """
     done = UpkeepResult()
     for file in rolling.find_presentable(table.guard(writer), retention, table.clock()):

@@ -1,4 +1,4 @@
-"""Who writes a table and how: plain values, no Spark."""
+"""The writer of a table and its settings: plain values, no Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class HistoryWriter:
-    """Who writes: a job with its run's epoch, or a command (both empty)."""
+    """The identity of a writer: a job with its run's epoch, or a command (both empty)."""
 
     job: str = ""
     epoch: str = ""
@@ -55,7 +55,7 @@ class HistoryWriter:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What an append did: rows and files written; ``replayed`` where all of it was in already."""
+    """The result of an append: rows and files written; ``replayed`` if all of it was already in the table."""
 
     rows: int = 0
     files: int = 0

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from spark_jobs.materializer.contract import Engine, InputRecord, OutputRecord
 
 _log = logging.getLogger(__name__)
-#: How often a transaction that failed is done again before the batch fails.
+#: How often a failed transaction is retried before the batch fails.
 ATTEMPTS: Final = 8
 _BACKOFF_S: Final = 0.4
 _MOST_BACKOFF_S: Final = 5.0
@@ -82,7 +82,7 @@ def catch_up(cache: BucketCache, changelog: Changelog, options: BucketOptions, b
             continue
         for step in changelog.read(bucket, meta.position, end):
             marker = meta.marker if step.marker is None else step.marker
-            # A restore that is given up and goes on much later must not look fresh: its time is that of its beginning.
+            # A restore that is abandoned and continues much later must not look fresh: its time is that of its start.
             checked = int(time.time() * 1000) if step.position >= end or not meta.position else meta.checked_ms
             after = msgspec.structs.replace(meta, position=step.position, marker=marker, checked_ms=checked)
             cache.write(step.changes, meta, after)
@@ -106,7 +106,7 @@ class Bucket:
         self._engine: Engine | None = None
         self._overlay: Overlay | None = None
         self._emit: list[OutputRecord] = []
-        #: Records since the last commit, to be done again if the transaction fails.
+        #: Records since the last commit, to be processed again if the transaction fails.
         self._chunk: list[InputRecord] = []
         #: With buckets by key: input partition -> the offset after its last record of this pass, once another one follows.
         self._passed: dict[int, int] = {}
@@ -140,7 +140,7 @@ class Bucket:
         while True:
             fresh = self._writer is None
             if self._writer is None:
-                # First of all: only when nobody else can commit any more the end of the changelog is the end.
+                # First of all: only when no other producer can commit any more is the end of the changelog final.
                 self._writer = BucketWriter(self.options, self.number)
             try:
                 self._catch_up()
@@ -297,7 +297,7 @@ class Bucket:
         return msgspec.structs.replace(position, positions={**position.positions, **self._passed, partition: offset})
 
     def _commit_partial(self, position: Marker) -> Overlay:
-        """Commit an unfinished piece of work at ``position``; the overlay to go on with."""
+        """Commit an unfinished part of the work at ``position``; return the overlay to continue with."""
         assert self._overlay is not None  # noqa: S101
         if not self._overlay.changes and not self._emit:
             raise Fatal(
@@ -326,7 +326,7 @@ class Bucket:
         self.result.expired += self.result.outputs - before
 
     def _replay_output(self) -> None:
-        """Fill a new output topic from the state, or go on with that; see ``Marker.replay``."""
+        """Fill a new output topic from the state, or continue to fill it; see ``Marker.replay``."""
         assert self._engine is not None and self._overlay is not None  # noqa: S101,PT018
         marker = self._position
         if marker.output_id == self.options.output_id and marker.replay is None:
@@ -390,7 +390,7 @@ class Bucket:
         return writer
 
     def _hand_over(self) -> None:
-        """Give the emitted records to the producer, which sends them while the merge goes on."""
+        """Give the emitted records to the producer, which sends them while the merge continues."""
         emit = self._emit
         if not emit:
             return
@@ -494,7 +494,7 @@ class Bucket:
                 f"bucket {self.number} of {self.options.job} can't commit ({self._failures} attempts): {error}"
             ) from error
         self._emit.clear()
-        # What is done again is counted again.
+        # Records that are processed again are counted again.
         self.result.records -= len(self._chunk)
         self.result.outputs -= self._outputs
         writer = self._writer

@@ -39,12 +39,12 @@ _UNANSWERED: Final = frozenset({kafka_errors.TIMED_OUT, kafka_errors.TRANSPORT})
 
 
 class ChangelogStep(NamedTuple):
-    """A piece of the changelog in order.
+    """A part of the changelog, in order.
 
     Attributes:
         changes: the newest value per state key; None: gone.
         marker: the last marker among them, or None.
-        position: the offset to go on from.
+        position: the offset to continue from.
         records: how many records it took.
     """
 
@@ -68,7 +68,7 @@ class Changelog:
                 "auto.offset.reset": "error",
                 "enable.partition.eof": True,
                 "queued.max.messages.kbytes": STEP_BYTES >> 10,
-                # The end is known from ListOffsets; nobody waits for more.
+                # The end is known from ListOffsets, so no read has to wait for more records.
                 "fetch.wait.max.ms": 10,
                 "allow.auto.create.topics": False,
                 # No lines on lost connections, many a second: each error that matters is raised.

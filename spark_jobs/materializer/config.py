@@ -288,7 +288,7 @@ OPTIONS: Final = ConfigDef(
 
 
 class MarkerOwner(msgspec.Struct, frozen=True):
-    """Who wrote a marker: one run of a job. A run takes over from smaller epochs and gives way to all others."""
+    """The run of a job that wrote a marker. A run takes over from smaller epochs and gives way to all others."""
 
     epoch: int
     run: str
@@ -298,15 +298,16 @@ class Marker(msgspec.Struct, frozen=True):
     """The marker record: the last one of every transaction in the changelog, under the empty key; JSON.
 
     Attributes:
-        next: the input offset to go on from; all below it is in the state and in the output.
+        next: the input offset to continue from; all records below it are in the state and in the output.
         sequence: the last ``ums_id_`` given out.
         topic: the input topic.
-        topic_id: its id in Kafka: a topic that was made again has another.
+        topic_id: its id in Kafka: a topic that was recreated has another one.
         partitions: how many partitions it has.
         owner: who wrote it.
         writer: which producer wrote it: whoever has another one and finds this marker has been fenced.
         output_id: the id of the output topic that has everything below ``next``.
-        replay: the state key (hex) to go on from while the output is being rebuilt into ``output_id``; None: it is complete.
+        replay: the state key (hex) to continue from while the output is being rebuilt into ``output_id``; None: it is
+            complete.
         buckets: how many buckets by key the state has; 0: one for each input partition.
         positions: with buckets by key, the next offset by input partition, instead of ``next``.
         savepoint: the id of the savepoint that the state was started from; empty: none.
@@ -332,7 +333,7 @@ class Marker(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketOptions:
-    """What a task has to know; picklable.
+    """The options of a task; picklable.
 
     Attributes:
         job: the job's name.
@@ -345,7 +346,7 @@ class BucketOptions:
         rebuild_output: write the rows of the state to an output topic that lacks them, instead of refusing it.
         changelog_topic, changelog_id, delete_retention_ms: the state.
         state_dir: the folder of the caches on every machine.
-        engine: makes an engine that goes on after a sequence.
+        engine: makes an engine that continues after a sequence number.
         dead_letters: takes bad records; None: they stop the job.
         masked: whether the job masks columns: then nothing of a bad record is shown.
         kill: see ``bucket.crash``.
@@ -403,7 +404,7 @@ class EngineFactory:
         object.__setattr__(self, "shared", {})
 
     def __call__(self, sequence: int) -> Engine:
-        """An engine that goes on after ``sequence``."""
+        """Make an engine that continues after ``sequence``."""
         from spark_jobs.materializer.engine import Resources, make_engine
 
         if "resources" not in self.shared:
@@ -443,7 +444,7 @@ def find_loop(config: Config, topics: Iterable[str]) -> str:
 
 
 def read_registry_properties(config: Config) -> dict[str, str]:
-    """Properties of the schema registry's client; empty: there is none."""
+    """Properties of the schema registry's client; empty without a registry."""
     registry_url = config["materializer.schema.registry.url"]
     if registry_url:
         return {"schema.registry.url": registry_url}
@@ -479,7 +480,7 @@ def merge_options(config: Config) -> MergeOptions:
 
 
 def find_problems(config: Config) -> list[str]:
-    """What is wrong with the options together; no I/O but reading schema files."""
+    """Return the problems of the options in combination; the only I/O is reading schema files."""
     problems = []
     topics = config["source.topics"] or []
     problems += per_topic.problems_of(config, topics)

@@ -100,8 +100,8 @@ class Engine(Protocol):
 
         Raises:
             connectors.errors.Skippable: the record can't be decoded (dead letter or stop, by option); it changes nothing.
-            connectors.errors.Fatal: nothing can go on (a counter table, a registry that refuses).
-            connectors.errors.Retriable: the registry is away.
+            connectors.errors.Fatal: nothing can continue (a counter table, a registry that refuses).
+            connectors.errors.Retriable: the registry is unavailable.
         """
 
     def route(self, record: InputRecord) -> list[bytes]:
@@ -123,7 +123,7 @@ class Engine(Protocol):
     def replay(self, store: StateStore, emit: list[OutputRecord], start: bytes = b"") -> bytes | None:
         """Append the event of a first sight (CREATE; Debezium's op r) of every live row of the state, in key order.
 
-        For the rebuild of a lost output topic (``rebuild``): nothing in the store changes, ``sequence`` goes on.
+        For the rebuild of a lost output topic (``rebuild``): nothing in the store changes, ``sequence`` continues to count.
 
         Args:
             store: the state.
@@ -131,7 +131,8 @@ class Engine(Protocol):
             start: the state key to begin at.
 
         Returns:
-            Where to go on, after about a thousand events (the bucket commits them and calls again); None: that was all.
+            The state key to continue from, after about a thousand events (the bucket commits them and calls again);
+            None: that was all.
         """
 
     def rows(self, store: StateStore, start: bytes = b"") -> Iterator[LiveRow]:

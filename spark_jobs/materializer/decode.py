@@ -36,7 +36,7 @@ _KEPT: Final = 1000
 
 
 class SchemaIds(Protocol):
-    """What the engine asks of a schema registry; both block."""
+    """The calls of a schema registry that the engine needs; both block."""
 
     def text(self, schema_id: int) -> str:
         """A schema's text; raises as ``SchemaRegistryClient.text``."""
@@ -78,7 +78,7 @@ def schema_id(data: bytes) -> int:
     """The id before an Avro message.
 
     Raises:
-        Skippable: there is none.
+        Skippable: the message has no id.
     """
     if len(data) < HEAD or data[0] != 0:
         raise Skippable(
@@ -152,8 +152,8 @@ class Writers:
         """The schema with an id of the registry.
 
         Raises:
-            Skippable: there is none, or it is no partition update's.
-            Retriable: the registry is away.
+            Skippable: the id is unknown, or the schema is not that of a partition update.
+            Retriable: the registry is unavailable.
             Fatal: it refuses this client, or the table has counters.
         """
         writer = self._by_id.get(number)
@@ -163,7 +163,7 @@ class Writers:
         return writer
 
     def by_description(self, description: bytes) -> WriterSchema:
-        """The schema in Connect's JSON form that stands in a message; raises as ``by_id``."""
+        """The schema in Connect's JSON form that a message contains; raises as ``by_id``."""
         writer = self._by_text.get(description)
         if writer is None:
             schema = read_schema(parse_json(description), replace_null=False)

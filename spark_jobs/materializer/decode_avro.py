@@ -203,7 +203,7 @@ class _UpdateCompiler:
             self.named[full] = avro, space
         return avro, space
 
-    # -- pieces: each gives statements that read at p and move it, and the expression of the value
+    # -- parts: each returns statements that read at p and move it, and the expression of the value
 
     def long(self) -> tuple[list[str], str]:
         """A number."""

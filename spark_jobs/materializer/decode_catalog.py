@@ -127,7 +127,7 @@ class BucketCatalog(msgspec.Struct):
 
 
 def describe_column(column: StateColumn) -> str:
-    """What makes a column the same column in two versions: its name and its type."""
+    """Return what identifies a column in two versions: its name and its type."""
     if column.type is None:
         schema = column.schema
         return column.name if schema is None else f"{column.name}\n{schema.type} {schema.name or ''}"
@@ -143,7 +143,7 @@ def unpack_catalog(record: bytes) -> BucketCatalog:
     """The catalog in a record.
 
     Raises:
-        Fatal: it is none; the state is damaged.
+        Fatal: it is not a catalog; the state is damaged.
     """
     try:
         return msgspec.msgpack.decode(record[8:], type=BucketCatalog)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from connectors.schema import Schema
     from spark_jobs.materializer.decode_schema import ColumnPart
 
-#: What decoders raise at bytes that are not what they should be, beside ``Skippable``.
+#: Errors that decoders raise at malformed bytes, in addition to ``Skippable``.
 _FAILURES: Final = (IndexError, struct.error, UnicodeDecodeError, ValueError, OverflowError, TypeError, KeyError)
-#: A row that was inserted and has the row's own stamp; nobody changes it.
+#: A row that was inserted and has the row's own stamp; it is never modified.
 _INSERTED: Final = Liveness()
 
 
@@ -129,7 +129,7 @@ class _RawReader:
         self._regular = _Columns(version.regular)
 
     def read(self, data: bytes, start: int, end: int, source: DecodedSource) -> Any:
-        """The update in ``data[start:end]``; raises ``Skippable`` if it is none."""
+        """Decode the update in ``data[start:end]``; raises ``Skippable`` if it is not one."""
         try:
             if data[start : start + 16] != self._table_id:
                 raise ValueError("it is of another table")

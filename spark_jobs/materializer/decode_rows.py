@@ -68,7 +68,7 @@ class RowLayout(msgspec.Struct, frozen=True):
 
 
 class SourceRowChange(NamedTuple):
-    """What a message says of one row.
+    """One row's part of a message.
 
     Attributes:
         layout: its columns.
@@ -139,7 +139,10 @@ def simplify_schema(schema: Schema | None, *, optional: bool) -> Schema | None:
 
 
 def make_storable(schema: Schema | None, *, back: bool = False) -> Callable[[Any], Any] | None:
-    """What makes a Connect value one that msgpack keeps (decimals as texts), or ``back``; None where nothing is to be done."""
+    """Return the function that makes a Connect value storable with msgpack (decimals as strings).
+
+    With ``back`` it restores the value. None where nothing has to be converted.
+    """
     if schema is None:
         return None
     if schema.name == DECIMAL and schema.type is Type.BYTES:
@@ -189,11 +192,11 @@ class RowEventReader:
         self._layouts: dict[Any, tuple[RowLayout, list[Any]]] = {}
 
     def changes(self, record: InputRecord) -> list[SourceRowChange]:
-        """What a message says.
+        """Decode the row changes of a message.
 
         Raises:
             Skippable: it can't be decoded.
-            Retriable: the registry is away.
+            Retriable: the registry is unavailable.
             Fatal: the primary key is not known.
         """
         if not record.value:

@@ -53,7 +53,7 @@ class ComplexDeletion(msgspec.Struct, gc=False):
 
 
 class DecodedSource(msgspec.Struct, gc=False):
-    """What the engine needs of a message's source; ``read_time``: when its connector read it, ms since 1970."""
+    """The part of a message's source that the engine needs; ``read_time``: when its connector read it, ms since 1970."""
 
     schema: str = ""
     snapshot: bool = False
@@ -208,7 +208,7 @@ def _json_decoder(update: type[Any]) -> Callable[[bytes], Any]:
         try:
             return strict(data)
         except msgspec.ValidationError:
-            return lax(data)  # NaN and the infinities are texts
+            return lax(data)  # NaN and the infinities are strings
 
     return decode
 
@@ -338,7 +338,7 @@ def _to_plain_type(schema: Schema) -> Any:
 
 
 def value_reader(schema: Schema) -> Callable[[Any], Any] | None:
-    """What makes a decoded value one of ``connectors.cql.values``; None where it is one."""
+    """Return the function that converts a decoded value to one of ``connectors.cql.values``; None where it is one already."""
     return make_reader(schema) if schema.type in {Type.ARRAY, Type.STRUCT} else None
 
 

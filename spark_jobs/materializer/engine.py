@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from spark_jobs.materializer.contract import Engine, InputRecord, StateStore
     from spark_jobs.materializer.model import MergeOptions
 
-#: After so many events of one call the bucket gets a chance to commit.
+#: After this number of events of one call the bucket gets a chance to commit.
 _EVENTS: Final = 2000
 #: How many events of a replay go into one transaction.
 _REPLAYED: Final = 1000
@@ -148,7 +148,7 @@ class UpdateEngine:
         self._no_static = self._static_view.nothing
 
     def _describe_version(self, version_text: str) -> TableShape:
-        """What the catalog's text says of the newest version."""
+        """Read the newest version from the catalog's text."""
         version = self._resources.writers.by_text(version_text).version
         self._clustered = bool(version.clustering)
         self._partition_values = partition_decoder(version)
@@ -271,7 +271,7 @@ class UpdateEngine:
                 f"The partition update at offset {record.offset} has a value that is not of its column's type: "
                 f"{error!r}. Correct what writes it."
             ) from error
-        # Of copies only the one that changed something, and of backfills none: their write times tell nothing of the way.
+        # Only copies that changed something count, and no snapshots: their write times say nothing about the latency.
         if now_ns >= self.stages.due_ns and len(emit) > first and not update.source.snapshot:
             self.stages.sample(update.write_time, update.source.read_time, record.timestamp_ms, now_ns)
         return done

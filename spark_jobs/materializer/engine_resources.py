@@ -1,4 +1,4 @@
-"""What the materializer's engines of one process share, and what they hold while they merge a message."""
+"""The resources that the materializer's engines of one process share, and the data they hold while they merge a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Resources:
-    """What engines of one process share: compiled schemas and the registry's client. Close it at the end.
+    """The resources that engines of one process share: compiled schemas and the registry's client. Close it at the end.
 
     Keep one per process and ``MergeOptions``; making it costs nothing, it fills as schemas come.
 

@@ -1,6 +1,6 @@
 """The form of the output: schemas of keys and values, and what turns images into events.
 
-An event is made of pieces that are encoded once: the key, the image before, the image after (``EventCodec.image``; equal bytes
+An event is made of parts that are encoded once: the key, the image before, the image after (``EventCodec.image``; equal bytes
 are equal images, which is how changes that change nothing are found), and what is around them (``EventCodec.event``).
 """
 
@@ -72,7 +72,7 @@ class EventCodec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """What a codec is made for: one version of a table.
+    """The version of a table that a codec is made for.
 
     Attributes:
         constants: pairs of names and values: connector, cluster, keyspace, table, schema_version of the input.
@@ -93,7 +93,7 @@ class TableShape:
 
 
 def base_name(options: MergeOptions, shape: TableShape) -> str:
-    """What the names of the output's schemas begin with."""
+    """Return the common prefix of the names of the output's schemas."""
     constants = dict(shape.constants)
     names = (options.name, constants.get("keyspace", ""), constants.get("table", ""))
     return ".".join(schema_part(name) for name in names if name)

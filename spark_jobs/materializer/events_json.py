@@ -177,7 +177,7 @@ def make_image_encoder(columns: Sequence[StateColumn]) -> Callable[[Sequence[Any
 
 
 def _make_value_fix(column: StateColumn) -> Callable[[Any], Any] | None:
-    """What a value needs before msgspec writes it as JsonConverter would; None if nothing."""
+    """Return the conversion of a value that makes msgspec write it as JsonConverter would; None if it needs none."""
     schema = column_schema(column, "v", optional=True)
     if schema is None:
         return None

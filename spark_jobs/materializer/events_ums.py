@@ -41,7 +41,7 @@ _PLAIN: Final = {
 
 
 class UmsCodec:
-    """An ``EventCodec``. An image is the JSON array of a tuple's texts behind the system fields."""
+    """An ``EventCodec``. An image is the JSON array of a tuple's strings after the system fields."""
 
     def __init__(self, options: MergeOptions, shape: TableShape, register: Callable[[str, str], int]) -> None:
         """Compile it; see ``events.make_codec``."""

@@ -1,4 +1,4 @@
-"""What concerns a whole partition: its record, and what a change of it does to the rows.
+"""Partition-level changes: the partition's record, and the effect of a change on its rows.
 
 The record is written with what is still to be visited (``rowstate.OpenFanout``) whenever a transaction is full, so that the
 work continues where it stopped, whoever continues it. While it is open the rows from ``OpenFanout.start`` on are as they were
@@ -92,7 +92,7 @@ def change_partition(
 
 
 def has_changed(before: Sequence[Any], now: Sequence[Any]) -> bool:
-    """Whether static columns changed. 0.0 and -0.0, which compare equal, are told apart by their texts."""
+    """Whether static columns changed. 0.0 and -0.0, which compare equal, are distinguished by their string form."""
     return before != now or repr(before) != repr(now)
 
 

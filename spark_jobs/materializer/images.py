@@ -1,4 +1,4 @@
-"""What can be seen of the state: the values of a row's columns in the table's newest version."""
+"""The visible part of the state: the values of a row's columns in the table's newest version."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def live_rows(shape: TableShape) -> Callable[[Sequence[Any], int], LiveRow]:
 
 
 def make_assembler(column: StateColumn) -> Assemble:
-    """What makes a multicell column's value of its cells; None where none lives.
+    """Return the function that assembles a multicell column's value from its cells; its result is None if no cell is live.
 
     Elements are in the order of their paths, as queries show them.
     """

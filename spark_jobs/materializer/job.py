@@ -52,7 +52,7 @@ BucketKey = tuple[str, int]
 
 @dataclass(slots=True)
 class TopicState:
-    """What the driver knows of one input topic's state.
+    """The driver's knowledge of one input topic's state.
 
     Attributes:
         options: for the tasks.
@@ -172,7 +172,7 @@ class MaterializerSink(Sink):
         restore_states(spark, config, location, savepoint, state)
 
     def engine(self, config: Config) -> Callable[[int], Engine]:
-        """What makes engines in the tasks; must be picklable. ``config``: as for one input topic."""
+        """Return the factory of the engines in the tasks; it must be picklable. ``config``: as for one input topic."""
         return EngineFactory(options.merge_options(config))
 
     # The frame's calls

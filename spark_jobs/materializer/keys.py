@@ -35,7 +35,7 @@ _INVERTED: Final = bytes(255 - byte for byte in range(256))
 
 
 def partition_prefix(partition_key: bytes) -> bytes:
-    """What all keys of a partition begin with.
+    """Return the common prefix of all keys of a partition.
 
     Raises:
         Skippable: the partition key is empty, or longer than Cassandra allows.

@@ -421,10 +421,10 @@ def replace_row(state: RowState, values: Sequence[Any] | None, slots: Sequence[i
 
 
 def add_range(ranges: Sequence[Range], new: Range) -> tuple[list[Range], bool]:
-    """Deleted ranges with one more: apart, in order, each piece with the latest deletion that covers it.
+    """Add a range to deleted ranges: disjoint, in order, each part with the latest deletion that covers it.
 
     Returns:
-        The ranges, and whether some piece is hidden up to a later time than before, or kept longer.
+        The ranges, and whether a part of them is hidden up to a later time than before, or kept longer.
     """
     start, end, time, forget = new
     if end is not None and start >= end:

@@ -1,4 +1,4 @@
-"""What the merge engine works with: its options, the columns of a table, and a change as all input formats give it.
+"""The merge engine's data: its options, the columns of a table, and a change as all input formats give it.
 
 The exact semantics are in docs/jobs/MERGE.md.
 """
@@ -23,7 +23,7 @@ DEFAULT_GRACE_S: Final = 864_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeOptions:
-    """What the engine has to know. Picklable and hashable: it travels to Spark's tasks, and compiled parts are kept by it.
+    """The engine's options. Picklable and hashable: they travel to Spark's tasks, and compiled parts are cached by them.
 
     Attributes:
         topic: the output topic; names the schemas' subjects.
@@ -31,7 +31,7 @@ class MergeOptions:
         input_format: what the input topic has.
         input_encoding: of its values. ``json`` takes messages with their schema (``{"schema", "payload"}``), and others when
             ``input_schemas`` has theirs.
-        input_schemas: texts of schemas (Avro, or Connect's JSON form) for JSON messages without schema.
+        input_schemas: schemas (Avro, or Connect's JSON form) as strings, for JSON messages without schema.
         registry: properties of AvroConverter (``schema.registry.url`` ...) for whatever side is Avro, as pairs.
         key_columns: names of the primary key's columns; needed for UMS, whose messages don't say it, and for Debezium events
             whose Kafka key is not a struct.
@@ -81,7 +81,7 @@ class StateColumn(NamedTuple):
 
 
 class EventOrigin(NamedTuple):
-    """What events say of where a change came from.
+    """The origin of a change, as events report it.
 
     Attributes:
         write_time: µs since 1970.
@@ -107,7 +107,7 @@ class PublishLatency:
         self.largest = 0
 
     def take(self) -> tuple[int, int, int]:
-        """Number, sum and maximum (ms), and start anew."""
+        """Return number, sum and maximum (ms), and reset them."""
         totals = self.count, self.total, self.largest
         self.count = self.total = self.largest = 0
         return totals

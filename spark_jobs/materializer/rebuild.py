@@ -187,7 +187,7 @@ def reset_state(job: Job, *, drop_output: bool = False) -> list[str]:
     admin = topics.KafkaTopics(clients.build_client_config(config))
     sources = [admin.require(topic) for topic in input_topics(config)]
     lines = []
-    # The checkpoint goes first: without it the job reads everything, with it alone it would refuse to go on.
+    # The checkpoint is deleted first: without it the job reads everything; with only the checkpoint left it would not run.
     lines.append(_remove_checkpoint(job))
     for topic in sources:
         table = config_for(config, topic.name)
@@ -208,7 +208,7 @@ def reset_state(job: Job, *, drop_output: bool = False) -> list[str]:
 def _remove_checkpoint(job: Job) -> str:
     folder = local_path(job.checkpoint)
     if folder is not None:
-        # The lock that this process holds is in there; nobody else needs it any more.
+        # The lock that this process holds is in there; no other process needs it any more.
         shutil.rmtree(folder, ignore_errors=True)
         return f"deleted the checkpoint {folder}"
     spark = session_of(job)

@@ -1,8 +1,8 @@
-"""What the store keeps: one record per row, and one per partition of a table with a clustering key.
+"""The records of the store: one per row, and one per partition of a table with a clustering key.
 
-A record is eight bytes with the time at which it is due (``contract.Store``), and msgpack. Simple cells stand in lists by slot
-(the catalog says which column a slot is): a cell costs its value and, where all of a row were written together, one byte. What
-only some cells have (an expiry, being a tombstone) is beside them in ``extra``.
+A record is eight bytes with the time at which it is due (``contract.Store``), and msgpack. Simple cells are in lists by slot
+(the catalog says which column a slot is): a cell costs its value and, where all of a row were written together, one byte.
+Properties of only some cells (an expiry, being a tombstone) are stored separately, in ``extra``.
 
 Times to forget are absolute, s since 1970: local deletion time (or arrival, or expiry) plus grace. 0 stands for none.
 """
@@ -82,7 +82,7 @@ class OpenFanout(msgspec.Struct, array_like=True, gc=False):
 
 
 class MergedPartition(msgspec.Struct, array_like=True, gc=False):
-    """What concerns a partition as a whole.
+    """The state of a partition as a whole.
 
     Attributes:
         era: as of a row.
@@ -130,7 +130,7 @@ def unpack_row(record: bytes) -> RowState:
     """The row in a record.
 
     Raises:
-        Fatal: it is none; the state is damaged.
+        Fatal: it is not a row; the state is damaged.
     """
     try:
         return _decode_row(record[8:])
@@ -148,7 +148,7 @@ def pack_partition(state: MergedPartition) -> bytes | None:
     if state.static is not None and (due := due_of(state.static)):
         times.append(due)
     if state.open is not None:
-        times = [1]  # whoever comes first goes on with it
+        times = [1]  # the next caller continues it
     try:
         return min(times, default=0).to_bytes(8, "big", signed=True) + _encode(state)
     except OverflowError:

@@ -21,9 +21,9 @@ TOPIC_TO_ROWS: Final = "topic_to_rows"
 READ_TO_ROWS: Final = "read_to_rows"
 WRITE_TO_ROWS: Final = "write_to_rows"
 
-#: At most one sample in so many ns: a thousand a second are enough for any quantile, and cost next to nothing.
+#: The minimum interval between two samples in ns: a thousand a second are enough for any quantile, and cost next to nothing.
 _EVERY_NS: Final = 1_000_000
-#: Below it, ms are buckets of their own; above, each power of two has so many.
+#: Below this number, each ms is a bucket of its own; above, each power of two has this number of buckets.
 _PARTS: Final = 8
 _PART_BITS: Final = 3
 
@@ -118,7 +118,7 @@ class Stages:
         histogram.add(value)
 
     def take(self) -> dict[str, StageHistogram]:
-        """What was sampled since the last call, by stage."""
+        """Return the samples since the last call, by stage."""
         samples, self._found = self._found, {}
         return samples
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Rows in one Arrow batch.
 _ROWS: Final = 2000
-#: Columns beside the table's own: the newest write time in the row, and the bucket.
+#: Columns in addition to the table's own: the newest write time in the row, and the bucket.
 WRITE_TIME: Final = "write_time_"
 BUCKET: Final = "bucket_"
 
@@ -97,7 +97,7 @@ def state_frame(spark: SparkSession, config: Config, engine: Callable[[int], Eng
         head = msgspec.json.decode(row[0], type=_BucketHead)
         if head.error:
             raise Retriable(head.error) if head.retriable else Fatal(head.error)
-        # Of a column with several types the newest row's counts: it stands in the newest version.
+        # If a column has several types, that of the newest row counts: it is in the newest version.
         columns |= head.columns
     rows = spark.range(0, bucket_options.partitions, 1, bucket_options.partitions).mapInArrow(
         _read_rows(bucket_options), f"row string, {WRITE_TIME} long, {BUCKET} int"
@@ -115,7 +115,7 @@ def state_frame(spark: SparkSession, config: Config, engine: Callable[[int], Eng
 
 
 class _BucketHead(msgspec.Struct):
-    """What one bucket has: column -> type."""
+    """The columns of one bucket: column -> type."""
 
     columns: dict[str, str] = {}
     error: str = ""

@@ -60,13 +60,13 @@ DAMAGED: Final = (
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """What a cache holds.
+    """The description of a cache's content.
 
     Attributes:
         job, bucket: whose it is.
-        topic_id: the changelog topic's id in Kafka: a topic that was deleted and made again has another one.
+        topic_id: the changelog topic's id in Kafka: a topic that was deleted and recreated has another one.
         position: the changelog offset up to which (excluded) everything is in ``rows``.
-        marker: the last marker record below ``position``, as it stands in the changelog; empty: there was none.
+        marker: the last marker record below ``position``, as it is in the changelog; empty: there was none.
         checked_ms: when ``position`` was last known to be the changelog's end, ms since 1970.
         boot: the boot of the machine that wrote it; empty where that can't be known (then LMDB runs with fsync).
         format: of this layout.
@@ -100,7 +100,7 @@ def due_of(blob: bytes) -> int:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """The smallest key above all keys with ``prefix``; None: there is none."""
+    """The smallest key above all keys with ``prefix``; None if no key can be above them."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
 
@@ -181,7 +181,7 @@ class BucketCache:
         self.discarded = reason
 
     def meta(self) -> Meta:
-        """What the cache holds now; an empty cache's is at position 0."""
+        """Return the description of the cache's content; an empty cache's is at position 0."""
         with self.reading() as txn:
             return self.read_meta(txn)
 
@@ -282,7 +282,7 @@ class BucketCache:
         return prefix + hashlib.sha256(key).digest(), key
 
     def _locate_value(self, txn: Any, key: bytes, *, create: bool = False) -> tuple[Any, bytes]:
-        """Where the value of a long key stands: database and key there; an empty key: nowhere yet."""
+        """Locate the value of a long key: the database and the key in it; an empty key if the value is not stored yet."""
         db, base, remaining_key = self.rows, b"", key
         while len(remaining_key) >= LINK:
             link = base + remaining_key[:LINK]
@@ -330,7 +330,7 @@ class BucketCache:
             if high is not None and whole >= high:
                 return
             if len(key) - len(base) == LINK:
-                # Its keys are all above ``low`` unless ``low`` goes on below it.
+                # Its keys are all above ``low`` unless ``low`` continues below it.
                 if whole >= low or low.startswith(whole):
                     yield from self._walk_link(txn, self.long, value, whole, low, high)
             elif whole >= low:

@@ -24,7 +24,7 @@ class Timers:
         self._unknown.update(bucket for bucket in buckets if bucket not in self._next)
 
     def report(self, bucket: int, due_s: int | None) -> None:
-        """What a bucket said: its next due time, or None for never."""
+        """Record the report of a bucket: its next due time, or None for never."""
         self._unknown.discard(bucket)
         self._next[bucket] = due_s
 

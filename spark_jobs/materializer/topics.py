@@ -26,11 +26,11 @@ _TIMEOUT_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What the brokers say of a topic.
+    """A topic as the brokers describe it.
 
     Attributes:
         name: its name.
-        id: its id: another one for a topic that was deleted and made again.
+        id: its id: another one for a topic that was deleted and recreated.
         partitions: how many.
         config: its settings.
     """
@@ -48,7 +48,7 @@ class KafkaTopics:
         self._admin = AdminClient(dict(client))
 
     def find(self, name: str) -> Topic | None:
-        """The topic; None if there is none."""
+        """The topic; None if it does not exist."""
         try:
             asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)
             described = asked[name].result(_TIMEOUT_S + 5)
@@ -134,14 +134,14 @@ def changelog_settings(*, record_max_bytes: int, min_lag_ms: int, delete_retenti
 
 
 def output_settings(*, record_max_bytes: int) -> dict[str, str]:
-    """The settings with which an output topic is made: kept for ever, see ``output_warnings``."""
+    """The settings with which an output topic is created: records are kept forever, see ``output_warnings``."""
     return {"max.message.bytes": str(record_max_bytes + 4096), "retention.ms": "-1"}
 
 
 def output_warnings(topic: Topic) -> list[str]:
-    """What an output topic's settings will do that nobody may expect.
+    """Return warnings about an output topic's settings with unexpected effects.
 
-    Events have the time of the source's write; a backfill has old ones, and Kafka measures retention by them.
+    Events have the time of the source's write; those of a snapshot have old ones, and Kafka measures retention by them.
     """
     retention = int(topic.config.get("retention.ms", "-1") or -1)
     if (

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from spark_jobs.materializer.contract import OutputRecord
 
 _TIMEOUT_S: Final = 30.0
-#: A transaction in which nothing moves for this long is done again by a new producer: that takes a second where brokers answer,
+#: A transaction without progress for this long is retried by a new producer: that takes a second where brokers answer,
 #: and a producer whose broker was lost in the middle may wait for as long as the transaction lives.
 _STALLED_S: Final = 15.0
 _log = logging.getLogger(__name__)
 #: librdkafka's own lines: to be fenced is daily business here, and every error that matters is raised.
 _QUIET: Final = logging.getLogger("spark_jobs.materializer.librdkafka")
 _QUIET.setLevel(logging.CRITICAL + 1)
-#: Errors after which trying again can't help until somebody mends something.
+#: Errors after which a retry can't help until a person fixes something.
 _LASTING: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -79,7 +79,7 @@ class BucketWriter:
         self.identity = f"{options.job}-{bucket}"
         #: Names this producer in markers.
         self.token = secrets.token_hex(6)
-        #: Whether a transaction has begun.
+        #: Whether a transaction has been started.
         self.open = False
         self._marker_at: int | None = None
         self._failure: KafkaError | None = None

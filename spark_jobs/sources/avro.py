@@ -69,8 +69,8 @@ class RegistrySchemas:
         """The schema with this id, in Avro's JSON form.
 
         Raises:
-            Skippable: there is none, or it is not Avro.
-            Retriable: the registry is away.
+            Skippable: the schema does not exist, or it is not Avro.
+            Retriable: the registry is unavailable.
             Fatal: it refuses this client.
         """
 
@@ -88,7 +88,7 @@ def connect_schema(avro_text: str) -> Schema | None:
     """The Connect schema of an Avro schema; logical types that only Avro knows get Debezium's names.
 
     Raises:
-        Skippable: it is none, or has no counterpart.
+        Skippable: it is not a schema, or has no counterpart.
     """
     return avro_reader(
         json.dumps(_name_types(json.loads(avro_text))), AvroSettings(metadata=True, enhanced=False, scrub=False)

@@ -1,4 +1,4 @@
-"""Debezium's VariableScaleDecimal (struct {scale, value}) in the JVM: expressions for its value, and for why there is none.
+"""Debezium's VariableScaleDecimal (struct {scale, value}) in the JVM: expressions for its value or the reason for its absence.
 
 Spark has no function from bytes to a decimal but ``from_avro``: it is given the bytes as a datum of their own.
 """

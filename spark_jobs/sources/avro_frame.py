@@ -43,7 +43,7 @@ _NO_ORDER: Final = f"There is no order number of the event: {NO_FILE_NUMBER}, an
 
 @dataclass(frozen=True, slots=True)
 class AvroFrameTable:
-    """What a frame is made for.
+    """The settings of a frame: its table, and how to read the records.
 
     Attributes:
         schema: the table.
@@ -196,7 +196,7 @@ class _Version:
         return result
 
     def find_file_number(self) -> Column:
-        """The number of the binlog file; null where there is none."""
+        """The number of the binlog file; null if the record has no such number."""
         if self._layout.flat is not None or not self._layout.members.issuperset(("file", "pos")):
             return f.lit(None).cast("long")
         return file_number(self.data.getField("source"))
@@ -312,7 +312,7 @@ def _of_shard(versions: list[_Version], namespace: str, shard: Shard) -> Column:
 
 
 def _find_record_error(versions: list[_Version], table: AvroFrameTable) -> Column:
-    """What is wrong with a record; null where nothing is."""
+    """Return the problem of a record; null if it has none."""
     op = f.col("op")
     unknown = f.concat(f.lit("The event's op is "), op, f.lit("; known are c, r, u, d, t, m."))
     malformed = _choose_version(versions, lambda version: version.malformed) & ~f.col("empty")
@@ -349,7 +349,7 @@ def _find_record_error(versions: list[_Version], table: AvroFrameTable) -> Colum
 
 
 def _problem_getters(versions: list[_Version], table: AvroFrameTable) -> list[Callable[[_Version], Column]]:
-    """What finds values that can't be read, in the rows that are taken from a record; none where every value can be."""
+    """Return expressions that find unreadable values in the rows taken from a record; empty if every value can be read."""
     op = f.col("op")
 
     def found(version: _Version, images: Sequence[Column]) -> Column:

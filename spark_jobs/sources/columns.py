@@ -92,7 +92,7 @@ def record_type(name: str, members: dict[str, Any]) -> Any:
 
 
 def make_array_builder(schema: Schema, target: t.DataType, column: str = "") -> Callable[[Sequence[Any]], pa.Array]:
-    """What makes an array of type ``target`` from values as ``json_type(schema)`` reads them.
+    """Return the function that makes an array of type ``target`` from values as ``json_type(schema)`` reads them.
 
     Args:
         schema: of the values.
@@ -183,7 +183,7 @@ def _as_text(array: pa.Array) -> pa.Array:
 
 
 def make_value_fixer(schema: Schema, column: str = "") -> Callable[[Any], Any] | None:
-    """What makes of a value that is not null what Arrow takes; None where it takes it as it is.
+    """Return the function that converts a value that is not null for Arrow; None if Arrow takes it as it is.
 
     ``column``: see ``make_array_builder``.
     """
@@ -294,7 +294,7 @@ def _decimal_reader(scale: int, column: str) -> Callable[[Any], Decimal]:
 
 
 def _variable_reader(scale_text: str, column: str) -> Callable[[dict[str, Any]], Decimal | str]:
-    """What reads a VariableScaleDecimal; see ``types.VARIABLE`` for ``scale_text``."""
+    """Return the function that reads a VariableScaleDecimal; see ``types.VARIABLE`` for ``scale_text``."""
     if scale_text == TEXT:
         return lambda value: plain_text(value["value"], value["scale"], column)
     scale = int(scale_text)
@@ -318,7 +318,7 @@ def plain_text(unscaled: bytes, scale: int, column: str = "") -> str:
     """A decimal as digits with a point, without an exponent.
 
     Raises:
-        Skippable: it has so many zeros that nobody could read them.
+        Skippable: it has too many zeros to be readable.
     """
     if abs(scale) > MAX_ZEROS:
         raise Skippable(f"{column}: a decimal with scale {scale} is not written out; the limit is {MAX_ZEROS}.")
@@ -326,7 +326,7 @@ def plain_text(unscaled: bytes, scale: int, column: str = "") -> str:
 
 
 def too_large(scale: int) -> str:
-    """What to do about a decimal of varying scale that its column can't hold."""
+    """Explain what to do about a decimal of varying scale that its column can't hold."""
     return (
         f"does not fit decimal({MAX_PRECISION},{scale}). Set source.variable.scale to another number of digits after the point "
         f"or to {TEXT}, and start with a new checkpoint and target table; or let the connector write decimals as text "

@@ -186,7 +186,7 @@ class Decoding:
     # The batch.
 
     def changes(self, batch: Batch) -> list[TableChanges]:
-        """See ``Source.changes``; runs one Spark job, and more where a schema is new or there is none."""
+        """See ``Source.changes``; runs one Spark job, and more where a schema is new or missing."""
         self._load_tables()
         if self._chosen and not self._envelope:  # a topic is a table
             batch = chosen_topics(batch, self._chosen)
@@ -380,7 +380,7 @@ class Decoding:
             )
 
     def _judge_kind(self, batch: Batch, kind: RecordGroup, key: bytes | None, value: bytes) -> KnownKind:
-        """What kind the records of ``kind`` are: by their first one, or by a better one where that one is bad."""
+        """Find the kind of the records of ``kind``: by their first one, or by a better one where that one is bad."""
         ref, known_kind, error = kind.ref, None, ""
         schema_text = classify_value(value)[1] if self._values == "json" else b""
         try:
@@ -484,7 +484,7 @@ class Decoding:
         return tuple(record_names) if keys is None else keys
 
     def _inference_rules(self) -> Rules:
-        """What the options say; parses types on the first call."""
+        """Read the rules from the options; parses types on the first call."""
         if self._given is not None:
             return self._given
         config = self._context.config
@@ -505,7 +505,7 @@ class Decoding:
     ) -> tuple[dict[str, inference.TableSighting], frozenset[bytes]]:
         """Tables of JSON without a schema; envelopes that only Python recognizes are added to ``groups``.
 
-        The second: texts of such envelopes' schemas that can't be used; their records are reported.
+        The second result: the schemas of such envelopes that can't be used; their records are reported.
         """
         rows = batch.raw.where(
             f.col("topic").isin(*topics) & f.col("value").isNotNull() & (build_reference("value", "json") == "")

@@ -1,4 +1,4 @@
-"""Which schemas a batch's records have: a cheap pass in the JVM, so that no task meets a schema the driver does not know.
+"""Search for the schemas of a batch's records: a cheap pass in the JVM, so that every task only meets schemas the driver knows.
 
 In Avro a record's schema is the five bytes at its beginning. In JSON with a schema it is the text before ``,"payload":``, of
 which the JVM takes a hash; JSON that does not begin so is looked at one by one in Python (``inference``).
@@ -24,11 +24,11 @@ _DELIMITER: Final = PAYLOAD.decode()
 
 
 class Ref(NamedTuple):
-    """What stands for the schemas of a record.
+    """A reference to the schemas of a record.
 
     Attributes:
         topic: its topic.
-        value: hex of the first five bytes (Avro), or the hash of the schema's text as digits (JSON); empty where there is none.
+        value: hex of the first five bytes (Avro), or the hash of the schema's text as digits (JSON); empty without a schema.
         key: the same of the key.
     """
 
@@ -38,7 +38,7 @@ class Ref(NamedTuple):
 
 
 class RecordGroup(NamedTuple):
-    """One kind of records in a batch, where its first one stands, and how many there are."""
+    """One kind of records in a batch, with the position of its first one, and how many there are."""
 
     ref: Ref
     partition: int

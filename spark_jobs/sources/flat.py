@@ -88,7 +88,7 @@ def op_of(word: Any, deleted: Any) -> str:
     """``ums_op_`` of a row.
 
     Raises:
-        Skippable: the word is none that is known.
+        Skippable: the operation is not a known word.
     """
     if deleted is True or (isinstance(deleted, str) and deleted.lower() == "true"):
         return "d"

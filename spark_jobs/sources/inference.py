@@ -1,8 +1,7 @@
 """JSON without a schema: which tables, columns and types its values show. Runs in Python tasks; results go to the driver.
 
 Rules (docs/jobs/formats.md): whole numbers are long, others double, arrays and objects JSON text; a column that shows several
-becomes
-the wider one, at last string. What was found is kept beside the checkpoint and only widens.
+becomes the wider one, at last string. The result is kept next to the checkpoint and only widens.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class TableSighting:
 
     @classmethod
     def from_row(cls, row: Any) -> TableSighting:
-        """What a task wrote."""
+        """Read the sighting that a task wrote."""
         types = {name: type_from_json(kind) for name, kind in json.loads(row["columns"]).items()}
         sample = bytes(row["sample"]) if row["sample"] is not None else None
         return cls(

@@ -1,4 +1,4 @@
-"""What a record says about its table, found by decoding it: a record that can't be decoded says nothing. Pure.
+"""The table and the layout that a record names, found by decoding it: a record that can't be decoded names none. Pure.
 
 Schemas are found by samples of records. A sample that is garbage would name a table that does not exist, or make columns that
 no row has, so each one is decoded as a task would do it before it counts.
@@ -40,7 +40,7 @@ _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionE
 
 @dataclass(frozen=True, slots=True)
 class KnownKind:
-    """What a kind of records is.
+    """The known properties of a kind of records.
 
     Attributes:
         namespace: its table's.
@@ -61,7 +61,7 @@ class KnownKind:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the options say of records and tables; travels to tasks.
+    """The options' rules for records and tables; travels to tasks.
 
     Attributes:
         envelope: records are Debezium's envelope; else flat rows.
@@ -109,7 +109,7 @@ def read_event(value: bytes) -> LooseEvent:
     """The event in an envelope without a schema.
 
     Raises:
-        Skippable: it is none, whatever its table looks like.
+        Skippable: it is not an event, whatever its table looks like.
     """
     try:
         event = _event.decode(value)
@@ -131,10 +131,10 @@ def list_images(event: LooseEvent) -> list[dict[str, Any]]:
 
 
 def find_subject(value: bytes, topic: str, *, envelope: bool) -> tuple[ValueKind, str | bytes]:
-    """What a JSON record is about: its table where it has no schema, the text that stands for its schema where it has one.
+    """Find the subject of a JSON record: its table if it has no schema, else the text that represents its schema.
 
     Raises:
-        Skippable: it is about nothing; such records are reported by the search for schemas, and by nobody else.
+        Skippable: it has no subject; only the search for schemas reports such records.
     """
     kind, schema_text = classify_value(value)
     if kind is ValueKind.SCHEMA:
@@ -179,7 +179,7 @@ def decode_problem(
 
 
 def look_json(record: pa.RecordBatch, rules: Rules) -> KnownKind:
-    """What kind a JSON record with a schema is.
+    """Find the kind of a JSON record with a schema.
 
     Args:
         record: one record, as tasks get them.
@@ -279,7 +279,7 @@ def choose_sample(sample: RecordSample, record: pa.RecordBatch, rules: Rules, av
 
 
 def _parse_key(key: bytes | None) -> Any:
-    """A key's JSON; None where it is none."""
+    """A key's JSON; None if it is not JSON."""
     try:
         return json.loads(key) if key else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""What one version of a record looks like: found on the driver once per schema, carried to the tasks that decode with it."""
+"""The layout of one version of a record: found on the driver once per schema, carried to the tasks that decode with it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def check_names(table: str, names: Iterable[str]) -> None:
         names: of its columns.
 
     Raises:
-        Skippable: a name is one of the system columns, or is no text (half of a surrogate pair, which JSON can write).
+        Skippable: a name is one of the system columns, or not valid Unicode (half of a surrogate pair, which JSON can write).
     """
     for name in names:
         if name.lower() in SYSTEM_COLUMNS:

@@ -136,8 +136,8 @@ class TableDecoder:
         """One row per record, in order; None where a record is anything else than a change of a whole row of this table.
 
         Args:
-            prefix: how values begin: one of the plan's texts.
-            bodies: what stands behind that.
+            prefix: the start of the values: one of the plan's strings.
+            bodies: the rest of each value.
             batch: what ``decode`` gets, without values.
         """
         reader = self._readers[prefix]
@@ -252,7 +252,7 @@ class TableDecoder:
         """The rows that come of ``payloads``, in order.
 
         Raises:
-            Skippable: a record is no change of a row that can be told.
+            Skippable: a record is not a recognizable change of a row.
         """
         if reader.flat is not None:
             return Changes.of(

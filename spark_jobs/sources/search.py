@@ -51,7 +51,7 @@ _RESULT: Final = pa.schema(
 
 @dataclass(slots=True)
 class _SearchedTable:
-    """What was seen of one table; see ``TableSighting``."""
+    """The data found of one table; see ``TableSighting``."""
 
     types: dict[str, t.DataType]
     accepted: dict[str, tuple[type, ...]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The tables that a job has seen: one schema per table that covers every version of its rows, kept beside the checkpoint.
+"""The tables that a job has seen: one schema per table that covers every version of its rows, kept next to the checkpoint.
 
 A column is never forgotten: rows that lack it have null. So a table's schema only grows while a job lives, also over restarts,
 and a sink sees a change of schema as a new column or a wider type and as nothing else.
@@ -108,7 +108,7 @@ def restore_table(tables: dict[str, TableSchema], before: Mapping[str, TableSche
 
 
 def to_json(tables: Mapping[str, TableSchema], extra: Mapping[str, Any]) -> str:
-    """What is kept of the tables; ``extra`` is a source's own."""
+    """Return the saved form of the tables; ``extra`` is a source's own."""
     return json.dumps(
         {
             "version": _FORM_VERSION,

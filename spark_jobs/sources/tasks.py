@@ -45,7 +45,7 @@ def make_decoding_task(
 
 
 def make_record_batch(topic: str, key: bytes | None, value: bytes) -> pa.RecordBatch:
-    """One record as tasks get it; where it stands does not matter."""
+    """One record as tasks get it; its position does not matter."""
     import pyarrow as pa
 
     return pa.RecordBatch.from_arrays(

@@ -135,7 +135,7 @@ def form_of(schema: Schema) -> Form:
 
 
 def meaning_of(schema: Schema) -> str:
-    """What values of ``schema`` are where their Spark type does not say it; see ``contract.Column``."""
+    """The meaning of values of ``schema`` where their Spark type does not say it; see ``contract.Column``."""
     form = form_of(schema)
     if form is Form.CELL:
         return meaning_of(schema.fields[0].schema)
@@ -201,7 +201,7 @@ def spark_type(schema: Schema, path: str = "") -> t.DataType:
     """The Spark type of values of ``schema``.
 
     Raises:
-        Skippable: there is none (a decimal with more than 38 digits after the point, an array without element type).
+        Skippable: no type fits (a decimal with more than 38 digits after the point, an array without element type).
     """
     form = form_of(schema)
     if form in {Form.DECIMAL, Form.NUMBER}:

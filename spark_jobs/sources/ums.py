@@ -104,7 +104,7 @@ class UmsLayout:
 
     @property
     def table(self) -> str:
-        """What stays the same over versions: the first four parts."""
+        """The part of the namespace that is the same in all versions: the first four parts."""
         return ".".join(self.namespace.split(".")[:4])
 
     @property
@@ -143,7 +143,7 @@ def layout_of(schema: bytes) -> UmsLayout:
     """The layout in a message's ``schema``.
 
     Raises:
-        Skippable: it is none.
+        Skippable: it is not a layout.
     """
     try:
         data = json.loads(schema)
@@ -468,7 +468,7 @@ class UmsDecoder:
         """The array of a column's values.
 
         Raises:
-            Misfit: a value is none of the type.
+            Misfit: a value is not of the type.
         """
 
         def made(strings: Sequence[str | None]) -> pa.Array:
@@ -488,7 +488,7 @@ class UmsDecoder:
 
 
 def _make_uids(records: pa.RecordBatch, run: Sequence[tuple[int, list[list[str | None]]]]) -> list[str]:
-    """Ids for rows without ``ums_uid_``: where the message stands in Kafka, and the row's number in it."""
+    """Ids for rows without ``ums_uid_``: the message's position in Kafka, and the row's number in it."""
     places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
     numbers = (number for _, rows in run for number in range(len(rows)))
     return [

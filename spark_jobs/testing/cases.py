@@ -1,4 +1,4 @@
-"""The cases that need nothing but the sink and its running server: what the target must hold after which changes."""
+"""The cases that need only the sink and its running server: the expected content of the target after given changes."""
 
 from __future__ import annotations
 

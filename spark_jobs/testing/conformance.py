@@ -81,7 +81,7 @@ CASES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """What became of a case: ``passed``, ``failed``, ``waived`` (it fails, and that is known) or ``skipped``; and why."""
+    """The outcome of a case: ``passed``, ``failed``, ``waived`` (it fails, and that is known) or ``skipped``; and why."""
 
     case: str
     state: str

@@ -35,7 +35,7 @@ def check_declarations(kit: Kit) -> None:
 
 
 def option_problems(kind: type[Sink]) -> Iterator[str]:
-    """What is wrong with a sink's options. Pure."""
+    """Yield the problems of a sink's options. Pure."""
     heads = {".".join(name.split(".")[:2]) for name in kind.config_def.keys}
     if len(heads) > 1 or any(not name.startswith("sink.") for name in kind.config_def.keys):
         yield f"all options must begin with sink.<type>., these begin with {', '.join(sorted(heads))}"
@@ -51,7 +51,7 @@ def option_problems(kind: type[Sink]) -> Iterator[str]:
 
 
 def guarantee_problems(kind: type[Sink]) -> Iterator[str]:
-    """What is wrong with a sink's guarantees. Pure."""
+    """Yield the problems of a sink's guarantees. Pure."""
     known_guarantees = [guarantee for guarantee in GUARANTEES if guarantee in kind.guarantees]
     if not kind.guarantees or list(kind.guarantees) != known_guarantees:
         yield f"guarantees must be some of {', '.join(GUARANTEES)} in this order, they are {', '.join(kind.guarantees)}"

@@ -51,7 +51,7 @@ def spread_evenly(steps: int, max_count: int) -> list[int]:
 
 
 def server_down(kit: Kit) -> None:
-    """A server that is away is Retriable, and soon said; when it is back, the same batch is written, once."""
+    """An unavailable server is Retriable, and soon reported; when it is back, the same batch is written, once."""
     _require_guarantee(kit)
     table = kit.table("down")
     kit.write((table, _make_earlier_changes()))

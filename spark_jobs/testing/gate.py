@@ -17,7 +17,7 @@ _CHUNK: Final = 1 << 16
 class Gate:
     """Forwards connections on a port of the loopback address to a server; threads of its own. Use as a context manager.
 
-    A request is a piece that a client sends at once: what one ``recv`` gives.
+    A request is the chunk that a client sends at once: the result of one ``recv``.
 
     Args:
         host: the server's.
@@ -57,7 +57,7 @@ class Gate:
         return f"127.0.0.1:{self.port}"
 
     def break_at(self, request: int, *, lose_answer: bool = False) -> None:
-        """Close all connections once, when so many more requests have come; the last one is not passed on.
+        """Close all connections once, when the given number of further requests has come; the last one is not passed on.
 
         Args:
             request: 1 is the next one.

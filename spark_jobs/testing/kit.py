@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spark_jobs.testing.batches import BatchData
     from spark_jobs.testing.target import SinkTarget
 
-#: How often a batch is tried again before the kit gives up; a job does it for as long as ``errors.retry.timeout.ms``.
+#: How often a batch is retried before the kit gives up; a job does it for as long as ``errors.retry.timeout.ms``.
 _ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.05
 
@@ -43,7 +43,7 @@ class Kit:
     Args:
         target: the target.
         spark: the session.
-        bootstrap: Kafka's address; empty where there is none.
+        bootstrap: Kafka's address; empty without a Kafka.
     """
 
     target: SinkTarget
@@ -88,7 +88,7 @@ class Kit:
 
     @property
     def guarantee(self) -> str:
-        """What the sink promises as it is configured."""
+        """The guarantee of the sink as it is configured."""
         return str(self.config()["guarantee"])
 
     def make(self, **options: str) -> Sink:
@@ -151,7 +151,7 @@ class Kit:
             How often it failed.
 
         Raises:
-            RuleBroken: it fails with something that is not ``Retriable``, or goes on failing.
+            RuleBroken: it fails with something that is not ``Retriable``, or does not stop failing.
         """
         failures: list[BaseException] = []
         while len(failures) < _ATTEMPTS:
@@ -195,7 +195,7 @@ class Kit:
         return compare_rows(schema, supports, expected, self.target.rows(schema), self.target.stored, repeats=twice)
 
     def changes(self, schema: TableSchema) -> list[Change]:
-        """What was written of a table so far."""
+        """The changes of a table that were written so far."""
         return list(self._changes[schema.namespace])
 
 

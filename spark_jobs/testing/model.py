@@ -1,4 +1,4 @@
-"""What a target must hold after changes, and how that differs from what it holds. Pure."""
+"""The expected content of a target after changes, and its difference from the actual content. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def compare_rows(
     *,
     repeats: bool = False,
 ) -> str:
-    """What is wrong with ``actual``, in lines; empty if nothing is.
+    """Describe the differences of ``actual`` from what is expected, in lines; empty if it is right.
 
     Args:
         schema: the table.

@@ -1,4 +1,4 @@
-"""What the tests of a sink supply: its options, how to read back what it wrote, and how to harm its server."""
+"""The part that the tests of a sink supply: its options, how to read back what it wrote, and how to harm its server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Supports:
-    """What a sink can do. Cases that need what it can't are skipped, and the report says so.
+    """The abilities of a sink. Cases that need others are skipped, and the report says so.
 
     Attributes:
         upsert: the target holds one row per key, the newest; without, one row per change.
@@ -62,7 +62,7 @@ class SinkTarget(ABC):
     gate: Gate | None = None
     #: The topic that changes pretend to come from, of two partitions, for a sink that needs it to exist; empty: any name.
     topic: str = ""
-    #: The longest that the sink may take to say that its server is away or does not answer, in seconds.
+    #: The longest that the sink may take to report that its server is unavailable or does not answer, in seconds.
     limit_s: float = 30.0
 
     def start(self) -> None:
@@ -84,7 +84,7 @@ class SinkTarget(ABC):
         """
 
     def stored(self, column: Column, value: Any) -> Any:
-        """What reading back gives for a value of the source (never None): override where the target has other types."""
+        """Return what a value of the source (never None) becomes when read back: override it if the target has other types."""
         del column
         return value
 

@@ -24,7 +24,15 @@ Cells = Callable[[int], Sequence[bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was written: rows over so many streams with write timestamps from `start_us` to before `end_us`, in `seconds`."""
+    """The result of a bulk write.
+
+    Attributes:
+        rows: Number of rows.
+        streams: Number of streams that the rows are spread over.
+        start_us: First write timestamp.
+        end_us: All write timestamps are before it.
+        seconds: Duration of the writes.
+    """
 
     rows: int
     streams: int
@@ -72,7 +80,7 @@ def fill_log(
     """Write log rows evenly over all streams that are valid at `start_us`, each an INSERT of its own. Blocks.
 
     Args:
-        emulation: The emulation; not a real Scylla, whose log nobody can write.
+        emulation: The emulation; not a real Scylla, whose log is read-only.
         full: `keyspace.table` with CDC.
         rows: How many.
         start_us: Write timestamp of the first row; one minute before `end_us` when None.

@@ -59,7 +59,7 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What became of a call of `apply`.
+    """The result of a call of `apply`.
 
     Attributes:
         applied: False when a condition did not hold; nothing was written then.

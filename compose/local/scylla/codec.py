@@ -241,7 +241,7 @@ def split_fields(data: bytes) -> list[bytes | None]:
 
 
 def sort_key(kind: CqlType) -> Callable[[bytes], Any]:
-    """What orders cells of a clustering column as the server does."""
+    """Return the sort key that orders cells of a clustering column as the server does."""
     if kind.name in {"int", "bigint", "smallint", "tinyint", "varint", "timestamp", "time"}:
         return lambda cell: int.from_bytes(cell, "big", signed=True)
     if kind.name in {"float", "double"}:

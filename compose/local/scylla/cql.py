@@ -47,7 +47,7 @@ def parse_write(cql: str) -> Write:
     """The write that a CQL statement stands for.
 
     Raises:
-        StackError: The text is none of the forms above.
+        StackError: The text has none of the forms above.
     """
     return _CqlReader(cql).statement()
 

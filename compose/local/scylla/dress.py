@@ -37,7 +37,7 @@ RENAMED = {
     ("system", "cdc_local"): (EMULATION, "cdc_local"),
     ("system_schema", "scylla_keyspaces"): (EMULATION, "scylla_keyspaces"),
 }
-_FORM = 1  # raised whenever a dressed folder must be made anew
+_FORM = 1  # raised whenever a dressed folder must be recreated
 _OWN_TABLES = {
     "cdc_timestamps": "(keyspace_name text, table_name text, timestamp timestamp,"
     " PRIMARY KEY ((keyspace_name, table_name), timestamp)) WITH CLUSTERING ORDER BY (timestamp DESC)",

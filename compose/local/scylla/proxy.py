@@ -169,7 +169,7 @@ class _Pair:
         buffer = self.asked
         buffer += data
         at, size = 0, len(buffer)
-        passed = 0  # what lies before `at` and after this goes on as it is
+        passed = 0  # the bytes from here to `at` are forwarded unchanged
         while size - at >= _HEAD:
             version = buffer[at] & 0x7F
             if version > _HIGHEST:

@@ -43,7 +43,7 @@ def read_state(
 
 
 def read_row(connection: WireConnection, table: EmulatedTable, partition: Key, key: Key | None) -> RowState | None:
-    """What is in a row (`key` None: the static row); None when it is not there. Blocks."""
+    """Read the content of a row (`key` None: the static row); None if the row does not exist. Blocks."""
     kind = "static" if key is None else "regular"
     columns = [table_column for table_column in table.columns if table_column.kind == kind]
     where = " AND ".join(

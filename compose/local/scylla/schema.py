@@ -91,7 +91,7 @@ class EmulatedTable:
 
     @property
     def ttl(self) -> int:
-        """Seconds that log rows live; 0 for ever."""
+        """Seconds that log rows live; 0 means forever."""
         return int(self.options.get("ttl", "86400"))
 
     @property

@@ -28,7 +28,7 @@ def first_generation(address: str) -> None:
 
 
 async def run_server(host: str, port: int, inner: int, command: Sequence[str]) -> int:
-    """Run until told to end (SIGTERM, SIGINT) or until Cassandra ends; the exit code is Cassandra's, 0 when told to."""
+    """Run until a signal (SIGTERM, SIGINT) or the end of Cassandra; the exit code is Cassandra's, 0 after a signal."""
     loop = asyncio.get_running_loop()
     stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

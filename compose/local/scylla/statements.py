@@ -1,4 +1,4 @@
-"""CQL for the base table, and for the table of lists' cells beside it. Pure."""
+"""CQL for the base table, and for the additional table of lists' cells. Pure."""
 
 # ruff: noqa: S608  # the names in statements are those of tests and of this module
 
@@ -121,7 +121,7 @@ def _build_assignment(column: EmulatedColumn, value: Any) -> tuple[str, list[Any
 def shadow_statements(
     table: EmulatedTable, partition: Key, changes: Sequence[Change], timestamp_us: int
 ) -> list[WireStatement]:
-    """What keeps the table of lists' cells in step with the base table."""
+    """Return the statements that keep the table of lists' cells in step with the base table."""
     time = encode_cell(_BIGINT, timestamp_us)
     statements: list[WireStatement] = []
     for change in changes:

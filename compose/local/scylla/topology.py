@@ -26,7 +26,7 @@ class VnodeStreams:
 
 
 def shard_of(token: int, shards: int) -> int:
-    """The shard of a node with so many that owns the token."""
+    """The shard that owns the token, on a node with `shards` shards."""
     return ((((token + _BIAS) << _IGNORED_BITS) & _MASK) * shards) >> 64
 
 
@@ -74,7 +74,7 @@ def vnode_streams(
 
 
 def tablet_streams(tablets: int, seed: int | None = None) -> list[tuple[int, bytes]]:
-    """Last token and stream of each tablet of a table with so many, a power of two."""
+    """Last token and stream of each tablet of a table with `tablets` tablets, a power of two."""
     if tablets < 1 or tablets & (tablets - 1):
         raise ValueError(f"a table has a power of two of tablets, not {tablets}")
     chance = random.Random(seed)  # noqa: S311  # not a secret
@@ -90,7 +90,7 @@ def vnode_of(token: int, range_ends: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """What maps tokens to streams in one generation; for tablets each entry has one stream."""
+    """The mapping of tokens to streams in one generation; for tablets each entry has one stream."""
 
     start_ms: int
     range_ends: tuple[int, ...]

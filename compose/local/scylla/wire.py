@@ -23,7 +23,7 @@ _STARTUP, _QUERY, _PREPARE, _EXECUTE, _BATCH, _AUTH_RESPONSE = 0x01, 0x07, 0x09,
 _ERROR, _READY, _AUTHENTICATE, _RESULT, _AUTH_SUCCESS = 0x00, 0x02, 0x03, 0x08, 0x10
 _ROWS, _PREPARED = 2, 4
 _UNPREPARED = 0x2500
-_WARNINGS = 0x08  # flag: the body begins with a list of texts
+_WARNINGS = 0x08  # flag: the body begins with a list of strings
 #: Consistency levels by name.
 CONSISTENCY = {"ONE": 1, "QUORUM": 4, "LOCAL_QUORUM": 6, "LOCAL_ONE": 10, "SERIAL": 8}
 
@@ -125,7 +125,7 @@ class WireConnection:
         raise StackError(f"the server forgets this statement as soon as it is prepared: {cql}")
 
     def batch(self, statements: Sequence[WireStatement], *, logged: bool = False) -> None:
-        """Run statements in one batch, unlogged unless told otherwise; errors as `query`."""
+        """Run statements in one batch, unlogged by default; errors as `query`."""
         with self._lock:
             for last in (False, True):
                 packed = [self.packed(*statement) for statement in statements]

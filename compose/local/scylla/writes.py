@@ -117,7 +117,7 @@ Write = Insert | Update | Delete | DeleteRange
 
 @dataclass(slots=True)
 class MulticellWrite:
-    """What is done to one multicell column: all is removed first (`cleared`), then `removed`, then `added`."""
+    """The change of one multicell column: all is removed first (`cleared`), then `removed`, then `added`."""
 
     cleared: bool = False
     added: Elements = field(default_factory=dict)
@@ -126,7 +126,7 @@ class MulticellWrite:
 
 @dataclass(slots=True)
 class EmulatedRowChange:
-    """What is done to a row, or to the static row (`key` None): cells by column, None for one that becomes null."""
+    """The change of a row, or of the static row (`key` None): cells by column, None for one that becomes null."""
 
     key: Key | None
     ttl: int | None = None
@@ -167,7 +167,7 @@ def time_uuid(time_us: int, chance: Callable[[int], int]) -> bytes:
 
 
 def time_uuid_ticks(ticks: int, chance: Callable[[int], int]) -> bytes:
-    """A time uuid of so many steps of 100 ns since 1970."""
+    """A time uuid for a time in steps of 100 ns since 1970."""
     since = ticks + 0x01B21DD213814000
     return struct.pack(
         ">IHHQ", since & 0xFFFFFFFF, (since >> 32) & 0xFFFF, (since >> 48) & 0x0FFF | 0x1000, 1 << 63 | chance(62)
@@ -230,7 +230,7 @@ class Compiler:
         self.chance = chance
 
     def changes(self, write: Write) -> list[Change]:
-        """What the write does.
+        """Return the changes that the write makes.
 
         Raises:
             StackError: The write does not fit the table.

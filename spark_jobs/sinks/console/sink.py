@@ -75,7 +75,7 @@ class ConsoleSink(Sink):
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
-        """What it would show."""
+        """Describe what the sink would show."""
         return [f"shows at most {config['sink.console.rows']} rows per table and batch on standard output"]
 
     def write(self, batch: Batch) -> int:

@@ -297,7 +297,7 @@ CONFIG: Final = ConfigDef(
 
 
 def find_problems(config: Mapping[str, Any]) -> list[str]:
-    """What single options can't say."""
+    """Return the problems of options in combination."""
     if config[COMPACT_AT] and config[FORMAT] == "delta":
         return [f"{COMPACT_AT}: not with {FORMAT}=delta; run `millrace job compact` at that time"]
     allowed = COMPRESSIONS[config[FORMAT]]

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from spark_jobs.history.upkeep import UpkeepResult
     from spark_jobs.history.writing import Appended, HistoryWriter
 
-#: How long ``idle`` may begin new pieces of work, in seconds; a piece that has begun is finished.
+#: The time in seconds in which ``idle`` may start further units of work; a started one is finished.
 _IDLE_S: Final = 1.0
-#: How often files and log entries that nobody needs any more are looked for, per table, in ms.
+#: The interval between two searches for files and log entries that are no longer needed, per table, in ms.
 _VACUUM_MS: Final = 60_000
 #: Delta: appends after which a table's files are merged.
 _DELTA_APPENDS: Final = 50
@@ -363,7 +363,7 @@ def _explain_error(error: Exception, where: str) -> Exception:
     return error
 
 
-#: Beside everything of ``java.net``: faults of a file system that pass.
+#: Transient faults of a file system, in addition to all of ``java.net``.
 _PASSING: Final = frozenset(
     {
         "java.io.IOException",

@@ -51,7 +51,7 @@ def parse_url(url: str) -> JdbcAddress:
     Imports the dialect, with its driver.
 
     Raises:
-        ConfigInvalid: it is none; the text names what is wrong and never repeats a password.
+        ConfigInvalid: it is not a valid address; the message names what is wrong and never repeats a password.
     """
     match = _URL.match(url.strip())
     if match is None:
@@ -103,7 +103,7 @@ def _usual_port(kind: str) -> int:
 
 
 def split_namespace(namespace: str) -> dict[str, str]:
-    """What templates may name, from UMS's seven parts, else ``[...].<database>.<table>``, else a bare name. Pure."""
+    """Return the parts that templates may name: of UMS's seven, else ``[...].<database>.<table>``, else a bare name. Pure."""
     pieces = namespace.split(".")
     if len(pieces) == _UMS_PARTS:
         kind, instance, database, table = pieces[:4]
@@ -128,7 +128,7 @@ def find_identity(namespace: str) -> str:
 
 
 def check_template(template: str) -> str | None:
-    """What is wrong with a template, or None. Pure."""
+    """Return the problem of a template, or None. Pure."""
     unknown = [part_match["name"] for part_match in _PART.finditer(template) if part_match["name"] not in PARTS]
     if unknown:
         return f"${{{unknown[0]}}} is not known; there are: " + ", ".join(f"${{{name}}}" for name in PARTS)

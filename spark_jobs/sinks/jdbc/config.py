@@ -437,10 +437,10 @@ def all_settings(config: Mapping[str, Any]) -> list[JdbcSettings]:
 
 
 def parse_settings(config: Mapping[str, Any]) -> JdbcSettings:
-    """What the parsed options say. Pure.
+    """Read the settings from the parsed options. Pure.
 
     Raises:
-        ConfigInvalid: the URL is none.
+        ConfigInvalid: the URL is not valid.
     """
 
     def get(name: str) -> Any:

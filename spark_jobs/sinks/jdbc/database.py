@@ -59,7 +59,7 @@ _EXPIRE_EVERY_S: Final = 60.0
 
 @dataclass(slots=True)
 class JdbcTotals:
-    """What a batch did, over all its tables and tasks; see ``task.Outcome``."""
+    """The totals of a batch over all its tables and tasks; see ``task.Outcome``."""
 
     rows: int = 0
     loaded: int = 0

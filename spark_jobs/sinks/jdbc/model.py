@@ -1,4 +1,4 @@
-"""What the parts of the JDBC sink hand to each other; all of it plain, picklable data."""
+"""The data that the parts of the JDBC sink exchange; all of it plain and picklable."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Connection = Any
 
 
 class Fault(StrEnum):
-    """What to do about an error of a database."""
+    """The reaction to an error of a database."""
 
     RETRY = "retry"  # a deadlock, a lost connection, a timeout: the same may work in a moment
     DATA = "data"  # a value of a row is refused
-    FATAL = "fatal"  # a login, a right, a statement: a person has to mend it
+    FATAL = "fatal"  # a login, a right, a statement: a person has to fix it
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class JdbcPlan:
 
 
 class Dialect(Protocol):
-    """What one kind of database needs; see docs/jobs/jdbc.md for how to add one. Methods block where they take a connection."""
+    """The database-specific part of the sink; docs/jobs/jdbc.md says how to add one. Methods that take a connection block."""
 
     @property
     def port(self) -> int:
@@ -186,14 +186,14 @@ class Dialect(Protocol):
         """Statements that make the staging table: ``columns`` as in the table, ``system`` as in the side table."""
 
     def analyze(self, stage: str) -> tuple[JdbcStep, ...]:
-        """What lets the planner know how many rows were loaded; empty where it knows."""
+        """Statements that let the planner know how many rows were loaded; empty where it knows."""
 
     def merge(self, into: str, source: str, columns: tuple[str, ...], keys: tuple[str, ...], *, newer: bool) -> str:
         """Insert or update; with ``newer`` only rows whose ums_id_ is larger than the present one's.
 
         Args:
             into: quoted table.
-            source: what stands after FROM: aliases ``s``; the columns are taken from it.
+            source: the part after FROM: aliases ``s``; the columns are taken from it.
             columns: columns to write.
             keys: the key.
             newer: see above.
@@ -209,16 +209,16 @@ class Dialect(Protocol):
         """A condition: equal, null being equal to null."""
 
     def connect(self, login: Login) -> Connection:
-        """A connection that commits only when told to, in READ COMMITTED or stricter."""
+        """A connection that commits only on an explicit commit, in READ COMMITTED or stricter."""
 
     def classify(self, error: BaseException) -> Fault | None:
-        """What to do about an error; None for one that is not the database's."""
+        """Return the reaction to an error; None for one that is not the database's."""
 
     def describe(self, connection: Connection, schema: str, table: str) -> JdbcTable | None:
         """A table's columns and unique indexes; None where it is missing."""
 
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
-        """What the login may not do and the sink needs, with the statement that grants it."""
+        """Return the rights that the sink needs and the login lacks, with the statement that grants each."""
 
     def load(self, connection: Connection, into: str, rows: pa.Table, columns: tuple[str, ...]) -> None:
         """Put rows into a table as they are."""

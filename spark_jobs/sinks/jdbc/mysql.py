@@ -182,7 +182,7 @@ class MySqlDialect:
         return messages
 
     def column_type(self, column: Column, key_length: int) -> str:
-        """The SQL type of a source's column. Raises ``Fatal`` where there is none."""
+        """The SQL type of a source's column. Raises ``Fatal`` if MySQL has no such type."""
         name = column.type.typeName()
         if name == "decimal":
             if column.type.precision > 65 or column.type.scale > 30:  # type: ignore[attr-defined]
@@ -293,7 +293,7 @@ class MySqlDialect:
         return f"{left} <=> {right}"
 
     def connect(self, login: Login) -> Connection:
-        """A connection that commits only when told to, in READ COMMITTED. Blocks."""
+        """A connection that commits only on an explicit commit, in READ COMMITTED. Blocks."""
         ((host, port),) = login.address.hosts
         tls: dict[str, Any] = {"ssl_disabled": True}
         if login.ssl_mode not in ("disable", "prefer"):
@@ -335,7 +335,7 @@ class MySqlDialect:
         return connection
 
     def classify(self, error: BaseException) -> Fault | None:
-        """What to do about an error. Pure."""
+        """Return the reaction to an error. Pure."""
         if not isinstance(error, pymysql.err.Error):
             return None
         number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
@@ -373,7 +373,7 @@ class MySqlDialect:
         return JdbcTable(columns, tuple(tuple(names) for names in unique.values()))
 
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
-        """What the login may not do and the sink needs. Blocks."""
+        """Return the rights that the sink needs and the login lacks. Blocks."""
         missing: list[str] = []
         product = "MariaDB" if "MariaDB" in connection.get_server_info() else "MySQL"
         if product != self.product:

@@ -1,15 +1,15 @@
-"""Which statements write the rows of one table: the heart of the sink, for all dialects. Pure.
+"""The statements that write the rows of one table: the core of the sink, for all dialects. Pure.
 
 Why they are right when two writers of one key overlap (a batch that is written again while a lost worker still writes it):
 
 * Every transaction first inserts or updates the key's row in one table, the *gate*: the table itself (upsert), the side table
   (split). That takes the lock of the key, or waits for it, in key order. All else is done under it.
-* Of changes of a key with one ``ums_id_`` the one that is written later stands: they come in order, and a replay of the first
+* Of changes of a key with one ``ums_id_`` the one that is written later wins: they come in order, and a replay of the first
   brings the last one, too.
 * Under READ COMMITTED each later statement sees what the holder of the lock before committed.
 * ``delete.mode=real``: the delete, too, goes through the gate as a dead row (``ums_op_`` d), which is remembered in the
   side table and removed in the same transaction. A late older change waits at the gate, is inserted, and is removed again by
-  the statement after it, because the side table remembers a newer delete; nobody else ever sees it.
+  the statement after it, because the side table remembers a newer delete; no other transaction ever sees it.
 """
 
 # ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
@@ -81,7 +81,7 @@ def wanted_columns(
 ) -> tuple[Wanted, ...]:
     """Columns of the table: the source's, then the system's.
 
-    Only key columns are NOT NULL: a delete may bring nothing but the key, and a source's column may be dropped later.
+    Only key columns are NOT NULL: a delete may bring only the key, and a source's column may be dropped later.
     """
     source_columns = [
         Wanted(
@@ -211,7 +211,7 @@ def _merge_steps(
         ),
         JdbcStep(dialect.merge(target_names.side, dead, (*keys, "ums_id_", WRITTEN), keys, newer=True), deletes=True),
         JdbcStep(dialect.delete(target_names.table, stage, f"{ours} AND t.{operation} = 'd'"), deletes=True),
-        # Deletes before the row that stands there now: nothing to remember any more.
+        # Deletes that are older than the present row: nothing to remember any more.
         JdbcStep(
             dialect.delete(
                 target_names.side,

@@ -106,7 +106,7 @@ class PostgreSql:
         if name == "decimal":
             return f"numeric({column.type.precision},{column.type.scale})"  # type: ignore[attr-defined]
         if column.key and (column.meaning, name) == (NUMBER, "string"):
-            return "text"  # two texts may be one number, and rows are told apart before they come here
+            return "text"  # two strings may be one number, and rows are distinguished earlier
         return _MEANT.get((column.meaning, name)) or _TYPES.get(name, "text")  # intervals and the like come as text
 
     def system_type(self, name: str) -> str:
@@ -181,7 +181,7 @@ class PostgreSql:
         return f"{left} IS NOT DISTINCT FROM {right}"
 
     def connect(self, login: Login) -> Connection:
-        """A connection that commits only when told to, in READ COMMITTED. Blocks."""
+        """A connection that commits only on an explicit commit, in READ COMMITTED. Blocks."""
         hosts = login.address.hosts
         timeout = login.statement_timeout_ms
         options = [
@@ -219,7 +219,7 @@ class PostgreSql:
         )
 
     def classify(self, error: BaseException) -> Fault | None:
-        """What to do about an error. Pure."""
+        """Return the reaction to an error. Pure."""
         if not isinstance(error, psycopg.Error):
             return None
         state = error.sqlstate
@@ -265,7 +265,7 @@ class PostgreSql:
         return JdbcTable({row[0]: JdbcColumn(*row) for row in rows}, tuple(tuple(row[0]) for row in unique))
 
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
-        """What the login may not do and the sink needs. Blocks."""
+        """Return the rights that the sink needs and the login lacks. Blocks."""
         missing: list[str] = []
         database, user, current, recovering = _fetch_row(
             connection, "SELECT current_database(), current_user, current_schema(), pg_is_in_recovery()"
@@ -306,9 +306,7 @@ class PostgreSql:
         copy_data = memoryview(copy_buffer(rows, columns))
         statement = f"COPY {into} ({', '.join(map(self.quote, columns))}) FROM STDIN"
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            for start in range(
-                0, len(copy_data), _COPY_PIECE
-            ):  # one huge piece would be copied by the client as a whole
+            for start in range(0, len(copy_data), _COPY_PIECE):  # the client would copy one huge chunk as a whole
                 copy.write(copy_data[start : start + _COPY_PIECE])
 
 

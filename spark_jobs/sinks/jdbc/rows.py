@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: Columns that say where a row stood in Kafka, beside those that are written.
+#: Columns with a row's position in Kafka, in addition to those that are written.
 TOPIC, PARTITION, OFFSET = "kafka_topic_", "kafka_partition_", "kafka_offset_"
 POSITION: Final = (TOPIC, PARTITION, OFFSET)
 #: Nanoseconds of a day.

@@ -158,7 +158,7 @@ def find_changes(
 
 
 def unique_problem(dialect: Dialect, table: str, present: JdbcTable, keys: tuple[str, ...]) -> str | None:
-    """What is wrong with a table's unique indexes for an upsert by ``keys``. Pure."""
+    """Return the problem of a table's unique indexes for an upsert by ``keys``, or None. Pure."""
 
     def same(names: tuple[str, ...]) -> frozenset[str]:
         return frozenset(names if dialect.octets else (name.lower() for name in names))
@@ -190,7 +190,7 @@ class JdbcTargetTables:
     _owners: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def known(self, schema: TableSchema) -> tuple[JdbcPlan, Columns] | None:
-        """What ``plan`` found for this very schema before; None where the database has to be asked."""
+        """Return the earlier result of ``plan`` for this very schema; None where the database has to be asked."""
         cached_plan = self._plans.get(schema.namespace)
         return cached_plan[1:] if cached_plan is not None and cached_plan[0] == schema else None
 

@@ -1,7 +1,7 @@
-"""What a Spark task does with its rows: cut into transactions, reduce, load, merge, commit; again after a passing fault.
+"""The work of a Spark task on its rows: split into transactions, reduce, load, merge, commit; retry after a transient fault.
 
-Runs in Spark's Python workers. A fault of the database is not raised but reported in the one row that a task gives back
-(``OUTCOME``), so that the driver can tell a passing one from one that a person has to mend, with its text.
+Runs in Spark's Python workers. A fault of the database is not raised but reported in the one row that a task returns
+(``OUTCOME``), with its message, so that the driver can distinguish a transient one from one that a person has to fix.
 """
 
 # ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
@@ -62,7 +62,7 @@ _COLUMN: Final = re.compile(r"[Cc]olumn (?:'(.+?)'|(?:`[^`]*`\.)*`(.+?)`)(?: at 
 
 @dataclass(slots=True)
 class JdbcOutcome:
-    """What a task did: rows it was given, rows loaded (after reduction), rows committed before, bad rows put aside."""
+    """The counts of a task: rows received, rows loaded (after reduction), rows committed before, bad rows put aside."""
 
     rows: int = 0
     loaded: int = 0
@@ -87,7 +87,7 @@ class _Bad(Exception):
 
 
 class _Collision(Exception):
-    """Another transaction has made the same line of the table of positions: to be tried again."""
+    """Another transaction has inserted the same row of the table of positions: to be retried."""
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class _Writer:
             self._connection = None
 
     def _split_chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """The rows in pieces of one transaction each; with positions kept, the rows of a record are never cut apart."""
+        """Split the rows into chunks of one transaction each; with positions kept, the rows of a record stay together."""
         pending: list[pa.RecordBatch] = []
         rows = size = 0
         own_columns = self.plan.columns[: self.plan.own]
@@ -182,7 +182,7 @@ class _Writer:
                     raise
                 if fault is not Fault.RETRY:
                     raise Fatal(f"{self._describe_table()} can't be written: {_format_error(error)}") from error
-                self.close()  # whatever was begun is rolled back by the server
+                self.close()  # the server rolls back the open transaction
                 self.outcome.retries += 1
                 if attempt == self.plan.retries:
                     raise Retriable(
@@ -282,7 +282,7 @@ class _Writer:
             half = rows.num_rows // 2
             self._load_rows(connection, rows.slice(0, half), bad)
             if bad and self.letters is None:
-                return  # the job stops; the rest will be seen when the first is mended
+                return  # the job stops; the rest will be seen when the first is fixed
             self._load_rows(connection, rows.slice(half), bad)
         else:
             self._execute_statement(connection, "RELEASE SAVEPOINT rows_")
@@ -358,7 +358,7 @@ class _Writer:
         )
 
     def _find_time_hint(self, row: dict[str, Any]) -> str:
-        """What holds a time that is none of a day; empty where the row has no such."""
+        """Explain which column can hold a time outside a day; empty if the row has no such time."""
         wrong = [name for name in self.plan.clocks if row[name] is not None and not 0 <= row[name] < DAY_NS]
         if not wrong:
             return ""

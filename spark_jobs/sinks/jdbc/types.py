@@ -1,4 +1,4 @@
-"""Which SQL types can hold which: the rules behind widening, for all dialects. Pure."""
+"""The rules of which SQL types can hold which, behind widening, for all dialects. Pure."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def takes_nanoseconds(present: JdbcKind) -> bool:
 def can_hold(present: JdbcKind, needed: JdbcKind) -> bool:
     """Whether every value of ``needed`` can be stored in ``present`` without loss (or is refused)."""
     if present.family == "other" or needed.family == "other":
-        # A type of the database's own (uuid, inet, an enum, jsonb): it reads text and refuses what is none.
+        # A type of the database's own (uuid, inet, an enum, jsonb): it reads text and refuses malformed text.
         # An interval of PostgreSQL holds times that its time does not.
         return {present.family, needed.family} <= {"text", "other"} or (present.family, needed.family) == (
             "other",
@@ -133,7 +133,7 @@ def join_kinds(present: JdbcKind, needed: JdbcKind) -> JdbcKind | None:
     if needed.family == "text" != present.family:
         return None  # no value would be lost, but whoever computes with the column would be surprised
     if present.family == "clock" != needed.family:
-        return None  # no database makes numbers of times by itself
+        return None  # no database converts times to numbers automatically
     if can_hold(needed, present):
         return needed
     if present.family == needed.family == "decimal":

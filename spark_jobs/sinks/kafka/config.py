@@ -219,7 +219,7 @@ CONFIG: Final = ConfigDef(KEYS)
 
 @dataclass(frozen=True, slots=True)
 class KafkaSinkSettings:
-    """What a task needs to write; picklable. Holds credentials in ``client``: never to be printed.
+    """The settings of a writing task; picklable. Holds credentials in ``client``: never to be printed.
 
     Attributes:
         job: the job's name.
@@ -228,7 +228,7 @@ class KafkaSinkSettings:
         stream: what is written by this pass: empty for raw records, else the table.
         group: the group that keeps the positions of what was written.
         markers: the compacted topic that keeps them too.
-        topic_ids: ids of the source topics: a topic that is made again begins anew.
+        topic_ids: ids of the source topics: a recreated topic starts from offset 0 again.
         topics: target topic by source topic, with its number of partitions.
         partitioner: source, key, round-robin, or the name of an entry point.
         keyless: whether keys are left out.

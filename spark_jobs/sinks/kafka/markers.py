@@ -24,7 +24,7 @@ def make_quiet_logger() -> logging.Logger:
 
 
 def explain_failure(error: Any, action: str) -> Exception:
-    """The error to raise for a ``KafkaException``: fencing and passing faults are tried again, refusals fail the job."""
+    """The error to raise for a ``KafkaException``: fencing and transient faults are retried, refusals fail the job."""
     from confluent_kafka import KafkaError
 
     cause = error.args[0] if error.args else error

@@ -109,7 +109,7 @@ class KafkaSink(Sink):
 
     @classmethod
     def plan(cls, config: Config) -> list[str]:
-        """What it would write where."""
+        """Describe what the sink would write, and where."""
         template = str(config["sink.kafka.topic"])
         if config["sink.kafka.content"] == "rows" or not config.get("source.topics"):
             return [f"writes {config['sink.kafka.content']} to topic {template}"]
@@ -399,7 +399,7 @@ class KafkaSink(Sink):
         return self._wait_for_partitions(name, partitions)
 
     def _wait_for_partitions(self, name: str, partitions: int) -> int:
-        """Wait until the brokers show a topic with so many partitions; how many they show."""
+        """Wait until the brokers show a topic with at least ``partitions`` partitions; return how many they show."""
         deadline = time.monotonic() + _TIMEOUT_S
         while (topic := self._describe_topic(name)) is None or topic[1] < partitions:
             if time.monotonic() > deadline:
@@ -520,7 +520,7 @@ def _time_column(name: str, table: TableChanges, columns: Mapping[str, Column]) 
 
 
 def _judge_error(error: Exception, message: str) -> Exception:
-    """The error for an answer of the admin client; none at all (``TimeoutError``) and passing faults are tried again."""
+    """The error for an answer of the admin client; a missing answer (``TimeoutError``) and transient faults are retried."""
     if isinstance(error, TimeoutError):
         return Retriable(f"Kafka sink: {message}: Kafka does not answer")
     cause = error.args[0]

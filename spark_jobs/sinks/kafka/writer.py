@@ -64,7 +64,7 @@ def no_points(name: str) -> None:
 
 
 class WrittenRecords(NamedTuple):
-    """What became of a partition's records in one task."""
+    """The delivery state of a partition's records in one task."""
 
     topic: str
     partition: int
@@ -81,7 +81,7 @@ class _Owned:
 
 
 class ResidentClients:
-    """What a Python worker keeps from task to task: producers and the consumers that ask for positions.
+    """The clients that a Python worker keeps from task to task: producers, and consumers that read positions.
 
     A transactional producer costs 60 ms and more to start; tasks have no other place that outlives them. One process serves
     the flows of an application, which may have different logins: a client is used again only with the same configuration.
@@ -302,7 +302,7 @@ class KafkaPartitionWriter:
         times = to_millis(batch.column("timestamp")) if settings.timestamps else [0] * count
         headers = header_lists(batch)
         # In a transaction the commit fails with what was not delivered. It does not say which record, and why. The sink then
-        # has the batch done again with reports of each record, which cost a quarter of the time of handing it over.
+        # repeats the batch with reports of each record, which cost a quarter of the time of handing it over.
         needs_reports = settings.guarantee == "at-least-once" or settings.explain
         delivered = self._note_delivery if needs_reports else None
         for index in range(count):
@@ -461,7 +461,7 @@ class KafkaPartitionWriter:
             else:
                 if offset is not None and metadata == f"{kept.token} {self._settings.topic_ids.get(topic, '')}":
                     return kept, offset
-        # Another worker wrote since, or nobody knows: only what is asked after the initialization can be relied on.
+        # Another worker may have written since: only an answer after the initialization can be relied on.
         self._took_over = True
         owned = self._resident.own(self._settings, self._id)
         offset, metadata = self._read_position(self._settings.timeout_s)
@@ -569,7 +569,7 @@ class KafkaPartitionWriter:
         self._give_up()
 
     def _note_delivery(self, offset: int, error: Any, message: Any) -> None:
-        """Take note of a failure; what was given up after it is none."""
+        """Record a failure, unless the record failed because it was given up."""
         from spark_jobs import kafka_errors
 
         del message
@@ -606,7 +606,7 @@ def write_all(
     """Write a task's batches: runs of records by source partition, each run a ``KafkaPartitionWriter``.
 
     Raises:
-        Fatal, Retriable: as ``KafkaPartitionWriter``; what was begun is aborted.
+        Fatal, Retriable: as ``KafkaPartitionWriter``; open transactions are aborted.
     """
     import pyarrow.compute as pc
 
