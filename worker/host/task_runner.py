@@ -38,7 +38,7 @@ def masked_trace(error: BaseException, scrub: Callable[[str], str]) -> str:
     """``error`` and what caused it, a line each, then the full Python traceback, or that of another process; without secrets.
 
     The lines at the top are as in Java's traces: clients show people the first line alone, or what follows "Caused by:".
-    Redpanda Console takes the first cause for the reason, so a cause without a message has no line there, only in the traceback.
+    Redpanda Console takes the first cause for the reason, so a cause without a message is only in the traceback.
     """
     trace = error.trace if isinstance(error, MillraceError) else None
     if not trace:
