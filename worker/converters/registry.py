@@ -194,7 +194,7 @@ class SchemaRegistryClient:
         return registered.text
 
     async def reasons(self, subject: str, schema_text: str, schema_type: str) -> list[str]:
-        """Return what the registry finds incompatible with the newest schema in ``schema_text``; empty where it can't say."""
+        """Return the registry's list of differences to the newest schema that are incompatible; empty where it has none."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         return await self._call_registry(_read_messages, "POST", path, subject, _schema_body(schema_text, schema_type))
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SHORTEST: Final = 4
 #: Secrets known at a time; the oldest are forgotten beyond it.
 MOST_SECRETS: Final = 8192
-# Up to this many secrets, one search per secret is faster than one pattern with all of them.
+# Up to this many secrets, one search per secret is faster than a lookup at each position of the message.
 _FEW: Final = 48
 
 _SECRET_NAME: Final = re.compile(r"passw(?:or)?d|passphrase|secret|token|credential|jaas\.config|key\Z", re.IGNORECASE)
