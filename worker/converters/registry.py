@@ -194,7 +194,7 @@ class SchemaRegistryClient:
         return registered.text
 
     async def reasons(self, subject: str, schema_text: str, schema_type: str) -> list[str]:
-        """Return the registry's list of differences to the newest schema that are incompatible; empty where it has none."""
+        """Return the registry's reasons why ``schema_text`` is incompatible with the newest schema; empty if it gives none."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         return await self._call_registry(_read_messages, "POST", path, subject, _schema_body(schema_text, schema_type))
 

@@ -194,7 +194,7 @@ class TaskRunner:
             running.cancel()
 
     def report(self) -> TaskStats:
-        """Return the current numbers and reset the ``_max`` fields."""
+        """Return the current numbers; ``reported`` resets the ``_max`` fields."""
         self._account_time()
         stats = self.stats
         if self._session is not None:
@@ -205,7 +205,7 @@ class TaskRunner:
         return stats
 
     def reported(self) -> None:
-        """Handle that the last report was sent: reset the fields that cover the time since then."""
+        """Reset the fields that cover the time since the last report; called when a report was sent."""
         stats = self.stats
         stats.active_max = stats.active
         stats.poll_s_max = stats.commit_s_max = 0.0
